@@ -1,0 +1,66 @@
+"""The command line's root: registers the subcommands and turns expected errors into one clear message."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+import harness
+import harness.cli
+from harness.errors import BenchError
+from results.errors import StoreError
+from zoo.errors import ZooError
+
+app = typer.Typer(
+    name="bench",
+    help="Train, score and cost image-captioning architectures under the same conditions.",
+    epilog="Start with: bench run --models all",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"captionbench {harness.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")] = False,
+) -> None:
+    """Compare image-captioning architectures fairly, and say what each costs."""
+
+
+def _register_commands() -> None:
+    """Import every command file of this package; each offers `register(app)`."""
+    for module in sorted(pkgutil.iter_modules(harness.cli.__path__), key=lambda found: found.name):
+        if module.name not in {"app", "__main__"} and not module.name.startswith("_"):
+            importlib.import_module(f"harness.cli.{module.name}").register(app)
+
+
+def main() -> None:
+    """Run `bench`; expected errors end as one message on stderr and exit code 2, Ctrl-C as 130."""
+    _register_commands()
+    try:
+        app()
+    except (BenchError, StoreError, ZooError) as error:
+        console = Console(stderr=True, highlight=False)
+        console.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+        if error.hint:
+            console.print(f"[bold]hint:[/] {escape(error.hint)}", soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; the same command continues where it stopped\n")
+        sys.exit(130)
+
+

@@ -1,0 +1,100 @@
+"""What the store takes in and gives out: plain values, free of the database and of torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Role = Literal["model", "reference"]
+Status = Literal["planned", "running", "finished", "failed", "skipped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A measured number, or NULL with the reason why it was not measured. Exactly one of the two is set."""
+
+    value: float | None
+    reason: str | None = None
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRecord:
+    """One evaluated or training-set image as the report shows it; `file` is relative to the data set's root."""
+
+    image_id: int
+    file: str
+    split: str
+    references: tuple[str, ...]
+    domain: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetRecord:
+    """A data set as it was used. `root` is where its pictures lie on this machine. `images`: evaluated splits only."""
+
+    name: str
+    fingerprint: str
+    root: str
+    split_sizes: dict[str, int]
+    images: tuple[ImageRecord, ...]
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell of the planned grid: a model (or reference row) under one configuration and one seed.
+
+    `key` identifies it over configuration, data fingerprint and code version. `signature` holds every field that
+    scores depend on, in display order, less model and seed. `config` is the whole configuration, JSON-able.
+    """
+
+    key: str
+    model: str
+    role: Role
+    seed: int
+    track: str
+    dataset: str
+    config: dict[str, Any]
+    signature: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRecord:
+    """One epoch of one training stage; validation values are None in epochs without validation."""
+
+    stage: int
+    stage_name: str
+    objective: str
+    epoch: int
+    step: int
+    learning_rate: float
+    train_loss: float
+    val_cider: float | None
+    seconds: float
+    images_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class SplitResult:
+    """Captions and scores of one evaluated split.
+
+    `captions` by image id. `scores[domain][metric]`, domain "overall" always there; metrics are fractions as
+    coco-caption computes them ("BLEU-1".."BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D"). `per_image[metric][image_id]`.
+    """
+
+    split: str
+    captions: dict[int, str]
+    scores: dict[str, dict[str, Quantity]]
+    per_image: dict[str, dict[int, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """All that a finished cell leaves: results by split, costs by name, and where its checkpoint lies."""
+
+    splits: tuple[SplitResult, ...]
+    costs: dict[str, Quantity]
+    environment: dict[str, Any]
+    checkpoint: str | None = None
+    operators: dict[str, Any] = field(default_factory=dict)

@@ -1,0 +1,129 @@
+"""The one interface behind which every architecture stands.
+
+Shapes use B images, n captions or W beams an image (rows are image-major: row = image * n + caption), L visual
+tokens, C feature channels, D model channels, T caption positions and V vocabulary entries. Masks are true where valid.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, fields, replace
+from typing import Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+VisualKind = Literal["grid", "regions", "pooled", "pixels", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class VisualSpec:
+    """What a model wants to see; `dim` is the channel count (0 where the model sees nothing or pixels)."""
+
+    kind: VisualKind
+    dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Visual:
+    """What the models see of a batch of images; only the parts that the model's `VisualSpec` asks for are set.
+
+    features: (B, L, C), padded at the end; mask: (B, L) bool; boxes: (B, L, 4) as x1, y1, x2, y2 in [0, 1] of the
+    image; pixels: (B, 3, H, W), normalised. A model that sees nothing still gets `features`, to know B.
+    """
+
+    features: Tensor | None = None
+    mask: Tensor | None = None
+    boxes: Tensor | None = None
+    pixels: Tensor | None = None
+
+    @property
+    def batch_size(self) -> int:
+        """Number of images."""
+        for part in (self.features, self.pixels):
+            if part is not None:
+                return part.shape[0]
+        raise ValueError("a Visual needs features or pixels")
+
+    def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Self:
+        """Move every part; `dtype` touches floating-point parts alone."""
+        moved = {}
+        for part in fields(self):
+            value: Tensor | None = getattr(self, part.name)
+            if value is not None:
+                moved[part.name] = value.to(device, dtype if value.is_floating_point() else None, non_blocking=True)
+        return replace(self, **moved)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the encoder hands to the decoder: features (B, L, D), mask (B, L) bool, further tensors by name."""
+
+    features: Tensor
+    mask: Tensor
+    extra: dict[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def batch_size(self) -> int:
+        """Number of images."""
+        return self.features.shape[0]
+
+
+@dataclass(frozen=True, slots=True)
+class DecodingState:
+    """Where a decoder stands.
+
+    `images` holds tensors that stay the same during decoding, one row an image (B, ...), shared by its beams: for
+    example cross-attention keys and values. `rows` holds what differs between beams, one row a beam (B * W, ...).
+    """
+
+    images: dict[str, Tensor]
+    rows: dict[str, Tensor]
+
+    def expand(self, width: int) -> DecodingState:
+        """Repeat every row `width` times; the tensors of `images` are shared, not copied."""
+        return replace(self, rows={name: value.repeat_interleave(width, 0) for name, value in self.rows.items()})
+
+    def reorder(self, index: Tensor) -> DecodingState:
+        """Take rows by `index` (B * W,), which must stay within each image's own rows."""
+        return replace(self, rows={name: value.index_select(0, index) for name, value in self.rows.items()})
+
+
+class Captioner(nn.Module, ABC):
+    """An image captioner: `encode` once an image, then `decode` whole captions or `step` word by word.
+
+    Attributes:
+        visual: what the model wants to see.
+        vocab_size: V, the width of the logits.
+        max_len: the most tokens `decode` and `step` accept, the begin token included.
+    """
+
+    visual: VisualSpec
+    vocab_size: int
+    max_len: int
+
+    @abstractmethod
+    def encode(self, visual: Visual) -> Memory:
+        """Encode the images, once for all their captions and beams."""
+
+    @abstractmethod
+    def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
+        """Teacher forcing: tokens (B * n, T), begin token first, to logits (B * n, T, V) of the next tokens."""
+
+    @abstractmethod
+    def start(self, memory: Memory) -> DecodingState:
+        """The state before the first token, one row an image."""
+
+    @abstractmethod
+    def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
+        """Feed one token a row (B * W,); gives logits (B * W, V) of the next one. Never re-decodes the prefix."""
+
+    def forward(self, visual: Visual, tokens: Tensor) -> Tensor:
+        """`decode` after `encode`."""
+        return self.decode(self.encode(visual), tokens)
+
+    def set_dropout(self, p: float) -> None:
+        """Set every dropout of the model to `p` (training stages differ in it)."""
+        for module in self.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = p
