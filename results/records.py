@@ -45,8 +45,10 @@ class DatasetRecord:
 class Cell:
     """One cell of the planned grid: a model (or reference row) under one configuration and one seed.
 
-    `key` identifies it over configuration, data fingerprint and code version. `signature` holds every field that
-    scores depend on, in display order, less model and seed. `config` is the whole configuration, JSON-able.
+    `key` identifies it over configuration, data fingerprint and code version. `dataset` is the fingerprint of a data
+    set that the store already knows. `signature` holds every field that scores depend on, in display order, less model
+    and seed. `config` is the whole configuration, JSON-able; cells that differ in nothing but fields named "seed" are
+    seeds of one row.
     """
 
     key: str
@@ -57,6 +59,7 @@ class Cell:
     dataset: str
     config: dict[str, Any]
     signature: dict[str, str]
+    code_version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
