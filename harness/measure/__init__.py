@@ -1,1 +1,1 @@
-"""To be described."""
+"""What a model costs: multiply-accumulates, peak memory, latency, and the machine that they were measured on."""

@@ -1,0 +1,101 @@
+"""What a result was measured with: versions, machine, device. Nothing that names a person, a host or a folder."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import locale
+import os
+import platform
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import harness
+
+_PACKAGES = ("torch", "timm", "numpy", "fvcore", "pillow", "pycocoevalcap", "safetensors", "sqlalchemy")
+
+
+def describe_environment(device: torch.device | str) -> dict[str, Any]:
+    """Versions, operating system, processor, memory, device and code version, JSON-able; None where unknown."""
+    return {
+        "captionbench": harness.__version__,
+        "commit": code_commit(Path(harness.__file__).resolve().parent.parent),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "os": _operating_system(),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "machine": platform.machine(),
+        "cpu": _processor(),
+        "cores": os.cpu_count(),
+        "usable_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "ram_gib": _ram_gib(),
+        "locale": locale.setlocale(locale.LC_CTYPE),
+        "device": _device(torch.device(device)),
+    }
+
+
+def code_commit(root: Path) -> str | None:
+    """The git commit checked out at `root`, with "-dirty" where tracked files differ; None where it is no checkout."""
+    if not (root / ".git").exists():
+        return None
+    try:
+        commit = _git(root, "rev-parse", "HEAD")
+        changes = _git(root, "status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return f"{commit}-dirty" if changes else commit
+
+
+def _git(root: Path, *arguments: str) -> str:
+    command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _operating_system() -> str:
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        return platform.system()
+
+
+def _processor() -> str | None:
+    return _first_match(Path("/proc/cpuinfo"), r"^model name\s*:\s*(.+)$") or platform.processor() or None
+
+
+def _ram_gib() -> float | None:
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 2)
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _device(device: torch.device) -> dict[str, Any]:
+    if device.type != "cuda":
+        return {"type": device.type}
+    properties = torch.cuda.get_device_properties(device)
+    return {
+        "type": "cuda",
+        "name": properties.name,
+        "memory_gib": round(properties.total_memory / 2**30, 2),
+        "cuda": torch.version.cuda,
+        "driver": _first_match(Path("/proc/driver/nvidia/version"), r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)*)"),
+    }
+
+
+def _first_match(file: Path, pattern: str) -> str | None:
+    try:
+        found = re.search(pattern, file.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+    except OSError:
+        return None
+    return found[1].strip() if found else None
