@@ -1,0 +1,59 @@
+"""Column types that hold on every database: UTC times and packed per-image scores."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from datetime import UTC, datetime
+
+from sqlalchemy import DateTime, Dialect, LargeBinary
+from sqlalchemy.types import TypeDecorator
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """An aware UTC time. SQLite keeps no zone, so it is taken off on the way in and put back on the way out."""
+
+    impl = DateTime
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        """To naive UTC."""
+        return None if value is None else value.astimezone(UTC).replace(tzinfo=None)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        """To aware UTC."""
+        return None if value is None else value.replace(tzinfo=UTC)
+
+
+class PackedScores(TypeDecorator[dict[int, float]]):
+    """Scores by image id as one blob: n ids (int64) ascending, then n scores (float64), little-endian.
+
+    Twenty models of three seeds on 5,000 images with seven metrics are 2.1 million numbers: as rows of their own they
+    take over 100 MB and seconds to read, as JSON about 60 MB; packed they take 34 MB, keep every bit, and one metric of
+    one run, which is what significance tests and galleries read, is one row.
+    """
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: dict[int, float] | None, dialect: Dialect) -> bytes | None:  # noqa: ARG002
+        """To bytes; an id outside int64 raises OverflowError."""
+        if value is None:
+            return None
+        ids = array("q", sorted(value))
+        scores = array("d", (value[image_id] for image_id in ids))
+        if sys.byteorder == "big":
+            ids.byteswap()
+            scores.byteswap()
+        return ids.tobytes() + scores.tobytes()
+
+    def process_result_value(self, value: bytes | None, dialect: Dialect) -> dict[int, float] | None:  # noqa: ARG002
+        """To a dictionary ascending by image id."""
+        if value is None:
+            return None
+        half = len(value) // 2
+        ids, scores = array("q", value[:half]), array("d", value[half:])
+        if sys.byteorder == "big":
+            ids.byteswap()
+            scores.byteswap()
+        return dict(zip(ids, scores, strict=True))

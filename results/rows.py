@@ -1,0 +1,138 @@
+"""From records to the columns of their rows, checked before a transaction begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sqlalchemy import Connection, insert
+
+from results import checks
+from results.errors import StoreError
+from results.records import Cell, DatasetRecord, EpochRecord, Outcome, SplitResult
+from results.schema import Base, Caption, Cost, ImageScores, Score
+
+Columns = dict[str, Any]
+CellPart = Caption | Score | ImageScores | Cost
+
+
+def insert_all(connection: Connection, table: type[Base], rows: Iterable[Columns], **common: Any) -> None:
+    """Insert rows that all have the same columns, with the `common` ones added; none at all is fine."""
+    complete = [{**common, **row} for row in rows]
+    if complete:
+        connection.execute(insert(table), complete)
+
+
+def image_columns(record: DatasetRecord) -> list[Columns]:
+    """Rows of `Image`; ids must differ."""
+    ids = {image.image_id for image in record.images}
+    if len(ids) != len(record.images):
+        raise StoreError(f"data set {record.name}: two images have the same id")
+    return [
+        {
+            "image_id": image.image_id,
+            "file": image.file,
+            "split": image.split,
+            "domain": image.domain,
+            "references": list(image.references),
+        }
+        for image in record.images
+    ]
+
+
+def skipped_columns(record: DatasetRecord) -> list[Columns]:
+    """Rows of `SkippedImage`."""
+    return [{"file": file, "reason": checks.text(reason)} for file, reason in record.skipped.items()]
+
+
+def cell_columns(cell: Cell, datasets: Mapping[str, int]) -> Columns:
+    """A planned row of `CellRow`; `datasets` maps the fingerprints that the store knows to their ids."""
+    if cell.dataset not in datasets:
+        raise StoreError(
+            f"run {cell.key} is planned on the data set {cell.dataset!r}, which was never recorded",
+            "record the data set first; a cell names it by its fingerprint",
+        )
+    return {
+        "key": cell.key,
+        "dataset_id": datasets[cell.dataset],
+        "model": cell.model,
+        "role": cell.role,
+        "seed": cell.seed,
+        "track": cell.track,
+        "code_version": cell.code_version,
+        "config": checks.json_object(cell.config, f"run {cell.key}: configuration"),
+        "signature": checks.json_object(cell.signature, f"run {cell.key}: signature"),
+        "status": "planned",
+        "attempts": 0,
+        "environment": {},
+        "operators": {},
+    }
+
+
+def epoch_columns(key: str, record: EpochRecord) -> Columns:
+    """A row of `Epoch`."""
+    what = f"run {key}, stage {record.stage}, epoch {record.epoch}"
+    cider = record.val_cider
+    return {
+        "stage": record.stage,
+        "epoch": record.epoch,
+        "stage_name": record.stage_name,
+        "objective": record.objective,
+        "step": record.step,
+        "learning_rate": checks.finite(record.learning_rate, f"{what}: learning rate"),
+        "train_loss": checks.finite(record.train_loss, f"{what}: training loss"),
+        "val_cider": None if cider is None else checks.finite(cider, f"{what}: validation CIDEr-D"),
+        "seconds": checks.finite(record.seconds, f"{what}: seconds"),
+        "images_per_second": checks.finite(record.images_per_second, f"{what}: images per second"),
+    }
+
+
+def outcome_columns(key: str, outcome: Outcome) -> dict[type[CellPart], list[Columns]]:
+    """Rows of every table that a finished cell fills, by table."""
+    names = [result.split for result in outcome.splits]
+    if len(set(names)) != len(names):
+        raise StoreError(f"run {key}: the same split twice among {', '.join(names)}")
+    rows: dict[type[CellPart], list[Columns]] = {Caption: [], Score: [], ImageScores: [], Cost: []}
+    for result in outcome.splits:
+        rows[Caption] += [
+            {"split": result.split, "image_id": image_id, "caption": checks.text(caption)}
+            for image_id, caption in result.captions.items()
+        ]
+        rows[Score] += _score_columns(key, result)
+        rows[ImageScores] += _image_score_columns(key, result)
+    rows[Cost] += [
+        {"name": name, **checks.quantity(cost, f"run {key}: cost {name}")} for name, cost in outcome.costs.items()
+    ]
+    return rows
+
+
+def _score_columns(key: str, result: SplitResult) -> list[Columns]:
+    if "overall" not in result.scores:
+        raise StoreError(f"run {key}: split {result.split} has no scores of the domain 'overall'")
+    return [
+        {
+            "split": result.split,
+            "domain": domain,
+            "metric": metric,
+            **checks.quantity(score, f"run {key}: {metric} on {result.split}, {domain}"),
+        }
+        for domain, metrics in result.scores.items()
+        for metric, score in metrics.items()
+    ]
+
+
+def _image_score_columns(key: str, result: SplitResult) -> list[Columns]:
+    for metric, scores in result.per_image.items():
+        if not scores.keys() <= result.captions.keys():
+            raise StoreError(f"run {key}: {metric} on {result.split} scores images that have no caption")
+    return [
+        {
+            "split": result.split,
+            "metric": metric,
+            "scores": {
+                image_id: checks.finite(score, f"run {key}: {metric} of image {image_id} on {result.split}")
+                for image_id, score in scores.items()
+            },
+        }
+        for metric, scores in result.per_image.items()
+    ]

@@ -1,0 +1,183 @@
+"""The tables. Whatever is not known is NULL with a reason beside it, never 0.
+
+Rows hang on their cell or data set by foreign keys that cascade. Names are stable: other tools may read them.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import JSON, BigInteger, CheckConstraint, ForeignKey, UniqueConstraint
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from results.columns import PackedScores, UtcDateTime
+
+SCHEMA_VERSION = 1
+"""Raised with every change of the tables; a store of a higher version is refused."""
+
+# Composite keys cluster the rows of one run together and spare a second copy of the key.
+_CLUSTERED = {"sqlite_with_rowid": False}
+_EITHER = "(value IS NULL) <> (reason IS NULL)"
+
+
+class Base(DeclarativeBase):
+    """Every table of the store."""
+
+    type_annotation_map = {dict[str, Any]: JSON, datetime: UtcDateTime}  # noqa: RUF012
+
+
+class SchemaInfo(Base):
+    """One row: the version of the tables."""
+
+    __tablename__ = "schema_info"
+
+    version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+
+
+class DatasetRow(Base):
+    """A data set as it was used, one for every fingerprint."""
+
+    __tablename__ = "datasets"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    fingerprint: Mapped[str] = mapped_column(unique=True)
+    name: Mapped[str]
+    root: Mapped[str]
+    split_sizes: Mapped[dict[str, Any]]
+    recorded_at: Mapped[datetime]
+
+
+class SkippedImage(Base):
+    """A picture that was left out, with the reason."""
+
+    __tablename__ = "skipped_images"
+    __table_args__ = (_CLUSTERED,)
+
+    dataset_id: Mapped[int] = mapped_column(ForeignKey("datasets.id", ondelete="CASCADE"), primary_key=True)
+    file: Mapped[str] = mapped_column(primary_key=True)
+    reason: Mapped[str]
+
+
+class Image(Base):
+    """An image of an evaluated split; `references` is a JSON list of its captions, `file` relative to the root."""
+
+    __tablename__ = "images"
+    __table_args__ = (_CLUSTERED,)
+
+    dataset_id: Mapped[int] = mapped_column(ForeignKey("datasets.id", ondelete="CASCADE"), primary_key=True)
+    image_id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    file: Mapped[str]
+    split: Mapped[str]
+    domain: Mapped[str | None]
+    references: Mapped[list[str]] = mapped_column(JSON)
+
+
+class CellRow(Base):
+    """One cell of the planned grid and what became of it."""
+
+    __tablename__ = "cells"
+    __table_args__ = (
+        CheckConstraint("role IN ('model', 'reference')", name="role"),
+        CheckConstraint("status IN ('planned', 'running', 'finished', 'failed', 'skipped')", name="status"),
+        CheckConstraint("status NOT IN ('failed', 'skipped') OR reason IS NOT NULL", name="failure_has_reason"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(unique=True)
+    dataset_id: Mapped[int] = mapped_column(ForeignKey("datasets.id", ondelete="CASCADE"), index=True)
+    model: Mapped[str]
+    role: Mapped[str]
+    seed: Mapped[int] = mapped_column(BigInteger)
+    track: Mapped[str]
+    code_version: Mapped[str]
+    config: Mapped[dict[str, Any]]
+    signature: Mapped[dict[str, Any]]
+    status: Mapped[str]
+    reason: Mapped[str | None]
+    error_class: Mapped[str | None]
+    log_tail: Mapped[str | None]
+    attempts: Mapped[int]
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+    checkpoint: Mapped[str | None]
+    environment: Mapped[dict[str, Any]]
+    operators: Mapped[dict[str, Any]]
+
+
+class Epoch(Base):
+    """One epoch of one stage of a cell's training."""
+
+    __tablename__ = "epochs"
+    __table_args__ = (_CLUSTERED,)
+
+    cell_id: Mapped[int] = mapped_column(ForeignKey("cells.id", ondelete="CASCADE"), primary_key=True)
+    stage: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    epoch: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    stage_name: Mapped[str]
+    objective: Mapped[str]
+    step: Mapped[int] = mapped_column(BigInteger)
+    learning_rate: Mapped[float]
+    train_loss: Mapped[float]
+    val_cider: Mapped[float | None]
+    seconds: Mapped[float]
+    images_per_second: Mapped[float]
+
+
+class Caption(Base):
+    """What a cell said of an image."""
+
+    __tablename__ = "captions"
+    __table_args__ = (_CLUSTERED,)
+
+    cell_id: Mapped[int] = mapped_column(ForeignKey("cells.id", ondelete="CASCADE"), primary_key=True)
+    split: Mapped[str] = mapped_column(primary_key=True)
+    image_id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    caption: Mapped[str]
+
+
+class Score(Base):
+    """One metric over one domain ("overall" for all) of one split."""
+
+    __tablename__ = "scores"
+    __table_args__ = (
+        UniqueConstraint("cell_id", "split", "domain", "metric"),
+        CheckConstraint(_EITHER, name="score_value_or_reason"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    cell_id: Mapped[int] = mapped_column(ForeignKey("cells.id", ondelete="CASCADE"))
+    split: Mapped[str]
+    domain: Mapped[str]
+    metric: Mapped[str]
+    value: Mapped[float | None]
+    reason: Mapped[str | None]
+    unit: Mapped[str]
+
+
+class ImageScores(Base):
+    """One metric of every image of one split, packed (see `PackedScores`)."""
+
+    __tablename__ = "image_scores"
+
+    cell_id: Mapped[int] = mapped_column(ForeignKey("cells.id", ondelete="CASCADE"), primary_key=True)
+    split: Mapped[str] = mapped_column(primary_key=True)
+    metric: Mapped[str] = mapped_column(primary_key=True)
+    scores: Mapped[dict[int, float]] = mapped_column(PackedScores)
+
+
+class Cost(Base):
+    """One measured cost of a cell: parameters, GMAC, seconds, memory ..."""
+
+    __tablename__ = "costs"
+    __table_args__ = (
+        UniqueConstraint("cell_id", "name"),
+        CheckConstraint(_EITHER, name="cost_value_or_reason"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    cell_id: Mapped[int] = mapped_column(ForeignKey("cells.id", ondelete="CASCADE"))
+    name: Mapped[str]
+    value: Mapped[float | None]
+    reason: Mapped[str | None]
+    unit: Mapped[str]
