@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+
+from harness.errors import BenchError
 
 Box = tuple[float, float, float, float]
 
@@ -13,8 +16,9 @@ Box = tuple[float, float, float, float]
 class Sample:
     """One image and its reference captions.
 
-    `file` is relative to the data set's root and never leaves it. `boxes` are x1, y1, x2, y2 in pixels of the stored
-    image, or None where they are unknown (an empty tuple means: known to have none).
+    `file` is relative to the data set's root and never leaves it; it is empty where the annotation's path was refused,
+    and `captions` are empty where the annotation has none: such images are in `Dataset.faults`. `boxes` are x1, y1, x2,
+    y2 in pixels of the stored image, or None where they are unknown (an empty tuple means: known to have none).
     """
 
     image_id: int
@@ -27,12 +31,17 @@ class Sample:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images under `root`, in a fixed order; `fingerprint` changes with any annotation or picture (hex digest)."""
+    """Images under `root`, in a fixed order; `fingerprint` changes with any annotation or picture (hex digest).
+
+    `faults` says, by image id, what is wrong with annotations that were read but cannot be used. Their samples stay, so
+    that every split counts what it was meant to hold; whoever reads pictures or captions skips or refuses them.
+    """
 
     name: str
     root: Path
     samples: tuple[Sample, ...]
     fingerprint: str
+    faults: Mapping[int, str] = field(default_factory=dict)
 
     @cached_property
     def splits(self) -> dict[str, tuple[Sample, ...]]:
@@ -41,6 +50,19 @@ class Dataset:
         for sample in self.samples:
             found.setdefault(sample.split, []).append(sample)
         return {name: tuple(samples) for name, samples in found.items()}
+
+    def split(self, name: str) -> tuple[Sample, ...]:
+        """Give the samples of one split.
+
+        Raises:
+            BenchError: the data set has none there.
+        """
+        if name not in self.splits:
+            raise BenchError(
+                f"the data set {self.name} has no images in its {name!r} split",
+                hint=f"it has {', '.join(f'{split}: {len(found)}' for split, found in self.splits.items())}",
+            )
+        return self.splits[name]
 
     def path(self, sample: Sample) -> Path:
         """Where the sample's picture lies."""

@@ -1,0 +1,194 @@
+"""Pictures as they come, turned into RGB properly, and into the one declared input of a backbone.
+
+What is done with the unusual: transparency is laid over white; 16-bit grey is scaled to 8 bits (65535 is white), 32-bit
+grey, which has no nominal white, is stretched from its least to its greatest value; CMYK and YCbCr are converted
+without their colour profile; EXIF orientation is applied; of an animation the first frame counts. A picture that cannot
+be decoded to its last row is refused (`BadImage`), never patched up.
+"""
+
+from __future__ import annotations
+
+import stat
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+MAX_PIXELS = 89_478_485
+"""Most pixels of a picture (0.25 GiB as RGB, Pillow's own limit); more is refused as a decompression bomb."""
+
+FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
+"""What is tried on a file, whatever its name says; no format that would start another program (EPS)."""
+
+Resize = Literal["squash", "shortest-centre-crop"]
+Interpolation = Literal["bilinear", "bicubic"]
+
+_RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
+_SIXTEEN_BIT_FORMATS = {"PNG", "PPM", "JPEG2000"}  # where Pillow's 32-bit mode "I" holds 16-bit samples
+_quiet_lock = threading.Lock()
+
+
+class BadImage(Exception):  # noqa: N818 - it names the picture, not the failure
+    """A picture that cannot be used; `path` is the file, `reason` says why in a few words."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+def load_image(path: Path) -> Image.Image:
+    """Decode the whole picture at `path` as 8-bit RGB, upright.
+
+    Raises:
+        BadImage: it is missing, empty, truncated, not a picture, too large (`MAX_PIXELS`) or of an unsupported mode.
+    """
+    _refuse_unreadable(path)
+    try:
+        with _opened(path) as image:
+            width, height = image.size
+            if width * height > MAX_PIXELS:
+                raise BadImage(path, _bomb(f"{width} x {height}"))
+            if not width or not height:
+                raise BadImage(path, f"has no pixels ({width} x {height})")
+            image.load()
+            return _to_rgb(_upright(image))
+    except BadImage:
+        raise
+    except UnidentifiedImageError as error:
+        raise BadImage(path, "is not a picture in a supported format") from error
+    except Image.DecompressionBombError as error:
+        raise BadImage(path, _bomb("its header claims more than twice as many")) from error
+    except Exception as error:  # Pillow's decoders raise nearly anything on damaged data
+        raise BadImage(path, f"cannot be decoded: {str(error) or type(error).__name__}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePreprocessing:
+    """How a picture becomes a backbone's input.
+
+    Args:
+        size: (height, width) in pixels, or one number for a square.
+        resize: "squash" ignores the aspect ratio; "shortest-centre-crop" fills the size and cuts off what sticks out
+            evenly on both sides (cut and resized in one step, without the rounding of a resize followed by a crop).
+        interpolation: "bilinear" or "bicubic", both with Pillow's anti-aliasing when shrinking.
+        mean, std: per channel, for values in [0, 1].
+    """
+
+    size: int | tuple[int, int]
+    resize: Resize = "squash"
+    interpolation: Interpolation = "bicubic"
+    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
+    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+
+    def __post_init__(self) -> None:
+        if min(self.height_width) < 1:
+            raise ValueError(f"size must be at least one pixel a side, not {self.size}")
+        if self.resize not in ("squash", "shortest-centre-crop"):
+            raise ValueError(f"resize must be 'squash' or 'shortest-centre-crop', not {self.resize!r}")
+        if self.interpolation not in _RESAMPLING:
+            raise ValueError(f"interpolation must be 'bilinear' or 'bicubic', not {self.interpolation!r}")
+        if len(self.mean) != 3 or len(self.std) != 3 or min(self.std) <= 0:
+            raise ValueError("mean and std are three numbers each, and std is above 0")
+
+    @property
+    def height_width(self) -> tuple[int, int]:
+        """The size as (height, width)."""
+        return (self.size, self.size) if isinstance(self.size, int) else self.size
+
+    def key(self) -> str:
+        """A stable text that differs whenever the resulting numbers may."""
+        height, width = self.height_width
+        mean, std = (",".join(f"{value:.12g}" for value in values) for values in (self.mean, self.std))
+        return f"{height}x{width} {self.resize} {self.interpolation} mean={mean} std={std}"
+
+    def __call__(self, image: Image.Image) -> np.ndarray:
+        """Turn an RGB picture of any size into float32 (3, height, width)."""
+        height, width = self.height_width
+        resized = image.resize(
+            (width, height), _RESAMPLING[self.interpolation], box=self._box(image.width, image.height)
+        )
+        pixels = np.asarray(resized, dtype=np.float32) / np.float32(255)
+        normalised = (pixels - np.asarray(self.mean, np.float32)) / np.asarray(self.std, np.float32)
+        return np.ascontiguousarray(normalised.transpose(2, 0, 1))
+
+    def _box(self, width: int, height: int) -> tuple[float, float, float, float]:
+        """The part of the picture that is used: left, top, right, bottom."""
+        if self.resize == "squash":
+            return 0.0, 0.0, float(width), float(height)
+        out_height, out_width = self.height_width
+        scale = min(width / out_width, height / out_height)
+        kept_width, kept_height = min(out_width * scale, width), min(out_height * scale, height)
+        left, top = (width - kept_width) / 2, (height - kept_height) / 2
+        return left, top, left + kept_width, top + kept_height
+
+
+def _refuse_unreadable(path: Path) -> None:
+    """Say plainly what is wrong with the file before a decoder sees it; a pipe would block for ever."""
+    try:
+        found = path.stat()
+    except FileNotFoundError as error:
+        raise BadImage(path, "is missing") from error
+    except (OSError, ValueError) as error:
+        raise BadImage(path, f"cannot be read: {error}") from error
+    if not stat.S_ISREG(found.st_mode):
+        raise BadImage(path, "is not a file")
+    if not found.st_size:
+        raise BadImage(path, "is an empty file")
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Image.Image]:
+    """Open the picture without Pillow's warnings; what they warn of is checked here or harmless.
+
+    Only the header is read under the lock: Python's warning filters are one list for all threads.
+    """
+    with _quiet_lock, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        image = Image.open(path, formats=FORMATS)
+    with image:
+        yield image
+
+
+def _bomb(size: str) -> str:
+    return f"has more than {MAX_PIXELS} pixels ({size}): refused as a decompression bomb"
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """Apply the EXIF orientation; a picture whose EXIF block is unreadable is taken as it is stored, as viewers do."""
+    with _quiet_lock, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return ImageOps.exif_transpose(image)
+        except Exception:  # Pillow's EXIF reader raises nearly anything on damaged tags; the pixels are sound
+            return image
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I") or image.mode == "F":
+        return Image.fromarray(_grey_to_8_bits(image)).convert("RGB")
+    if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
+        colour = image.convert("LA" if image.mode == "La" else "RGBA").convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), colour).convert("RGB")
+    return image.convert("RGB")
+
+
+def _grey_to_8_bits(image: Image.Image) -> np.ndarray:
+    """Scale grey of more than 8 bits, (H, W), to uint8."""
+    values = np.nan_to_num(np.asarray(image).astype(np.float64))
+    if image.mode.startswith("I;16") or image.format in _SIXTEEN_BIT_FORMATS:
+        scaled = values / 257
+    elif values.max() > values.min():
+        scaled = (values - values.min()) * (255 / (values.max() - values.min()))
+    else:
+        scaled = values
+    return np.clip(np.rint(scaled), 0, 255).astype(np.uint8)
