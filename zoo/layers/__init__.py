@@ -1,1 +1,1 @@
-"""To be described."""
+"""Building blocks that have a name in the literature."""

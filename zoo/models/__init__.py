@@ -1,1 +1,1 @@
-"""To be described."""
+"""One file an architecture; the registry imports them when they are asked for."""

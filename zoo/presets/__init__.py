@@ -1,1 +1,1 @@
-"""To be described."""
+"""The cards of the built-in models, one file a family. They import no torch."""

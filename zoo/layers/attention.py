@@ -1,0 +1,92 @@
+"""Multi-head attention (Vaswani et al. 2017, section 3.2) with keys that all captions or beams of an image share."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.errors import ZooError
+
+Cache = dict[str, Tensor]
+"""What one layer remembers of the positions already decoded, one row a beam."""
+
+
+class MultiHeadAttention(nn.Module):
+    """softmax(Q K^T / sqrt(d_k)) V over `n_heads` heads, without dropout inside."""
+
+    def __init__(self, d_model: int, n_heads: int) -> None:
+        super().__init__()
+        if d_model % n_heads:
+            raise ZooError(f"d_model {d_model} is not a multiple of n_heads {n_heads}")
+        self.n_heads = n_heads
+        self.query = nn.Linear(d_model, d_model)
+        self.key = nn.Linear(d_model, d_model)
+        self.value = nn.Linear(d_model, d_model)
+        self.output = nn.Linear(d_model, d_model)
+
+    def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values (B, H, L, d_k) of a memory (B, L, D)."""
+        return self._heads(self.key(memory)), self._heads(self.value(memory))
+
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Attend.
+
+        Args:
+            queries: (B * n, T, D); the n rows of an image stand together and share its keys.
+            keys, values: (B, H, L, d_k), of `project`.
+            mask: (B, L), or (B, n * T, L) where queries differ; true where a key may be seen. A query that may see
+                no key attends to all of them evenly.
+
+        Returns:
+            (B * n, T, D).
+        """
+        heads = self._heads(self.query(queries).view(keys.shape[0], -1, queries.shape[-1]))
+        if mask is not None:
+            mask = mask[:, None, None] if mask.dim() == 2 else mask[:, None]
+            unseeing = ~mask.any(-1, keepdim=True)
+            heads = heads.masked_fill(unseeing, 0.0)
+            mask = mask | unseeing
+        return self._merge(F.scaled_dot_product_attention(heads, keys, values, mask), queries)
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.view(x.shape[0], x.shape[1], self.n_heads, -1).transpose(1, 2)
+
+    def _merge(self, heads: Tensor, like: Tensor) -> Tensor:
+        merged: Tensor = self.output(heads.transpose(1, 2).reshape(like.shape))
+        return merged
+
+
+class SelfAttention(MultiHeadAttention):
+    """Attention of a sequence to itself; `causal` hides what comes later."""
+
+    def __init__(self, d_model: int, n_heads: int, causal: bool) -> None:
+        super().__init__(d_model, n_heads)
+        self.causal = causal
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        """(B, T, D) to (B, T, D); `mask` (B, T) is true at the positions that may be seen."""
+        if not self.causal:
+            return super().forward(x, *self.project(x), mask)
+        heads = self._heads(self.query(x))
+        keys, values = self.project(x)
+        if mask is None:
+            return self._merge(F.scaled_dot_product_attention(heads, keys, values, is_causal=True), x)
+        length = x.shape[1]
+        return super().forward(x, keys, values, mask[:, None] & mask.new_ones(length, length).tril())
+
+    def start(self, like: Tensor) -> Cache:
+        """The cache before the first position; `like` (B, ..., D) gives batch size, device and type."""
+        empty = like.new_zeros(like.shape[0], self.n_heads, 0, like.shape[-1] // self.n_heads)
+        return {"keys": empty, "values": empty}
+
+    def step(self, x: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+        """One position: x (R, 1, D) and the cache of R rows."""
+        keys, values = self.project(x)
+        keys, values = append(cache["keys"], keys, 2), append(cache["values"], values, 2)
+        return super().forward(x, keys, values), {"keys": keys, "values": values}
+
+
+def append(past: Tensor, new: Tensor, dim: int) -> Tensor:
+    """Join a cached tensor and its next entry along `dim`."""
+    return torch.cat((past, new.to(past.dtype)), dim)

@@ -1,0 +1,41 @@
+"""What static and dynamic expansion share (Hu, Cavicchioli, Capotondi, ExpansionNet v2, arXiv:2208.06551).
+
+Both layers expand a sequence to another length and contract it back, in two streams: stream a weighs by relu(Z),
+stream b by relu(-Z), where Z (B, N, L) scores N expanded elements against L positions. Here Z is kept as one tensor
+and never transposed in memory: the forward step normalises it over L, the backward step over N.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+EPSILON = 1e-9
+
+
+def full_precision(scores: Tensor) -> Tensor:
+    """At least float32: in half precision EPSILON is 0 and an all-zero row would give 0 / 0."""
+    return scores.to(torch.promote_types(scores.dtype, torch.float32))
+
+
+def normalise(weights: Tensor, dim: int | tuple[int, ...]) -> Tensor:
+    """psi: divide by the sum along `dim`; zeros stay zeros."""
+    return weights / (weights.sum(dim, keepdim=True) + EPSILON)
+
+
+class GatedStreams(nn.Module):
+    """The projections of the two streams' values and the gate between their outputs."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.value_a = nn.Linear(d_model, d_model)
+        self.value_b = nn.Linear(d_model, d_model)
+        self.selector = nn.Linear(d_model, d_model)
+
+    def values(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Values of stream a and of stream b."""
+        return self.value_a(x), self.value_b(x)
+
+    def combine(self, x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        """sigmoid(S) * a + (1 - sigmoid(S)) * b, elementwise."""
+        return torch.lerp(b, a, torch.sigmoid(self.selector(x)).to(a.dtype))
