@@ -89,6 +89,8 @@ def epoch_columns(key: str, record: EpochRecord) -> Columns:
 
 def outcome_columns(key: str, outcome: Outcome) -> dict[type[CellPart], list[Columns]]:
     """Rows of every table that a finished cell fills, by table."""
+    if not outcome.splits:
+        raise StoreError(f"run {key}: a finished run has results on at least one split")
     names = [result.split for result in outcome.splits]
     if len(set(names)) != len(names):
         raise StoreError(f"run {key}: the same split twice among {', '.join(names)}")
@@ -107,8 +109,8 @@ def outcome_columns(key: str, outcome: Outcome) -> dict[type[CellPart], list[Col
 
 
 def _score_columns(key: str, result: SplitResult) -> list[Columns]:
-    if "overall" not in result.scores:
-        raise StoreError(f"run {key}: split {result.split} has no scores of the domain 'overall'")
+    if not result.scores.get("overall"):
+        raise StoreError(f"run {key}: split {result.split} has no scores of the domain 'overall', nor reasons for none")
     return [
         {
             "split": result.split,

@@ -1,0 +1,113 @@
+"""Finished cells with their scores and costs, as the queries share them; three SQL queries however many cells."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from sqlalchemy import ColumnElement, Connection, or_, select, true
+
+from results.errors import StoreError
+from results.records import Quantity, Role
+from results.schema import CellRow, Cost, DatasetRow, Score
+
+Scores = dict[str, dict[str, dict[str, Quantity]]]
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedCell:
+    """One finished cell; `scores[split][domain][metric]` and `costs[name]` in the order they were recorded in."""
+
+    id: int
+    key: str
+    model: str
+    role: Role
+    seed: int
+    track: str
+    code_version: str
+    config: dict[str, Any]
+    signature: dict[str, str]
+    operators: dict[str, Any]
+    dataset: str
+    fingerprint: str
+    scores: Scores = field(default_factory=dict)
+    costs: dict[str, Quantity] = field(default_factory=dict)
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        """The signature, with the track where the signature does not name it."""
+        return {"track": self.track, **self.signature}
+
+    @property
+    def comparable(self) -> tuple[str, str, frozenset[tuple[str, str]]]:
+        """Equal for cells whose scores on a split may be compared."""
+        return self.fingerprint, self.track, frozenset(self.signature.items())
+
+    @property
+    def variant(self) -> dict[str, str]:
+        """What tells it from other cells of its model: dotted configuration fields but seeds, and the code version."""
+        return {**dict(_flat(self.config, "")), "code_version": self.code_version}
+
+
+def dataset_matches(dataset: str | None) -> ColumnElement[bool]:
+    """The condition that a data set is meant: by fingerprint or by name; None means every one."""
+    return true() if dataset is None else or_(DatasetRow.fingerprint == dataset, DatasetRow.name == dataset)
+
+
+def one_dataset(connection: Connection, dataset: str) -> int:
+    """The id of the one data set of this fingerprint or name; StoreError where there is none or the name is shared."""
+    query = select(DatasetRow.id, DatasetRow.fingerprint).where(dataset_matches(dataset)).order_by(DatasetRow.id)
+    found = connection.execute(query).tuples().all()
+    exact = [dataset_id for dataset_id, fingerprint in found if fingerprint == dataset]
+    if exact or len(found) == 1:
+        return exact[0] if exact else found[0][0]
+    if found:
+        raise StoreError(
+            f"the name {dataset!r} is shared by {len(found)} data sets",
+            "name one by its fingerprint: " + ", ".join(fingerprint for _, fingerprint in found),
+        )
+    known = ", ".join(sorted(set(connection.scalars(select(DatasetRow.name))))) or "none yet"
+    raise StoreError(f"no data set {dataset!r} in the results database", f"it knows: {known}")
+
+
+def finished_cells(connection: Connection, dataset: str | None = None) -> list[FinishedCell]:
+    """Every finished cell of a data set (fingerprint or name; None: of all), in the order of planning."""
+    chosen = (CellRow.status == "finished", dataset_matches(dataset))
+    query = select(
+        CellRow.id,
+        CellRow.key,
+        CellRow.model,
+        CellRow.role,
+        CellRow.seed,
+        CellRow.track,
+        CellRow.code_version,
+        CellRow.config,
+        CellRow.signature,
+        CellRow.operators,
+        DatasetRow.name.label("dataset"),
+        DatasetRow.fingerprint,
+    )
+    rows = connection.execute(query.join(DatasetRow).where(*chosen).order_by(CellRow.id)).mappings()
+    cells = {row["id"]: FinishedCell(**cast("Any", dict(row))) for row in rows}
+
+    scored = select(Score).join(CellRow).join(DatasetRow).where(*chosen).order_by(Score.id)
+    for row in connection.execute(scored).mappings():
+        domains = cells[row["cell_id"]].scores.setdefault(row["split"], {})
+        domains.setdefault(row["domain"], {})[row["metric"]] = Quantity(row["value"], row["reason"], row["unit"])
+    spent = select(Cost).join(CellRow).join(DatasetRow).where(*chosen).order_by(Cost.id)
+    for row in connection.execute(spent).mappings():
+        cells[row["cell_id"]].costs[row["name"]] = Quantity(row["value"], row["reason"], row["unit"])
+    return list(cells.values())
+
+
+def _flat(config: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    """Dotted paths to JSON values; fields named "seed" are left out at every depth."""
+    for name, value in config.items():
+        if name == "seed":
+            continue
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", json.dumps(value, sort_keys=True, ensure_ascii=False)

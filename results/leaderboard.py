@@ -1,0 +1,151 @@
+"""Who may be ranked against whom, and how they rank: one group for every signature and split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean, stdev
+
+from results.cells import FinishedCell, finished_cells
+from results.records import Quantity
+from results.store import Store
+from results.views import Group, Row, Spread
+
+RANKING_METRIC = "CIDEr-D"
+
+
+def leaderboard(store: Store, *, dataset: str | None = None) -> list[Group]:
+    """The groups of a data set (fingerprint or name; None: of all), in the order they were first planned.
+
+    Rows that differ in any field of the signature, in the track or in the data's fingerprint never share a group.
+    """
+    with store.reading() as connection:
+        cells = finished_cells(connection, dataset)
+    ranked: dict[tuple[object, str], list[FinishedCell]] = {}
+    beside: dict[tuple[str, str], list[FinishedCell]] = {}
+    for cell in cells:
+        for split in cell.scores:
+            if cell.role == "model":
+                ranked.setdefault((cell.comparable, split), []).append(cell)
+            else:
+                beside.setdefault((cell.fingerprint, split), []).append(cell)
+
+    groups = [_group(members, split, beside) for (_, split), members in ranked.items()]
+    accompanied = {(group.fingerprint, group.split) for group in groups}
+    groups += [
+        Group(cells[0].dataset, fingerprint, split, cells[0].track, {}, (), _references(cells, split, {}), ())
+        for (fingerprint, split), cells in beside.items()
+        if (fingerprint, split) not in accompanied
+    ]
+    return [replace(group, separating=_separating(group, groups)) for group in groups]
+
+
+def rows_of(cells: Iterable[FinishedCell]) -> list[list[FinishedCell]]:
+    """The cells of each row, ascending by seed: same conditions, model and configuration, whatever the seed."""
+    rows: dict[object, list[FinishedCell]] = {}
+    for cell in cells:
+        row = (cell.comparable, cell.role, cell.model, frozenset(cell.variant.items()))
+        rows.setdefault(row, []).append(cell)
+    return [sorted(members, key=lambda cell: cell.seed) for members in rows.values()]
+
+
+def _group(
+    members: Sequence[FinishedCell], split: str, beside: Mapping[tuple[str, str], Sequence[FinishedCell]]
+) -> Group:
+    first = members[0]
+    rows = []
+    by_row = rows_of(members)
+    for cells in by_row:
+        rivals = [other[0].variant for other in by_row if other[0].model == cells[0].model]
+        rows.append(_row(cells, split, _differences(cells[0].variant, rivals)))
+    return Group(
+        dataset=first.dataset,
+        fingerprint=first.fingerprint,
+        split=split,
+        track=first.track,
+        signature=first.signature,
+        rows=tuple(sorted(rows, key=_rank)),
+        references=_references(beside.get((first.fingerprint, split), ()), split, first.conditions),
+        separating=(),
+    )
+
+
+def _references(cells: Sequence[FinishedCell], split: str, conditions: Mapping[str, str]) -> tuple[Row, ...]:
+    """Rows of references; they differ from the `conditions` of the group, where it has any."""
+    group = [conditions] if conditions else []
+    rows = [_row(row, split, _differences(row[0].conditions, group)) for row in rows_of(cells)]
+    return tuple(sorted(rows, key=_rank))
+
+
+def _row(cells: Sequence[FinishedCell], split: str, differs: dict[str, str | None]) -> Row:
+    domains = list(dict.fromkeys(domain for cell in cells for domain in cell.scores[split]))
+    spreads = {domain: _spreads(cells, split, domain) for domain in domains}
+    names = dict.fromkeys(name for cell in cells for name in cell.costs)
+    return Row(
+        model=cells[0].model,
+        role=cells[0].role,
+        seeds=tuple(cell.seed for cell in cells),
+        keys=tuple(cell.key for cell in cells),
+        scores=spreads.pop("overall"),
+        domains=spreads,
+        costs={name: _mean_cost({cell.seed: cell.costs.get(name) for cell in cells}) for name in names},
+        code_version=cells[0].code_version,
+        differs=differs,
+    )
+
+
+def _spreads(cells: Sequence[FinishedCell], split: str, domain: str) -> dict[str, Spread]:
+    found = {cell.seed: cell.scores[split].get(domain, {}) for cell in cells}
+    metrics = dict.fromkeys(metric for scores in found.values() for metric in scores)
+    return {metric: _spread({seed: scores.get(metric) for seed, scores in found.items()}) for metric in metrics}
+
+
+def _spread(by_seed: Mapping[int, Quantity | None]) -> Spread:
+    values, reason = _measured(by_seed)
+    return Spread(
+        mean=fmean(values) if values else None,
+        sd=stdev(values) if len(values) > 1 else None,
+        n=len(values),
+        reason=reason,
+    )
+
+
+def _mean_cost(by_seed: Mapping[int, Quantity | None]) -> Quantity:
+    values, reason = _measured(by_seed)
+    unit = next((cost.unit for cost in by_seed.values() if cost is not None), "")
+    return Quantity(fmean(values), None, unit) if values else Quantity(None, reason, unit)
+
+
+def _measured(by_seed: Mapping[int, Quantity | None]) -> tuple[list[float], str | None]:
+    """The values of the seeds that have one, and why the others have none."""
+    values, reasons = [], {}
+    for seed, quantity in by_seed.items():
+        if quantity is not None and quantity.value is not None:
+            values.append(quantity.value)
+        else:
+            reasons[seed] = "not recorded" if quantity is None or quantity.reason is None else quantity.reason
+    if len(reasons) == len(by_seed) and len(set(reasons.values())) == 1:
+        return values, next(iter(reasons.values()))
+    return values, "; ".join(f"seed {seed}: {reason}" for seed, reason in reasons.items()) or None
+
+
+def _rank(row: Row) -> tuple[bool, float, str]:
+    """Best mean CIDEr-D first, rows without one last, by name."""
+    spread = row.scores.get(RANKING_METRIC)
+    mean = None if spread is None else spread.mean
+    return mean is None, -(mean or 0.0), row.model
+
+
+def _differences(own: Mapping[str, str], others: Sequence[Mapping[str, str]]) -> dict[str, str | None]:
+    """Fields in which any of the others differs, with one's own value; None where one has no such field."""
+    names = dict.fromkeys(name for fields in (own, *others) for name in fields)
+    return {name: own.get(name) for name in names if any(other.get(name) != own.get(name) for other in others)}
+
+
+def _separating(group: Group, groups: Sequence[Group]) -> tuple[str, ...]:
+    rivals = [other for other in groups if (other.dataset, other.split) == (group.dataset, group.split)]
+    return tuple(_differences(_identity(group), [_identity(other) for other in rivals]))
+
+
+def _identity(group: Group) -> dict[str, str]:
+    return {"data": group.fingerprint, "track": group.track, **group.signature}
