@@ -59,7 +59,7 @@ def dataset_matches(dataset: str | None) -> ColumnElement[bool]:
 def one_dataset(connection: Connection, dataset: str) -> int:
     """The id of the one data set of this fingerprint or name; StoreError where there is none or the name is shared."""
     query = select(DatasetRow.id, DatasetRow.fingerprint).where(dataset_matches(dataset)).order_by(DatasetRow.id)
-    found = connection.execute(query).tuples().all()
+    found = connection.execute(query).all()
     exact = [dataset_id for dataset_id, fingerprint in found if fingerprint == dataset]
     if exact or len(found) == 1:
         return exact[0] if exact else found[0][0]

@@ -79,7 +79,7 @@ def _image_scores(connection: Connection, cells: Sequence[FinishedCell], split: 
         ImageScores.split == split,
         ImageScores.metric == RANKING_METRIC,
     )
-    found = dict(connection.execute(query).tuples().all())
+    found = dict(connection.execute(query).all())
     return {cell.id: found.get(cell.id, {}) for cell in cells}
 
 
@@ -99,7 +99,7 @@ def _captions(
         query = select(Caption.cell_id, Caption.image_id, Caption.caption).where(
             Caption.cell_id.in_([cell.id for cell in cells]), Caption.split == split, Caption.image_id.in_(ids)
         )
-        captions.update({(cell_id, image_id): said for cell_id, image_id, said in connection.execute(query).tuples()})
+        captions.update({(cell_id, image_id): said for cell_id, image_id, said in connection.execute(query)})
     return captions
 
 

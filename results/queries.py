@@ -104,8 +104,8 @@ def _dataset_info(connection: Connection, dataset_id: int) -> DatasetInfo:
         fingerprint=row["fingerprint"],
         root=row["root"],
         split_sizes=row["split_sizes"],
-        evaluated=dict(connection.execute(counted.order_by(Image.split)).tuples().all()),
-        skipped=dict(connection.execute(skipped.order_by(SkippedImage.file)).tuples().all()),
+        evaluated=dict(connection.execute(counted.order_by(Image.split)).all()),
+        skipped=dict(connection.execute(skipped.order_by(SkippedImage.file)).all()),
         recorded_at=row["recorded_at"],
     )
 

@@ -90,7 +90,7 @@ class Store:
     def plan(self, cells: Sequence[Cell]) -> None:
         """Enter cells as "planned", so that none goes missing without a word; those already known stay as they are."""
         with self._writing() as connection:
-            found = connection.execute(select(DatasetRow.fingerprint, DatasetRow.id)).tuples().all()
+            found = connection.execute(select(DatasetRow.fingerprint, DatasetRow.id)).all()
             datasets = dict(found)
             known = set(connection.scalars(select(CellRow.key)))
             rows = {cell.key: cell_columns(cell, datasets) for cell in cells if cell.key not in known}
