@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,12 +23,12 @@ NGram = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _References:
-    """One image's references: per n-gram the (reference, weight) pairs it occurs in; norms by reference and order."""
+class _Vector:
+    """A caption: tf-idf weight by n-gram number, for the n-grams of the references; norm by order; bigram count."""
 
-    weights: dict[NGram, list[tuple[int, float]]]
-    norms: list[list[float]]
-    lengths: list[int]
+    weights: dict[int, float]
+    norms: list[float]
+    length: int
 
 
 class CiderD:
@@ -38,17 +38,19 @@ class CiderD:
         references: tokenised references by image id, at least one for each image.
 
     Document frequencies count the images whose references hold an n-gram. With a single image every score is 0, since
-    no n-gram tells it from another.
+    no n-gram tells it from another. About 3 kB are kept per reference caption.
     """
 
     def __init__(self, references: Mapping[int, Sequence[str]]) -> None:
-        counts = {image_id: [_ngrams(text) for text in texts] for image_id, texts in references.items()}
         frequency: Counter[NGram] = Counter()
-        for texts in counts.values():
-            frequency.update(set().union(*texts))
-        self._unseen = math.log(len(counts)) if counts else 0.0
-        self._idf = {ngram: self._unseen - math.log(images) for ngram, images in frequency.items()}
-        self._references = {image_id: self._prepare(texts) for image_id, texts in counts.items()}
+        for texts in references.values():
+            frequency.update({ngram for text in texts for ngram in _ngrams(text)})
+        # An n-gram that no reference holds weighs as if one image did.
+        self._unseen_idf = math.log(len(references)) if references else 0.0
+        self._numbers = {ngram: number for number, ngram in enumerate(frequency)}
+        self._idf = [self._unseen_idf - math.log(images) for images in frequency.values()]
+        self._orders = [len(ngram) for ngram in frequency]
+        self._references = {image_id: [self._vector(text) for text in texts] for image_id, texts in references.items()}
 
     def score(self, candidates: Mapping[int, str]) -> tuple[float, dict[int, float]]:
         """Mean and per-image CIDEr-D of one tokenised caption per image, as fractions (times 100 in papers).
@@ -58,45 +60,39 @@ class CiderD:
         """
         require_same_images(self._references, candidates)
         per_image = {
-            image_id: self._score_image(candidates[image_id], against) for image_id, against in self._references.items()
+            image_id: self._score_image(self._vector(candidates[image_id]), against)
+            for image_id, against in self._references.items()
         }
         return (sum(per_image.values()) / len(per_image) if per_image else 0.0), per_image
 
-    def _weigh(self, counts: Counter[NGram]) -> tuple[dict[NGram, float], list[float], int]:
-        """Term frequency times inverse document frequency; the norm of each order; the number of bigrams."""
-        weights = {ngram: count * self._idf.get(ngram, self._unseen) for ngram, count in counts.items()}
+    def _vector(self, text: str) -> _Vector:
+        weights: dict[int, float] = {}
         squares = [0.0] * MAX_ORDER
         length = 0
-        for ngram, weight in weights.items():
+        for ngram, count in Counter(_ngrams(text)).items():
+            number = self._numbers.get(ngram)
+            if number is None:
+                weight = count * self._unseen_idf
+            else:
+                weight = weights[number] = count * self._idf[number]
             squares[len(ngram) - 1] += weight * weight
             if len(ngram) == 2:
-                length += counts[ngram]
-        return weights, [math.sqrt(square) for square in squares], length
+                length += count
+        return _Vector(weights, [math.sqrt(square) for square in squares], length)
 
-    def _prepare(self, texts: Sequence[Counter[NGram]]) -> _References:
-        prepared = _References({}, [], [])
-        for index, counts in enumerate(texts):
-            weights, norms, length = self._weigh(counts)
-            for ngram, weight in weights.items():
-                prepared.weights.setdefault(ngram, []).append((index, weight))
-            prepared.norms.append(norms)
-            prepared.lengths.append(length)
-        return prepared
-
-    def _score_image(self, caption: str, against: _References) -> float:
-        weights, norms, length = self._weigh(_ngrams(caption))
-        products = [[0.0] * MAX_ORDER for _ in against.lengths]
-        for ngram, weight in weights.items():
-            for index, reference_weight in against.weights.get(ngram, ()):
-                products[index][len(ngram) - 1] += min(weight, reference_weight) * reference_weight
+    def _score_image(self, caption: _Vector, references: Sequence[_Vector]) -> float:
         total = 0.0
-        for product, reference_norms, reference_length in zip(products, against.norms, against.lengths, strict=True):
-            penalty = math.exp(-((length - reference_length) ** 2) / (2 * SIGMA**2))
-            for order in range(MAX_ORDER):
-                scale = norms[order] * reference_norms[order]
-                if scale > 0:
-                    total += product[order] / scale * penalty
-        return _SCALE * total / MAX_ORDER / len(against.lengths)
+        for reference in references:
+            products = [0.0] * MAX_ORDER
+            for number, weight in caption.weights.items():
+                if number in reference.weights:
+                    reference_weight = reference.weights[number]
+                    products[self._orders[number] - 1] += min(weight, reference_weight) * reference_weight
+            penalty = math.exp(-((caption.length - reference.length) ** 2) / (2 * SIGMA**2))
+            for product, norm, reference_norm in zip(products, caption.norms, reference.norms, strict=True):
+                if norm > 0 and reference_norm > 0:
+                    total += product / (norm * reference_norm) * penalty
+        return _SCALE * total / MAX_ORDER / len(references)
 
 
 def corpus_cider(
@@ -110,10 +106,8 @@ def corpus_cider(
     return CiderD(references).score(candidates)
 
 
-def _ngrams(text: str) -> Counter[NGram]:
-    words = text.split()
-    return Counter(
-        tuple(words[start : start + order])
-        for order in range(1, MAX_ORDER + 1)
-        for start in range(len(words) - order + 1)
-    )
+def _ngrams(text: str) -> Iterator[NGram]:
+    words = tuple(text.split())
+    for order in range(1, MAX_ORDER + 1):
+        for start in range(len(words) - order + 1):
+            yield words[start : start + order]

@@ -41,8 +41,8 @@ Tokens = dict[int, list[str]]
 class Evaluation:
     """Scores of one system on one split.
 
-    `scores[domain][metric]` has `OVERALL` and every metric of `METRICS`; one that could not be computed is NULL with the
-    reason and has no entry in `per_image[metric][image_id]`. `seconds` is the time spent by step.
+    `scores[domain][metric]` has `OVERALL` and every metric of `METRICS`; one that could not be computed is NULL with
+    the reason and has no entry in `per_image[metric][image_id]`. `seconds` is the time spent by step.
     """
 
     scores: dict[str, dict[str, Quantity]]

@@ -59,13 +59,16 @@ class MeteorProcess:
             )
         except OSError as error:
             raise JavaError(f"METEOR: {java} cannot be started: {error.strerror or error}") from error
-        assert self._process.stdin and self._process.stdout and self._process.stderr
-        self._stdin: IO[bytes] = self._process.stdin
+        stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
+        assert stdin is not None
+        assert stdout is not None
+        assert stderr is not None
+        self._stdin: IO[bytes] = stdin
         self._answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._said: deque[bytes] = deque(maxlen=5)
         self._threads = [
-            threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True),
-            threading.Thread(target=self._drain, args=(self._process.stderr,), daemon=True),
+            threading.Thread(target=self._read, args=(stdout,), daemon=True),
+            threading.Thread(target=self._drain, args=(stderr,), daemon=True),
         ]
         for thread in self._threads:
             thread.start()
