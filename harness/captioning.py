@@ -1,0 +1,63 @@
+"""Captions for many images: batches in, one sentence an image out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from harness.config import Decoding
+from harness.data.batches import evaluation_batches
+from harness.data.features import Features
+from harness.data.vocabulary import BOS, EOS, Vocabulary
+from harness.progress import Reporter
+from zoo import Captioner
+from zoo.decoding import beam_search
+
+
+@dataclass(frozen=True, slots=True)
+class Captions:
+    """Captions by image id, and the seconds that encoding and decoding took (reading features left out)."""
+
+    by_image: dict[int, str]
+    seconds: float
+
+
+@torch.inference_mode()
+def caption_images(
+    model: Captioner,
+    vocabulary: Vocabulary,
+    features: Features,
+    image_ids: Sequence[int],
+    decoding: Decoding,
+    *,
+    device: torch.device,
+    reporter: Reporter,
+    title: str,
+    batch_size: int = 50,
+) -> Captions:
+    """Caption the images in order with beam search; the model is put into evaluation mode and back."""
+    was_training = model.training
+    model.eval()
+    captions: dict[int, str] = {}
+    seconds = 0.0
+    with reporter.task(title, len(image_ids)) as task:
+        for ids, visual in evaluation_batches(image_ids, features, model.visual, batch_size):
+            started = time.monotonic()
+            hypotheses = beam_search(
+                model,
+                model.encode(visual.to(device)),
+                beam_size=decoding.beam_size,
+                max_len=decoding.max_len,
+                bos=BOS,
+                eos=EOS,
+                length_penalty=decoding.length_penalty,
+            )
+            best = hypotheses.tokens[:, 0].tolist()
+            seconds += time.monotonic() - started
+            captions.update((image_id, vocabulary.decode(tokens)) for image_id, tokens in zip(ids, best, strict=True))
+            task.advance(len(ids))
+    model.train(was_training)
+    return Captions(captions, seconds)

@@ -1,0 +1,192 @@
+"""One cell of the grid, from an untrained model to its captions, scores and costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.captioning import caption_images
+from harness.conditions import Conditions
+from harness.config import Decoding
+from harness.data.batches import CaptionBatches
+from harness.data.vocabulary import tokenize
+from harness.measure.flops import count_flops
+from harness.measure.latency import measure_latency
+from harness.measure.memory import PeakMemory
+from harness.metrics.cider import CiderD
+from harness.metrics.evaluator import Evaluator
+from harness.progress import Reporter
+from harness.references import human_captions, retrieved_captions
+from harness.training.schedule import Stage
+from harness.training.trainer import Trainer, TrainingSummary
+from results.records import Cell, EpochRecord, Outcome, Quantity, SplitResult
+from zoo import Captioner, create_model
+
+
+def run_model(
+    cell: Cell,
+    conditions: Conditions,
+    evaluator: Evaluator,
+    *,
+    folder: Path,
+    environment: dict[str, Any],
+    on_epoch: Callable[[EpochRecord], None],
+    reporter: Reporter,
+) -> Outcome:
+    """Train, caption, score and measure one model; everything it leaves on disk lies in `folder`."""
+    torch.manual_seed(cell.seed)
+    model = create_model(
+        cell.model,
+        vocab_size=len(conditions.vocabulary),
+        visual_dim=conditions.features.dim,
+        **cell.config["arguments"],
+    ).to(conditions.device)
+    conditions.vocabulary.save(folder / "vocabulary.json")
+    with PeakMemory(conditions.device) as memory:
+        summary = _train(model, cell.seed, conditions, folder, on_epoch, reporter)
+    costs: dict[str, Quantity] = {
+        "train_seconds": Quantity(summary.seconds, unit="s"),
+        "train_images_per_second": Quantity(summary.images / summary.seconds, unit="images/s"),
+        "train_steps": Quantity(float(summary.steps)),
+        "train_peak_memory_host": memory.host,
+        "train_peak_memory_device": memory.device,
+    }
+    splits = []
+    for split, samples in conditions.evaluated.items():
+        captions = caption_images(
+            model,
+            conditions.vocabulary,
+            conditions.features,
+            [sample.image_id for sample in samples],
+            conditions.preset.decoding,
+            device=conditions.device,
+            reporter=reporter,
+            title=f"  captioning {split}",
+        )
+        if split == "test":
+            costs["caption_images_per_second"] = Quantity(len(samples) / captions.seconds, unit="images/s")
+        references = {sample.image_id: sample.captions for sample in samples}
+        splits.append(_score(split, captions.by_image, references, conditions, evaluator, costs))
+    flops, operators = _measure(model, conditions)
+    return Outcome(
+        splits=tuple(splits),
+        costs=flops | costs,
+        environment=environment,
+        checkpoint=str(folder / "best.safetensors"),
+        operators=operators,
+    )
+
+
+def run_reference(cell: Cell, conditions: Conditions, evaluator: Evaluator, environment: dict[str, Any]) -> Outcome:
+    """Score a row that needs no training."""
+    reason = "a reference row has no model"
+    costs = {name: Quantity(None, reason) for name in ("parameters", "train_seconds", "gmac_beam")}
+    splits = []
+    for split, samples in conditions.evaluated.items():
+        if cell.model == "human":
+            captions, references = human_captions(samples, cell.seed)
+        else:
+            captions = retrieved_captions(samples, conditions.train, conditions.features)
+            references = {sample.image_id: list(sample.captions) for sample in samples}
+        splits.append(_score(split, captions, references, conditions, evaluator, costs))
+    return Outcome(splits=tuple(splits), costs=costs, environment=environment)
+
+
+def _train(
+    model: Captioner,
+    seed: int,
+    conditions: Conditions,
+    folder: Path,
+    on_epoch: Callable[[EpochRecord], None],
+    reporter: Reporter,
+) -> TrainingSummary:
+    tokenised = {
+        sample.image_id: [" ".join(tokenize(caption)) for caption in sample.captions] for sample in conditions.val
+    }
+    scorer = CiderD(tokenised)
+
+    def batches(stage: Stage) -> CaptionBatches:
+        return CaptionBatches(
+            conditions.train,
+            conditions.vocabulary,
+            conditions.features,
+            model.visual,
+            batch_size=stage.batch_size,
+            captions_per_image=stage.captions_per_image,
+            seed=seed,
+            max_len=conditions.preset.vocabulary.max_len,
+        )
+
+    def validate(beam_size: int) -> float:
+        decoding = Decoding(beam_size=beam_size, max_len=conditions.preset.decoding.max_len)
+        captions = caption_images(
+            model,
+            conditions.vocabulary,
+            conditions.features,
+            list(tokenised),
+            decoding,
+            device=conditions.device,
+            reporter=reporter,
+            title="  validating",
+        )
+        return scorer.score(captions.by_image)[0]
+
+    def report_epoch(record: EpochRecord) -> None:
+        on_epoch(record)
+        cider = "" if record.val_cider is None else f", validation CIDEr-D {100 * record.val_cider:.1f}"
+        reporter.note(
+            f"  {record.stage_name} epoch {record.epoch + 1}: loss {record.train_loss:.3f}{cider}, "
+            f"{record.images_per_second:.0f} images/s"
+        )
+
+    trainer = Trainer(
+        model,
+        conditions.preset.schedule,
+        batches=batches,
+        validate=validate,
+        folder=folder,
+        device=conditions.device,
+        precision=conditions.precision,
+        seed=seed,
+        on_epoch=report_epoch,
+        reporter=reporter,
+    )
+    return trainer.fit()
+
+
+def _score(
+    split: str,
+    captions: dict[int, str],
+    references: dict[int, Any],
+    conditions: Conditions,
+    evaluator: Evaluator,
+    costs: dict[str, Quantity],
+) -> SplitResult:
+    domains = {
+        sample.image_id: sample.domain
+        for sample in conditions.evaluated[split]
+        if sample.domain is not None and sample.image_id in captions
+    }
+    evaluation = evaluator.evaluate(references, captions, domains or None)
+    if split == "test":
+        costs["score_seconds"] = Quantity(sum(evaluation.seconds.values()), unit="s")
+    return SplitResult(split, captions, evaluation.scores, evaluation.per_image)
+
+
+def _measure(model: Captioner, conditions: Conditions) -> tuple[dict[str, Quantity], dict[str, Any]]:
+    """Costs of one test image by name, and the operators behind the counts."""
+    decoding = conditions.preset.decoding
+    first = conditions.evaluated["test"][0].image_id
+    visual = conditions.features.visual([first], model.visual)
+    counts = count_flops(model, visual, caption_length=decoding.max_len, beam_size=decoding.beam_size)
+    latency = measure_latency(
+        model,
+        visual.to(conditions.device),
+        beam_size=decoding.beam_size,
+        max_len=decoding.max_len,
+        repeats=conditions.preset.latency_repeats,
+    )
+    return counts.quantities() | latency, counts.operators()

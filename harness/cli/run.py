@@ -1,0 +1,101 @@
+"""`bench run`: train, caption, score, measure and store; the same command continues or re-uses."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.errors import BenchError
+
+EXAMPLES = """
+Examples:
+
+  bench run --models all
+
+  bench run --models 'expansionnet*,blind' --seeds 3
+
+  bench run --models transformer_base --data flickr8k/ --preset small
+  --backbone mobilenetv2_100 --backbone-weights mobilenetv2.safetensors
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("run", epilog=EXAMPLES)(run)
+
+
+def run(
+    models: Annotated[str, typer.Option(help="Names or globs, separated by commas, or 'all'.")] = "all",
+    data: Annotated[str, typer.Option(help="'scenes', a Karpathy folder, or a Karpathy JSON file.")] = "scenes",
+    images: Annotated[Path | None, typer.Option(help="Where the pictures lie, if not with the JSON.")] = None,
+    preset: Annotated[str, typer.Option(help="Sizes, schedule and decoding under one name.")] = "quick",
+    change: Annotated[list[str] | None, typer.Option("--set", help="KEY.PATH=VALUE: change the preset.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds to train each model with.")] = 1,
+    workspace: Annotated[Path, typer.Option(help="Where results, caches and reports go.")] = Path("workspace"),
+    backbone: Annotated[str | None, typer.Option(help="'filterbank' or a timm model.")] = None,
+    backbone_weights: Annotated[Path | None, typer.Option(help="Its weights: .safetensors or .pth.")] = None,
+    backbone_option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for timm's create_model.")] = None,
+    image_size: Annotated[int | None, typer.Option(min=1, help="Pixels a side, if not the backbone's.")] = None,
+    normalisation: Annotated[str | None, typer.Option(help="imagenet, half or clip.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    precision: Annotated[str, typer.Option(help="auto, fp32 or bf16.")] = "auto",
+    skip_bad_images: Annotated[bool, typer.Option(help="Go on without unusable pictures; recorded.")] = False,
+    rerun: Annotated[bool, typer.Option(help="Run finished cells again.")] = False,
+    plugin: Annotated[list[str] | None, typer.Option(help="Python module or file that registers models.")] = None,
+) -> None:
+    """Train, caption, score, measure and store every model under the same conditions.
+
+    The same command again continues where it stopped, re-uses what is finished and retries what failed.
+    """
+    from harness.config import feature_config, load_preset
+    from harness.plugins import load_plugin
+    from harness.workspace import Workspace
+
+    settings = load_preset(preset, tuple(change or ()))
+    if backbone is None and data != "scenes":
+        raise BenchError(
+            f"--data {data} needs a backbone: pictures become features first",
+            "add --backbone NAME [--backbone-weights FILE], for example --backbone resnet50; "
+            "or --backbone filterbank, which needs no weights and sees little",
+        )
+    features = feature_config(
+        backbone or "filterbank", backbone_weights, tuple(backbone_option or ()), image_size, normalisation
+    )
+    if precision not in {"auto", "fp32", "bf16"}:
+        raise BenchError(f"--precision {precision!r} is unknown", "choose auto, fp32 or bf16")
+    for name in plugin or ():
+        load_plugin(name)
+
+    from reports.terminal import print_leaderboard
+
+    from harness.progress import Reporter
+    from harness.run import Request, run_benchmark
+    from reports.html import write_report
+    from results import Store
+
+    place = Workspace(workspace)
+    request = Request(
+        models=tuple(name.strip() for name in models.split(",") if name.strip()),
+        data=data,
+        preset=settings,
+        workspace=place,
+        images=images,
+        features=features,
+        seeds=seeds,
+        device=device,
+        precision=precision,
+        skip_bad_images=skip_bad_images,
+        rerun=rerun,
+    )
+    with Reporter() as reporter:
+        summary = run_benchmark(request, reporter)
+    with Store(place.database) as store:
+        print_leaderboard(store, reporter.console)
+        page = write_report(store, place.report)
+    done, reused, failed = len(summary.finished), len(summary.reused), len(summary.failed)
+    reporter.note(f"{done} finished, {reused} re-used, {failed} failed; report: {page}")
+    if failed:
+        sys.exit(1)

@@ -1,0 +1,149 @@
+"""The typed configuration of a benchmark run: presets, overrides from the command line, and what identifies a run."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError
+
+from harness.errors import BenchError
+from harness.training.schedule import Schedule, Strict
+from zoo import model_card
+
+
+class Decoding(Strict):
+    """How captions are generated; the score of a hypothesis is its log-probability / length ** length_penalty."""
+
+    beam_size: int = Field(3, gt=0)
+    max_len: int = Field(20, gt=0, description="most generated tokens, the end token included")
+    length_penalty: float = 1.0
+
+
+class VocabularyConfig(Strict):
+    """Word vocabulary, built on the training captions alone."""
+
+    min_count: int = Field(5, gt=0)
+    max_len: int = Field(20, gt=1, description="most tokens of a training caption, begin and end included")
+
+
+class FeatureConfig(Strict):
+    """The frozen backbone that all models see through; `weights` is a file, `options` go to timm's constructor."""
+
+    backbone: str = "filterbank"
+    weights: Path | None = None
+    options: dict[str, str] = Field(default_factory=dict)
+    image_size: int | None = Field(None, gt=0)
+    normalisation: Literal["imagenet", "half", "clip"] | None = None
+
+
+def feature_config(
+    backbone: str, weights: Path | None, options: tuple[str, ...], image_size: int | None, normalisation: str | None
+) -> FeatureConfig:
+    """A `FeatureConfig` from command-line values; `options` are KEY=VALUE strings.
+
+    Raises:
+        BenchError: an option without '=', or an unknown normalisation.
+    """
+    pairs = [option.partition("=") for option in options]
+    for option, (_, separator, _) in zip(options, pairs, strict=True):
+        if not separator:
+            raise BenchError(f"--backbone-option {option!r} has no '='", "write --backbone-option KEY=VALUE")
+    try:
+        return FeatureConfig.model_validate(
+            {
+                "backbone": backbone,
+                "weights": weights,
+                "options": {key: value for key, _, value in pairs},
+                "image_size": image_size,
+                "normalisation": normalisation,
+            }
+        )
+    except ValidationError as error:
+        raise BenchError(f"--normalisation {normalisation!r} is unknown", "choose imagenet, half or clip") from error
+
+
+class Preset(Strict):
+    """Everything that the controlled track holds equal between models, under one name.
+
+    `size` goes to every model. `small_models` takes the sizes that only some models have (lengths of expansions, say)
+    from the small set of each model's card, instead of the paper's.
+    """
+
+    name: str
+    summary: str
+    size: dict[str, int | float]
+    small_models: bool = False
+    vocabulary: VocabularyConfig = VocabularyConfig()
+    decoding: Decoding = Decoding()
+    schedule: Schedule
+    latency_repeats: int = Field(10, gt=0)
+
+    def model_arguments(self, model: str) -> dict[str, Any]:
+        """The keyword arguments that `model` is built with under this preset."""
+        return {**self.size, **(model_card(model).small if self.small_models else {})}
+
+
+def _yaml_files(package: str) -> dict[str, Any]:
+    folder = resources.files(package)
+    return {entry.name.removesuffix(".yaml"): entry for entry in folder.iterdir() if entry.name.endswith(".yaml")}
+
+
+def list_presets() -> list[str]:
+    """Names of the presets that come with the harness."""
+    return sorted(_yaml_files("harness.presets"))
+
+
+def load_preset(name: str, overrides: tuple[str, ...] = ()) -> Preset:
+    """Read a preset, embed its schedule, and apply `KEY.PATH=VALUE` overrides.
+
+    Args:
+        name: one of `list_presets()`.
+        overrides: for example `schedule.stages.0.epochs=3` or `size.d_model=256`; values are read as YAML.
+
+    Raises:
+        BenchError: unknown preset, unknown key or a value of the wrong type.
+    """
+    files = _yaml_files("harness.presets")
+    if name not in files:
+        raise BenchError(f"unknown preset {name!r} (--preset)", f"choose one of: {', '.join(sorted(files))}")
+    content = yaml.safe_load(files[name].read_text(encoding="utf-8"))
+    schedules = _yaml_files("harness.training.schedules")
+    schedule = content["schedule"]
+    content["schedule"] = {"name": schedule} | yaml.safe_load(schedules[schedule].read_text(encoding="utf-8"))
+    content["name"] = name
+    for override in overrides:
+        _apply(content, override)
+    try:
+        return Preset.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise BenchError(
+            f"preset {name!r}: {where}: {first['msg'].lower()} (got {first['input']!r})",
+            "check --set; for example --set schedule.stages.0.epochs=3",
+        ) from error
+
+
+def _apply(content: dict[str, Any], override: str) -> None:
+    """Set one `KEY.PATH=VALUE` in a nested structure; a path that does not exist names the nearest part that does."""
+    path, separator, text = override.partition("=")
+    if not separator:
+        raise BenchError(f"--set {override!r} has no '='", "write --set KEY.PATH=VALUE, as in --set size.d_model=256")
+    *parents, last = path.split(".")
+    node: Any = content
+    try:
+        value = yaml.safe_load(text)
+        for part in parents:
+            node = node[int(part)] if isinstance(node, list) else node.setdefault(part, {})
+        if isinstance(node, list):
+            node[int(last)] = value
+        else:
+            node[last] = value
+    except (AttributeError, IndexError, TypeError, ValueError, yaml.YAMLError) as error:
+        raise BenchError(
+            f"--set {override!r}: there is no such setting",
+            "write --set KEY.PATH=VALUE, as in --set schedule.stages.0.epochs=3",
+        ) from error

@@ -1,0 +1,102 @@
+"""What a long command says while it works: bars on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+PLAIN_INTERVAL_S = 20.0
+
+
+class Task:
+    """One countable piece of work; `advance` moves it, `detail` is the latest figure (a loss, a score)."""
+
+    def __init__(self, reporter: Reporter, title: str, total: int, done: int) -> None:
+        self._reporter, self._title, self._total, self._done = reporter, title, total, done
+        self._first_done, self._started, self._spoken = done, time.monotonic(), time.monotonic()
+        bars = reporter.bars
+        self._bar = bars.add_task(escape(title), total=total, completed=done, detail="") if bars else None
+
+    def advance(self, count: int = 1, detail: str = "") -> None:
+        """Count `count` more units."""
+        self.reach(self._done + count, detail)
+
+    def reach(self, done: int, detail: str = "") -> None:
+        """Set the count to `done` of the total."""
+        self._done = done
+        if self._bar is not None and self._reporter.bars:
+            self._reporter.bars.update(self._bar, completed=done, detail=escape(detail))
+        elif time.monotonic() - self._spoken >= PLAIN_INTERVAL_S:
+            self._spoken = time.monotonic()
+            self._reporter.note(f"{self._title}: {done}/{self._total} {detail}{self._time_left()}")
+
+    def _time_left(self) -> str:
+        moved = self._done - self._first_done
+        if not moved or self._done >= self._total:
+            return ""
+        seconds = (time.monotonic() - self._started) / moved * (self._total - self._done)
+        return f" (about {describe_seconds(seconds)} left)"
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None and self._reporter.bars:
+            self._reporter.bars.remove_task(self._bar)
+
+
+class Reporter:
+    """Where a command's progress goes; a context manager, because terminal bars must be taken down."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(highlight=False)
+        self.bars: Progress | None = None
+        if self.console.is_terminal:
+            self.bars = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=16),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(compact=True),
+                TextColumn("{task.fields[detail]}"),
+                console=self.console,
+                transient=True,
+            )
+
+    def __enter__(self) -> Self:
+        if self.bars:
+            self.bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.bars:
+            self.bars.stop()
+
+    def note(self, text: str, style: str = "") -> None:
+        """Print one line, literally."""
+        self.console.print(escape(text), style=style, soft_wrap=True)
+
+    @contextmanager
+    def task(self, title: str, total: int, done: int = 0) -> Iterator[Task]:
+        """A task of `total` units, `done` of them done already."""
+        task = Task(self, title, total, done)
+        try:
+            yield task
+        finally:
+            task.close()
+
+
+def describe_seconds(seconds: float) -> str:
+    """A duration as people say it: 8 s, 3 min 20 s, 2 h 5 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -1,0 +1,50 @@
+"""Reference rows that need no training: where the human level lies, and what copying a caption earns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from harness.data.dataset import Sample
+from harness.data.features import Features
+
+REFERENCE_ROWS = {
+    "human": "one reference caption of each image, scored against its other references",
+    "retrieval": "the first caption of the nearest training image by pooled features (cosine)",
+}
+
+
+def human_captions(samples: Sequence[Sample], seed: int) -> tuple[dict[int, str], dict[int, list[str]]]:
+    """Hold one reference out of each image: (held-out captions, remaining references), by image id.
+
+    Images with a single reference have nothing to be scored against and are left out of both.
+    """
+    captions, references = {}, {}
+    for sample in samples:
+        if len(sample.captions) > 1:
+            held_out = seed % len(sample.captions)
+            captions[sample.image_id] = sample.captions[held_out]
+            references[sample.image_id] = [text for at, text in enumerate(sample.captions) if at != held_out]
+    return captions, references
+
+
+def retrieved_captions(
+    samples: Sequence[Sample], train: Sequence[Sample], features: Features, block: int = 256
+) -> dict[int, str]:
+    """Give each image the first caption of its nearest training image; ties go to the earlier one."""
+    index = _unit_rows(features.pooled([sample.image_id for sample in train]))
+    captions: dict[int, str] = {}
+    for start in range(0, len(samples), block):
+        part = samples[start : start + block]
+        nearest = (_unit_rows(features.pooled([sample.image_id for sample in part])) @ index.T).argmax(axis=1)
+        captions.update(
+            (sample.image_id, train[at].captions[0]) for sample, at in zip(part, nearest.tolist(), strict=True)
+        )
+    return captions
+
+
+def _unit_rows(rows: np.ndarray) -> np.ndarray:
+    """Rows scaled to length one; rows of zeros stay zero."""
+    rows = rows.astype(np.float32)
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)

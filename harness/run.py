@@ -1,0 +1,235 @@
+"""The benchmark itself: plan the grid, then train, caption, score, measure and store every cell that is not done yet.
+
+Finished cells are re-used, failed ones tried again, and one model's failure never stops the others.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.cell import run_model, run_reference
+from harness.conditions import Conditions, prepare_conditions
+from harness.config import FeatureConfig, Preset
+from harness.errors import BenchError
+from harness.measure.environment import describe_environment
+from harness.metrics.evaluator import Evaluator
+from harness.progress import Reporter, describe_seconds
+from harness.references import REFERENCE_ROWS
+from harness.signature import cell_key, nrefs_field, reference_signature
+from harness.workspace import Workspace, locked
+from results import Store
+from results.records import Cell
+from zoo import list_models
+from zoo.errors import ZooError
+
+LOG_TAIL_LINES = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the user asked for."""
+
+    models: tuple[str, ...]
+    data: str
+    preset: Preset
+    workspace: Workspace
+    images: Path | None = None
+    features: FeatureConfig = field(default_factory=FeatureConfig)
+    seeds: int = 1
+    device: str = "auto"
+    precision: str = "auto"
+    skip_bad_images: bool = False
+    rerun: bool = False
+
+
+@dataclass(slots=True)
+class Summary:
+    """How the cells ended, by key."""
+
+    finished: list[str] = field(default_factory=list)
+    reused: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+
+def resolve_models(patterns: Sequence[str]) -> list[str]:
+    """Names of models and reference rows for names, globs and `all` (every model but variants, and every reference).
+
+    Raises:
+        ZooError: a pattern that matches nothing.
+    """
+    known = [*list_models(), *REFERENCE_ROWS]
+    chosen: dict[str, None] = {}
+    for pattern in patterns:
+        if pattern == "all":
+            found = [name for name in known if "/" not in name]
+        elif pattern in REFERENCE_ROWS:
+            found = [pattern]
+        else:
+            found = list_models(pattern)
+        if not found:
+            raise ZooError(f"no model is called {pattern!r} (--models)", "see `bench models` for the names")
+        chosen.update(dict.fromkeys(found))
+    return list(chosen)
+
+
+def run_benchmark(request: Request, reporter: Reporter) -> Summary:
+    """Run the whole request against its workspace; every cell ends as a row of the store."""
+    models = resolve_models(request.models)
+    request.workspace.create()
+    device = _device(request.device)
+    with Store(request.workspace.database) as store, Evaluator() as evaluator:
+        conditions = prepare_conditions(
+            request.data,
+            images=request.images,
+            preset=request.preset,
+            feature_config=request.features,
+            skip_bad_images=request.skip_bad_images,
+            device=device,
+            precision=_precision(request.precision, device),
+            workspace=request.workspace,
+            reporter=reporter,
+        )
+        cells = plan_cells(models, request.seeds, conditions)
+        store.record_dataset(conditions.record())
+        store.plan(cells)
+        return _run_cells(cells, request, conditions, store, evaluator, reporter)
+
+
+def plan_cells(models: Sequence[str], seeds: int, conditions: Conditions) -> list[Cell]:
+    """The grid in the order it is run: seed by seed, so that every model has a row early; references once."""
+    cells = []
+    for seed in range(seeds):
+        for model in models:
+            if model in REFERENCE_ROWS:
+                if seed == 0:
+                    cells.append(_reference_cell(model, conditions))
+                continue
+            arguments = conditions.preset.model_arguments(model)
+            config = {
+                "arguments": arguments,
+                "preset": conditions.preset.model_dump(mode="json"),
+                "device": str(conditions.device),
+            }
+            key = cell_key(model, seed, arguments, conditions.signature)
+            cells.append(_cell(key, model, "model", seed, config, conditions.signature, conditions))
+    return cells
+
+
+def _reference_cell(model: str, conditions: Conditions) -> Cell:
+    everything = [sample for samples in conditions.evaluated.values() for sample in samples]
+    if model == "human":
+        signature = reference_signature(conditions.signature, nrefs=nrefs_field(everything, held_out=1))
+    else:
+        signature = reference_signature(
+            conditions.signature, nrefs=conditions.signature["nrefs"], features=conditions.signature["feat"]
+        )
+    config = {"arguments": {}, "what": REFERENCE_ROWS[model]}
+    return _cell(cell_key(model, 0, {}, signature), model, "reference", 0, config, signature, conditions)
+
+
+def _cell(
+    key: str,
+    model: str,
+    role: Any,
+    seed: int,
+    config: dict[str, Any],
+    signature: dict[str, str],
+    conditions: Conditions,
+) -> Cell:
+    return Cell(
+        key=key,
+        model=model,
+        role=role,
+        seed=seed,
+        track=signature["track"],
+        dataset=conditions.dataset.name,
+        config=config,
+        signature=signature,
+    )
+
+
+def _run_cells(
+    cells: Sequence[Cell],
+    request: Request,
+    conditions: Conditions,
+    store: Store,
+    evaluator: Evaluator,
+    reporter: Reporter,
+) -> Summary:
+    summary = Summary()
+    environment = describe_environment(conditions.device)
+    for number, cell in enumerate(cells, 1):
+        title = f"[{number}/{len(cells)}] {cell.model}" + (f" seed {cell.seed}" if request.seeds > 1 else "")
+        folder = request.workspace.run_folder(cell.key)
+
+        def waiting(title: str = title) -> None:
+            reporter.note(f"{title}: another process works on it; waiting")
+
+        with locked(folder / "lock", waiting):
+            if store.status(cell.key) == "finished" and not request.rerun:
+                reporter.note(f"{title}: re-used, finished before")
+                summary.reused.append(cell.key)
+                continue
+            reporter.note(title)
+            started = time.monotonic()
+            if _run_one(cell, folder, conditions, environment, store, evaluator, reporter):
+                summary.finished.append(cell.key)
+                reporter.note(f"  done in {describe_seconds(time.monotonic() - started)}")
+            else:
+                summary.failed.append(cell.key)
+    return summary
+
+
+def _run_one(
+    cell: Cell,
+    folder: Path,
+    conditions: Conditions,
+    environment: dict[str, Any],
+    store: Store,
+    evaluator: Evaluator,
+    reporter: Reporter,
+) -> bool:
+    """Run one cell; whatever goes wrong inside becomes its row, with class and log tail."""
+    store.begin(cell.key, environment)
+    try:
+        if cell.role == "reference":
+            outcome = run_reference(cell, conditions, evaluator, environment)
+        else:
+            outcome = run_model(
+                cell,
+                conditions,
+                evaluator,
+                folder=folder,
+                environment=environment,
+                on_epoch=lambda record: store.record_epoch(cell.key, record),
+                reporter=reporter,
+            )
+    except Exception as error:
+        tail = "\n".join(traceback.format_exc().splitlines()[-LOG_TAIL_LINES:])
+        reason = str(error) or type(error).__name__
+        store.fail(cell.key, type(error).__name__, reason, tail)
+        reporter.note(f"  failed: {type(error).__name__}: {reason}", style="red")
+        return False
+    store.finish(cell.key, outcome)
+    return True
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise BenchError(f"--device {name}: no CUDA device is usable here", "use --device cpu; see `bench doctor`")
+    return torch.device(name)
+
+
+def _precision(name: str, device: torch.device) -> str:
+    if name == "auto":
+        return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
+    return name

@@ -1,0 +1,64 @@
+"""The conditions a score depends on, built from the very objects that drive the run, and a cell's identity.
+
+Rows whose signatures differ are never ranked together. Model and seed are not part of it: they are what is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import harness
+from harness.canonical import digest
+from harness.config import Preset
+from harness.data.dataset import Dataset, Sample
+
+NOT_APPLICABLE = "none"
+
+
+def data_field(dataset: Dataset, skipped: Iterable[int]) -> str:
+    """Name and digest of the data as used: annotations, pictures and the ids that were skipped."""
+    left_out = sorted(skipped)
+    suffix = f",skipped:{len(left_out)}" if left_out else ""
+    return f"{dataset.name}#{digest([dataset.fingerprint, left_out], 8)}{suffix}"
+
+
+def nrefs_field(samples: Sequence[Sample], held_out: int = 0) -> str:
+    """Number of references an image is scored against: one number, or the range."""
+    counts = {len(sample.captions) - held_out for sample in samples if len(sample.captions) > held_out}
+    return str(min(counts)) if len(counts) == 1 else f"{min(counts)}-{max(counts)}"
+
+
+def model_signature(
+    preset: Preset, *, data: str, nrefs: str, tokenizer: str, df: str, features: str, vocabulary: str, precision: str
+) -> dict[str, str]:
+    """The signature of a trained model in the controlled track, in display order."""
+    schedule = preset.schedule
+    return {
+        "data": data,
+        "nrefs": nrefs,
+        "tok": tokenizer,
+        "df": df,
+        "beam": str(preset.decoding.beam_size),
+        "maxlen": str(preset.decoding.max_len),
+        "lenpen": f"{preset.decoding.length_penalty:g}",
+        "feat": features,
+        "vocab": vocabulary,
+        "size": f"{preset.name}#{digest([preset.size, preset.small_models], 6)}",
+        "schedule": f"{schedule.name}#{digest(schedule.model_dump(mode='json', exclude={'name', 'summary'}), 6)}",
+        "prec": precision,
+        "track": "controlled",
+        "v": harness.__version__,
+    }
+
+
+def reference_signature(conditions: dict[str, str], *, nrefs: str, features: str | None = None) -> dict[str, str]:
+    """The signature of a reference row: the model rows' conditions less what it has no part in."""
+    trained = ("beam", "maxlen", "lenpen", "feat", "vocab", "size", "schedule", "prec")
+    return conditions | dict.fromkeys(trained, NOT_APPLICABLE) | {"nrefs": nrefs, "feat": features or NOT_APPLICABLE}
+
+
+def cell_key(model: str, seed: int, arguments: dict[str, Any], signature: dict[str, str]) -> str:
+    """The identity of one cell, usable as a folder name: model, seed and a digest over everything it depends on."""
+    identity = {"model": model, "seed": seed, "arguments": arguments, "signature": signature}
+    return f"{model.replace('/', '.')}-s{seed}-{digest(identity, 10)}"

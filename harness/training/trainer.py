@@ -1,0 +1,236 @@
+"""The training loop: stages of a schedule, validation by decoding, best checkpoint by CIDEr-D, exact resume.
+
+A run killed at any instant and started again gives, on the CPU, bit for bit what an undisturbed run gives: the order
+of batches is a function of (seed, epoch), and the checkpoint holds weights, optimiser, random generators and position.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harness.data.batches import Batch, CaptionBatches
+from harness.progress import Reporter, Task
+from harness.training.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
+from harness.training.objectives import cross_entropy
+from harness.training.schedule import Optimiser, Schedule, Stage
+from results.records import EpochRecord
+from zoo import Captioner
+
+CHECKPOINT_INTERVAL_S = 60.0
+
+
+class TrainingDivergedError(Exception):
+    """The loss is no longer a number; the message names the step and the last good checkpoint."""
+
+
+@dataclass
+class Position:
+    """Where training stands, and what the current epoch has gathered so far; part of every checkpoint."""
+
+    stage: int = 0
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    total_steps: int = 0
+    best: float = -math.inf
+    best_epoch: int = 0
+    stale: int = 0
+    loss_sum: float = 0.0
+    epoch_seconds: float = 0.0
+    epoch_images: int = 0
+    seconds: float = 0.0
+    images: int = 0
+    finished: bool = False
+    saves: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSummary:
+    """What training came to: seconds and images over all stages (validation not counted), best validation CIDEr-D."""
+
+    seconds: float
+    images: int
+    steps: int
+    best_cider: float
+
+
+class Trainer:
+    """Trains one captioner through the stages of a schedule.
+
+    Args:
+        model: on `device` already; holds the best weights after `fit`.
+        batches: makes the loader of a stage.
+        validate: decodes the validation split with a beam of the given width; gives its CIDEr-D.
+        folder: keeps `checkpoint/step-*` while training and `best.safetensors` for good.
+        on_epoch: called once an epoch, before the checkpoint that makes it final, so it must be idempotent.
+        precision: "bf16" autocasts, "fp32" does not.
+    """
+
+    def __init__(
+        self,
+        model: Captioner,
+        schedule: Schedule,
+        *,
+        batches: Callable[[Stage], CaptionBatches],
+        validate: Callable[[int], float],
+        folder: Path,
+        device: torch.device,
+        precision: str,
+        seed: int,
+        on_epoch: Callable[[EpochRecord], None],
+        reporter: Reporter,
+        checkpoint_interval_s: float = CHECKPOINT_INTERVAL_S,
+    ) -> None:
+        self.model, self.schedule, self.folder, self.device = model, schedule, folder, device
+        self._batches, self._validate, self._on_epoch, self._reporter = batches, validate, on_epoch, reporter
+        self._bf16, self._seed = precision == "bf16", seed
+        self._interval = checkpoint_interval_s
+        self._saved = time.monotonic()
+        self.best_path = folder / "best.safetensors"
+        self.checkpoints = folder / "checkpoint"
+        self.position = Position()
+
+    def fit(self) -> TrainingSummary:
+        """Train to the end from wherever the last checkpoint stands, then load the best weights."""
+        state = load_checkpoint(self.checkpoints, self.model)
+        if state is not None:
+            self.position = Position(**state["position"])
+        while not self.position.finished:
+            self._run_stage(self.schedule.stages[self.position.stage], state)
+            state = None
+        load_weights(self.model, self.best_path)
+        at = self.position
+        return TrainingSummary(at.seconds, at.images, at.total_steps, at.best)
+
+    def _run_stage(self, stage: Stage, state: dict[str, Any] | None) -> None:
+        self.model.set_dropout(stage.dropout)
+        loader = self._batches(stage)
+        optimiser = _make_optimiser(self.model, stage.optimiser)
+        if state is not None:
+            optimiser.load_state_dict(state["optimiser"])
+            _restore_generators(state["generators"])
+        else:
+            torch.manual_seed(self._seed + self.position.stage)
+        at = self.position
+        while at.epoch < stage.epochs and (stage.patience is None or at.stale < stage.patience):
+            self._run_epoch(stage, loader, optimiser)
+        load_weights(self.model, self.best_path)
+        last = at.stage + 1 == len(self.schedule.stages)
+        self.position = Position(
+            stage=at.stage if last else at.stage + 1,
+            total_steps=at.total_steps,
+            best=at.best if last else -math.inf,
+            best_epoch=at.best_epoch,
+            seconds=at.seconds,
+            images=at.images,
+            finished=last,
+            saves=at.saves,
+        )
+        self._save(_make_optimiser(self.model, stage.optimiser))
+
+    def _run_epoch(self, stage: Stage, loader: CaptionBatches, optimiser: torch.optim.Optimizer) -> None:
+        at = self.position
+        self.model.train()
+        title = f"  {stage.name} epoch {at.epoch + 1}/{stage.epochs}"
+        with self._reporter.task(title, len(loader), at.batch) as task:
+            for batch in loader.epoch(at.epoch, start=at.batch):
+                self._run_step(stage, loader, optimiser, batch, task)
+        validated = (at.epoch + 1) % stage.validate_every == 0 or at.epoch + 1 == stage.epochs
+        cider = self._validate(stage.validation_beam_size) if validated else None
+        if cider is not None:
+            at.stale += 1
+            if cider > at.best:
+                at.best, at.best_epoch, at.stale = cider, at.epoch, 0
+                save_weights(self.model, self.best_path)
+        self._on_epoch(self._epoch_record(stage, optimiser, cider, len(loader)))
+        at.epoch, at.batch = at.epoch + 1, 0
+        at.loss_sum, at.epoch_seconds, at.epoch_images = 0.0, 0.0, 0
+        self._save(optimiser)
+
+    def _run_step(
+        self, stage: Stage, loader: CaptionBatches, optimiser: torch.optim.Optimizer, batch: Batch, task: Task
+    ) -> None:
+        at, started = self.position, time.monotonic()
+        rate = stage.learning_rate.at(at.step, len(loader), stage.epochs * len(loader))
+        for group in optimiser.param_groups:
+            group["lr"] = rate
+        loss = self._loss(stage, batch)
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), stage.clip_norm or math.inf).item()
+        value = loss.item()
+        if not math.isfinite(value) or not math.isfinite(norm):
+            raise TrainingDivergedError(
+                f"loss {value}, gradient norm {norm} at step {at.total_steps + 1} "
+                f"(stage {stage.name}, epoch {at.epoch + 1}); last good checkpoint: {self._last_checkpoint()}"
+            )
+        optimiser.step()
+        images = len(batch.image_ids)
+        elapsed = time.monotonic() - started
+        at.batch, at.step, at.total_steps = at.batch + 1, at.step + 1, at.total_steps + 1
+        at.loss_sum, at.images, at.epoch_images = at.loss_sum + value, at.images + images, at.epoch_images + images
+        at.seconds, at.epoch_seconds = at.seconds + elapsed, at.epoch_seconds + elapsed
+        task.reach(at.batch, f"loss {at.loss_sum / at.batch:.3f}")
+        if at.batch < len(loader) and time.monotonic() - self._saved >= self._interval:
+            self._save(optimiser)
+
+    def _loss(self, stage: Stage, batch: Batch) -> Tensor:
+        tokens = batch.tokens.to(self.device, non_blocking=True)
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self._bf16):
+            logits = self.model(batch.visual.to(self.device), tokens[:, :-1])
+            return cross_entropy(logits, tokens, stage.label_smoothing)
+
+    def _epoch_record(
+        self, stage: Stage, optimiser: torch.optim.Optimizer, cider: float | None, batches: int
+    ) -> EpochRecord:
+        at = self.position
+        return EpochRecord(
+            stage=at.stage,
+            stage_name=stage.name,
+            objective=stage.objective,
+            epoch=at.epoch,
+            step=at.total_steps,
+            learning_rate=optimiser.param_groups[0]["lr"],
+            train_loss=at.loss_sum / batches,
+            val_cider=cider,
+            seconds=at.epoch_seconds,
+            images_per_second=at.epoch_images / max(at.epoch_seconds, 1e-9),
+        )
+
+    def _save(self, optimiser: torch.optim.Optimizer) -> None:
+        self.position.saves += 1
+        state = {
+            "position": asdict(self.position),
+            "optimiser": optimiser.state_dict(),
+            "generators": _generators(),
+        }
+        save_checkpoint(self.checkpoints, self.position.saves, self.model, state)
+        self._saved = time.monotonic()
+
+    def _last_checkpoint(self) -> str:
+        found = sorted(self.checkpoints.glob("step-*"))
+        return str(found[-1]) if found else "none yet"
+
+
+def _make_optimiser(model: Captioner, settings: Optimiser) -> torch.optim.Optimizer:
+    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[settings.name]
+    return kind(model.parameters(), lr=0.0, betas=settings.betas, eps=settings.eps, weight_decay=settings.weight_decay)
+
+
+def _generators() -> dict[str, Any]:
+    """The states of all random generators that training draws from."""
+    return {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []}
+
+
+def _restore_generators(states: dict[str, Any]) -> None:
+    torch.set_rng_state(states["cpu"])
+    if states["cuda"]:
+        torch.cuda.set_rng_state_all(states["cuda"])

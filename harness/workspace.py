@@ -1,0 +1,67 @@
+"""Where a benchmark keeps what it makes: one folder, safe to delete, shared by runs that follow each other."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import BenchError
+
+DEFAULT = Path("workspace")
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """The folders and files of a workspace."""
+
+    root: Path
+
+    @property
+    def database(self) -> Path:
+        """The SQLite results."""
+        return self.root / "bench.sqlite"
+
+    @property
+    def cache(self) -> Path:
+        """What can be made again: generated data, features, verification results."""
+        return self.root / "cache"
+
+    @property
+    def report(self) -> Path:
+        """The generated HTML."""
+        return self.root / "report"
+
+    def run_folder(self, key: str) -> Path:
+        """Weights, vocabulary and log of one run."""
+        return self.root / "runs" / key
+
+    def create(self) -> None:
+        """Make the root folder; BenchError when it cannot be made or written."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BenchError(
+                f"cannot make the workspace {self.root}: {error.strerror}", "choose another with --workspace DIR"
+            ) from error
+        if not os.access(self.root, os.W_OK):
+            raise BenchError(f"the workspace {self.root} is not writable", "choose another with --workspace DIR")
+
+
+@contextmanager
+def locked(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
+    """Hold an exclusive lock on `path`; when another process has it, call `on_wait` once and wait.
+
+    The kernel lets go of the lock when its holder dies, so a killed run never leaves one behind.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield

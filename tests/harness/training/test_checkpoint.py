@@ -1,0 +1,68 @@
+"""Checkpoints: identity, replacement, leftovers of a kill, damage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from harness.errors import BenchError
+from harness.training.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
+
+
+def _model(seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))
+
+
+def _equal(one: nn.Module, other: nn.Module) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def test_what_was_saved_comes_back_and_older_checkpoints_go(tmp_path: Path) -> None:
+    first, second, empty = _model(0), _model(1), _model(2)
+    save_checkpoint(tmp_path, 1, first, {"position": {"step": 1}})
+    save_checkpoint(tmp_path, 2, second, {"position": {"step": 2}})
+    assert load_checkpoint(tmp_path, empty) == {"position": {"step": 2}}
+    assert _equal(empty, second)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000002"]
+
+
+def test_there_is_none_before_the_first(tmp_path: Path) -> None:
+    assert load_checkpoint(tmp_path / "absent", _model(0)) is None
+
+
+def test_an_unfinished_write_is_ignored_and_cleared(tmp_path: Path) -> None:
+    saved, read = _model(0), _model(1)
+    save_checkpoint(tmp_path, 1, saved, {"number": 1})
+    unfinished = tmp_path / ".step-000000002"
+    unfinished.mkdir()
+    (unfinished / "model.safetensors").write_bytes(b"half")
+    assert load_checkpoint(tmp_path, read) == {"number": 1}
+    save_checkpoint(tmp_path, 2, saved, {"number": 2})
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000002"]
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "state.pt"])
+def test_damage_is_named(tmp_path: Path, file: str) -> None:
+    save_checkpoint(tmp_path, 1, _model(0), {"number": 1})
+    target = tmp_path / "step-000000001" / file
+    target.write_bytes(target.read_bytes()[:20])
+    with pytest.raises(BenchError, match="step-000000001") as caught:
+        load_checkpoint(tmp_path, _model(0))
+    assert "trained anew" in (caught.value.hint or "")
+
+
+def test_a_pickle_with_code_is_refused(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, 1, _model(0), {"number": 1})
+    torch.save({"call": print}, tmp_path / "step-000000001" / "state.pt")
+    with pytest.raises(BenchError, match="damaged"):
+        load_checkpoint(tmp_path, _model(0))
+
+
+def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
+    save_weights(_model(0), tmp_path / "w.safetensors")
+    with pytest.raises(BenchError, match=r"w\.safetensors"):
+        load_weights(nn.Linear(3, 4), tmp_path / "w.safetensors")

@@ -1,0 +1,182 @@
+"""The training loop: it learns, resumes bit for bit, stops early, and names the step of a NaN."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from harness.data.batches import Batch
+from harness.progress import Reporter
+from harness.training.schedule import Schedule
+from harness.training.trainer import Trainer, TrainingDivergedError, TrainingSummary
+from results.records import EpochRecord
+from zoo import Captioner, Visual, create_model, model_card
+
+VOCABULARY = 11
+IMAGES = 6
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+class Loader:
+    """Three batches of two images; the words of an image follow from its features."""
+
+    def __init__(self, kill_at: tuple[int, int] | None) -> None:
+        self._kill_at = kill_at
+
+    def __len__(self) -> int:
+        return 3
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
+        order = torch.randperm(IMAGES, generator=torch.Generator().manual_seed(number))
+        for at in range(start, 3):
+            if (number, at) == self._kill_at:
+                raise Killed
+            chosen = order[2 * at : 2 * at + 2]
+            features = torch.nn.functional.one_hot(chosen, 8).float()[:, None]
+            words = 4 + chosen
+            tokens = torch.stack([torch.ones_like(words), words, words, torch.full_like(words, 2)], 1)
+            yield Batch(Visual(features, torch.ones(2, 1, dtype=torch.bool)), tokens, tuple(chosen.tolist()))
+
+
+def _schedule(**changes: Any) -> Schedule:
+    stage = {
+        "name": "xe",
+        "epochs": 3,
+        "batch_size": 2,
+        "learning_rate": {"peak": 0.01, "warmup_steps": 2, "annealing": "cosine"},
+        "dropout": 0.2,
+        "clip_norm": 1.0,
+    }
+    second = stage | {"name": "second", "epochs": 1} | changes
+    return Schedule.model_validate({"name": "t", "summary": "t", "stages": [stage | changes, second]})
+
+
+def _fit(
+    folder: Path,
+    *,
+    schedule: Schedule | None = None,
+    kill_at: tuple[int, int] | None = None,
+    validate: Callable[[Captioner], float] | None = None,
+    records: list[EpochRecord] | None = None,
+    model: Captioner | None = None,
+    interval: float = 0.0,
+) -> tuple[Captioner, TrainingSummary]:
+    torch.manual_seed(5)
+    if model is None:
+        model = create_model(
+            "transformer_base", vocab_size=VOCABULARY, visual_dim=8, **model_card("transformer_base").tiny
+        )
+    trained = model
+
+    def score(_: int) -> float:
+        return validate(trained) if validate else -sum(p.square().sum().item() for p in trained.parameters())
+
+    trainer = Trainer(
+        model,
+        schedule or _schedule(),
+        batches=lambda _: Loader(kill_at),  # type: ignore[arg-type, return-value]
+        validate=score,
+        folder=folder,
+        device=torch.device("cpu"),
+        precision="fp32",
+        seed=5,
+        on_epoch=(records if records is not None else []).append,
+        reporter=Reporter(Console(file=io.StringIO())),
+        checkpoint_interval_s=interval,
+    )
+    return model, trainer.fit()
+
+
+def _weights(model: Captioner) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("kill_at", [(0, 0), (0, 2), (1, 1), (2, 0)])
+def test_a_killed_run_resumes_bit_for_bit(tmp_path: Path, kill_at: tuple[int, int]) -> None:
+    undisturbed: list[EpochRecord] = []
+    expected, summary = _fit(tmp_path / "undisturbed", records=undisturbed)
+    resumed: list[EpochRecord] = []
+    with pytest.raises(Killed):
+        _fit(tmp_path / "killed", kill_at=kill_at, records=resumed)
+    model, again = _fit(tmp_path / "killed", records=resumed)
+    for name, value in _weights(expected).items():
+        assert torch.equal(value, model.state_dict()[name]), name
+    assert (again.steps, again.images, again.best_cider) == (summary.steps, summary.images, summary.best_cider)
+    assert [(r.stage, r.epoch, r.train_loss, r.val_cider, r.step) for r in resumed] == [
+        (r.stage, r.epoch, r.train_loss, r.val_cider, r.step) for r in undisturbed
+    ]
+
+
+def test_a_kill_during_validation_repeats_only_what_was_lost(tmp_path: Path) -> None:
+    expected, _ = _fit(tmp_path / "undisturbed", interval=1e9, validate=lambda _: 1.0)
+
+    def die(_: Captioner) -> float:
+        raise Killed
+
+    with pytest.raises(Killed):
+        _fit(tmp_path / "killed", interval=1e9, validate=die)
+    model, _ = _fit(tmp_path / "killed", interval=1e9, validate=lambda _: 1.0)
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in _weights(expected).items())
+
+
+def test_a_finished_run_trains_no_more(tmp_path: Path) -> None:
+    expected, summary = _fit(tmp_path)
+    records: list[EpochRecord] = []
+    model, again = _fit(tmp_path, records=records, kill_at=(0, 0))
+    assert records == []
+    assert again == summary
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in _weights(expected).items())
+
+
+def test_training_lowers_the_loss_and_counts_images(tmp_path: Path) -> None:
+    records: list[EpochRecord] = []
+    _, summary = _fit(tmp_path, schedule=_schedule(epochs=12, dropout=0.0), records=records)
+    assert records[11].train_loss < 0.5 * records[0].train_loss
+    assert summary.images == 24 * IMAGES
+    assert summary.steps == 72
+
+
+def test_the_best_weights_win_and_patience_ends_a_stage(tmp_path: Path) -> None:
+    scores = iter([0.1, 0.5, 0.3, 0.2, 0.1, 0.9])
+    kept: dict[float, dict[str, Tensor]] = {}
+
+    def validate(model: Captioner) -> float:
+        score = next(scores)
+        kept[score] = _weights(model)
+        return score
+
+    single = Schedule.model_validate(
+        {"name": "t", "summary": "t", "stages": [_schedule(epochs=6, patience=2).stages[0].model_dump()]}
+    )
+    records: list[EpochRecord] = []
+    model, summary = _fit(tmp_path, schedule=single, validate=validate, records=records)
+    assert [record.val_cider for record in records] == [0.1, 0.5, 0.3, 0.2]
+    assert summary.best_cider == 0.5
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in kept[0.5].items())
+
+
+def test_a_nan_stops_with_step_and_last_good_checkpoint(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    model = create_model("blind", vocab_size=VOCABULARY, visual_dim=8, **model_card("blind").tiny)
+    calls = 0
+    decode = model.decode
+
+    def poisoned(memory: Any, tokens: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return decode(memory, tokens) * (float("nan") if calls == 5 else 1.0)
+
+    model.decode = poisoned  # type: ignore[method-assign]
+    with pytest.raises(TrainingDivergedError, match=r"step 5 .*last good checkpoint: .*step-000000004"):
+        _fit(tmp_path, model=model)
+    assert all(value.isfinite().all() for value in model.state_dict().values())
