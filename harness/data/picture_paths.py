@@ -1,0 +1,61 @@
+"""File names in a data set are data, not trust: which of them may be read, and where they lie."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+
+class RefusedPath(Exception):  # noqa: N818 - it names the path, not the failure
+    """An annotation's file name that is not used; the message names it and says why."""
+
+
+class PicturePaths:
+    """Gives each image its file below `root` (a resolved folder), and no file to two images."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._owners: dict[str, int] = {}
+        self._inside: dict[str, bool] = {}
+
+    def claim(self, name: object, folder: object, image_id: int) -> str:
+        """Give the relative path of the image's picture: `folder`/`name` if that is there, else `name`.
+
+        Whether the picture can be read is not asked: a missing one keeps its path.
+
+        Raises:
+            RefusedPath: no name, a name that is absolute or has "..", a link that leads out of `root`, or the file of
+                an earlier image.
+        """
+        if not isinstance(name, str) or not name:
+            raise RefusedPath("its entry names no picture file")
+        candidates = [_checked(name)]
+        if isinstance(folder, str) and folder:
+            candidates.insert(0, f"{_checked(folder)}/{candidates[0]}")
+        file = next((path for path in candidates if os.path.lexists(self.root / path)), candidates[-1])
+        if not self._stays_inside(file):
+            raise RefusedPath(f"{file!r} is a link that leads out of the data set's folder")
+        owner = self._owners.setdefault(file, image_id)
+        if owner != image_id:
+            raise RefusedPath(f"{file!r} is already the picture of image {owner}")
+        return file
+
+    def _stays_inside(self, file: str) -> bool:
+        """Whether the file, with all links followed, lies below the root; each folder is resolved once."""
+        path = os.path.join(self.root, file)  # noqa: PTH118 - called for each of 100,000 pictures
+        folder = os.path.dirname(path)  # noqa: PTH120
+        if folder not in self._inside:
+            self._inside[folder] = Path(folder).resolve().is_relative_to(self.root)
+        if not self._inside[folder]:
+            return False
+        return not os.path.islink(path) or Path(path).resolve().is_relative_to(self.root)  # noqa: PTH114
+
+
+def _checked(text: str) -> str:
+    """The path in its plain form ("./a" is "a"), if it can only mean a place below the root, on any system."""
+    posix, windows = PurePosixPath(text), PureWindowsPath(text)
+    if not text.isprintable():
+        raise RefusedPath(f"{text!a} has unprintable characters")
+    if posix.is_absolute() or windows.drive or windows.root or ".." in posix.parts or ".." in windows.parts:
+        raise RefusedPath(f"{text!r} leads out of the data set's folder")
+    return str(posix)
