@@ -12,15 +12,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fvcore.nn.jit_handles import get_shape
-
 Handler = Callable[[Sequence[Any], Sequence[Any]], int]
 
 
 def _shape(value: Any) -> list[int]:
-    shape: list[int] | None = get_shape(value)
-    if shape is None:
+    if not value.isCompleteTensor():
         raise ValueError(f"no shape was traced for {value.debugName()}")
+    shape: list[int] = value.type().sizes()
     return shape
 
 
@@ -164,6 +162,7 @@ MOVES: tuple[str, ...] = (
     "aten::new_ones",
     "aten::numpy_T",
     "aten::ones_like",
+    "aten::pad",
     "aten::repeat",
     "aten::repeat_interleave",
     "aten::scatter",

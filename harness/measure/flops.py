@@ -8,19 +8,25 @@ early end of a caption.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import torch
-from fvcore.nn import FlopCountAnalysis
 from torch import Tensor, nn
 
 from harness.errors import BenchError
+from harness.measure.evaluating import evaluating
 from harness.measure.flop_handlers import HANDLERS, MOVES
 from results.records import Quantity
 from zoo.captioner import Captioner, DecodingState, Memory, Visual
+
+with warnings.catch_warnings():
+    # The package scripts an unrelated loss when it is imported, which recent torch calls deprecated.
+    warnings.simplefilter("ignore", FutureWarning)
+    from fvcore.nn import FlopCountAnalysis
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +111,7 @@ def count_flops(model: Captioner, visual: Visual, *, caption_length: int = 20, b
     def caption(width: int) -> PartCount:
         return _trace(model, lambda seen: _caption(model, seen, tokens, width), visual)
 
-    with torch.no_grad(), _counting_mode(model):
+    with torch.no_grad(), evaluating(model), _unfused():
         memory = model.encode(visual)
         state = model.start(memory)
         for position in range(caption_length - 1):
@@ -190,15 +196,11 @@ def _rebuild(template: Visual | Memory | DecodingState, tensors: tuple[Tensor, .
 
 
 @contextmanager
-def _counting_mode(model: Captioner) -> Iterator[None]:
-    """Evaluation mode without the fused paths that would hide operators from a trace; all put back afterwards."""
-    training = {module: module.training for module in model.modules()}
+def _unfused() -> Iterator[None]:
+    """Without the fused transformer paths, which would hide a layer's operators from a trace."""
     fast_path = torch.backends.mha.get_fastpath_enabled()
-    model.eval()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
-        for module, flag in training.items():
-            module.training = flag

@@ -1,0 +1,27 @@
+"""A stand-in for one image's visual input, for costs that depend on its shape alone."""
+
+from __future__ import annotations
+
+import torch
+
+from zoo.captioner import Visual, VisualSpec
+
+_PIXELS = 224
+
+
+def example_visual(spec: VisualSpec, *, length: int) -> Visual:
+    """One image as a model with this `spec` sees it: `length` grid cells or regions, all valid, boxes side by side.
+
+    A pooled input has one vector; a model that sees nothing gets one empty vector; pixels are 224 x 224.
+    """
+    if spec.kind == "pixels":
+        return Visual(pixels=torch.zeros(1, 3, _PIXELS, _PIXELS))
+    tokens = length if spec.kind in {"grid", "regions"} else 1
+    generator = torch.Generator().manual_seed(0)
+    edges = torch.linspace(0.0, 1.0, tokens + 1)
+    boxes = torch.stack((edges[:-1], torch.zeros(tokens), edges[1:], torch.ones(tokens)), dim=1)
+    return Visual(
+        features=torch.randn(1, tokens, spec.dim, generator=generator),
+        mask=torch.ones(1, tokens, dtype=torch.bool),
+        boxes=boxes[None] if spec.kind == "regions" else None,
+    )

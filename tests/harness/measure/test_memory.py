@@ -1,0 +1,94 @@
+"""Peak memory: it sees a peak that is gone again, and says why when it cannot measure."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from harness.measure.memory import PeakMemory
+
+MEBIBYTE = 2**20
+_LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+
+
+def _measured() -> float:
+    with PeakMemory() as peak:
+        pass
+    if peak.host.value is None:
+        pytest.skip(f"this kernel: {peak.host.reason}")
+    return peak.host.value
+
+
+@_LINUX
+def test_a_peak_that_is_gone_at_the_end_is_seen() -> None:
+    idle = _measured()
+    with PeakMemory() as peak:
+        block = np.ones(200 * MEBIBYTE, dtype=np.uint8)
+        del block
+    assert peak.host.value is not None
+    assert peak.host.unit == "MiB"
+    assert idle + 180 < peak.host.value < idle + 260
+
+
+@_LINUX
+def test_an_earlier_peak_does_not_count() -> None:
+    _measured()
+    block = np.ones(200 * MEBIBYTE, dtype=np.uint8)
+    with PeakMemory() as during:
+        pass
+    del block
+    assert during.host.value is not None
+    assert _measured() < during.host.value - 150
+
+
+def test_no_cuda_device_is_null_with_a_reason() -> None:
+    with PeakMemory("cpu") as peak:
+        pass
+    assert peak.device.value is None
+    assert peak.device.reason == "no CUDA device"
+
+
+def test_without_a_resettable_peak_the_host_is_null_with_a_reason(tmp_path: Path) -> None:
+    with PeakMemory(proc=tmp_path / "missing") as peak:
+        pass
+    assert peak.host.value is None
+    assert "reset its peak memory" in str(peak.host.reason)
+
+
+def test_a_kernel_without_the_peak_in_its_status_is_null_with_a_reason(tmp_path: Path) -> None:
+    (tmp_path / "status").write_text("VmRSS:\t 12 kB\n", encoding="utf-8")
+    with PeakMemory(proc=tmp_path) as peak:
+        pass
+    assert peak.host.value is None
+    assert "VmHWM" in str(peak.host.reason)
+
+
+def test_reads_the_kernels_number_in_mebibytes(tmp_path: Path) -> None:
+    (tmp_path / "status").write_text("VmPeak:\t 9 kB\nVmHWM:\t    3072 kB\nVmRSS:\t 12 kB\n", encoding="utf-8")
+    with PeakMemory(proc=tmp_path) as peak:
+        assert peak.host.value is None
+        assert (tmp_path / "clear_refs").read_text(encoding="ascii") == "5"
+    assert peak.host.value == 3.0
+
+
+def test_blocks_do_not_nest_and_a_failing_block_still_ends() -> None:
+    with PeakMemory(), pytest.raises(RuntimeError, match="do not nest"), PeakMemory():
+        pass
+    failing = PeakMemory()
+    with pytest.raises(KeyError), failing:
+        raise KeyError
+    assert failing.host.reason != "the block has not ended"
+    _measured()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_device_peak() -> None:
+    with PeakMemory("cuda") as peak:
+        block = torch.ones(64 * MEBIBYTE, dtype=torch.uint8, device="cuda")
+        del block
+    assert peak.device.value is not None
+    assert 64 <= peak.device.value < 80
