@@ -1,0 +1,60 @@
+"""`bench report`: write the HTML report of a workspace, or print its leaderboard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.errors import BenchError
+from harness.workspace import DEFAULT, Workspace
+
+_EPILOG = """**Examples**
+
+    bench report
+
+    bench report --workspace runs/flickr8k --out public/flickr8k
+
+    bench report --terminal
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `bench`."""
+    app.command("report", epilog=_EPILOG)(report)
+
+
+def report(
+    workspace: Annotated[Path, typer.Option("--workspace", "-w", help="Folder that `bench run` wrote to.")] = DEFAULT,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to write, replaced as a whole.")] = None,
+    terminal: Annotated[bool, typer.Option("--terminal", help="Print the leaderboard here; write nothing.")] = False,
+) -> None:
+    """Write one HTML folder with leaderboard, costs, learning curves, captions and run pages.
+
+    It opens from disk, without a network. Without --out it goes to the workspace's `report` folder.
+    """
+    from rich.console import Console
+
+    from reports.errors import ReportError
+    from results.store import Store
+
+    place = Workspace(workspace)
+    if not place.database.is_file():
+        raise BenchError(
+            f"no results in the workspace {workspace}: {place.database} does not exist",
+            "make some with: bench run --models all; or name a workspace with --workspace DIR",
+        )
+    with Store(place.database, read_only=True) as store:
+        if terminal:
+            from reports.terminal import print_leaderboard
+
+            print_leaderboard(store, Console(highlight=False))
+            return
+        from reports.html import write_report
+
+        try:
+            index = write_report(store, out or place.report)
+        except ReportError as error:
+            raise BenchError(str(error), error.hint) from error
+    typer.echo(index)

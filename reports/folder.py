@@ -1,0 +1,70 @@
+"""Replacing a report folder as a whole, so that a reader never sees half of a new one or pages of an old one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from reports.errors import ReportError
+
+MARKER = ".captionbench-report"
+
+
+@contextmanager
+def replaced(folder: Path) -> Iterator[Path]:
+    """Give an empty folder beside `folder` to write into, and put it in `folder`'s place once it is complete.
+
+    When the block raises, `folder` stays as it was. Only a report, an empty folder or nothing is ever replaced.
+
+    Raises:
+        ReportError: the folder holds something else, or cannot be written.
+    """
+    folder = folder.absolute()
+    _refuse_foreign(folder)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    try:
+        new = work / "new"
+        new.mkdir()
+        (new / MARKER).write_text("Written by bench report, which replaces this folder as a whole.\n", encoding="utf-8")
+        yield new
+        _swap(new, folder, work / "old")
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _refuse_foreign(folder: Path) -> None:
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise ReportError(f"{folder} is not a folder", "choose another with --out DIR")
+    if folder.is_dir() and not (folder / MARKER).is_file() and any(folder.iterdir()):
+        raise ReportError(
+            f"{folder} holds files that are not a report; writing one would delete them",
+            "choose a new or empty folder with --out DIR",
+        )
+
+
+def _swap(new: Path, folder: Path, old: Path) -> None:
+    """Move the old folder aside and the new one in; put the old one back if that fails."""
+    new.chmod(0o755)
+    if not folder.exists():
+        os.replace(new, folder)
+        return
+    os.replace(folder, old)
+    try:
+        os.replace(new, folder)
+    except OSError:
+        os.replace(old, folder)
+        raise
+
+
+def _unwritable(folder: Path, error: OSError) -> ReportError:
+    return ReportError(f"cannot write the report {folder}: {error.strerror or error}", "choose another with --out DIR")

@@ -1,0 +1,97 @@
+"""The gallery's contents: pictures, references, and every model's caption with the words that no reference uses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from reports.pictures import Picture, Thumbnails
+from results.store import Store
+from results.views import DatasetInfo, GalleryItem
+
+MOST_IMAGES = 120
+PICTURE_BUDGET = 8_000_000
+LONG_CAPTION = 400
+
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One caption: who said it and the run, its CIDEr-D, and its text in pieces, each marked if no reference has it."""
+
+    name: str
+    key: str
+    reference: bool
+    cider: float | None
+    pieces: tuple[tuple[str, bool], ...]
+    rest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One image of the gallery."""
+
+    item: GalleryItem
+    picture: Picture
+    captions: tuple[Said, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GalleryPage:
+    """The hardest images of one split; `total` counts the images of the split."""
+
+    file: str
+    title: str
+    total: int
+    cards: tuple[Card, ...]
+    domains: tuple[str, ...]
+
+
+def gallery_pages(store: Store, datasets: Sequence[DatasetInfo]) -> list[GalleryPage]:
+    """One page for every split that some model captioned; the first is `gallery.html`."""
+    from results.queries import gallery
+
+    pages: list[GalleryPage] = []
+    left = PICTURE_BUDGET
+    for dataset in datasets:
+        for split, total in dataset.evaluated.items():
+            items = gallery(store, dataset.fingerprint, split, limit=MOST_IMAGES)
+            if not any(item.captions for item in items):
+                continue
+            thumbnails = Thumbnails(Path(dataset.root), left)
+            cards = tuple(Card(item, thumbnails(item.file), _captions(item)) for item in items)
+            left = thumbnails.left
+            domains = sorted({item.domain for item in items if item.domain})
+            file = f"gallery-{len(pages) + 1}.html" if pages else "gallery.html"
+            pages.append(GalleryPage(file, f"{dataset.name} {split}", total, cards, tuple(domains)))
+    return pages
+
+
+def _captions(item: GalleryItem) -> tuple[Said, ...]:
+    known = {word for reference in item.references for word in _WORD.findall(reference.lower())}
+    names = [said.model for said in item.captions]
+    return tuple(
+        Said(
+            name=said.model if names.count(said.model) == 1 else f"{said.model} ({said.key[-6:]})",
+            key=said.key,
+            reference=said.role == "reference",
+            cider=said.cider,
+            pieces=_pieces(said.caption[:LONG_CAPTION], known),
+            rest=said.caption[LONG_CAPTION:],
+        )
+        for said in item.captions
+    )
+
+
+def _pieces(caption: str, known: set[str]) -> tuple[tuple[str, bool], ...]:
+    """The caption cut into stretches; True for a word of three letters or more that no reference has."""
+    pieces: list[tuple[str, bool]] = []
+    end = 0
+    for word in _WORD.finditer(caption):
+        if len(word[0]) > 2 and word[0].lower() not in known:
+            pieces += [(caption[end : word.start()], False), (word[0], True)]
+            end = word.end()
+    return (*((text, odd) for text, odd in pieces if text), (caption[end:], False))

@@ -1,0 +1,169 @@
+"""Geometry of the report's SVG plots: scales, round ticks, paths and labels that do not overlap."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+WIDTH, HEIGHT = 480, 320
+LEFT, RIGHT, TOP, BOTTOM = 52, 14, 16, 46
+LABEL_HEIGHT = 15.0
+LETTER_WIDTH = 6.6
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A mark on an axis: its pixel position and text."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One named line or point; `colour` is an index into the style sheet's palette; `points` are data values."""
+
+    name: str
+    colour: int
+    points: tuple[tuple[float, float], ...]
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A series in pixels: its points, the path through them, and where its label goes ("start" or "end" anchored)."""
+
+    series: Series
+    points: tuple[tuple[float, float], ...]
+    path: str
+    label: tuple[float, float] = (0.0, 0.0)
+    anchor: str = "start"
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A finished plot; `front` is the path of the best trade-offs, empty where there is none."""
+
+    title: str
+    x_label: str
+    y_label: str
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
+    drawn: tuple[Drawn, ...]
+    front: str = ""
+
+
+def line_plot(title: str, x_label: str, y_label: str, series: Sequence[Series]) -> Plot | None:
+    """Lines over a common x axis; series without points are left out, None when nothing is left."""
+    series = [one for one in series if one.points]
+    if not series:
+        return None
+    x_scale, x_ticks = _linear([x for one in series for x, _ in one.points], LEFT, WIDTH - RIGHT, whole=True)
+    y_scale, y_ticks = _linear([y for one in series for _, y in one.points], HEIGHT - BOTTOM, TOP)
+    drawn = []
+    for one in series:
+        points = tuple((round(x_scale(x), 1), round(y_scale(y), 1)) for x, y in one.points)
+        drawn.append(Drawn(one, points, _path(points)))
+    return Plot(title, x_label, y_label, x_ticks, y_ticks, tuple(drawn))
+
+
+def trade_off_plot(title: str, x_label: str, y_label: str, series: Sequence[Series]) -> Plot | None:
+    """One point a series, quality (up is better) against cost (left is better), and the front of the best trade-offs.
+
+    The x axis is logarithmic where costs differ more than tenfold. None with fewer than two points.
+    """
+    if len(series) < 2:
+        return None
+    costs = [one.points[0][0] for one in series]
+    spread_wide = min(costs) > 0 and max(costs) / min(costs) > 10
+    x_scale, x_ticks = (_logarithmic if spread_wide else _linear)(costs, LEFT, WIDTH - RIGHT)
+    y_scale, y_ticks = _linear([one.points[0][1] for one in series], HEIGHT - BOTTOM, TOP)
+    spots = [(round(x_scale(x), 1), round(y_scale(y), 1)) for x, y in (one.points[0] for one in series)]
+    placed = [(x - 6, y - 6, x + 6, y + 6) for x, y in spots]
+    drawn = []
+    for one, spot in zip(series, spots, strict=True):
+        label, anchor = _place(one.name, *spot, placed)
+        drawn.append(Drawn(one, (spot,), "", label, anchor))
+    front = _front([point for one in drawn for point in one.points])
+    return Plot(title, x_label, y_label, x_ticks, y_ticks, tuple(drawn), _path(front) if len(front) > 1 else "")
+
+
+def _front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points that no other beats in both directions, as a staircase from cheap to costly (pixel y grows down)."""
+    steps: list[tuple[float, float]] = []
+    for x, y in sorted(points):
+        if not steps or y < steps[-1][1]:
+            if steps:
+                steps.append((x, steps[-1][1]))
+            steps.append((x, y))
+    return steps
+
+
+def _place(
+    name: str, x: float, y: float, placed: list[tuple[float, float, float, float]]
+) -> tuple[tuple[float, float], str]:
+    """A label's spot beside its point, moved down or up until it hits no label placed before."""
+    width = LETTER_WIDTH * len(name)
+    anchor = "start" if x + 10 + width < WIDTH - RIGHT else "end"
+    left = x + 10 if anchor == "start" else x - 10 - width
+    for step in (0, 1, -1, 2, -2, 3, -3, 4, -4):
+        baseline = y + 4 + step * LABEL_HEIGHT
+        box = (left, baseline - LABEL_HEIGHT + 2, left + width, baseline + 2)
+        inside = TOP <= box[1] and box[3] <= HEIGHT - BOTTOM
+        if inside and not any(_overlap(box, other) for other in placed):
+            break
+    placed.append(box)
+    return (round(left if anchor == "start" else x - 10, 1), round(baseline, 1)), anchor
+
+
+def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def _path(points: Sequence[tuple[float, float]]) -> str:
+    return "M" + "L".join(f"{x:g} {y:g}" for x, y in points)
+
+
+def _linear(
+    values: Sequence[float], start: float, end: float, whole: bool = False
+) -> tuple[Callable[[float], float], tuple[Tick, ...]]:
+    """A linear scale over round limits around the values, and its ticks."""
+    low, high = min(values), max(values)
+    if low == high:
+        low, high = low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2
+    step = _round_step((high - low) / 5)
+    if whole:
+        step = max(1.0, step)
+    first, last = (low, high) if whole else (math.floor(low / step) * step, math.ceil(high / step) * step)
+
+    def scale(value: float) -> float:
+        return start + (value - first) / (last - first) * (end - start)
+
+    decimals = max(0, -math.floor(math.log10(step)))
+    marks = range(math.ceil(first / step - 1e-9), math.floor(last / step + 1e-9) + 1)
+    return scale, tuple(Tick(round(scale(mark * step), 1), f"{mark * step:.{decimals}f}") for mark in marks)
+
+
+def _logarithmic(
+    values: Sequence[float], start: float, end: float
+) -> tuple[Callable[[float], float], tuple[Tick, ...]]:
+    """A logarithmic scale from the 1, 2 or 5 below the values to the one above, and its ticks."""
+    powers = range(math.floor(math.log10(min(values))), math.ceil(math.log10(max(values))) + 1)
+    marks = [factor * 10.0**power for power in powers for factor in (1, 2, 5)]
+    low = max(mark for mark in marks if mark <= min(values))
+    high = min(mark for mark in marks if mark >= max(values))
+    inside = [mark for mark in marks if low <= mark <= high]
+
+    def scale(value: float) -> float:
+        return start + math.log(value / low) / math.log(high / low) * (end - start)
+
+    # Beyond two decades only the powers of ten have room.
+    shown = inside if high / low <= 100 else [mark for mark in inside if f"{mark:e}".startswith("1.0")]
+    return scale, tuple(Tick(round(scale(mark), 1), f"{mark:g}") for mark in shown)
+
+
+def _round_step(rough: float) -> float:
+    """The nearest of 1, 2, 5 times a power of ten that is not below `rough`."""
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)

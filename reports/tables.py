@@ -1,0 +1,205 @@
+"""Leaderboards and cost tables as plain values, shared by the HTML pages and the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from reports import numbers
+from results.records import Quantity
+from results.views import Group, Row, Spread
+
+LEADERBOARD_COSTS = ("parameters", "gmac_beam")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One number of a table: the text to show and the value to sort by, or a dash with the reason and its note's mark.
+
+    `spread` is the standard deviation over seeds as text, empty with one seed.
+    """
+
+    text: str
+    value: float | None
+    spread: str = ""
+    reason: str | None = None
+    mark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A column: its name, its short name for narrow places, what it means, and whether more is better."""
+
+    name: str
+    short: str
+    meaning: str
+    descending: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row: model, what sets it apart from its namesakes, the runs behind it as (seed, key), and its numbers."""
+
+    model: str
+    differs: str
+    runs: tuple[tuple[int, str], ...]
+    cells: tuple[Cell, ...]
+
+
+@dataclass(slots=True)
+class Notes:
+    """Reasons of missing numbers under one table, each with a mark: a, b, c ... in order of appearance."""
+
+    marks: dict[str, str] = field(default_factory=dict)
+
+    def mark(self, reason: str) -> str:
+        """The reason's mark, a new one for a new reason."""
+        if reason not in self.marks:
+            number, letters = len(self.marks), ""
+            while number >= 0:
+                number, letters = number // 26 - 1, chr(ord("a") + number % 26) + letters
+            self.marks[reason] = letters
+        return self.marks[reason]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Headings of the number columns, ranked lines, reference lines that are never ranked, and notes."""
+
+    headings: tuple[Heading, ...]
+    lines: tuple[Line, ...]
+    references: tuple[Line, ...]
+    notes: Notes
+
+
+_SHORT = {"BLEU-1": "B-1", "BLEU-2": "B-2", "BLEU-3": "B-3", "BLEU-4": "B-4"}
+_SHORT |= {"METEOR": "M", "ROUGE-L": "R", "CIDEr-D": "C", "SPICE": "S"}
+
+
+def leaderboard(group: Group) -> Table:
+    """Every metric of the group in the field's order, then parameters and the GMAC of a caption where measured."""
+    rows = (*group.rows, *group.references)
+    metrics = numbers.metric_order(name for row in rows for name in row.scores)
+    costs = [name for name in LEADERBOARD_COSTS if any(name in row.costs for row in rows)]
+    headings = [Heading(name, _SHORT.get(name, name), f"{name}, times 100; more is better") for name in metrics]
+    headings += [_cost_heading(name, _unit(rows, name)) for name in costs]
+    return _table(
+        group,
+        headings,
+        lambda row, notes: (
+            *(score_cell(row.scores.get(name), notes) for name in metrics),
+            *(cost_cell(name, row.costs.get(name), notes) for name in costs),
+        ),
+    )
+
+
+def by_domain(group: Group, metric: str = "CIDEr-D") -> Table | None:
+    """One metric alone in each domain and overall, as nocaps results are given; None where there are no domains."""
+    rows = (*group.rows, *group.references)
+    domains = numbers.domain_order(name for row in rows for name in row.domains)
+    if not domains:
+        return None
+    headings = [Heading(name, name, f"{metric} of the {name} images, times 100") for name in domains]
+    headings.append(Heading("overall", "overall", f"{metric} of the whole split, times 100"))
+    return _table(
+        group,
+        headings,
+        lambda row, notes: (
+            *(score_cell(row.domains.get(name, {}).get(metric), notes) for name in domains),
+            score_cell(row.scores.get(metric), notes),
+        ),
+    )
+
+
+def cost_tables(group: Group) -> dict[str, Table]:
+    """What the group's rows cost, by theme: size and computation, time, memory; themes without a number are left out."""
+    rows = [row for row in (*group.rows, *group.references) if row.costs]
+    by_theme: dict[str, list[str]] = {theme: [] for theme in numbers.THEMES}
+    for name in numbers.cost_order(name for row in rows for name in row.costs):
+        by_theme[numbers.cost_kind(name, _unit(rows, name)).theme].append(name)
+    return {theme: _cost_table(group, names) for theme, names in by_theme.items() if names}
+
+
+def signature_text(signature: Mapping[str, str]) -> str:
+    """The signature to copy beside a score, as in sacreBLEU: fields joined by bars."""
+    return "|".join(["CIDEr-D", *(f"{name}:{value}" for name, value in signature.items())])
+
+
+def score_cell(spread: Spread | None, notes: Notes) -> Cell:
+    """A score over seeds; where seeds lack it the reason is a note."""
+    if spread is None:
+        return _missing("not stored for this run", notes)
+    if spread.mean is None:
+        return _missing(spread.reason or "no seed has it", notes)
+    return Cell(
+        numbers.percent(spread.mean),
+        spread.mean,
+        numbers.percent(spread.sd) if spread.sd is not None else "",
+        spread.reason,
+        notes.mark(spread.reason) if spread.reason else "",
+    )
+
+
+def cost_cell(name: str, quantity: Quantity | None, notes: Notes) -> Cell:
+    """A cost in its own unit."""
+    if quantity is None:
+        return _missing("not measured for this run", notes)
+    if quantity.value is None:
+        return _missing(quantity.reason or "not measured", notes)
+    return Cell(numbers.cost(name, quantity.value, quantity.unit), quantity.value)
+
+
+def quantity_cell(quantity: Quantity | None, notes: Notes) -> Cell:
+    """One seed's score."""
+    if quantity is None:
+        return _missing("not stored for this run", notes)
+    if quantity.value is None:
+        return _missing(quantity.reason or "not measured", notes)
+    return Cell(numbers.percent(quantity.value), quantity.value)
+
+
+def differences(differs: Mapping[str, str | None]) -> str:
+    """What sets a row apart, on one line; fields that a row has no part in are left out."""
+    return ", ".join(f"{name}: {value}" for name, value in differs.items() if value not in (None, "none"))
+
+
+def _missing(reason: str, notes: Notes) -> Cell:
+    return Cell(numbers.DASH, None, reason=reason, mark=notes.mark(reason))
+
+
+def _cost_heading(name: str, unit: str) -> Heading:
+    kind = numbers.cost_kind(name, unit)
+    label = f"{kind.label}, GMAC" if unit == "GMAC" else kind.label
+    return Heading(label, "Params" if name == "parameters" else label, kind.meaning, descending=False)
+
+
+def _unit(rows: Iterable[Row], name: str) -> str:
+    return next((row.costs[name].unit for row in rows if name in row.costs and row.costs[name].unit), "")
+
+
+def _cost_table(group: Group, names: Sequence[str]) -> Table:
+    headings = [_cost_heading(name, _unit((*group.rows, *group.references), name)) for name in names]
+    return _table(
+        group,
+        headings,
+        lambda row, notes: tuple(cost_cell(name, row.costs.get(name), notes) for name in names),
+        keep=lambda row: any(name in row.costs for name in names),
+    )
+
+
+def _table(
+    group: Group,
+    headings: Sequence[Heading],
+    cells: Callable[[Row, Notes], tuple[Cell, ...]],
+    keep: Callable[[Row], bool] = lambda _: True,
+) -> Table:
+    notes = Notes()
+
+    def lines(rows: Iterable[Row]) -> tuple[Line, ...]:
+        return tuple(
+            Line(row.model, differences(row.differs), tuple(zip(row.seeds, row.keys, strict=True)), cells(row, notes))
+            for row in rows
+            if keep(row)
+        )
+
+    return Table(tuple(headings), lines(group.rows), lines(group.references), notes)

@@ -1,0 +1,182 @@
+"""A made-up store with everything that a report must cope with."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image, ImageDraw
+
+from results.records import Cell, DatasetRecord, EpochRecord, ImageRecord, Outcome, Quantity, Role, SplitResult
+from results.store import Store
+
+FINGERPRINT = "1f3a09bc" * 4
+HOSTILE = "<script>document.title = 'hacked'</script> & \"quoted\" 'words' \x00\x1b[31m \u202egnp.exe"
+LONG = "word" * 2500
+SIGNATURE = {
+    "data": "scenes#1f3a09bc",
+    "nrefs": "5",
+    "tok": "ptb-3.4.1",
+    "df": "split",
+    "beam": "3",
+    "maxlen": "20",
+    "feat": "filterbank#9c1e04aa",
+    "schedule": "xe#12ab9f",
+    "track": "controlled",
+    "v": "0.1.0",
+}
+QUALITY = {"blind": 0.31, "transformer_base": 0.972, "expansionnet_v2": 1.0421, "show_tell_lstm": 0.64}
+SIZE = {"blind": 1.02e6, "transformer_base": 1.61e6, "expansionnet_v2": 2.3e6, "show_tell_lstm": 0.83e6}
+WORK = {"blind": 0.021, "transformer_base": 0.088, "expansionnet_v2": 0.131, "show_tell_lstm": 0.034}
+DOMAINS = ("in-domain", "near-domain", "out-domain")
+
+
+def dataset(root: Path) -> DatasetRecord:
+    """Six test images and six of a split with domains; some pictures are missing or lead out of the root."""
+    random.seed(7)
+    images = []
+    for number in range(1, 13):
+        split = "test" if number <= 6 else "nocaps"
+        file = {3: "test/gone.png", 4: "../outside.png"}.get(number, f"{split}/{number:06d}.png")
+        if number not in {3, 4}:
+            draw_scene(root / file)
+        images.append(
+            ImageRecord(
+                number,
+                file,
+                split,
+                ("a large red ball left of a blue cube", "a red ball beside a cube", HOSTILE if number == 2 else "ball"),
+                DOMAINS[number % 3] if split == "nocaps" else None,
+            )
+        )
+    Image.new("RGB", (8, 8), "red").save(root.parent / "outside.png")
+    sizes = {"train": 800, "val": 100, "test": 6, "nocaps": 6}
+    return DatasetRecord(
+        "scenes", FINGERPRINT, str(root), sizes, tuple(images), {"train/<b>9</b>.jpg": "truncated after 12 bytes"}
+    )
+
+
+def draw_scene(path: Path) -> None:
+    """A small picture of coloured shapes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture = Image.new("RGB", (160, 120), random.choice(["#dfe8ee", "#f1ece0", "#e4efe4"]))
+    pen = ImageDraw.Draw(picture)
+    for _ in range(3):
+        x, y, size = random.randrange(120), random.randrange(80), random.randrange(16, 48)
+        colour = random.choice(["#c0392b", "#2c6fb2", "#2e8b57", "#d9a514"])
+        random.choice([pen.ellipse, pen.rectangle])((x, y, x + size, y + size), fill=colour)
+    picture.save(path)
+
+
+def cell(model: str, seed: int = 1, role: Role = "model", **signature: str) -> Cell:
+    """A planned run; signature fields may be changed."""
+    return Cell(
+        key=f"{model}-s{seed}-{'-'.join(signature.values()) or 'plain'}",
+        model=model,
+        role=role,
+        seed=seed,
+        track="controlled",
+        dataset=FINGERPRINT,
+        config={"model": model, "seed": seed, "decoding": {"beam_size": 3}, "note": HOSTILE if seed == 2 else None},
+        signature=SIGNATURE | signature,
+        code_version="0.1.0+g1234567",
+    )
+
+
+def quantity(value: float) -> Quantity:
+    return Quantity(value)
+
+
+def scores(cider: float, meteor: bool) -> dict[str, Quantity]:
+    """All metrics from one number; METEOR can be missing."""
+    found = {f"BLEU-{n}": quantity(min(1.0, 0.35 + 0.42 * cider) ** (0.8 + 0.45 * n)) for n in range(1, 5)}
+    found["METEOR"] = quantity(0.14 + 0.14 * cider) if meteor else Quantity(None, "METEOR took longer than 300 s")
+    return found | {"ROUGE-L": quantity(0.3 + 0.27 * cider), "CIDEr-D": quantity(cider)}
+
+
+def outcome(model: str, seed: int, cider: float, meteor: bool = True, costs: bool = True) -> Outcome:
+    """Results of both splits."""
+    said = {
+        1: HOSTILE,
+        2: LONG,
+        3: "",
+        4: "a green cone above a table",
+    }
+    splits = []
+    for split, ids in (("test", range(1, 7)), ("nocaps", range(7, 13))):
+        quality = cider if split == "test" else 0.8 * cider
+        captions = {i: said.get(i, "a large red ball left of a yellow cube") for i in ids}
+        if model != "blind":
+            captions |= {i: f"a red ball beside a blue cube number {i}" for i in ids if i > 2}
+        by_domain = {
+            domain: scores(quality * factor, meteor) for domain, factor in zip(DOMAINS, (1.1, 0.9, 0.5), strict=True)
+        }
+        splits.append(
+            SplitResult(
+                split,
+                captions,
+                {"overall": scores(quality, meteor)} | (by_domain if split == "nocaps" else {}),
+                {"CIDEr-D": {i: quality * (0.5 + i / 8) for i in ids}},
+            )
+        )
+    operators = {
+        "encoder": {"macs": 2.1e7, "by_operator": {"linear": 2e7, "matmul": 1e6}, "uncounted": {"add": 9, "relu": 3}}
+    }
+    measured = {
+        "parameters": Quantity(SIZE.get(model, 1e6)),
+        "gmac_encoder": Quantity(0.4 * WORK.get(model, 0.1), unit="GMAC"),
+        "gmac_step": Quantity(0.02 * WORK.get(model, 0.1), unit="GMAC"),
+        "gmac_beam": Quantity(WORK.get(model, 0.1), unit="GMAC"),
+        "train_seconds": Quantity(83.0 + seed, unit="s"),
+        "latency_median": Quantity(0.0123, unit="s"),
+        "train_throughput": Quantity(412.7, unit="images/s"),
+        "peak_memory_host": Quantity(1412.0, unit="MiB"),
+        "peak_memory_device": Quantity(None, "no CUDA device", "MiB"),
+    }
+    return Outcome(
+        tuple(splits),
+        measured if costs else {},
+        {"device": "cpu", "versions": {"python": "3.11.9", "torch": "2.15.0"}, "threads": 2, "gpu": None},
+        f"runs/{model}/best.safetensors",
+        operators if costs else {},
+    )
+
+
+def populate(store: Store, root: Path) -> None:
+    """Four models (two with two seeds), two references, another group, and runs that failed, were skipped or wait."""
+    store.record_dataset(dataset(root))
+    finished = [cell(model, seed) for model in QUALITY for seed in ((1, 2) if "_v2" in model or "base" in model else (1,))]
+    greedy = cell("transformer_base", 1, beam="1")
+    references = [cell("human", 1, "reference", nrefs="4"), cell("retrieval", 1, "reference", beam="none")]
+    broken, skipped, waiting = cell("aoanet"), cell("updown"), cell("image_transformer")
+    store.plan([*finished, greedy, *references, broken, skipped, waiting])
+    for planned in finished:
+        store.begin(planned.key, {"device": "cpu"})
+        cider = QUALITY[planned.model] + 0.013 * (planned.seed - 1)
+        for epoch in range(1, 9):
+            best = cider * (1 - 0.75**epoch)
+            store.record_epoch(
+                planned.key,
+                EpochRecord(
+                    0, "warm-up", "xe", epoch, 50 * epoch, 3e-4, 4.6 * 0.8**epoch + 1.2 / (1 + cider),
+                    best if epoch % 2 == 0 else None, 10.4, 78.2,
+                ),
+            )  # fmt: skip
+        store.finish(planned.key, outcome(planned.model, planned.seed, cider, meteor=planned.model != "blind"))
+    for planned, cider in ((greedy, 0.91), (references[0], 1.3), (references[1], 0.55)):
+        store.begin(planned.key, {})
+        store.finish(planned.key, outcome(planned.model, 1, cider, costs=planned.role == "model"))
+    store.begin(broken.key, {"device": "cpu"})
+    store.fail(broken.key, "FloatingPointError", "the loss is NaN at step 312 <b>", f"epoch 1\nTraceback {HOSTILE}\n")
+    store.skip(skipped.key, "needs region boxes, which the data set lacks")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """The populated store; its pictures lie in `tmp_path/data`."""
+    (tmp_path / "data").mkdir()
+    with Store(tmp_path / "bench.sqlite") as opened:
+        populate(opened, tmp_path / "data")
+        yield opened
