@@ -32,6 +32,7 @@ Interpolation = Literal["bilinear", "bicubic"]
 _RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 _SIXTEEN_BIT_FORMATS = {"PNG", "PPM", "JPEG2000"}  # where Pillow's 32-bit mode "I" holds 16-bit samples
 _quiet_lock = threading.Lock()
+Image.init()  # Pillow loads its formats on first use, which is not safe in the threads that decode pictures
 
 
 class BadImage(Exception):  # noqa: N818 - it names the picture, not the failure
