@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -23,8 +24,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 MAX_PIXELS = 89_478_485
 """Most pixels of a picture (0.25 GiB as RGB, Pillow's own limit); more is refused as a decompression bomb."""
 
-FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
-"""What is tried on a file, whatever its name says; no format that would start another program (EPS)."""
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
+"""What is tried on a file, as far as this Pillow has it, whatever its name says; none starts a program (EPS would)."""
 
 Resize = Literal["squash", "shortest-centre-crop"]
 Interpolation = Literal["bilinear", "bicubic"]
@@ -70,7 +71,7 @@ def load_image(path: Path) -> Image.Image:
     except Image.DecompressionBombError as error:
         raise BadImage(path, _bomb("its header claims more than twice as many")) from error
     except Exception as error:  # Pillow's decoders raise nearly anything on damaged data
-        raise BadImage(path, f"cannot be decoded: {str(error) or type(error).__name__}") from error
+        raise BadImage(path, f"cannot be decoded: {_detail(error)}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ def _refuse_unreadable(path: Path) -> None:
     except FileNotFoundError as error:
         raise BadImage(path, "is missing") from error
     except (OSError, ValueError) as error:
-        raise BadImage(path, f"cannot be read: {error}") from error
+        raise BadImage(path, f"cannot be read: {_detail(error)}") from error
     if not stat.S_ISREG(found.st_mode):
         raise BadImage(path, "is not a file")
     if not found.st_size:
@@ -155,9 +156,22 @@ def _opened(path: Path) -> Iterator[Image.Image]:
     """
     with _quiet_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        image = Image.open(path, formats=FORMATS)
+        image = Image.open(path, formats=_known_formats())
     with image:
         yield image
+
+
+@cache
+def _known_formats() -> tuple[str, ...]:
+    """Those of `FORMATS` that this build of Pillow can read; it does not know before all its plugins are loaded."""
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)
+
+
+def _detail(error: Exception) -> str:
+    """What the error says, on one line and without the path, which the caller names."""
+    told = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+    return "".join(letter if letter.isprintable() else " " for letter in told)
 
 
 def _bomb(size: str) -> str:

@@ -73,13 +73,18 @@ class ScenesConfig:
         return digest({"version": VERSION, **asdict(self)})
 
 
+def scenes_folder(cache_dir: Path, config: ScenesConfig) -> Path:
+    """Where the data set is, or would be, drawn."""
+    return cache_dir / f"scenes-{config.digest()}"
+
+
 def prepare_scenes(cache_dir: Path, config: ScenesConfig | None = None) -> Path:
     """Give the folder of the embedded data set, drawing it if it is not there yet (a few seconds).
 
     The folder appears whole or not at all; a second process that draws at the same time does no harm.
     """
     config = config or ScenesConfig()
-    folder = cache_dir / f"scenes-{config.digest()}"
+    folder = scenes_folder(cache_dir, config)
     if folder.is_dir():
         return folder
     try:

@@ -1,0 +1,115 @@
+"""`bench data`: what there is to train on, and whether its pictures can be read."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.errors import BenchError
+from harness.workspace import DEFAULT, Workspace
+
+_PREPARE_EXAMPLES = """
+Examples:
+
+  bench data prepare scenes
+
+  bench data prepare scenes --workspace /scratch/bench
+"""
+_VERIFY_EXAMPLES = """
+Examples:
+
+  bench data verify scenes
+
+  bench data verify flickr8k/
+
+  bench data verify annotations/dataset_coco.json --images coco/
+"""
+_OWN_DATA = """\
+FOLDER       your own: COCO, Flickr8k or Flickr30k in Karpathy's format.
+             FOLDER/dataset*.json or .json.gz, and FOLDER/images/ (or the
+             pictures beside it, also under the folders that "filepath" names).
+             restval counts as train.
+FILE         such an annotation file itself; --images DIR says where the
+             pictures lie, if not beside it."""
+
+WorkspaceOption = Annotated[Path, typer.Option("--workspace", help="Where generated data and caches go.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add `bench data` and its subcommands."""
+    group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+    group.command("list")(list_data)
+    group.command("verify", epilog=_VERIFY_EXAMPLES)(verify)
+    group.command("prepare", epilog=_PREPARE_EXAMPLES)(prepare)
+    app.add_typer(group, name="data", help="List, verify and prepare data sets.")
+
+
+def list_data(workspace: WorkspaceOption = DEFAULT) -> None:
+    """List what can follow --data."""
+    from harness.data.scenes import ScenesConfig, scenes_folder
+
+    config = ScenesConfig()
+    there = scenes_folder(Workspace(workspace).cache, config).is_dir()
+    typer.echo(
+        "scenes       embedded: drawn objects in relations, with boxes; no download.\n"
+        f"             train {config.train}, val {config.val}, test {config.test}, "
+        f"nocaps 3 x {config.nocaps_per_domain} images, {config.captions} captions each;\n"
+        f"             {'drawn already' if there else 'drawn on first use, in seconds'}."
+    )
+    typer.echo(_OWN_DATA)
+    typer.echo("\nNext: bench data verify FOLDER, then bench run --data FOLDER --backbone NAME")
+
+
+def verify(
+    data: Annotated[str, typer.Argument(metavar="DATA", help="'scenes', a Karpathy folder, or its JSON file.")],
+    images: Annotated[Path | None, typer.Option(help="Where the pictures lie, if not with the JSON.")] = None,
+    workspace: WorkspaceOption = DEFAULT,
+) -> None:
+    """Decode every picture and list all that cannot be used.
+
+    Exit code 0: all are sound; 1: some are not; 2: the data set itself cannot be opened.
+    """
+    from harness.data.opening import open_dataset
+    from harness.data.verify import find_bad_images
+    from harness.progress import Reporter
+
+    place = Workspace(workspace)
+    place.create()
+    dataset = open_dataset(data, cache_dir=place.cache, images=images)
+    with Reporter() as reporter, reporter.task("pictures checked", len(dataset.samples)) as task:
+        bad = find_bad_images(dataset, cache_dir=place.cache, progress=lambda done, _: task.reach(done), reuse=False)
+    splits = {sample.image_id: sample.split for sample in dataset.samples}
+    for image_id, reason in bad.items():
+        typer.echo(f"image {image_id} ({splits[image_id]}): {reason}")
+    if bad:
+        typer.echo(f"{len(bad)} of {len(splits)} images cannot be used ({_counted(splits[image] for image in bad)})")
+        typer.echo("repair them, or run with --skip-bad-images, which records what was skipped", err=True)
+        raise typer.Exit(1)
+    typer.echo(f"all {len(splits)} images are sound ({_counted(splits.values())}); data set #{dataset.fingerprint[:8]}")
+
+
+def prepare(
+    data: Annotated[str, typer.Argument(metavar="DATA", help="What to generate: 'scenes'.")] = "scenes",
+    workspace: WorkspaceOption = DEFAULT,
+) -> None:
+    """Generate the embedded data set ahead of its first use."""
+    from harness.data.opening import SCENES, open_dataset
+
+    if data != SCENES:
+        raise BenchError(f"{data} cannot be generated, only {SCENES}", hint=f"bench data prepare {SCENES}")
+    place = Workspace(workspace)
+    place.create()
+    started = time.monotonic()
+    dataset = open_dataset(data, cache_dir=place.cache)
+    splits = _counted(sample.split for sample in dataset.samples)
+    typer.echo(f"{dataset.root}: {splits}; data set #{dataset.fingerprint[:8]}, {time.monotonic() - started:.1f} s")
+
+
+def _counted(splits: Iterable[str]) -> str:
+    """How many images of each split."""
+    return ", ".join(f"{split} {count}" for split, count in Counter(splits).items())

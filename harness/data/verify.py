@@ -1,0 +1,78 @@
+"""Finds every picture of a data set that cannot be used, before hours are spent on the others."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import PIL
+
+from harness.atomic import write_text
+from harness.canonical import canonical_json, digest
+from harness.data.dataset import Dataset, Sample
+from harness.data.images import BadImage, load_image
+
+VERSION = 1  # raise it when `load_image` begins to refuse or accept other pictures
+_PORTION = 32  # pictures a thread takes at a time
+_MOST_THREADS = 8
+
+
+def find_bad_images(
+    dataset: Dataset,
+    *,
+    cache_dir: Path,
+    progress: Callable[[int, int], None] | None = None,
+    reuse: bool = True,
+) -> dict[int, str]:
+    """Decode every picture to its last row and give what is wrong, by image id in the data set's order.
+
+    Args:
+        cache_dir: where the answer is kept, for this fingerprint and this version of Pillow.
+        progress: told (done, total) images.
+        reuse: take a kept answer. A picture that was changed without changing its size and both ends is found only by
+            decoding anew.
+
+    Returns:
+        Reasons, each naming the file; with those of `Dataset.faults`. Empty where all is well.
+    """
+    kept = cache_dir / f"verified-{digest([VERSION, PIL.__version__, dataset.fingerprint])}.json"
+    if reuse and (known := _read(kept)) is not None:
+        return known
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    total = len(dataset.samples)
+    portions = [dataset.samples[start : start + _PORTION] for start in range(0, total, _PORTION)]
+    bad: dict[int, str] = {}
+    done = 0
+    with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as threads:  # Pillow decodes without the GIL
+        for portion, found in zip(portions, threads.map(lambda part: _check(dataset, part), portions), strict=True):
+            bad.update(found)
+            done += len(portion)
+            if progress:
+                progress(done, total)
+    write_text(kept, canonical_json({str(image_id): reason for image_id, reason in bad.items()}))
+    return bad
+
+
+def _check(dataset: Dataset, samples: Sequence[Sample]) -> Mapping[int, str]:
+    bad = {}
+    for sample in samples:
+        reasons = [dataset.faults[sample.image_id]] if sample.image_id in dataset.faults else []
+        if sample.file:
+            try:
+                load_image(dataset.path(sample))
+            except BadImage as error:
+                reasons.append(f"{sample.file} {error.reason}")
+        if reasons:
+            bad[sample.image_id] = "; ".join(reasons)
+    return bad
+
+
+def _read(kept: Path) -> dict[int, str] | None:
+    """The kept answer in the data set's order, or None where there is none that can be read."""
+    try:
+        return {int(image_id): str(reason) for image_id, reason in json.loads(kept.read_text("utf-8")).items()}
+    except (OSError, ValueError, AttributeError):
+        return None
