@@ -1,0 +1,169 @@
+"""Training and evaluation batches, in an order that depends on nothing but seed and epoch."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from harness.data.dataset import Sample
+from harness.data.features import Features
+from harness.data.vocabulary import BOS, PAD, Vocabulary
+from harness.errors import BenchError
+from zoo.captioner import Visual, VisualSpec
+
+PREFETCHED = 2
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """B images with n captions each.
+
+    tokens: (B * n, T + 1) long, image-major: begin token, words, end token, padded to the longest of the batch.
+    """
+
+    visual: Visual
+    tokens: Tensor
+    image_ids: tuple[int, ...]
+
+
+class CaptionBatches:
+    """Batches of images with n of their captions, drawn anew each epoch.
+
+    An epoch's order of images and choice of captions is a pure function of (seed, epoch), so that training resumes at
+    any batch as if it had never stopped. All captions of an image are used before one is repeated. The last batch of an
+    epoch may be smaller.
+
+    Args:
+        samples: training images; each needs a caption and features.
+        batch_size: images a batch, whatever their captions.
+        captions_per_image: n.
+        max_len: longest row of tokens, begin and end token included.
+    """
+
+    def __init__(
+        self,
+        samples: Sequence[Sample],
+        vocabulary: Vocabulary,
+        features: Features,
+        spec: VisualSpec,
+        *,
+        batch_size: int,
+        captions_per_image: int,
+        seed: int,
+        max_len: int,
+    ) -> None:
+        if min(batch_size, captions_per_image) < 1 or max_len < 2 or seed < 0:
+            raise ValueError("batch_size and captions_per_image must be at least 1, max_len 2 and seed 0")
+        bare = [sample.file for sample in samples if not sample.captions]
+        if bare or not samples:
+            raise BenchError(
+                f"training images without a caption: {', '.join(bare[:5])}" if bare else "no training image"
+            )
+        self._ids = [sample.image_id for sample in samples]
+        self._rows = [
+            [[BOS, *vocabulary.encode(caption, max_len - 1)] for caption in sample.captions] for sample in samples
+        ]
+        self._features, self._spec = features, spec
+        self._batch_size, self._per_image, self._seed = batch_size, captions_per_image, seed
+
+    def __len__(self) -> int:
+        """Batches an epoch."""
+        return -(-len(self._ids) // self._batch_size)
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch from batch `start` on, prepared in the background."""
+        return prefetched(self._batches(number, start))
+
+    def _batches(self, number: int, start: int) -> Iterator[Batch]:
+        order, choice = self._draw(number)
+        for first in range(start * self._batch_size, len(order), self._batch_size):
+            chosen = order[first : first + self._batch_size]
+            image_ids = tuple(self._ids[image] for image in chosen)
+            rows = [self._rows[image][caption] for image in chosen for caption in choice[image]]
+            yield Batch(self._features.visual(image_ids, self._spec), pad_rows(rows), image_ids)
+
+    def _draw(self, number: int) -> tuple[list[int], list[list[int]]]:
+        """Order of the images, and for each image the n captions."""
+        random = np.random.default_rng(np.random.SeedSequence([self._seed, number]))
+        order = random.permutation(len(self._ids)).tolist()
+        counts = np.array([len(rows) for rows in self._rows])
+        lots = random.random((len(counts), counts.max()))
+        lots[np.arange(counts.max()) >= counts[:, None]] = np.inf  # captions that do not exist come last
+        ranked = lots.argsort(axis=1, kind="stable")
+        turns = np.arange(self._per_image) % counts[:, None]
+        return order, np.take_along_axis(ranked, turns, axis=1).tolist()
+
+
+def evaluation_batches(
+    image_ids: Sequence[int], features: Features, spec: VisualSpec, batch_size: int
+) -> Iterator[tuple[tuple[int, ...], Visual]]:
+    """The images in the order given, with what a model sees of them, prepared in the background."""
+
+    def batches() -> Iterator[tuple[tuple[int, ...], Visual]]:
+        for first in range(0, len(image_ids), batch_size):
+            group = tuple(image_ids[first : first + batch_size])
+            yield group, features.visual(group, spec)
+
+    return prefetched(batches())
+
+
+def pad_rows(rows: Sequence[Sequence[int]]) -> Tensor:
+    """Token rows as one tensor (rows, longest), padded on the right."""
+    padded = np.full((len(rows), max(map(len, rows))), PAD, dtype=np.int64)
+    for line, row in zip(padded, rows, strict=True):
+        line[: len(row)] = row
+    return torch.from_numpy(padded)
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """What closes the queue of `prefetched`: nothing more to come, or an exception to raise."""
+
+    error: Exception | None
+
+
+def prefetched(source: Iterable[T], depth: int = PREFETCHED) -> Iterator[T]:
+    """Run an iterator in a thread, at most `depth` items ahead.
+
+    Order and items stay the same, an exception is raised again here, and the thread ends with this generator, be it
+    exhausted, closed or left behind.
+    """
+    ready: queue.Queue[T | _End] = queue.Queue(depth)
+    stopped = threading.Event()
+
+    def offer(entry: T | _End) -> None:
+        while not stopped.is_set():
+            with contextlib.suppress(queue.Full):
+                ready.put(entry, timeout=0.1)
+                break
+
+    def work() -> None:
+        try:
+            for item in source:
+                offer(item)
+                if stopped.is_set():
+                    break
+        except Exception as error:  # the consumer raises it
+            offer(_End(error))
+        else:
+            offer(_End(None))
+
+    worker = threading.Thread(target=work, name="batch-prefetch", daemon=True)
+    worker.start()
+    try:
+        while not isinstance(entry := ready.get(), _End):
+            yield entry
+        if entry.error is not None:
+            raise entry.error
+    finally:
+        stopped.set()
+        worker.join()

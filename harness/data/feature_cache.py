@@ -1,0 +1,268 @@
+"""Features of a frozen backbone, computed once and kept on disk: resumable, shared between processes, checked.
+
+A cache folder `features/<key>/` holds `plan.json` (what an unfinished extraction is made of), `chunks.log` (a line with
+index and sha256 for every chunk that lies safely in the array file), `lock`, and in the end `features.npy` and
+`meta.json`, whose appearance says that the array is complete. Batches never cross a chunk, so that an extraction that
+was killed at any instant and goes on later computes the same batches, hence the same bytes, as an undisturbed one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import timm
+import torch
+
+from harness.atomic import write_text
+from harness.data.backbones import Backbone
+from harness.data.dataset import Dataset, Sample
+from harness.data.features import ARRAY, META, Features, Half, Single, array_header
+from harness.data.images import BadImage, ImagePreprocessing, load_image
+from harness.errors import BenchError
+
+FORMAT = 1
+BATCHES_PER_CHUNK = 4
+READERS = 2
+Progress = Callable[[int, int], None]
+Chunk = tuple[int, int]  # image rows, from and to
+
+
+def extract_features(
+    dataset: Dataset,
+    backbone: Backbone,
+    *,
+    cache_dir: Path,
+    skip: Collection[int] = (),
+    batch_size: int = 32,
+    device: str = "cpu",
+    progress: Progress | None = None,
+    notify: Callable[[str], None] | None = None,
+) -> Features:
+    """Features of all images of a data set but those in `skip`, from the cache where it has them.
+
+    Args:
+        progress: told (done, total) images; the first call tells what an earlier, interrupted extraction had done.
+            Not called where the cache is complete.
+        notify: told in a sentence when another process holds the cache and this one waits for it.
+
+    Raises:
+        BenchError: an image that cannot be read, a full disk, features beyond half precision, a damaged cache.
+    """
+    samples = [sample for sample in dataset.samples if sample.image_id not in skip]
+    if not samples:
+        raise BenchError(f"data set {dataset.name} has no image to extract features from")
+    key = _key(dataset, backbone, skip)
+    folder = cache_dir / "features" / key[:24]
+    if not (folder / META).is_file():
+        with _disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            with _locked(folder, notify):
+                if not (folder / META).is_file():
+                    job = _Extraction(dataset, samples, backbone, folder, key, batch_size, device)
+                    job.run(progress or (lambda _done, _total: None))
+    return Features(folder)
+
+
+def _key(dataset: Dataset, backbone: Backbone, skip: Collection[int]) -> str:
+    """Hex digest of everything that determines the features."""
+    parts = [FORMAT, backbone.digest, backbone.preprocessing.key(), dataset.fingerprint, sorted(skip)]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class _Extraction:
+    dataset: Dataset
+    samples: Sequence[Sample]
+    backbone: Backbone
+    folder: Path
+    key: str
+    batch_size: int
+    device: str
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Images, cells, channels."""
+        height, width = self.backbone.grid
+        return len(self.samples), height * width, self.backbone.dim
+
+    def run(self, progress: Progress) -> None:
+        """Compute the chunks that are missing, then declare the array complete."""
+        header = array_header(self.shape)
+        partial, log_path = self.folder / f"{ARRAY}.partial", self.folder / "chunks.log"
+        total = len(self.samples)
+        size = BATCHES_PER_CHUNK * self.batch_size
+        chunks = [(start, min(start + size, total)) for start in range(0, total, size)]
+        self._prepare(partial, log_path, header)
+        with partial.open("r+b") as array:
+            sums = self._finished_chunks(array, log_path, len(header), chunks)
+            progress(sum(end - start for (start, end), done in zip(chunks, sums, strict=True) if done), total)
+            self._compute(array, log_path, len(header), chunks, sums, progress)
+        partial.replace(self.folder / ARRAY)
+        height, width = self.backbone.grid
+        meta = {
+            **self._plan(),
+            "grid": [height, width],
+            "image_ids": [sample.image_id for sample in self.samples],
+            "chunk_rows": size,
+            "sha256": sums,
+        }
+        write_text(self.folder / META, json.dumps(meta))
+        for leftover in (log_path, self.folder / "plan.json"):
+            leftover.unlink(missing_ok=True)
+
+    def _plan(self) -> dict[str, Any]:
+        """What the bytes may depend on beyond the key, and what a reader of the folder wants to know."""
+        return {
+            "key": self.key,
+            "shape": list(self.shape),
+            "batch_size": self.batch_size,
+            "device": self.device,
+            "versions": {"torch": torch.__version__, "timm": timm.__version__},
+            "backbone": self.backbone.describe(),
+            "preprocessing": self.backbone.preprocessing.key(),
+            "dataset": self.dataset.name,
+        }
+
+    def _prepare(self, partial: Path, log_path: Path, header: bytes) -> None:
+        """Keep an unfinished array made under the same plan; otherwise begin anew with an empty one of full size."""
+        plan_path, plan = self.folder / "plan.json", self._plan()
+        wanted = len(header) + int(np.prod(self.shape)) * 2
+        if plan_path.is_file() and partial.is_file() and json.loads(plan_path.read_text()) == plan:
+            return
+        for stale in (plan_path, log_path, partial, self.folder / ARRAY):
+            stale.unlink(missing_ok=True)
+        free = shutil.disk_usage(self.folder).free
+        if free < wanted:
+            raise OSError(errno.ENOSPC, f"{wanted / 1e9:.2f} GB are needed, {free / 1e9:.2f} GB are free")
+        with partial.open("wb") as array:
+            array.write(header)
+            array.truncate(wanted)
+            os.fsync(array.fileno())
+        write_text(plan_path, json.dumps(plan))
+
+    def _finished_chunks(self, array: IO[bytes], log_path: Path, offset: int, chunks: list[Chunk]) -> list[str]:
+        """Sha256 of every chunk that the log names and whose bytes bear it out; an empty string for the others."""
+        sums = [""] * len(chunks)
+        row_bytes = self.shape[1] * self.shape[2] * 2
+        for line in log_path.read_text().splitlines() if log_path.is_file() else ():
+            index, _, digest = line.partition(" ")
+            if index.isdecimal() and int(index) < len(chunks):
+                start, end = chunks[int(index)]
+                array.seek(offset + start * row_bytes)
+                if hashlib.sha256(array.read((end - start) * row_bytes)).hexdigest() == digest:
+                    sums[int(index)] = digest
+        # A torn last line must not swallow the next one.
+        log_path.write_text("".join(f"{index} {digest}\n" for index, digest in enumerate(sums) if digest))
+        return sums
+
+    def _compute(
+        self, array: IO[bytes], log_path: Path, offset: int, chunks: list[Chunk], sums: list[str], progress: Progress
+    ) -> None:
+        """Fill the chunks without a checksum; a chunk is logged only when its bytes are on the disk."""
+        row_bytes = self.shape[1] * self.shape[2] * 2
+        missing = [index for index, digest in enumerate(sums) if not digest]
+        batches = [
+            self.samples[first : min(first + self.batch_size, chunks[index][1])]
+            for index in missing
+            for first in range(*chunks[index], self.batch_size)
+        ]
+        done = len(self.samples) - sum(map(len, batches))
+        with log_path.open("a") as log, contextlib.closing(self._pixels(batches)) as pixels:
+            for index in missing:
+                start, end = chunks[index]
+                digest = hashlib.sha256()
+                array.seek(offset + start * row_bytes)
+                for _ in range(start, end, self.batch_size):
+                    rows = self._half(next(pixels))
+                    digest.update(rows.tobytes())
+                    array.write(rows.tobytes())
+                    done += len(rows)
+                    progress(done, len(self.samples))
+                array.flush()
+                os.fsync(array.fileno())
+                sums[index] = digest.hexdigest()
+                log.write(f"{index} {sums[index]}\n")
+                log.flush()
+                os.fsync(log.fileno())
+
+    def _half(self, pixels: Single) -> Half:
+        features = self.backbone(torch.from_numpy(pixels).to(self.device)).to(torch.float16)
+        if not torch.isfinite(features).all():
+            raise BenchError(f"backbone {self.backbone.name} gives features that are not finite in half precision")
+        return features.cpu().numpy().astype("<f2", copy=False)
+
+    def _pixels(self, batches: list[Sequence[Sample]]) -> Generator[Single, None, None]:
+        """Pixels (B, 3, H, W) batch by batch, read by threads at most two batches ahead of the backbone."""
+        ahead: deque[list[Future[Single | BadImage]]] = deque()
+        readers = ThreadPoolExecutor(READERS, thread_name_prefix="image-reader")
+        try:
+            for turn in range(len(batches) + 2):
+                if turn < len(batches):
+                    paths = [self.dataset.path(sample) for sample in batches[turn]]
+                    ahead.append([readers.submit(_read_pixels, path, self.backbone.preprocessing) for path in paths])
+                if turn >= 2:
+                    yield _stack([future.result() for future in ahead.popleft()])
+        finally:
+            readers.shutdown(cancel_futures=True)
+
+
+def _read_pixels(path: Path, preprocessing: ImagePreprocessing) -> Single | BadImage:
+    """Pixels, or the complaint, so that one message can name all bad images of a batch."""
+    try:
+        return preprocessing(load_image(path))
+    except BadImage as bad:
+        return bad
+
+
+def _stack(
+    results: Sequence[Single | BadImage],
+) -> Single:
+    bad = [result for result in results if isinstance(result, BadImage)]
+    if bad:
+        raise BenchError(
+            "images cannot be read: " + "; ".join(f"{found.path} ({found.reason})" for found in bad),
+            hint="`bench data verify` lists all of them; --skip-bad-images leaves them out and records which",
+        )
+    return np.stack([result for result in results if not isinstance(result, BadImage)])
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, notify: Callable[[str], None] | None) -> Iterator[None]:
+    """Hold the folder for this process alone; the system frees the lock of a process that dies."""
+    with (folder / "lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if notify is not None:
+                notify(f"another process is extracting these features into {folder}; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def _disk_errors(folder: Path) -> Iterator[None]:
+    """Turn a full or read-only disk into a message that says so."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise BenchError(
+                f"the disk is full: the features do not fit into {folder} ({error.strerror})",
+                hint="free some space, or choose another place with --workspace; the same command then continues",
+            ) from error
+        if error.errno in {errno.EACCES, errno.EROFS}:
+            raise BenchError(f"the feature cache {folder} cannot be written: {error.strerror}") from error
+        raise
