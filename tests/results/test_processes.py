@@ -12,7 +12,7 @@ from pathlib import Path
 
 from results.schema import Base
 
-CELLS_EACH = 12
+CELLS_EACH = 6
 IMAGES = 200
 
 # Creates the store if it is the first, then runs cells one after the other: argument 1 is the file, 2 its name,
@@ -88,7 +88,7 @@ def test_a_killed_writer_leaves_nothing_half_written(tmp_path: Path) -> None:
     file = tmp_path / "bench.sqlite"
     moments = random.Random(7)
     finished = 0
-    for attempt in range(7):
+    for attempt in range(5):
         writer = start(file, f"attempt{attempt}", 0)
         try:
             if attempt:  # the first one may be killed while it creates the tables
