@@ -12,11 +12,11 @@ import queue
 import subprocess
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Final, Self
+from typing import IO, Final, Self, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from harness.metrics.sanitise import METEOR_SEPARATOR, sanitise_meteor_field
 
 _HEAP_MB: Final = 512
 _GRACE_S: Final = 5.0
+_T = TypeVar("_T")
 
 
 def meteor_jar() -> Path:
@@ -66,12 +67,9 @@ class MeteorProcess:
         self._stdin: IO[bytes] = stdin
         self._answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._said: deque[bytes] = deque(maxlen=5)
-        self._threads = [
-            threading.Thread(target=self._read, args=(stdout,), daemon=True),
-            threading.Thread(target=self._drain, args=(stderr,), daemon=True),
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._writer: threading.Thread | None = None
+        self._reader = _start_thread(self._read, stdout)
+        self._stderr_drain = _start_thread(self._drain, stderr)
 
     @property
     def pid(self) -> int:
@@ -85,26 +83,25 @@ class MeteorProcess:
             JavaError: the process has ended, stays silent for `timeout_s` or answers something else; it is then closed.
         """
         lines = [_question(references[image_id], caption) for image_id, caption in candidates.items()]
-        writer = threading.Thread(target=self._write, args=(lines,), daemon=True)
-        writer.start()
+        self._writer = _start_thread(self._write, lines)
         try:
             answers = [self._answer() for _ in lines]
         except JavaError:
             self.close()
             raise
-        writer.join()
+        self._writer.join()
         return np.array(answers, dtype=np.float64).reshape(-1, STATISTICS)
 
     def close(self) -> None:
-        """End the process, by force if need be, and its threads; safe to call twice."""
-        with contextlib.suppress(OSError):  # what a dead child did not read cannot be flushed
-            self._stdin.close()
-        try:
-            self._process.wait(0.2)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(_GRACE_S)
-        for thread in self._threads:
+        """End the process and its threads; safe to call twice."""
+        self._process.kill()  # first: it frees a writer that waits for a full pipe, and with it the pipe's lock
+        self._process.wait(_GRACE_S)
+        if self._writer is not None:
+            self._writer.join(_GRACE_S)
+        if self._writer is None or not self._writer.is_alive():
+            with contextlib.suppress(OSError):  # what a dead child did not read cannot be flushed
+                self._stdin.close()  # the end of a JVM whose `java` was a script, so that only the script was killed
+        for thread in (self._reader, self._stderr_drain):
             thread.join(_GRACE_S)
 
     def __enter__(self) -> Self:
@@ -137,7 +134,7 @@ class MeteorProcess:
         return self._process.returncode
 
     def _last_words(self) -> str:
-        self._threads[1].join(_GRACE_S)
+        self._stderr_drain.join(_GRACE_S)
         said = b" / ".join(line.strip() for line in self._said).decode("utf-8", "replace")
         return f": {said[-300:]}" if said else ""
 
@@ -156,6 +153,12 @@ class MeteorProcess:
     def _drain(self, stderr: IO[bytes]) -> None:
         with stderr:
             self._said.extend(stderr)
+
+
+def _start_thread(work: Callable[[_T], None], argument: _T) -> threading.Thread:
+    thread = threading.Thread(target=work, args=(argument,), daemon=True)
+    thread.start()
+    return thread
 
 
 def _question(references: Sequence[str], candidate: str) -> bytes:

@@ -1,0 +1,178 @@
+"""The evaluator: equal to pycocoevalcap, domains, odd captions, and what is left when Java fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.errors import BenchError
+from harness.metrics import METRICS, OVERALL, Evaluator
+from harness.metrics import evaluator as evaluator_module
+
+REFERENCES = {
+    3: ["A dog runs on grass.", "A brown dog is running."],
+    1: ["Two cats sleep on a red sofa.", "Cats asleep on the sofa."],
+    2: ["A man rides a horse along the beach.", "Someone is riding a horse by the sea."],
+}
+CANDIDATES = {1: "Two cats on a sofa.", 2: "A man rides a horse.", 3: "A dog runs."}
+
+
+def test_equals_pycocoevalcap_on_coco(coco, evaluator):
+    found = evaluator.evaluate(coco.references, coco.candidates)
+    assert tuple(found.scores) == (OVERALL,)
+    assert tuple(found.scores[OVERALL]) == METRICS
+    assert set(found.per_image) == set(METRICS)
+    for metric in METRICS:
+        assert found.scores[OVERALL][metric].value == pytest.approx(coco.corpus[metric], abs=1e-12, rel=0), metric
+        assert found.per_image[metric] == pytest.approx(coco.per_image[metric], abs=1e-12, rel=0), metric
+
+
+def test_domain_scores_are_of_the_domain_with_frequencies_of_the_split(coco, evaluator):
+    ids = sorted(coco.candidates)[:60]
+    references = {i: coco.references[i] for i in ids}
+    candidates = {i: coco.candidates[i] for i in ids}
+    domains = {i: "in-domain" if n % 3 else "out-domain" for n, i in enumerate(ids) if n < 50}
+    found = evaluator.evaluate(references, candidates, domains)
+    assert tuple(found.scores) == (OVERALL, "in-domain", "out-domain")
+    for domain in ("in-domain", "out-domain"):
+        members = [i for i in ids if domains.get(i) == domain]
+        alone = evaluator.evaluate({i: references[i] for i in members}, {i: candidates[i] for i in members})
+        for metric in ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L"):
+            expected = alone.scores[OVERALL][metric].value
+            assert found.scores[domain][metric].value == pytest.approx(expected, abs=1e-12, rel=0), (domain, metric)
+        mean = sum(found.per_image["CIDEr-D"][i] for i in members) / len(members)
+        assert found.scores[domain]["CIDEr-D"].value == pytest.approx(mean, abs=1e-12)
+        assert found.scores[domain]["CIDEr-D"].value != pytest.approx(alone.scores[OVERALL]["CIDEr-D"].value, abs=1e-3)
+
+
+def test_odd_characters_shift_no_caption(evaluator):
+    odd = ["\u2028", "\u2029", "\r", "\r\n", "\n", "\v", "\f", "\x00", "\x85", "\x1c", "\x07"]
+    texts = {i: f"{'red ' * i}dog number {i} runs" for i in range(len(odd))}
+    references = {i: [text, f"the {text}"] for i, text in texts.items()}
+    plain = evaluator.evaluate(references, texts)
+    assert min(plain.per_image["BLEU-4"].values()) > 0.99
+    found = evaluator.evaluate(
+        {i: [text.replace(" ", odd[i], 1) + odd[i] for text in pair] for i, pair in references.items()},
+        {i: odd[i] + text.replace(" ", odd[i], 2) for i, text in texts.items()},
+    )
+    assert found.per_image == plain.per_image
+
+
+def test_separator_and_broken_unicode_stay_within_their_caption(evaluator):
+    plain = evaluator.evaluate(REFERENCES, CANDIDATES)
+    odd = evaluator.evaluate(
+        REFERENCES | {1: ["Two cats ||| sleep ||| on a sofa.", "|||"]}, CANDIDATES | {1: "Two ||| cats \ud800 |||"}
+    )
+    for metric in ("BLEU-4", "METEOR", "ROUGE-L"):
+        assert {i: odd.per_image[metric][i] for i in (2, 3)} == {i: plain.per_image[metric][i] for i in (2, 3)}
+    assert 0 < odd.per_image["METEOR"][1] < 1
+
+
+def test_empty_caption_scores_zero(evaluator):
+    found = evaluator.evaluate(REFERENCES, CANDIDATES | {2: "", 3: " ... "})
+    for metric in METRICS:
+        assert found.per_image[metric][2] == pytest.approx(0, abs=1e-6)
+        assert found.per_image[metric][3] == pytest.approx(0, abs=1e-6)
+        assert found.per_image[metric][1] > found.per_image[metric][2]
+
+
+def test_single_image_has_defined_scores(evaluator):
+    found = evaluator.evaluate({7: ["a dog runs on grass"]}, {7: "a dog runs on grass"})
+    values = {metric: quantity.value for metric, quantity in found.scores[OVERALL].items()}
+    assert values["METEOR"] == pytest.approx(1)
+    assert values["BLEU-4"] == pytest.approx(1)
+    assert values["CIDEr-D"] == 0  # nothing tells one image's words from another's
+
+
+def test_references_without_words_have_defined_scores(evaluator):
+    found = evaluator.evaluate({7: ["..."], 8: [""]}, {7: "a dog", 8: "a cat"})
+    assert all(quantity.value == pytest.approx(0, abs=1e-6) for quantity in found.scores[OVERALL].values())
+
+
+def test_different_images_are_named(evaluator):
+    with pytest.raises(BenchError, match=r"12 images with references but no caption \(0, 1, .*, 9, \.\.\.\)"):
+        evaluator.evaluate({i: ["a dog"] for i in range(12)}, {})
+    with pytest.raises(BenchError, match=r"1 image with a caption but no references \(4\)"):
+        evaluator.evaluate(REFERENCES, CANDIDATES | {4: "a dog"})
+
+
+@pytest.mark.parametrize(
+    ("references", "candidates", "domains", "says"),
+    [
+        ({}, {}, None, "no caption to score"),
+        ({5: []}, {5: "a dog"}, None, r"no reference caption \(5\)"),
+        ({5: ["a dog"]}, {5: "a dog"}, {5: "overall"}, "may not be called 'overall'"),
+    ],
+)
+def test_unscorable_input_is_refused(evaluator, references, candidates, domains, says):
+    with pytest.raises(BenchError, match=says):
+        evaluator.evaluate(references, candidates, domains)
+
+
+def test_second_system_tokenizes_only_its_candidates(evaluator, monkeypatch):
+    tokenized = []
+    original = evaluator_module.tokenize_by_image
+
+    def counting(captions, **options):
+        tokenized.append(sum(map(len, captions.values())))
+        return original(captions, **options)
+
+    monkeypatch.setattr(evaluator_module, "tokenize_by_image", counting)
+    references = {1: ["a kite", "a red kite"], 2: ["a boat"]}
+    for text in ("a kite", "a boat"):
+        evaluator.evaluate(references, dict.fromkeys(references, text))
+    assert tokenized == [3, 2, 2]
+    evaluator.evaluate({1: ["a kite", "a blue kite"], 2: ["a boat"]}, dict.fromkeys(references, "a kite"))
+    assert tokenized == [3, 2, 2, 3, 2]
+
+
+ZEROS = " ".join(["0.0"] * 23)
+
+
+@pytest.mark.parametrize(
+    ("meteor", "reason"),
+    [
+        ("echo out of memory >&2; exit 3", "METEOR: the Java process ended with status 3: out of memory"),
+        (f"read -r line; echo '{ZEROS}'; exit 7", "METEOR: the Java process ended with status 7"),
+        ("exec sleep 30", "METEOR: no answer within 4 s"),
+        ("echo Error: specify SCORE; exec sleep 30", "METEOR: unexpected answer 'Error: specify SCORE'"),
+    ],
+)
+def test_meteor_failing_leaves_the_others_standing(fake_java: Callable[..., Path], meteor: str, reason: str) -> None:
+    with Evaluator(fake_java(meteor=meteor), timeout_s=4) as evaluator:
+        found = evaluator.evaluate(REFERENCES, CANDIDATES)
+    quantity = found.scores[OVERALL]["METEOR"]
+    assert quantity.value is None
+    assert reason in (quantity.reason or "")
+    assert "METEOR" not in found.per_image
+    assert all(found.scores[OVERALL][metric].value > 0 for metric in METRICS if metric not in {"METEOR", "BLEU-4"})
+    assert found.per_image["ROUGE-L"].keys() == CANDIDATES.keys()
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "reason"),
+    [
+        ("echo Could not reserve enough space >&2; exit 1", "ended with status 1: Could not reserve enough space"),
+        ("exec sleep 30", "within 2 s"),
+        ("echo one; echo line; echo too many", "6 captions went in"),
+    ],
+)
+def test_tokenizer_failing_leaves_no_score(fake_java: Callable[..., Path], tokenizer: str, reason: str) -> None:
+    with Evaluator(fake_java(tokenizer=tokenizer), timeout_s=2) as evaluator:
+        found = evaluator.evaluate(REFERENCES, CANDIDATES, {1: "in-domain"})
+    assert found.per_image == {}
+    assert set(found.scores) == {OVERALL, "in-domain"}
+    for quantity in [*found.scores[OVERALL].values(), *found.scores["in-domain"].values()]:
+        assert quantity.value is None
+        assert "PTB tokenizer" in (quantity.reason or "")
+        assert reason in (quantity.reason or "")
+
+
+def test_missing_java_leaves_no_score(tmp_path):
+    with Evaluator(tmp_path / "no-java") as evaluator:
+        evaluator.warm_up()
+        found = evaluator.evaluate(REFERENCES, CANDIDATES)
+    assert {quantity.value for quantity in found.scores[OVERALL].values()} == {None}
+    assert "no-java cannot be started" in (found.scores[OVERALL]["CIDEr-D"].reason or "")

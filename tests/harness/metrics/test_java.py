@@ -1,0 +1,69 @@
+"""Which Java is used, and what is said of one that does not work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.metrics.java import JavaError, bundled_java, find_java, java_command, java_environment, java_version
+
+
+@pytest.fixture
+def no_java_set(monkeypatch, tmp_path):
+    monkeypatch.delenv("BENCH_JAVA", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+def script(path: Path, body: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.usefixtures("no_java_set")
+def test_bundled_runtime_serves_without_java_on_path():
+    assert find_java() == bundled_java()
+    assert "version" in java_version(find_java())
+
+
+@pytest.mark.usefixtures("no_java_set")
+def test_java_on_path_is_preferred_if_it_runs(tmp_path):
+    on_path = script(tmp_path / "java", "echo 'openjdk version \"0\"' >&2")
+    assert find_java() == on_path
+    script(on_path, "exit 1")
+    assert find_java() == bundled_java()
+
+
+@pytest.mark.usefixtures("no_java_set")
+def test_the_java_asked_for_is_never_replaced(tmp_path, monkeypatch):
+    broken = script(tmp_path / "mine", "echo no JVM here >&2; exit 4")
+    with pytest.raises(JavaError, match="mine -version ended with status 4: no JVM here"):
+        find_java(broken)
+    monkeypatch.setenv("BENCH_JAVA", str(broken))
+    with pytest.raises(JavaError, match="mine") as raised:
+        find_java()
+    assert "BENCH_JAVA" in (raised.value.hint or "")
+    monkeypatch.setenv("BENCH_JAVA", str(script(tmp_path / "good", "echo version >&2")))
+    assert find_java() == tmp_path / "good"
+
+
+def test_reasons_of_a_java_that_does_not_run(tmp_path):
+    with pytest.raises(JavaError, match="cannot be started: No such file"):
+        java_version(tmp_path / "absent")
+    with pytest.raises(JavaError, match="cannot be started"):
+        java_version(tmp_path)
+    hanging = script(tmp_path / "hanging", "exec sleep 30")
+    with pytest.raises(JavaError, match=r"no answer in 0\.3 s"):
+        java_version(hanging, timeout_s=0.3)
+
+
+def test_locale_heap_and_options_are_ours(monkeypatch):
+    command = java_command(Path("java"), "-jar", "x.jar", heap_mb=64)
+    assert command[:2] == ["java", "-Xmx64m"]
+    assert command[-2:] == ["-jar", "x.jar"]
+    assert {"-Duser.language=en", "-Duser.country=US", "-Dfile.encoding=UTF-8"} <= set(command)
+    monkeypatch.setenv("_JAVA_OPTIONS", "-Duser.language=tr")
+    monkeypatch.setenv("KEPT", "yes")
+    assert "_JAVA_OPTIONS" not in java_environment()
+    assert java_environment()["KEPT"] == "yes"
