@@ -1,0 +1,208 @@
+"""The decoder, against a captioner whose probabilities are known."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from zoo import Captioner, DecodingState, Memory, Visual, VisualSpec, ZooError
+from zoo.decoding import Ensemble, beam_search, greedy, sample
+
+BOS, EOS = 1, 2
+SEARCH = {"bos": BOS, "eos": EOS}
+
+
+class Bigram(Captioner):
+    """Word after word from a table (B, V, V) of logits, which is what its `encode` gets as features."""
+
+    def __init__(self, vocab_size, max_len=10):
+        super().__init__()
+        self.visual, self.vocab_size, self.max_len = VisualSpec("grid", vocab_size), vocab_size, max_len
+        self.steps = 0
+
+    def encode(self, visual):
+        return Memory(visual.features, torch.ones(visual.features.shape[:2], dtype=torch.bool))
+
+    def decode(self, memory, tokens):
+        table = memory.features.repeat_interleave(len(tokens) // memory.batch_size, 0)
+        return table.gather(1, tokens[..., None].expand(-1, -1, self.vocab_size))
+
+    def start(self, memory):
+        return DecodingState({"table": memory.features}, {"said": torch.zeros(memory.batch_size, 0)})
+
+    def step(self, tokens, state):
+        self.steps += 1
+        table = state.images["table"]
+        rows = tokens.view(len(table), -1, 1).expand(-1, -1, self.vocab_size)
+        said = torch.cat((state.rows["said"], tokens[:, None]), 1)
+        return table.gather(1, rows).flatten(0, 1), DecodingState(state.images, {"said": said})
+
+
+def bigram(images=2, vocab_size=5, seed=0, max_len=10):
+    table = torch.randn(images, vocab_size, vocab_size, generator=torch.Generator().manual_seed(seed)).double() * 2
+    model = Bigram(vocab_size, max_len)
+    return model, model.encode(Visual(table)), table.log_softmax(-1)
+
+
+def every_caption(log_probs, max_len):
+    """All captions of one image's table with the sum of their log-probabilities."""
+    vocab_size = len(log_probs)
+    for length in range(1, max_len + 1):
+        for words in itertools.product(range(vocab_size), repeat=length):
+            ended = words[-1] == EOS
+            if EOS in words[:-1] or not (ended or length == max_len):
+                continue
+            yield words, sum(float(log_probs[a, b]) for a, b in itertools.pairwise((BOS, *words)))
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize("count_bos", [False, True])
+def test_a_wide_beam_finds_the_best_captions(penalty, count_bos):
+    """Two positions of four words: four beams hold every first word, so that nothing can be missed."""
+    model, memory, log_probs = bigram(vocab_size=4, seed=5)
+    found = beam_search(model, memory, beam_size=4, max_len=2, length_penalty=penalty, count_bos=count_bos, **SEARCH)
+    for image in range(2):
+        captions = sorted(every_caption(log_probs[image], 2), key=lambda entry: -entry[1])[:4]
+        ranked = sorted(captions, key=lambda entry: -entry[1] / (len(entry[0]) + count_bos) ** penalty)
+        for beam, (words, total) in enumerate(ranked):
+            length = int(found.lengths[image, beam])
+            assert tuple(found.tokens[image, beam, :length].tolist()) == words
+            assert not found.tokens[image, beam, length:].any()
+            assert float(found.log_probs[image, beam].sum()) == pytest.approx(total)
+            assert float(found.scores[image, beam]) == pytest.approx(total / (length + count_bos) ** penalty)
+
+
+def test_beam_beats_greedy_where_the_first_word_misleads():
+    table = torch.full((1, 5, 5), -20.0)
+    table[0, BOS, 3], table[0, BOS, 4] = math.log(0.6), math.log(0.4)
+    table[0, 3, :] = math.log(0.2)
+    table[0, 4, EOS] = 0.0
+    model = Bigram(5)
+    memory = model.encode(Visual(table))
+    assert greedy(model, memory, max_len=2, **SEARCH).tokens[0, 0, 0] == 3
+    assert beam_search(model, memory, beam_size=2, max_len=2, **SEARCH).tokens[0, 0].tolist() == [4, EOS]
+
+
+def test_the_search_stops_when_all_that_it_keeps_is_finished():
+    table = torch.zeros(1, 5, 5)
+    table[..., EOS] = 50.0
+    model = Bigram(5)
+    memory = model.encode(Visual(table))
+    found = beam_search(model, memory, beam_size=1, max_len=10, **SEARCH)
+    assert (model.steps, found.lengths.tolist(), found.tokens.shape) == (1, [[1]], (1, 1, 10))
+    model.steps = 0
+    greedy(model, memory, max_len=10, **SEARCH)
+    assert model.steps == 1
+
+
+@pytest.mark.parametrize("method", ["beam", "greedy"])
+def test_an_image_does_not_notice_its_neighbours(method):
+    """One image that ends at once beside one that never does: either is found as if it stood alone."""
+    short, long = torch.zeros(5, 5), torch.zeros(5, 5)
+    short[:, EOS], long[:, EOS] = 5.0, -5.0
+    tables = torch.stack((short, long)) + torch.randn(2, 5, 5, generator=torch.Generator().manual_seed(1))
+    model = Bigram(5)
+
+    def search(memory):
+        if method == "greedy":
+            return greedy(model, memory, max_len=9, **SEARCH)
+        return beam_search(model, memory, beam_size=3, max_len=9, **SEARCH)
+
+    together = search(model.encode(Visual(tables)))
+    for image in range(2):
+        alone = search(model.encode(Visual(tables[image : image + 1])))
+        assert torch.equal(alone.tokens[0], together.tokens[image])
+        torch.testing.assert_close(alone.scores[0], together.scores[image])
+
+
+def test_hypotheses_are_distinct_and_in_order():
+    model, memory, _ = bigram(images=4, vocab_size=6, seed=2)
+    found = beam_search(model, memory, beam_size=6, max_len=8, **SEARCH)
+    assert (found.scores.diff(dim=1) <= 0).all()
+    for beams in found.tokens.tolist():
+        assert len({tuple(words) for words in beams}) == 6
+
+
+def test_a_certain_word_leaves_no_room_and_no_nan():
+    table = torch.full((1, 4, 4), -math.inf)
+    table[:, BOS, 3] = table[:, 3, EOS] = table[:, EOS, EOS] = table[:, 0, EOS] = 0.0
+    model = Bigram(4)
+    found = beam_search(model, model.encode(Visual(table)), beam_size=2, max_len=5, **SEARCH)
+    assert found.tokens[0, 0].tolist() == [3, EOS, 0, 0, 0]
+    assert not found.scores.isnan().any()
+
+
+def test_samples_follow_the_distribution():
+    model, memory, log_probs = bigram(images=2, seed=3)
+    drawn = sample(model, memory, n=4000, max_len=1, generator=torch.Generator().manual_seed(0), **SEARCH)
+    for image in range(2):
+        counted = drawn.tokens[image, :, 0].bincount(minlength=5) / 4000
+        torch.testing.assert_close(counted.double(), log_probs[image, BOS].exp(), atol=0.03, rtol=0)
+
+
+def test_temperature_sharpens_samples_and_a_generator_repeats_them():
+    model, memory, log_probs = bigram(images=2, seed=3)
+
+    def draw(temperature, seed=0):
+        generator = torch.Generator().manual_seed(seed)
+        return sample(model, memory, n=8, max_len=6, temperature=temperature, generator=generator, **SEARCH)
+
+    cold, best = draw(1e-3), greedy(model, memory, max_len=6, **SEARCH)
+    assert torch.equal(cold.tokens, best.tokens.expand(-1, 8, -1))
+    assert torch.equal(draw(1.0).tokens, draw(1.0).tokens)
+    assert not torch.equal(draw(1.0).tokens, draw(1.0, seed=1).tokens)
+    first = draw(1.0)
+    expected = log_probs[0, BOS, first.tokens[0, :, 0]]
+    torch.testing.assert_close(first.log_probs[0, :, 0], expected)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"beam_size": 0}, "beam_size"),
+        ({"beam_size": 6}, "vocabulary's 5, not 6"),
+        ({"max_len": 0}, "max_len"),
+        ({"max_len": 11}, "the model's 10, not 11"),
+        ({"eos": 5}, "eos 5"),
+        ({"bos": -1}, "bos -1"),
+    ],
+)
+def test_impossible_settings_are_refused(wrong, message):
+    model, memory, _ = bigram()
+    with pytest.raises(ZooError, match=message):
+        beam_search(model, memory, **{"beam_size": 2, "max_len": 4, **SEARCH, **wrong})
+
+
+def test_a_frozen_temperature_is_refused():
+    model, memory, _ = bigram()
+    with pytest.raises(ZooError, match="temperature"):
+        sample(model, memory, n=1, max_len=3, temperature=0.0, **SEARCH)
+
+
+class Halved(Bigram):
+    """The same table with every logit halved."""
+
+    def encode(self, visual):
+        return super().encode(Visual(visual.features / 2))
+
+
+def test_an_ensemble_means_probabilities():
+    plain, halved = Bigram(5), Halved(5, max_len=8)
+    ensemble = Ensemble([plain, halved])
+    table = torch.randn(2, 5, 5, generator=torch.Generator().manual_seed(4))
+    mean = ((table.softmax(-1) + (table / 2).softmax(-1)) / 2).log()
+    memory = ensemble.encode(Visual(table))
+    expected = beam_search(plain, plain.encode(Visual(mean)), beam_size=3, max_len=7, **SEARCH)
+    found = beam_search(ensemble, memory, beam_size=3, max_len=7, **SEARCH)
+    assert torch.equal(found.tokens, expected.tokens)
+    torch.testing.assert_close(found.scores, expected.scores)
+    tokens = torch.tensor([[BOS, 3], [BOS, 4]])
+    torch.testing.assert_close(ensemble.decode(memory, tokens), plain.decode(plain.encode(Visual(mean)), tokens))
+    assert ensemble.max_len == 8
+
+
+def test_an_ensemble_needs_a_common_ground():
+    for members in ([], [Bigram(5), Bigram(6)]):
+        with pytest.raises(ZooError, match="share one vocabulary"):
+            Ensemble(members)

@@ -1,0 +1,244 @@
+"""The laws of the interface, for every registered model at its tiny size."""
+
+import inspect
+import math
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import zoo
+from zoo.decoding import beam_search, greedy, sample
+from zoo.registry import SIZES
+
+IMAGES, TOKENS, CHANNELS, VOCAB, BOS, EOS = 3, 5, 6, 23, 1, 2
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
+
+pytestmark = pytest.mark.parametrize("name", zoo.list_models())
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+def tiny(name, dtype=torch.float64, **overrides):
+    model = zoo.create_model(name, vocab_size=VOCAB, visual_dim=CHANNELS, **{**zoo.model_card(name).tiny, **overrides})
+    return model.to(dtype).eval()
+
+
+def look(model, images=IMAGES, dtype=torch.float64):
+    """Random input of the kind that the model wants; image b has b padded tokens where it sees several."""
+    kind = model.visual.kind
+    if kind == "pixels":
+        return zoo.Visual(pixels=torch.rand(images, 3, 32, 32, dtype=dtype))
+    count = TOKENS if kind in {"grid", "regions"} else 1
+    features = torch.rand(images, count, CHANNELS, dtype=dtype)
+    mask = torch.arange(count) < (count - torch.arange(images) % count)[:, None]
+    boxes = None
+    if kind == "regions":
+        corner = torch.rand(images, count, 2, dtype=dtype) / 2
+        boxes = torch.cat((corner, corner + 0.1 + torch.rand(images, count, 2, dtype=dtype) / 4), -1)
+    return zoo.Visual(features, mask, boxes)
+
+
+def row(visual, image, length=None):
+    """One image alone, its tokens cut to `length`."""
+
+    def cut(part, spatial):
+        return None if part is None else part[image : image + 1, : length if spatial else None]
+
+    return zoo.Visual(
+        cut(visual.features, True), cut(visual.mask, True), cut(visual.boxes, True), cut(visual.pixels, False)
+    )
+
+
+def words(rows, length=7):
+    tokens = torch.randint(3, VOCAB, (rows, length))
+    tokens[:, 0] = BOS
+    return tokens
+
+
+def close(actual, expected, tolerance=1e-10):
+    torch.testing.assert_close(actual, expected, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("captions", [1, 2])
+@torch.no_grad()
+def test_stepping_equals_teacher_forcing(name, dtype, captions):
+    model = tiny(name, dtype)
+    memory = model.encode(look(model, dtype=dtype))
+    tokens = words(IMAGES * captions, model.max_len)
+    state, logits = model.start(memory).expand(captions), []
+    for position in range(model.max_len):
+        step, state = model.step(tokens[:, position], state)
+        logits.append(step)
+    close(torch.stack(logits, 1), model.decode(memory, tokens), TOLERANCE[dtype])
+
+
+@torch.no_grad()
+def test_a_reordered_state_goes_on_as_its_new_prefix(name):
+    model = tiny(name)
+    memory = model.encode(look(model))
+    tokens = words(IMAGES * 2)
+    state = model.start(memory).expand(2)
+    for position in range(3):
+        _, state = model.step(tokens[:, position], state)
+    swap = torch.tensor([1, 0, 2, 2, 5, 4])
+    logits, _ = model.step(tokens[:, 3], state.reorder(swap))
+    prefix = torch.cat((tokens[swap, :3], tokens[:, 3:4]), 1)
+    close(logits, model.decode(memory, prefix)[:, -1])
+
+
+@torch.no_grad()
+def test_no_position_sees_what_comes_later(name):
+    model = tiny(name)
+    memory = model.encode(look(model))
+    tokens = words(IMAGES)
+    logits = model.decode(memory, tokens)
+    for position in range(1, tokens.shape[1]):
+        other = tokens.clone()
+        other[:, position:] = words(IMAGES)[:, position:].flip(1)
+        close(model.decode(memory, other)[:, :position], logits[:, :position])
+
+
+@torch.no_grad()
+def test_several_captions_of_an_image_share_its_memory(name):
+    model = tiny(name)
+    visual = look(model)
+    tokens = words(IMAGES * 2)
+    memory = model.encode(visual)
+    both = model.decode(memory, tokens).unflatten(0, (IMAGES, 2))
+    for caption in range(2):
+        close(both[:, caption], model.decode(memory, tokens.unflatten(0, (IMAGES, 2))[:, caption]))
+
+
+@pytest.mark.parametrize("garbage", [1e6, math.nan])
+@torch.no_grad()
+def test_padding_changes_nothing(name, garbage):
+    model = tiny(name)
+    visual, tokens = look(model), words(IMAGES)
+    if visual.mask is None:
+        pytest.skip("sees whole pictures")
+    other = visual.features.masked_fill(~visual.mask[..., None], garbage)
+    close(model(zoo.Visual(other, visual.mask, visual.boxes), tokens), model(visual, tokens))
+
+
+@torch.no_grad()
+def test_a_batch_equals_its_images_alone(name):
+    model = tiny(name)
+    visual, tokens = look(model), words(IMAGES)
+    logits = model(visual, tokens)
+    search = {"max_len": 8, "bos": BOS, "eos": EOS}
+    found = beam_search(model, model.encode(visual), beam_size=3, **search)
+    for image in range(IMAGES):
+        alone = row(visual, image, None if visual.mask is None else int(visual.mask[image].sum()))
+        close(model(alone, tokens[image : image + 1]), logits[image : image + 1])
+        single = beam_search(model, model.encode(alone), beam_size=3, **search)
+        assert torch.equal(single.tokens, found.tokens[image : image + 1])
+        close(single.scores, found.scores[image : image + 1])
+
+
+@torch.no_grad()
+def test_an_image_without_valid_tokens_gives_numbers(name):
+    model = tiny(name)
+    visual = look(model)
+    if visual.mask is None:
+        pytest.skip("sees whole pictures")
+    empty = zoo.Visual(visual.features, torch.zeros_like(visual.mask), visual.boxes)
+    assert model(empty, words(IMAGES)).isfinite().all()
+
+
+@torch.no_grad()
+def test_a_missing_mask_means_that_all_is_valid(name):
+    model = tiny(name)
+    visual, tokens = look(model), words(IMAGES)
+    if visual.mask is None:
+        pytest.skip("sees whole pictures")
+    full = zoo.Visual(visual.features, torch.ones_like(visual.mask), visual.boxes)
+    close(model(zoo.Visual(visual.features, boxes=visual.boxes), tokens), model(full, tokens))
+
+
+@torch.no_grad()
+def test_a_beam_of_one_is_greedy(name):
+    model = tiny(name)
+    memory = model.encode(look(model))
+    search = {"max_len": model.max_len, "bos": BOS, "eos": EOS}
+    narrow, first = beam_search(model, memory, beam_size=1, **search), greedy(model, memory, **search)
+    assert torch.equal(narrow.tokens, first.tokens)
+    close(narrow.log_probs, first.log_probs)
+    close(narrow.scores, first.scores)
+
+
+def test_log_probabilities_of_samples_are_those_of_teacher_forcing(name):
+    model = tiny(name)
+    memory = model.encode(look(model))
+    drawn = sample(model, memory, n=3, max_len=8, bos=BOS, eos=EOS, generator=torch.Generator().manual_seed(3))
+    tokens = drawn.tokens.flatten(0, 1)
+    given = torch.cat((torch.full_like(tokens[:, :1], BOS), tokens[:, :-1]), 1)
+    log_probs = model.decode(memory, given).log_softmax(-1).gather(2, tokens[..., None])[..., 0]
+    log_probs.sum().backward()
+    spoken = torch.arange(8) < drawn.lengths.flatten()[:, None]
+    close(log_probs[spoken].detach(), drawn.log_probs.flatten(0, 1)[spoken])
+
+
+@torch.no_grad()
+def test_saving_and_loading_is_the_identity(name, tmp_path):
+    model = tiny(name, torch.float32)
+    save_file(model.state_dict(), tmp_path / "model.safetensors")
+    torch.manual_seed(1)
+    other = tiny(name, torch.float32)
+    other.load_state_dict(load_file(tmp_path / "model.safetensors"))
+    visual, tokens = look(model, dtype=torch.float32), words(IMAGES)
+    assert torch.equal(other(visual, tokens), model(visual, tokens))
+
+
+def test_a_tiny_model_learns_eight_captions_by_heart(name):
+    model = tiny(name, torch.float32).train()
+    model.set_dropout(0.0)
+    visual = look(model, 8, torch.float32)
+    tokens = words(8, 6)
+    if model.visual.kind == "none":
+        tokens = tokens[:1].expand(8, -1)
+    optimiser = torch.optim.Adam(model.parameters(), 0.01)
+    right = torch.zeros(1)
+    for _ in range(300):
+        logits = model(visual, tokens[:, :-1])
+        right = (logits.argmax(-1) == tokens[:, 1:]).float().mean()
+        if right == 1:
+            break
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).backward()
+        optimiser.step()
+    assert right == 1
+
+
+def test_every_parameter_learns(name):
+    model = tiny(name)
+    model(look(model), words(IMAGES)).square().sum().backward()
+    idle = [label for label, parameter in model.named_parameters() if parameter.grad is None]
+    assert not idle
+
+
+def test_the_model_says_what_it_is(name):
+    card, model = zoo.model_card(name), tiny(name)
+    assert model.visual.kind == card.visual
+    assert model.vocab_size == VOCAB
+    assert model.max_len == card.tiny.get("max_len", model.max_len)
+    assert sum(parameter.numel() for parameter in model.parameters()) > 0
+    with pytest.raises(zoo.ZooError, match="longer than max_len"):
+        model(look(model), words(IMAGES, model.max_len + 1))
+
+
+def test_the_card_is_complete(name):
+    card = zoo.model_card(name)
+    assert all((card.summary, card.paper, card.licence))
+    assert len(card.summary) <= 80
+    assert card.source.startswith("https://")
+    assert 1990 <= card.year <= 2100
+    model_class = type(tiny(name))
+    accepted = inspect.signature(model_class).parameters
+    assert {*SIZES, *card.arguments, *card.tiny, *card.small} <= set(accepted)
+    small = zoo.create_model(name, vocab_size=VOCAB, visual_dim=CHANNELS, **{**card.tiny, **card.small})
+    assert small.visual.kind == card.visual

@@ -1,0 +1,31 @@
+"""Training in half precision: finite, and near what float32 gives."""
+
+import pytest
+import torch
+
+import zoo
+from zoo.decoding import beam_search
+from zoo.layers.expansion import full_precision, normalise
+
+
+@pytest.mark.parametrize("name", zoo.list_models())
+def test_autocast_trains_and_decodes(name):
+    torch.manual_seed(0)
+    model = zoo.create_model(name, vocab_size=23, visual_dim=6, **zoo.model_card(name).tiny)
+    visual = zoo.Visual(torch.rand(2, 5, 6), torch.tensor([[True] * 5, [True] * 3 + [False] * 2]))
+    tokens = torch.randint(3, 23, (4, 6))
+    with torch.autocast("cpu", torch.bfloat16):
+        model(visual, tokens).float().square().mean().backward()
+        model.eval()
+        with torch.no_grad():
+            half = model(visual, tokens).float()
+            found = beam_search(model, model.encode(visual), beam_size=3, max_len=6, bos=1, eos=2)
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+    assert found.scores.dtype == torch.float32
+    with torch.no_grad():
+        torch.testing.assert_close(half, model(visual, tokens), atol=0.15, rtol=0.1)
+
+
+def test_rows_of_zeros_stay_zeros_in_half_precision():
+    rows = torch.zeros(2, 3, dtype=torch.float16)
+    assert torch.equal(normalise(full_precision(rows), -1), torch.zeros(2, 3))

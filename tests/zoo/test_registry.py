@@ -1,0 +1,138 @@
+"""The registry: names, arguments, plug-ins, and that looking at it costs nothing."""
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import zoo
+from zoo import registry
+
+SIZES = {"vocab_size": 10, "visual_dim": 4}
+
+
+@pytest.fixture(autouse=True)
+def _forget_new_cards(monkeypatch):
+    zoo.list_models()
+    monkeypatch.setattr(registry, "_cards", dict(registry._cards))
+
+
+def a_card(**changes):
+    return dataclasses.replace(zoo.model_card("blind"), **{"name": "mine", **changes})
+
+
+def test_listing_imports_no_torch():
+    code = (
+        "import sys, zoo\n"
+        "names = zoo.list_models()\n"
+        "assert zoo.model_card(names[0]).paper\n"
+        "print(*sorted({'torch', 'numpy', 'timm'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")
+
+
+def test_patterns_find_families_and_variants():
+    zoo.register_model(a_card(name="expansionnet_v2/mine"))
+    assert {"expansionnet_v2", "expansionnet_v2/mine"} <= set(zoo.list_models("expansionnet*"))
+    assert "expansionnet_v2" not in zoo.list_models("expansionnet_v2/*")
+    assert zoo.list_models("no_such_*") == []
+    assert zoo.list_models() == sorted(zoo.list_models())
+
+
+def test_unknown_names_get_suggestions():
+    with pytest.raises(zoo.ZooError, match="expansionet_v2") as caught:
+        zoo.create_model("expansionet_v2", **SIZES)
+    assert "did you mean expansionnet_v2" in caught.value.hint
+    with pytest.raises(zoo.ZooError) as caught:
+        zoo.model_card("qqqqqq")
+    assert "bench models" in caught.value.hint
+
+
+def test_unknown_arguments_get_suggestions():
+    with pytest.raises(zoo.ZooError, match="d_modle") as caught:
+        zoo.create_model("blind", **SIZES, d_modle=8)
+    assert "d_model" in caught.value.hint
+    with pytest.raises(zoo.ZooError, match="zzz") as caught:
+        zoo.create_model("blind", **SIZES, zzz=8)
+    assert "n_heads" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"encoder": "lstm"}, "encoder cannot be 'lstm'"),
+        ({"decoder": "static"}, "decoder cannot be 'static'"),
+        ({"visual_kind": "pixels"}, "visual_kind"),
+        ({"d_model": 10, "n_heads": 4}, "multiple of n_heads"),
+        ({"static_lengths": ()}, "static_lengths"),
+        ({"static_lengths": (4, 0)}, "static_lengths"),
+        ({"dynamic_length": 0}, "dynamic_length"),
+        ({"n_decoder_layers": 0}, "n_decoder_layers"),
+    ],
+)
+def test_wrong_values_are_refused_with_their_name(wrong, message):
+    with pytest.raises(zoo.ZooError, match=message):
+        zoo.create_model("expansionnet_v2", **SIZES, **wrong)
+
+
+def test_a_preset_is_overridden_by_keywords():
+    model = zoo.create_model("expansionnet_v2", **SIZES, d_model=8, n_heads=2, static_lengths=(2, 3), max_len=5)
+    assert model.max_len == 5
+    assert model.encoder_layers[0].mixer.queries.shape == (5, 8)
+    assert len(model.encoder_layers) == zoo.model_card("expansionnet_v2").arguments["n_encoder_layers"]
+
+
+def test_collisions_are_refused():
+    zoo.register_model(a_card())
+    with pytest.raises(zoo.ZooError, match="'mine' is registered already"):
+        zoo.register_model(a_card())
+    with pytest.raises(zoo.ZooError, match="'blind'"):
+        zoo.register_model(a_card(name="blind"))
+
+
+@pytest.mark.parametrize("name", ["", "Upper", "a b", "a/b/c", "../x", "a*"])
+def test_malformed_names_are_refused(name):
+    with pytest.raises(zoo.ZooError, match="no model name"):
+        zoo.register_model(a_card(name=name))
+
+
+def test_registering_first_still_finds_the_built_in_models():
+    code = (
+        "import zoo\n"
+        "from zoo import ModelCard\n"
+        "zoo.register_model(ModelCard('mine', 'no:where', 's', 'p', 2000, 'https://x', 'MIT', 'none'))\n"
+        "print('blind' in zoo.list_models() and 'mine' in zoo.list_models())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout.strip(), done.stderr) == ("True", "")
+
+
+def test_a_plug_in_may_give_its_class():
+    class Mine(type(zoo.create_model("blind", **SIZES, d_model=8, n_heads=2))):
+        pass
+
+    zoo.register_model(a_card(entry=Mine))
+    assert isinstance(zoo.create_model("mine", **SIZES, d_model=8, n_heads=2), Mine)
+
+
+@pytest.mark.parametrize("entry", ["zoo.nowhere:Model", "zoo.models.expansionnet:Nothing", "zoo.errors"])
+def test_an_entry_that_cannot_be_loaded_is_named(entry):
+    zoo.register_model(a_card(entry=entry))
+    with pytest.raises(zoo.ZooError, match=f"'{entry}' of model 'mine'"):
+        zoo.create_model("mine", **SIZES)
+
+
+def test_an_entry_must_build_a_captioner():
+    zoo.register_model(a_card(entry=lambda **_: torch.nn.Linear(1, 1)))
+    with pytest.raises(zoo.ZooError, match="Linear"):
+        zoo.create_model("mine", **SIZES)
+
+
+def test_the_package_has_what_it_promises():
+    assert set(zoo.__all__) <= set(dir(zoo))
+    assert all(getattr(zoo, name) is not None for name in zoo.__all__)
+    with pytest.raises(AttributeError, match="nothing_such"):
+        zoo.nothing_such  # noqa: B018
