@@ -1,4 +1,4 @@
-"""The questions that reports ask of a store, answered with a few SQL queries each, in one consistent read."""
+"""The questions that reports ask of a store, answered with a few SQL queries each, in one read transaction."""
 
 from __future__ import annotations
 

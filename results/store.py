@@ -62,7 +62,7 @@ class Store:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A connection in one read transaction: all that is read through it is of the same instant."""
+        """A connection in one read transaction; on SQLite all that is read through it is of the same instant."""
         with translated(self._url), self._reader.connect() as connection, connection.begin():
             yield connection
 
