@@ -1,0 +1,99 @@
+"""`bench models`: which architectures can be compared, and where each comes from."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from harness.errors import BenchError
+
+_EXAMPLES = """
+Examples:
+
+  bench models
+
+  bench models list 'expansionnet*'
+
+  bench models show expansionnet_v2
+"""
+_VISUAL_KINDS = {
+    "grid": "the cells of a backbone's feature map",
+    "regions": "image regions with their boxes",
+    "pooled": "one feature vector an image",
+    "pixels": "the image itself",
+    "none": "nothing",
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add `bench models` and its subcommands; without one it lists."""
+    group = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
+    group.callback(epilog=_EXAMPLES)(models)
+    group.command("list", epilog=_EXAMPLES)(list_models)
+    group.command("show", epilog=_EXAMPLES)(show)
+    app.add_typer(group, name="models", help="List the architectures, or show one of them.")
+
+
+def models(context: typer.Context) -> None:
+    """List the architectures that can be compared, or show one of them."""
+    if context.invoked_subcommand is None:
+        list_models()
+
+
+def list_models(
+    pattern: Annotated[
+        str, typer.Argument(help="Shell pattern of names; quote it, so that your shell leaves it.")
+    ] = "*",
+) -> None:
+    """List the models: name, what it is, year of the paper, what it sees."""
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from zoo.registry import list_models as names_of
+    from zoo.registry import model_card
+
+    names = names_of(pattern)
+    if not names:
+        raise BenchError(f"no model is called {pattern!r}", "`bench models` lists them all")
+    table = Table("Model", "What it is", "Year", "Sees", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.columns[0].overflow = "fold"
+    table.columns[2].no_wrap = table.columns[3].no_wrap = True
+    for name in names:
+        card = model_card(name)
+        table.add_row(name, escape(card.summary), str(card.year), card.visual)
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(f"{len(names)} model{'s' * (len(names) > 1)}; more on one: bench models show {names[0]}")
+
+
+def show(name: Annotated[str, typer.Argument(help="A model's name, as `bench models` lists it.")]) -> None:
+    """Show one model: paper, source, licence, what it sees, and the arguments of its preset."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from zoo.registry import model_card
+
+    card = model_card(name)
+    entry = card.entry if isinstance(card.entry, str) else f"{card.entry.__module__}:{card.entry.__qualname__}"
+    console = Console(highlight=False)
+    console.print(f"[bold]{escape(card.name)}[/]: {escape(card.summary)}\n")
+    facts = Table.grid(padding=(0, 2))
+    for label, value in (
+        ("paper", card.paper),
+        ("year", str(card.year)),
+        ("source", card.source),
+        ("licence", f"{card.licence} (the authors' code)"),
+        ("sees", f"{card.visual}: {_VISUAL_KINDS[card.visual]}"),
+        ("code here", entry),
+    ):
+        facts.add_row(f"[dim]{label}[/]", escape(value))
+    console.print(facts)
+    console.print("\nArguments of the preset (each can be overridden in zoo.create_model):")
+    arguments = Table.grid(padding=(0, 2))
+    for argument, value in card.arguments.items():
+        arguments.add_row(f"  {escape(argument)}", escape(repr(value)))
+    console.print(arguments)

@@ -1,0 +1,81 @@
+"""`bench models`: the listing fits a terminal and costs nothing, and one model is shown in full."""
+
+import subprocess
+import sys
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import zoo
+from harness.cli.models import register
+from harness.errors import BenchError
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """Run `bench ARGUMENTS` on a terminal of 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    register(app)
+
+    def run(*arguments):
+        return CliRunner().invoke(app, arguments)
+
+    return run
+
+
+@pytest.mark.parametrize("arguments", [("models",), ("models", "list")])
+def test_every_model_is_listed_within_80_columns(bench, arguments):
+    shown = bench(*arguments)
+    assert shown.exit_code == 0
+    assert all(len(line) <= 80 for line in shown.stdout.splitlines())
+    words = shown.stdout.split()
+    assert set(zoo.list_models()) <= set(words)
+    assert f"{len(zoo.list_models())} models" in shown.stdout
+
+
+def test_a_pattern_narrows_the_listing(bench):
+    words = bench("models", "list", "transformer*").stdout.split()
+    assert "transformer_base" in words
+    assert "expansionnet_v2" not in words
+
+
+def test_a_pattern_without_match_is_an_error(bench):
+    error = bench("models", "list", "x*").exception
+    assert isinstance(error, BenchError)
+    assert "'x*'" in str(error)
+
+
+@pytest.mark.parametrize("name", zoo.list_models())
+def test_a_model_is_shown_with_its_origin_and_arguments(bench, name):
+    card, shown = zoo.model_card(name), bench("models", "show", name)
+    assert shown.exit_code == 0
+    text = " ".join(shown.stdout.split())
+    for part in (card.source, card.licence, str(card.year), *card.arguments):
+        assert part in text
+    assert " ".join(card.paper.split()) in text
+
+
+def test_an_unknown_name_gets_a_suggestion(bench):
+    error = bench("models", "show", "blnd").exception
+    assert isinstance(error, zoo.ZooError)
+    assert "did you mean blind?" in error.hint
+
+
+@pytest.mark.parametrize("arguments", [["models"], ["models", "show", "blind"]])
+def test_no_torch_is_imported(arguments):
+    code = (
+        "import sys\n"
+        f"sys.argv = ['bench', *{arguments!r}]\n"
+        "from harness.cli.app import main\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit as exit:\n"
+        "    assert not exit.code, exit.code\n"
+        "heavy = {'torch', 'timm', 'transformers', 'pandas', 'scipy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
