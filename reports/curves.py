@@ -38,9 +38,11 @@ def curve_plots(runs: Sequence[RunDetail], colours: Mapping[str, int]) -> list[P
         colour = colours[run.model]
         cider.append(Series(run.model, colour, validated, f"{run_name(run)}: {_last(validated, 1)}"))
         loss.append(Series(run.model, colour, losses, f"{run_name(run)}: {_last(losses, 3)}"))
+    x_range = (1.0, float(max((len(run.epochs) for run in runs), default=1)))
+    lowest = min((y for one in loss for _, y in one.points), default=0.0)
     plots = (
-        line_plot("Validation", "epoch", "CIDEr-D", cider),
-        line_plot("Training", "epoch", "loss", loss),
+        line_plot("Validation", "epoch", "CIDEr-D", cider, x_range=x_range, y_from=0.0),
+        line_plot("Training", "epoch", "loss", loss, x_range=x_range, y_from=lowest),
     )
     return [plot for plot in plots if plot is not None]
 

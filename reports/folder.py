@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -56,13 +55,13 @@ def _swap(new: Path, folder: Path, old: Path) -> None:
     """Move the old folder aside and the new one in; put the old one back if that fails."""
     new.chmod(0o755)
     if not folder.exists():
-        os.replace(new, folder)
+        new.replace(folder)
         return
-    os.replace(folder, old)
+    folder.replace(old)
     try:
-        os.replace(new, folder)
+        new.replace(folder)
     except OSError:
-        os.replace(old, folder)
+        old.replace(folder)
         raise
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from reports.pictures import Picture, Thumbnails
+from results.queries import gallery
 from results.store import Store
-from results.views import DatasetInfo, GalleryItem
+from results.views import DatasetInfo, GalleryItem, Group
 
 MOST_IMAGES = 120
 PICTURE_BUDGET = 8_000_000
@@ -20,9 +21,13 @@ _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One caption: who said it and the run, its CIDEr-D, and its text in pieces, each marked if no reference has it."""
+    """One caption: who said it, its CIDEr-D, and its text in pieces, each marked if no reference has it.
+
+    `label` tells rows of one model apart; `rest` is what a very long caption has beyond its first characters.
+    """
 
     name: str
+    label: str
     key: str
     reference: bool
     cider: float | None
@@ -47,35 +52,36 @@ class GalleryPage:
     title: str
     total: int
     cards: tuple[Card, ...]
-    domains: tuple[str, ...]
 
 
-def gallery_pages(store: Store, datasets: Sequence[DatasetInfo]) -> list[GalleryPage]:
-    """One page for every split that some model captioned; the first is `gallery.html`."""
-    from results.queries import gallery
+def gallery_pages(
+    store: Store, groups: Sequence[Group], datasets: Sequence[DatasetInfo], labels: Mapping[str, str]
+) -> list[GalleryPage]:
+    """One page for every split on the leaderboard, in its order; the first is `gallery.html`.
 
+    `labels` tells runs of one model apart, by key.
+    """
+    known = {dataset.fingerprint: dataset for dataset in datasets}
     pages: list[GalleryPage] = []
     left = PICTURE_BUDGET
-    for dataset in datasets:
-        for split, total in dataset.evaluated.items():
-            items = gallery(store, dataset.fingerprint, split, limit=MOST_IMAGES)
-            if not any(item.captions for item in items):
-                continue
-            thumbnails = Thumbnails(Path(dataset.root), left)
-            cards = tuple(Card(item, thumbnails(item.file), _captions(item)) for item in items)
-            left = thumbnails.left
-            domains = sorted({item.domain for item in items if item.domain})
-            file = f"gallery-{len(pages) + 1}.html" if pages else "gallery.html"
-            pages.append(GalleryPage(file, f"{dataset.name} {split}", total, cards, tuple(domains)))
+    for fingerprint, split in dict.fromkeys((group.fingerprint, group.split) for group in groups):
+        dataset = known[fingerprint]
+        items = gallery(store, fingerprint, split, limit=MOST_IMAGES)
+        thumbnails = Thumbnails(Path(dataset.root), left)
+        cards = tuple(Card(item, thumbnails(item.file), _captions(item, labels)) for item in items)
+        left = thumbnails.left
+        file = f"gallery-{len(pages) + 1}.html" if pages else "gallery.html"
+        pages.append(GalleryPage(file, f"{dataset.name} {split}", dataset.evaluated.get(split, 0), cards))
     return pages
 
 
-def _captions(item: GalleryItem) -> tuple[Said, ...]:
+def _captions(item: GalleryItem, labels: Mapping[str, str]) -> tuple[Said, ...]:
     known = {word for reference in item.references for word in _WORD.findall(reference.lower())}
     names = [said.model for said in item.captions]
     return tuple(
         Said(
-            name=said.model if names.count(said.model) == 1 else f"{said.model} ({said.key[-6:]})",
+            name=said.model,
+            label=labels.get(said.key, "") if names.count(said.model) > 1 else "",
             key=said.key,
             reference=said.role == "reference",
             cider=said.cider,

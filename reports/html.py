@@ -18,11 +18,11 @@ from reports import numbers, sections
 from reports.curves import curve_plots
 from reports.folder import replaced
 from reports.gallery import gallery_pages
+from reports.tables import signature_text
 from results import queries
 from results.store import Store
 from results.views import RunDetail
 
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
 
 
@@ -45,10 +45,10 @@ def write_report(store: Store, out_dir: Path) -> Path:
     failures = queries.failures(store)
     costs = queries.costs_table(store)
     runs = [queries.run_detail(store, key) for key in (*(row.key for row in costs), *(row.key for row in failures))]
-    galleries = gallery_pages(store, datasets)
+    galleries = gallery_pages(store, groups, datasets, sections.row_labels(groups))
     colours = sections.colours(runs)
 
-    navigation = [("index.html", "Leaderboard"), ("costs.html", "Costs"), ("curves.html", "Learning curves")]
+    navigation = [("index.html", "Leaderboard"), ("costs.html", "Costs"), ("curves.html", "Curves")]
     navigation += [("gallery.html", "Gallery")] if galleries else []
     environment = _environment(navigation)
     with replaced(out_dir) as folder:
@@ -83,7 +83,7 @@ def write_report(store: Store, out_dir: Path) -> Path:
 def _run_content(run: RunDetail, colours: Mapping[str, int]) -> dict[str, Any]:
     return {
         "run": run,
-        "signature": sections.signature_text(run.signature),
+        "signature": signature_text(run.signature),
         "scores": sections.score_tables(run),
         "costs": sections.cost_list(run.costs),
         "plots": curve_plots([run], colours),
@@ -93,7 +93,7 @@ def _run_content(run: RunDetail, colours: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _environment(navigation: Iterable[tuple[str, str]]) -> Environment:
-    """Templates of this package: everything is escaped, an unknown name is an error, unprintable characters are shown."""
+    """Templates of this package: everything is escaped, and a name that does not exist is an error."""
     environment = Environment(
         loader=PackageLoader("reports"),
         autoescape=True,
@@ -115,15 +115,13 @@ def _environment(navigation: Iterable[tuple[str, str]]) -> Environment:
 
 
 def _printable(value: Any) -> Any:
-    """Characters that HTML forbids become the replacement sign."""
-    if isinstance(value, str) and _UNPRINTABLE.search(value):
-        return type(value)(_UNPRINTABLE.sub("\ufffd", value))
-    return value
+    """Text without characters that HTML forbids; `Markup` stays what it is."""
+    return type(value)(numbers.printable(value)) if isinstance(value, str) else value
 
 
-def _breakable(signature: str) -> Markup:
-    """A signature that may wrap at its bars without changing what is copied."""
-    return Markup("|<wbr>").join(escape(part) for part in signature.split("|"))
+def _breakable(text: str, after: str = "|") -> Markup:
+    """Text that may wrap after a character, without changing what is copied."""
+    return Markup(f"{escape(after)}<wbr>").join(escape(part) for part in text.split(after))
 
 
 def _run_page(key: str) -> str:

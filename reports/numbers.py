@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 DASH = "\u2014"
+
+# Control characters and bidirectional overrides, lone surrogates and what is no character at all.
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
+)
 
 METRICS = ("CIDEr-D", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "SPICE")
 DOMAINS = ("in-domain", "near-domain", "out-domain")
@@ -23,6 +29,11 @@ def domain_order(names: Iterable[str]) -> list[str]:
     found = set(names) - {"overall"}
     known = [name for name in DOMAINS if name in found] + sorted(found - set(DOMAINS))
     return known + (["overall"] if "overall" in names else [])
+
+
+def printable(text: str) -> str:
+    """The text with a replacement sign for every character that could disturb a page or a terminal."""
+    return _UNPRINTABLE.sub("\ufffd", text)
 
 
 def percent(value: float) -> str:
@@ -81,20 +92,20 @@ def instant(moment: datetime | None) -> str:
 _BY_UNIT: dict[str, Callable[[float], str]] = {
     "s": duration,
     "bytes": size,
-    "B": size,
     "MiB": lambda value: size(value * 1024**2),
     "GiB": lambda value: size(value * 1024**3),
     "GMAC": significant,
+    "images": count,
+    "threads": count,
+    "runs": count,
 }
 
 
-def cost(name: str, value: float, unit: str) -> str:
+def cost(value: float, unit: str) -> str:
     """A cost in its own unit; counts such as parameters have none."""
     if unit in _BY_UNIT:
         return _BY_UNIT[unit](value)
-    if not unit:
-        return count(value)
-    return f"{significant(value)}\u202f{unit}"
+    return f"{significant(value)}\u202f{unit}" if unit else count(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,28 +119,41 @@ class CostKind:
 
 THEMES = ("Size and computation", "Time", "Memory", "Other")
 
+_SIZE, _TIME, _MEMORY, _OTHER = THEMES
+
 _COSTS = {
-    "parameters": CostKind("Parameters", "elements of all distinct parameters, frozen ones included", THEMES[0]),
-    "gmac_encoder": CostKind("Encoder", "GMAC to encode one image's features", THEMES[0]),
-    "gmac_start": CostKind("Start", "GMAC to set up decoding of one image, such as cross-attention keys", THEMES[0]),
-    "gmac_step": CostKind("One step", "GMAC of the last decoding step of one row", THEMES[0]),
-    "gmac_greedy": CostKind("Caption, greedy", "GMAC of a whole caption of one row: encoder, start, steps", THEMES[0]),
-    "gmac_beam": CostKind("Caption, beam", "GMAC of a whole beam-searched caption: encoder, start, steps", THEMES[0]),
-    "gmac_teacher_forced": CostKind("Teacher-forced", "GMAC of one pass over a whole caption, as in training", THEMES[0]),
+    "parameters": CostKind("Parameters", "elements of all distinct parameters, frozen ones included", _SIZE),
+    "gmac_encoder": CostKind("Encoder", "to encode one image's features", _SIZE),
+    "gmac_start": CostKind("Start", "to set up decoding of one image, such as cross-attention keys", _SIZE),
+    "gmac_step": CostKind("One step", "the last decoding step of one row", _SIZE),
+    "gmac_greedy": CostKind("Greedy caption", "a whole caption of one row: encoder, start, steps", _SIZE),
+    "gmac_beam": CostKind("Beam caption", "a whole beam-searched caption: encoder, start, steps", _SIZE),
+    "gmac_teacher_forced": CostKind("Teacher-forced", "one pass over a whole caption, as in training", _SIZE),
+    "train_seconds": CostKind("Training", "wall-clock time of training, validation included", _TIME),
+    "train_steps": CostKind("Steps", "optimiser steps", _TIME),
+    "train_images_per_second": CostKind("Training speed", "images a second in training", _TIME),
+    "caption_images_per_second": CostKind("Captioning speed", "images a second over the test split, batched", _TIME),
+    "score_seconds": CostKind("Scoring", "wall-clock time of tokenising and scoring the test split", _TIME),
+    "latency_median": CostKind("Latency", "median time from features to finished captions, one batch", _TIME),
+    "latency_iqr": CostKind("Latency IQR", "inter-quartile range of the latency", _TIME),
+    "latency_throughput": CostKind("Latency speed", "images a second at the median latency", _TIME),
+    "latency_batch": CostKind("Latency batch", "images in the batch that latency was timed with", _TIME),
+    "latency_threads": CostKind("Latency threads", "processor threads that latency was timed with", _TIME),
+    "latency_repeats": CostKind("Latency runs", "timed runs behind the latency", _TIME),
+    "train_peak_memory_host": CostKind("Training, host", "peak resident memory in training, whole process", _MEMORY),
+    "train_peak_memory_device": CostKind("Training, device", "peak memory of the accelerator in training", _MEMORY),
 }
 
 
 def cost_kind(name: str, unit: str) -> CostKind:
     """How to show a cost; one that is not in the table above is named after itself and sorted by its unit."""
     if name in _COSTS:
-        return _COSTS[name]
-    theme = THEMES[3]
-    if unit in {"s", "images/s"}:
-        theme = THEMES[1]
-    elif unit in {"bytes", "B", "MiB", "GiB"}:
-        theme = THEMES[2]
+        kind = _COSTS[name]
+        return replace(kind, label=f"{kind.label}, GMAC") if unit == "GMAC" else kind
+    theme = {"s": _TIME, "images/s": _TIME, "bytes": _MEMORY, "MiB": _MEMORY, "GiB": _MEMORY, "GMAC": _SIZE}
     words = name.replace("_", " ")
-    return CostKind(words[:1].upper() + words[1:], f"{words}, in {unit}" if unit else words, theme)
+    words = words[:1].upper() + words[1:]
+    return CostKind(words, f"{words}, in {unit}" if unit else words, theme.get(unit, _OTHER))
 
 
 def cost_order(names: Iterable[str]) -> list[str]:

@@ -54,13 +54,18 @@ class Plot:
     front: str = ""
 
 
-def line_plot(title: str, x_label: str, y_label: str, series: Sequence[Series]) -> Plot | None:
-    """Lines over a common x axis; series without points are left out, None when nothing is left."""
+def line_plot(
+    title: str, x_label: str, y_label: str, series: Sequence[Series], *, x_range: tuple[float, float], y_from: float
+) -> Plot | None:
+    """Lines over a common x axis; series without points are left out, None when nothing is left.
+
+    The y axis begins at `y_from` or below.
+    """
     series = [one for one in series if one.points]
     if not series:
         return None
-    x_scale, x_ticks = _linear([x for one in series for x, _ in one.points], LEFT, WIDTH - RIGHT, whole=True)
-    y_scale, y_ticks = _linear([y for one in series for _, y in one.points], HEIGHT - BOTTOM, TOP)
+    x_scale, x_ticks = _linear(x_range, LEFT, WIDTH - RIGHT, whole=True)
+    y_scale, y_ticks = _linear([y_from, *(y for one in series for _, y in one.points)], HEIGHT - BOTTOM, TOP)
     drawn = []
     for one in series:
         points = tuple((round(x_scale(x), 1), round(y_scale(y), 1)) for x, y in one.points)
@@ -110,7 +115,7 @@ def _place(
     for step in (0, 1, -1, 2, -2, 3, -3, 4, -4):
         baseline = y + 4 + step * LABEL_HEIGHT
         box = (left, baseline - LABEL_HEIGHT + 2, left + width, baseline + 2)
-        inside = TOP <= box[1] and box[3] <= HEIGHT - BOTTOM
+        inside = box[1] >= TOP and box[3] <= HEIGHT - BOTTOM
         if inside and not any(_overlap(box, other) for other in placed):
             break
     placed.append(box)

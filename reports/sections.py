@@ -18,11 +18,15 @@ PALETTE = 8
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """One comparability group on the leaderboard; `bars` gives a cell's share of the best, in per cent."""
+    """One comparability group on the leaderboard; `bars` gives a cell's share of the best, in per cent.
+
+    `apart` is what separates it from the split's other groups, as fields of its signature.
+    """
 
     id: str
     title: str
     track: str
+    apart: str
     group: Group
     images: int | None
     several_seeds: bool
@@ -35,11 +39,12 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class CostSection:
-    """What one set of rows costs: a table a theme, and by model the counted parts."""
+    """What one set of rows costs: a table a theme, and by model the counted parts; `apart` as in `Board`."""
 
     id: str
     title: str
     track: str
+    apart: str
     tables: dict[str, Table]
     operators: list[tuple[str, list[Part]]]
 
@@ -98,6 +103,7 @@ def boards(groups: Sequence[Group], datasets: Sequence[DatasetInfo], colour: Map
                 id=f"group-{number}",
                 title=_title(group, datasets),
                 track=group.track if group.rows else "",
+                apart=_apart(group),
                 group=group,
                 images=images.get((group.fingerprint, group.split)),
                 several_seeds=any(len(row.seeds) > 1 for row in (*group.rows, *group.references)),
@@ -109,6 +115,16 @@ def boards(groups: Sequence[Group], datasets: Sequence[DatasetInfo], colour: Map
             )
         )
     return found
+
+
+def row_labels(groups: Sequence[Group]) -> dict[str, str]:
+    """By run, what tells its row from rows of the same model: its configuration, or else its group's conditions."""
+    return {
+        key: tables.differences(row.differs) or _apart(group)
+        for group in groups
+        for row in group.rows
+        for key in row.keys
+    }
 
 
 def costs(groups: Sequence[Group], rows: Sequence[CostRow]) -> list[CostSection]:
@@ -124,7 +140,7 @@ def costs(groups: Sequence[Group], rows: Sequence[CostRow]) -> list[CostSection]
         counted = [(model, parts) for model, parts in counted if parts]
         if shown:
             track = group.track if group.rows else ""
-            found.append(CostSection(f"costs-{number}", group.dataset, track, shown, counted))
+            found.append(CostSection(f"costs-{number}", group.dataset, track, _apart(group), shown, counted))
     return found
 
 
@@ -167,8 +183,7 @@ def cost_list(measured: Mapping[str, Quantity]) -> list[tuple[str, str, Cell]]:
     for name in numbers.cost_order(measured):
         quantity = measured[name]
         kind = numbers.cost_kind(name, quantity.unit)
-        label = f"{kind.label}, GMAC" if quantity.unit == "GMAC" else kind.label
-        found.append((label, kind.meaning, replace(tables.cost_cell(name, quantity, Notes()), mark="")))
+        found.append((kind.label, kind.meaning, replace(tables.cost_cell(quantity, Notes()), mark="")))
     return found
 
 
@@ -188,6 +203,10 @@ def _title(group: Group, datasets: Sequence[DatasetInfo]) -> str:
     return f"{group.dataset} {group.split}" + (f" #{group.fingerprint[:8]}" if len(twins) > 1 else "")
 
 
+def _apart(group: Group) -> str:
+    return ", ".join(f"{name}: {group.signature[name]}" for name in group.separating if name in group.signature)
+
+
 def _bars(table: Table) -> Callable[[Cell], float | None]:
     """Lengths of the bars under the first column, as shares of its largest value."""
     values = [line.cells[0].value for line in (*table.lines, *table.references) if line.cells]
@@ -202,7 +221,7 @@ def _bars(table: Table) -> Callable[[Cell], float | None]:
 def _trade_offs(group: Group, colour: Mapping[str, int]) -> tuple[Plot, ...]:
     """CIDEr-D against the GMAC of a caption and against parameters."""
     axes = (
-        ("gmac_beam", 1.0, "Quality against computation", "GMAC a caption"),
+        ("gmac_beam", 1.0, "Quality against computation", "GMAC per caption"),
         ("parameters", 1e6, "Quality against size", "parameters, millions"),
     )
     plots = []

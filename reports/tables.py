@@ -71,6 +71,11 @@ class Table:
     references: tuple[Line, ...]
     notes: Notes
 
+    @property
+    def spreads(self) -> bool:
+        """Whether any number has a spread, so that all leave room for one."""
+        return any(cell.spread for line in (*self.lines, *self.references) for cell in line.cells)
+
 
 _SHORT = {"BLEU-1": "B-1", "BLEU-2": "B-2", "BLEU-3": "B-3", "BLEU-4": "B-4"}
 _SHORT |= {"METEOR": "M", "ROUGE-L": "R", "CIDEr-D": "C", "SPICE": "S"}
@@ -88,7 +93,7 @@ def leaderboard(group: Group) -> Table:
         headings,
         lambda row, notes: (
             *(score_cell(row.scores.get(name), notes) for name in metrics),
-            *(cost_cell(name, row.costs.get(name), notes) for name in costs),
+            *(_cost_of(row, name, notes) for name in costs),
         ),
     )
 
@@ -112,7 +117,7 @@ def by_domain(group: Group, metric: str = "CIDEr-D") -> Table | None:
 
 
 def cost_tables(group: Group) -> dict[str, Table]:
-    """What the group's rows cost, by theme: size and computation, time, memory; themes without a number are left out."""
+    """What the group's rows cost, by theme: size and computation, time, memory; themes without a cost are left out."""
     rows = [row for row in (*group.rows, *group.references) if row.costs]
     by_theme: dict[str, list[str]] = {theme: [] for theme in numbers.THEMES}
     for name in numbers.cost_order(name for row in rows for name in row.costs):
@@ -140,13 +145,13 @@ def score_cell(spread: Spread | None, notes: Notes) -> Cell:
     )
 
 
-def cost_cell(name: str, quantity: Quantity | None, notes: Notes) -> Cell:
+def cost_cell(quantity: Quantity | None, notes: Notes) -> Cell:
     """A cost in its own unit."""
     if quantity is None:
         return _missing("not measured for this run", notes)
     if quantity.value is None:
         return _missing(quantity.reason or "not measured", notes)
-    return Cell(numbers.cost(name, quantity.value, quantity.unit), quantity.value)
+    return Cell(numbers.cost(quantity.value, quantity.unit), quantity.value)
 
 
 def quantity_cell(quantity: Quantity | None, notes: Notes) -> Cell:
@@ -163,14 +168,20 @@ def differences(differs: Mapping[str, str | None]) -> str:
     return ", ".join(f"{name}: {value}" for name, value in differs.items() if value not in (None, "none"))
 
 
+def _cost_of(row: Row, name: str, notes: Notes) -> Cell:
+    if row.role == "reference" and name not in row.costs:
+        return _missing("a reference row has no model", notes)
+    return cost_cell(row.costs.get(name), notes)
+
+
 def _missing(reason: str, notes: Notes) -> Cell:
     return Cell(numbers.DASH, None, reason=reason, mark=notes.mark(reason))
 
 
 def _cost_heading(name: str, unit: str) -> Heading:
     kind = numbers.cost_kind(name, unit)
-    label = f"{kind.label}, GMAC" if unit == "GMAC" else kind.label
-    return Heading(label, "Params" if name == "parameters" else label, kind.meaning, descending=False)
+    short = "Params" if name == "parameters" else kind.label
+    return Heading(kind.label, short, kind.meaning, descending=unit == "images/s")
 
 
 def _unit(rows: Iterable[Row], name: str) -> str:
@@ -182,8 +193,10 @@ def _cost_table(group: Group, names: Sequence[str]) -> Table:
     return _table(
         group,
         headings,
-        lambda row, notes: tuple(cost_cell(name, row.costs.get(name), notes) for name in names),
-        keep=lambda row: any(name in row.costs for name in names),
+        lambda row, notes: tuple(_cost_of(row, name, notes) for name in names),
+        keep=lambda row: (
+            row.role == "model" or any(row.costs[name].value is not None for name in names if name in row.costs)
+        ),
     )
 
 

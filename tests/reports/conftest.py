@@ -47,7 +47,11 @@ def dataset(root: Path) -> DatasetRecord:
                 number,
                 file,
                 split,
-                ("a large red ball left of a blue cube", "a red ball beside a cube", HOSTILE if number == 2 else "ball"),
+                (
+                    "a large red ball left of a blue cube",
+                    "a red ball by a cube",
+                    HOSTILE if number == 2 else "ball",
+                ),
                 DOMAINS[number % 3] if split == "nocaps" else None,
             )
         )
@@ -79,7 +83,12 @@ def cell(model: str, seed: int = 1, role: Role = "model", **signature: str) -> C
         seed=seed,
         track="controlled",
         dataset=FINGERPRINT,
-        config={"model": model, "seed": seed, "decoding": {"beam_size": 3}, "note": HOSTILE if seed == 2 else None},
+        config={
+            "model": model,
+            "seed": seed,
+            "decoding": {"beam_size": 3},
+            "note": HOSTILE if model == "blind" else None,
+        },
         signature=SIGNATURE | signature,
         code_version="0.1.0+g1234567",
     )
@@ -147,7 +156,9 @@ def outcome(model: str, seed: int, cider: float, meteor: bool = True, costs: boo
 def populate(store: Store, root: Path) -> None:
     """Four models (two with two seeds), two references, another group, and runs that failed, were skipped or wait."""
     store.record_dataset(dataset(root))
-    finished = [cell(model, seed) for model in QUALITY for seed in ((1, 2) if "_v2" in model or "base" in model else (1,))]
+    finished = [
+        cell(model, seed) for model in QUALITY for seed in ((1, 2) if "_v2" in model or "base" in model else (1,))
+    ]
     greedy = cell("transformer_base", 1, beam="1")
     references = [cell("human", 1, "reference", nrefs="4"), cell("retrieval", 1, "reference", beam="none")]
     broken, skipped, waiting = cell("aoanet"), cell("updown"), cell("image_transformer")
