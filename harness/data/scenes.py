@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from harness.data.scene_drawing import (
 from harness.data.scene_language import describe
 from harness.data.scene_layout import DOMAINS, Chance, Scene, Sizes, compose
 from harness.errors import BenchError
+from harness.workspace import locked
 
 VERSION = 1  # raise it with any change to pictures or captions: results of different versions must not be compared
 
@@ -81,34 +81,29 @@ def scenes_folder(cache_dir: Path, config: ScenesConfig) -> Path:
 def prepare_scenes(cache_dir: Path, config: ScenesConfig | None = None) -> Path:
     """Give the folder of the embedded data set, drawing it if it is not there yet (a few seconds).
 
-    The folder appears whole or not at all; a second process that draws at the same time does no harm.
+    The folder appears whole or not at all; a second process that wants it meanwhile waits.
     """
     config = config or ScenesConfig()
     folder = scenes_folder(cache_dir, config)
     if folder.is_dir():
         return folder
+    partial = cache_dir / f".{folder.name}.partial"
     try:
-        cache_dir.mkdir(parents=True, exist_ok=True)
-        drawn = Path(tempfile.mkdtemp(dir=cache_dir, prefix=".scenes-"))
+        with locked(cache_dir / f".{folder.name}.lock", on_wait=lambda: None):
+            if not folder.is_dir():
+                shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+                _write(partial, config)
+                partial.rename(folder)
     except OSError as error:
         raise BenchError(
             f"the embedded data set cannot be written to {cache_dir}: {error.strerror}",
             hint="choose another place with --workspace DIR",
         ) from error
-    try:
-        _write(drawn, config)
-        try:
-            drawn.rename(folder)
-        except OSError:
-            if not folder.is_dir():  # otherwise another process was faster, with the same bytes
-                raise
-    finally:
-        shutil.rmtree(drawn, ignore_errors=True)
     return folder
 
 
 def _write(folder: Path, config: ScenesConfig) -> None:
-    (folder / "images").mkdir()
+    (folder / "images").mkdir(parents=True)
     entries = []
     for image_id, (split, domain, number) in enumerate(_plan(config)):
         entry, png = _image(config, image_id, split, domain, number)
@@ -119,7 +114,6 @@ def _write(folder: Path, config: ScenesConfig) -> None:
         file.write(canonical_json(content))
         file.flush()
         os.fsync(file.fileno())
-    folder.chmod(0o755)  # temporary folders are private
 
 
 def _plan(config: ScenesConfig) -> Iterator[tuple[str, str | None, int]]:

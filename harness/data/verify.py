@@ -11,7 +11,7 @@ from pathlib import Path
 import PIL
 
 from harness.atomic import write_text
-from harness.canonical import canonical_json, digest
+from harness.canonical import digest
 from harness.data.dataset import Dataset, Sample
 from harness.data.images import BadImage, load_image
 
@@ -52,7 +52,7 @@ def find_bad_images(
             done += len(portion)
             if progress:
                 progress(done, total)
-    write_text(kept, canonical_json({str(image_id): reason for image_id, reason in bad.items()}))
+    write_text(kept, json.dumps(bad))
     return bad
 
 

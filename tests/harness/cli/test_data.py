@@ -1,0 +1,113 @@
+"""`bench data` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from PIL import Image
+from typer.testing import CliRunner
+
+from harness.cli import data
+from harness.data.scenes import ScenesConfig
+from harness.errors import BenchError
+
+app = typer.Typer()
+data.register(app)
+
+
+@app.callback()
+def root() -> None:
+    """Stand in for `bench`."""
+
+
+def bench(*words: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["data", *map(str, words)])
+    if isinstance(result.exception, BenchError):
+        raise result.exception
+    return result.exit_code, result.output
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Two pictures, one in each of two splits."""
+    (tmp_path / "photos").mkdir()
+    images = [
+        {"imgid": number, "filename": f"{number}.png", "split": split, "sentences": [{"raw": "A dog."}]}
+        for number, split in enumerate(("train", "test"))
+    ]
+    (tmp_path / "dataset_photos.json").write_text(json.dumps({"images": images}))
+    for number in range(2):
+        Image.new("RGB", (4, 4)).save(tmp_path / "photos" / f"{number}.png")
+    return tmp_path
+
+
+def test_sound_data_ends_with_zero(photos: Path) -> None:
+    code, output = bench("verify", photos, "--images", photos / "photos", "--workspace", photos / "ws")
+    assert code == 0
+    assert "all 2 images are sound (train 1, test 1)" in output
+
+
+def test_every_bad_image_is_listed_and_the_exit_code_is_one(photos: Path) -> None:
+    (photos / "photos" / "0.png").write_text("broken")
+    (photos / "photos" / "1.png").unlink()
+    code, output = bench("verify", photos, "--images", photos / "photos", "--workspace", photos / "ws")
+    assert code == 1
+    assert "image 0 (train): 0.png is not a picture" in output
+    assert "image 1 (test): 1.png is missing" in output
+    assert "2 of 2 images cannot be used (train 1, test 1)" in output
+    assert "--skip-bad-images" in output
+
+
+def test_verifying_looks_again_even_if_the_fingerprint_is_the_same(photos: Path) -> None:
+    """Damage in the middle of a large file leaves the fingerprint as it was."""
+    picture = photos / "photos" / "0.png"
+    Image.effect_noise((120, 120), 90).save(picture)
+    arguments = ("verify", photos, "--images", photos / "photos", "--workspace", photos / "ws")
+    assert bench(*arguments)[0] == 0
+    content = bytearray(picture.read_bytes())
+    content[5000:9000] = bytes(4000)
+    picture.write_bytes(content)
+    assert len(content) > 13_200
+    assert bench(*arguments)[0] == 1
+
+
+def test_scenes_are_prepared_once_and_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = ScenesConfig(train=2, val=1, test=1, nocaps_per_domain=1)
+    monkeypatch.setattr("harness.data.scenes.ScenesConfig", lambda: config)
+    assert "drawn on first use" in bench("list", "--workspace", tmp_path)[1]
+    code, output = bench("prepare", "scenes", "--workspace", tmp_path)
+    assert code == 0
+    assert "train 2, val 1, test 1, nocaps 3" in output
+    assert "drawn already" in bench("list", "--workspace", tmp_path)[1]
+    assert bench("verify", "scenes", "--workspace", tmp_path)[0] == 0
+
+
+def test_only_scenes_can_be_generated(tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match="coco cannot be generated"):
+        bench("prepare", "coco", "--workspace", tmp_path)
+
+
+def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match="no data set at"):
+        bench("verify", tmp_path / "nothing", "--workspace", tmp_path / "ws")
+
+
+@pytest.mark.parametrize("command", ["verify", "prepare"])
+def test_help_carries_examples(command: str) -> None:
+    assert f"bench data {command} scenes" in bench(command, "--help")[1]
+
+
+def test_no_torch_is_imported(photos: Path) -> None:
+    code = (
+        "import sys\nfrom harness.cli.app import main\n"
+        "sys.argv = ['bench', 'data', 'verify', *sys.argv[1:]]\n"
+        "try: main()\nfinally: assert not {'torch', 'timm', 'pandas', 'scipy'} & set(sys.modules), 'heavy import'\n"
+    )
+    arguments = [str(photos), "--images", str(photos / "photos"), "--workspace", str(photos / "ws")]
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

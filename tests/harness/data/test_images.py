@@ -1,0 +1,296 @@
+"""Pictures of every kind become upright RGB with the right values, or are refused by name."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from harness.data.images import MAX_PIXELS, BadImage, ImagePreprocessing, load_image
+
+
+def photo(width: int = 40, height: int = 30) -> Image.Image:
+    """A smooth colour picture whose corners differ."""
+    y, x = np.mgrid[:height, :width]
+    return Image.fromarray(
+        np.stack([x * 255 // max(width - 1, 1), y * 255 // max(height - 1, 1), np.full_like(x, 90)], -1).astype(
+            np.uint8
+        )
+    )
+
+
+def corner(image: Image.Image, *, right: bool = False, bottom: bool = False) -> tuple[int, ...]:
+    pixel = image.getpixel((image.width - 1 if right else 0, image.height - 1 if bottom else 0))
+    assert isinstance(pixel, tuple)
+    return pixel
+
+
+def bomb(path: Path, width: int, height: int) -> None:
+    """A PNG of a few bytes whose header claims width x height pixels."""
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(b"\0" * 64)), (b"IEND", b"")]
+    path.write_bytes(
+        b"\x89PNG\r\n\x1a\n"
+        + b"".join(struct.pack(">I", len(d)) + k + d + struct.pack(">I", zlib.crc32(k + d)) for k, d in chunks)
+    )
+
+
+@pytest.mark.parametrize(("mode", "white", "black"), [("1", 1, 0), ("L", 255, 0), ("I;16", 65535, 0)])
+def test_grey_levels_span_black_to_white(tmp_path: Path, mode: str, white: int, black: int) -> None:
+    image = Image.new(mode, (4, 2), black)
+    image.putpixel((3, 1), white)
+    image.save(tmp_path / "grey.png")
+    loaded = load_image(tmp_path / "grey.png")
+    assert loaded.mode == "RGB"
+    assert corner(loaded) == (0, 0, 0)
+    assert corner(loaded, right=True, bottom=True) == (255, 255, 255)
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif", "pgm"])
+def test_sixteen_bits_are_scaled_and_neither_clipped_nor_blacked_out(tmp_path: Path, suffix: str) -> None:
+    values = np.linspace(0, 65535, 64).astype(np.uint16).reshape(8, 8)
+    Image.fromarray(values).save(tmp_path / f"deep.{suffix}")
+    loaded = np.asarray(load_image(tmp_path / f"deep.{suffix}"))
+    np.testing.assert_array_equal(loaded[..., 0], np.rint(values / 257).astype(np.uint8))
+    np.testing.assert_array_equal(loaded[..., 0], loaded[..., 2])
+
+
+@pytest.mark.parametrize("values", [[[-5.0, 0.0], [5.0, 15.0]], [[0.0, 0.25], [0.5, 1.0]]])
+def test_floating_point_grey_is_stretched(tmp_path: Path, values: list[list[float]]) -> None:
+    pixels = np.array(values, np.float32)
+    Image.fromarray(pixels).save(tmp_path / "float.tif")
+    expected = np.rint((pixels - pixels.min()) / (pixels.max() - pixels.min()) * 255)
+    np.testing.assert_array_equal(np.asarray(load_image(tmp_path / "float.tif"))[..., 0], expected)
+
+
+def test_constant_floating_point_grey_is_not_divided_by_nothing(tmp_path: Path) -> None:
+    Image.fromarray(np.full((3, 3), 130, np.float32)).save(tmp_path / "flat.tif")
+    assert corner(load_image(tmp_path / "flat.tif")) == (130, 130, 130)
+
+
+def test_cmyk_jpeg_keeps_its_colours(tmp_path: Path) -> None:
+    Image.new("RGB", (16, 16), (200, 40, 60)).convert("CMYK").save(tmp_path / "cmyk.jpg", quality=95)
+    assert np.abs(np.array(corner(load_image(tmp_path / "cmyk.jpg"))) - (200, 40, 60)).max() < 8
+
+
+def test_palette_colours_are_looked_up(tmp_path: Path) -> None:
+    image = Image.new("P", (4, 4), 1)
+    image.putpalette([0, 0, 0, 250, 120, 30, 10, 20, 30])
+    image.save(tmp_path / "palette.png")
+    assert corner(load_image(tmp_path / "palette.png")) == (250, 120, 30)
+
+
+@pytest.mark.parametrize("transparency", [1, b"\xff\x00\xff"])
+def test_transparent_palette_entries_are_white_not_black(tmp_path: Path, transparency: int | bytes) -> None:
+    image = Image.new("P", (4, 4), 1)
+    image.putpixel((0, 0), 2)
+    image.putpalette([0, 0, 0, 0, 0, 0, 10, 200, 30])
+    image.save(tmp_path / "clear.png", transparency=transparency)
+    loaded = load_image(tmp_path / "clear.png")
+    assert corner(loaded) == (10, 200, 30)
+    assert corner(loaded, right=True) == (255, 255, 255)
+
+
+@pytest.mark.parametrize(("mode", "colour"), [("RGBA", (0, 0, 0, 0)), ("LA", (0, 0))])
+def test_full_transparency_is_white(tmp_path: Path, mode: str, colour: tuple[int, ...]) -> None:
+    Image.new(mode, (4, 4), colour).save(tmp_path / "clear.png")
+    assert corner(load_image(tmp_path / "clear.png")) == (255, 255, 255)
+
+
+def test_half_transparency_is_mixed_with_white(tmp_path: Path) -> None:
+    Image.new("RGBA", (4, 4), (200, 0, 100, 128)).save(tmp_path / "half.png")
+    assert corner(load_image(tmp_path / "half.png")) == pytest.approx((227, 127, 177), abs=1)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_a_transparent_colour_without_alpha_channel_is_white(tmp_path: Path, mode: str) -> None:
+    image = Image.new(mode, (4, 4), 0)
+    image.save(tmp_path / "key.png", transparency=(0, 0, 0) if mode == "RGB" else 0)
+    assert corner(load_image(tmp_path / "key.png")) == (255, 255, 255)
+
+
+@pytest.mark.parametrize("suffix", ["gif", "webp", "png"])
+def test_the_first_frame_of_an_animation_counts(tmp_path: Path, suffix: str) -> None:
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ((255, 0, 0), (0, 0, 255))]
+    options = {"lossless": True} if suffix == "webp" else {}
+    frames[0].save(tmp_path / f"moving.{suffix}", save_all=True, append_images=frames[1:], duration=50, **options)
+    assert corner(load_image(tmp_path / f"moving.{suffix}")) == (255, 0, 0)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("suffix", ["png", "tif"])
+def test_exif_rotation_is_undone(tmp_path: Path, orientation: int, suffix: str) -> None:
+    upright = photo()
+    turned_by = {
+        2: [Image.Transpose.FLIP_LEFT_RIGHT],
+        3: [Image.Transpose.ROTATE_180],
+        4: [Image.Transpose.FLIP_TOP_BOTTOM],
+        5: [Image.Transpose.TRANSPOSE],
+        6: [Image.Transpose.ROTATE_90],
+        7: [Image.Transpose.TRANSVERSE],
+        8: [Image.Transpose.ROTATE_270],
+    }
+    stored = upright
+    for step in turned_by.get(orientation, []):
+        stored = stored.transpose(step)
+    exif = Image.Exif()
+    exif[274] = orientation
+    stored.save(tmp_path / f"turned.{suffix}", exif=exif)
+    np.testing.assert_array_equal(np.asarray(load_image(tmp_path / f"turned.{suffix}")), np.asarray(upright))
+
+
+def test_a_rotated_jpeg_comes_upright(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[274] = 6
+    photo().transpose(Image.Transpose.ROTATE_90).save(tmp_path / "phone.jpg", exif=exif, quality=95)
+    loaded = load_image(tmp_path / "phone.jpg")
+    assert loaded.size == (40, 30)
+    assert corner(loaded, right=True)[0] > 200
+    assert corner(loaded, bottom=True)[1] > 200
+
+
+def test_unreadable_exif_leaves_the_pixels_alone(tmp_path: Path) -> None:
+    photo().save(tmp_path / "odd.jpg", exif=b"Exif\0\0II*\0\xff\xff\xff\xff garbage")
+    assert load_image(tmp_path / "odd.jpg").size == (40, 30)
+
+
+def test_one_pixel_is_a_picture(tmp_path: Path) -> None:
+    Image.new("RGB", (1, 1), (9, 8, 7)).save(tmp_path / "dot.png")
+    image = load_image(tmp_path / "dot.png")
+    assert corner(image) == (9, 8, 7)
+    for resize in ("squash", "shortest-centre-crop"):
+        pixels = ImagePreprocessing((5, 3), resize, mean=(0, 0, 0), std=(1, 1, 1))(image)
+        np.testing.assert_allclose(pixels, np.broadcast_to(np.array([9, 8, 7]).reshape(3, 1, 1) / 255, (3, 5, 3)), 1e-6)
+
+
+def test_what_cannot_be_used_is_refused_with_file_and_reason(tmp_path: Path) -> None:
+    whole = io.BytesIO()
+    photo(200, 200).save(whole, "JPEG")
+    (tmp_path / "truncated.jpg").write_bytes(whole.getvalue()[: len(whole.getvalue()) // 2])
+    whole = io.BytesIO()
+    photo(200, 200).save(whole, "PNG")
+    (tmp_path / "truncated.png").write_bytes(whole.getvalue()[: len(whole.getvalue()) // 2])
+    (tmp_path / "empty.jpg").touch()
+    (tmp_path / "text.jpg").write_text("<html>404 not found</html>")
+    (tmp_path / "folder.jpg").mkdir()
+    bomb(tmp_path / "bomb.png", 40_000, 40_000)
+    bomb(tmp_path / "small-bomb.png", 10_000, 10_000)  # Pillow only warns of this one
+    os.mkfifo(tmp_path / "pipe.jpg")
+    expected = {
+        "truncated.jpg": "truncated",
+        "truncated.png": "truncated",
+        "empty.jpg": "is an empty file",
+        "text.jpg": "is not a picture",
+        "missing.jpg": "is missing",
+        "folder.jpg": "is not a file",
+        "pipe.jpg": "is not a file",
+        "bomb.png": "decompression bomb",
+        "small-bomb.png": "decompression bomb",
+        "x" * 300 + ".jpg": "cannot be read",
+    }
+    assert MAX_PIXELS < 10_000**2
+    for name, reason in expected.items():
+        with pytest.raises(BadImage, match=reason) as caught:
+            load_image(tmp_path / name)
+        assert caught.value.path == tmp_path / name
+        assert str(tmp_path / name) in str(caught.value)
+        assert str(tmp_path) not in caught.value.reason
+
+
+def test_postscript_is_never_handed_to_another_program(tmp_path: Path) -> None:
+    (tmp_path / "script.jpg").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n")
+    with pytest.raises(BadImage, match="is not a picture"):
+        load_image(tmp_path / "script.jpg")
+
+
+def test_lab_is_converted_by_its_own_colour_space(tmp_path: Path) -> None:
+    Image.new("LAB", (4, 4), (128, 128, 128)).save(tmp_path / "lab.tif")
+    assert corner(load_image(tmp_path / "lab.tif")) == pytest.approx((119, 119, 119), abs=2)
+
+
+def test_random_damage_never_raises_anything_else(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    for suffix in ("jpg", "png", "gif", "tif", "webp", "bmp"):
+        whole = io.BytesIO()
+        photo().save(whole, {"jpg": "JPEG", "tif": "TIFF"}.get(suffix, suffix.upper()))
+        for _ in range(40):
+            damaged = bytearray(whole.getvalue())
+            for place in random.integers(0, len(damaged), 4):
+                damaged[place] = random.integers(256)
+            (tmp_path / "damaged").write_bytes(damaged)
+            with contextlib.suppress(BadImage):
+                assert load_image(tmp_path / "damaged").mode == "RGB"
+
+
+def test_no_warning_reaches_the_user(tmp_path: Path) -> None:
+    bomb(tmp_path / "bomb.png", 10_000, 10_000)
+    image = Image.new("P", (4, 4), 1)
+    image.save(tmp_path / "clear.png", transparency=b"\xff\x00")
+    photo().save(tmp_path / "odd.jpg", exif=b"Exif\0\0II*\0\x08\0\0\0\x05\0garbage")
+    code = (
+        "import sys, pathlib\nfrom harness.data.images import BadImage, load_image\n"
+        "for name in sys.argv[1:]:\n    try: load_image(pathlib.Path(name))\n    except BadImage: pass\n"
+    )
+    files = sorted(str(path) for path in tmp_path.iterdir())
+    done = subprocess.run([sys.executable, "-c", code, *files], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stderr == ""
+
+
+def test_bad_images_travel_between_processes() -> None:
+    again = pickle.loads(pickle.dumps(BadImage(Path("a.jpg"), "is missing")))  # noqa: S301 - our own bytes
+    assert (again.path, again.reason, str(again)) == (Path("a.jpg"), "is missing", "a.jpg: is missing")
+
+
+def test_squash_uses_the_whole_picture_and_the_crop_its_centre() -> None:
+    image = Image.new("RGB", (30, 10), (0, 0, 0))
+    image.paste((255, 255, 255), (10, 0, 20, 10))  # the centre square is white
+    plain = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
+    cropped = ImagePreprocessing(10, "shortest-centre-crop", **plain)(image)
+    squashed = ImagePreprocessing(10, "squash", **plain)(image)
+    assert cropped.shape == squashed.shape == (3, 10, 10)
+    assert cropped.dtype == np.float32
+    assert cropped.min() == 1.0
+    assert squashed.min() == 0.0
+    assert squashed.mean() == pytest.approx(1 / 3, abs=0.02)
+
+
+@pytest.mark.parametrize("size", [(2000, 1), (1, 2000), (37, 91)])
+def test_extreme_shapes_are_cropped_without_a_giant_in_between(size: tuple[int, int]) -> None:
+    assert ImagePreprocessing((64, 96), "shortest-centre-crop")(Image.new("RGB", size)).shape == (3, 64, 96)
+
+
+def test_normalisation_is_per_channel() -> None:
+    preprocessing = ImagePreprocessing(2, mean=(0.0, 0.5, 1.0), std=(1.0, 0.5, 0.25))
+    pixels = preprocessing(Image.new("RGB", (2, 2), (255, 255, 0)))
+    np.testing.assert_allclose(pixels[:, 0, 0], [1.0, 1.0, -4.0])
+
+
+def test_keys_differ_where_numbers_would() -> None:
+    base = ImagePreprocessing(96)
+    assert base.key() == ImagePreprocessing((96, 96)).key()
+    others = [
+        ImagePreprocessing((96, 97)),
+        ImagePreprocessing(96, "shortest-centre-crop"),
+        ImagePreprocessing(96, interpolation="bilinear"),
+        ImagePreprocessing(96, mean=(0.5, 0.456, 0.406)),
+        ImagePreprocessing(96, std=(0.5, 0.224, 0.225)),
+    ]
+    assert len({base.key(), *(other.key() for other in others)}) == 6
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"size": 0}, {"resize": "stretch"}, {"interpolation": "lanczos"}, {"std": (1, 1, 0)}]
+)
+def test_impossible_preprocessing_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        ImagePreprocessing(**{"size": 96, **wrong})  # type: ignore[arg-type]
