@@ -15,8 +15,10 @@ Values are of about unit scale. There are no weights and no random numbers: the 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
@@ -66,6 +68,10 @@ class FilterBank:
     @torch.inference_mode()
     def __call__(self, pixels: Tensor) -> Tensor:
         """(B, 3, S, S) normalised pixels to (B, grid * grid, dim) float32, cells row by row."""
+        with _one_thread():
+            return self._describe_cells(pixels)
+
+    def _describe_cells(self, pixels: Tensor) -> Tensor:
         side = self.grid[0]
         cell = pixels.shape[-1] // side
         parts = (
@@ -77,6 +83,17 @@ class FilterBank:
         described = torch.cat(parts, dim=1).flatten(2).transpose(1, 2)
         positions = self._positions.to(described.device).expand(len(described), -1, -1)
         return torch.cat((described, positions), dim=2)
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute in one thread: for many small operations, waiting for a second one costs more than it brings."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _colours(pixels: Tensor, cell: int) -> Tensor:
