@@ -56,7 +56,7 @@ class Conditions:
             root=str(self.dataset.root.resolve()),
             split_sizes={name: len(samples) for name, samples in self.dataset.splits.items()},
             images=images,
-            skipped={str(image_id): reason for image_id, reason in sorted(self.skipped.items())},
+            skipped={f"image {image_id}": reason for image_id, reason in sorted(self.skipped.items())},
         )
 
 
@@ -103,8 +103,9 @@ def prepare_conditions(
             backbone,
             cache_dir=workspace.cache,
             skip=skipped,
-            device=device,
+            device=str(device),
             progress=lambda done, _: task.reach(done),
+            notify=reporter.note,
         )
     vocabulary = Vocabulary.build(
         (caption for sample in splits["train"] for caption in sample.captions), preset.vocabulary.min_count

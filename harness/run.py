@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+import harness
 from harness.cell import run_model, run_reference
 from harness.conditions import Conditions, prepare_conditions
 from harness.config import FeatureConfig, Preset
@@ -112,11 +113,7 @@ def plan_cells(models: Sequence[str], seeds: int, conditions: Conditions) -> lis
                     cells.append(_reference_cell(model, conditions))
                 continue
             arguments = conditions.preset.model_arguments(model)
-            config = {
-                "arguments": arguments,
-                "preset": conditions.preset.model_dump(mode="json"),
-                "device": str(conditions.device),
-            }
+            config = {"arguments": arguments, "preset": conditions.preset.model_dump(mode="json")}
             key = cell_key(model, seed, arguments, conditions.signature)
             cells.append(_cell(key, model, "model", seed, config, conditions.signature, conditions))
     return cells
@@ -149,9 +146,10 @@ def _cell(
         role=role,
         seed=seed,
         track=signature["track"],
-        dataset=conditions.dataset.name,
+        dataset=conditions.signature["data"],
         config=config,
         signature=signature,
+        code_version=harness.__version__,
     )
 
 
@@ -164,6 +162,8 @@ def _run_cells(
     reporter: Reporter,
 ) -> Summary:
     summary = Summary()
+    if request.rerun or any(store.status(cell.key) != "finished" for cell in cells):
+        evaluator.warm_up()  # its Java needs seconds to start: hidden behind the first training
     environment = describe_environment(conditions.device)
     for number, cell in enumerate(cells, 1):
         title = f"[{number}/{len(cells)}] {cell.model}" + (f" seed {cell.seed}" if request.seeds > 1 else "")
@@ -211,13 +211,13 @@ def _run_one(
                 on_epoch=lambda record: store.record_epoch(cell.key, record),
                 reporter=reporter,
             )
+        store.finish(cell.key, outcome)
     except Exception as error:
         tail = "\n".join(traceback.format_exc().splitlines()[-LOG_TAIL_LINES:])
         reason = str(error) or type(error).__name__
         store.fail(cell.key, type(error).__name__, reason, tail)
         reporter.note(f"  failed: {type(error).__name__}: {reason}", style="red")
         return False
-    store.finish(cell.key, outcome)
     return True
 
 

@@ -62,5 +62,3 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; the same command continues where it stopped\n")
         sys.exit(130)
-
-
