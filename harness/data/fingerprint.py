@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 
 from harness.canonical import canonical_json
 from harness.data.dataset import Sample
 
+_FIELDS = tuple(field.name for field in fields(Sample))
 _EDGE = 4096  # bytes read at each end of a picture
 
 
@@ -22,7 +23,7 @@ def fingerprint(root: Path, samples: Iterable[Sample], faults: Mapping[int, str]
     """
     found = hashlib.sha256()
     for sample in samples:
-        found.update(canonical_json(asdict(sample)).encode())
+        found.update(canonical_json([getattr(sample, name) for name in _FIELDS]).encode())
         found.update(picture_digest(root / sample.file) if sample.file else b"refused")
     found.update(canonical_json(sorted(faults.items())).encode())
     return found.hexdigest()

@@ -31,8 +31,8 @@ class PicturePaths:
             raise RefusedPath("its entry names no picture file")
         candidates = [_checked(name)]
         if isinstance(folder, str) and folder:
-            candidates.insert(0, f"{_checked(folder)}/{candidates[0]}")
-        file = next((path for path in candidates if os.path.lexists(self.root / path)), candidates[-1])
+            candidates.insert(0, _checked(f"{folder}/{name}"))
+        file = next((path for path in candidates if os.path.lexists(f"{self.root}/{path}")), candidates[-1])
         if not self._stays_inside(file):
             raise RefusedPath(f"{file!r} is a link that leads out of the data set's folder")
         owner = self._owners.setdefault(file, image_id)
@@ -42,13 +42,14 @@ class PicturePaths:
 
     def _stays_inside(self, file: str) -> bool:
         """Whether the file, with all links followed, lies below the root; each folder is resolved once."""
-        path = os.path.join(self.root, file)  # noqa: PTH118 - called for each of 100,000 pictures
-        folder = os.path.dirname(path)  # noqa: PTH120
+        path = f"{self.root}/{file}"
+        folder = path.rpartition("/")[0]
         if folder not in self._inside:
-            self._inside[folder] = Path(folder).resolve().is_relative_to(self.root)
-        if not self._inside[folder]:
-            return False
-        return not os.path.islink(path) or Path(path).resolve().is_relative_to(self.root)  # noqa: PTH114
+            self._inside[folder] = self._leads_inside(folder)
+        return self._inside[folder] and (not os.path.islink(path) or self._leads_inside(path))  # noqa: PTH114
+
+    def _leads_inside(self, path: str) -> bool:
+        return Path(os.path.realpath(path)).is_relative_to(self.root)  # `resolve` would raise on links in a circle
 
 
 def _checked(text: str) -> str:

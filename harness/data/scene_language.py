@@ -32,7 +32,7 @@ _PLACES: dict[str, dict[str, float]] = {
 }
 _LINES: dict[str, dict[str, float]] = {
     "row": {"side by side": 0.4, "next to each other": 0.3, "in a row": 0.3},
-    "column": {"above each other": 0.4, "in a column": 0.3, "one over the other": 0.3},
+    "column": {"above each other": 0.4, "in a column": 0.3, "one below the other": 0.3},
 }
 _PAIRS: dict[str, dict[str, float]] = {
     "left": {

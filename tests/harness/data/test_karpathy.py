@@ -128,17 +128,20 @@ def test_faults_of_single_images_are_collected(entry: Make, folder: Make, tmp_pa
         entry(19, "boxed2.png", boxes=[[0, 0, 1]]),
         entry(20, "placed.png", domain=["near"]),
         entry(21, "missing.png"),
+        entry(22, "circle.png"),
+        entry(23, "good.png", filepath="."),
     ]
     root = folder(entries, pictures=False)
     for name in ("good", "silent", "blank", "odd", "boxed", "boxed2", "placed"):
         Image.new("RGB", (4, 4)).save(root / "images" / f"{name}.png")
     (root / "images" / "link.png").symlink_to(outside)
     (root / "images" / "linked").symlink_to(tmp_path)
+    (root / "images" / "circle.png").symlink_to("circle.png")
     dataset = opened(root)
     reasons = {
         **dict.fromkeys((1, 2, 3, 4, 5), "leads out of"),
         **dict.fromkeys((6, 7), "is a link that leads out of"),
-        **dict.fromkeys((8, 9), "'good.png' is already the picture of image 0"),
+        **dict.fromkeys((8, 9, 23), "'good.png' is already the picture of image 0"),
         **dict.fromkeys((10, 11, 12), "has no sentences"),
         **dict.fromkeys((13, 14, 15), "names no picture file"),
         **dict.fromkeys((16, 17), "unprintable"),
@@ -153,8 +156,8 @@ def test_faults_of_single_images_are_collected(entry: Make, folder: Make, tmp_pa
     assert len(dataset.samples) == len(entries)
     assert [sample.image_id for sample in dataset.split("test")] == [1, 6]
     for sample in dataset.samples:
-        assert dataset.path(sample).resolve().is_relative_to(root)
-        assert bool(sample.file) == (sample.image_id in {0, 10, 11, 12, 18, 19, 20, 21})
+        assert os.path.realpath(dataset.path(sample)).startswith(str(root))
+        assert bool(sample.file) == (sample.image_id in {0, 10, 11, 12, 18, 19, 20, 21, 22})
 
 
 def test_two_faults_of_one_image_are_both_told(entry: Make, folder: Make) -> None:
