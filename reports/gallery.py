@@ -14,7 +14,7 @@ from results.views import DatasetInfo, GalleryItem, Group
 
 MOST_IMAGES = 120
 PICTURE_BUDGET = 8_000_000
-LONG_CAPTION = 400
+LONG_CAPTION = 240
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import base64
+import warnings
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from PIL.ImageFile import ImageFile
 
 SMALL_FILE = 12 * 1024
 LONGEST_SIDE = 320
+LARGEST_AS_IT_IS = 1024
 MOST_PIXELS = 64_000_000
 
-_MAGIC = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF87a", "image/gif"),
-    (b"GIF89a", "image/gif"),
-)
+# What Pillow may try: formats it decodes by itself, without starting other programs.
+_FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "PPM")
+_SHOWN_BY_BROWSERS = {"PNG": "image/png", "JPEG": "image/jpeg", "GIF": "image/gif", "WEBP": "image/webp"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class Thumbnails:
                 return Picture(None, "the picture is no longer there")
             content, mime = _read(path)
         except (OSError, ValueError, SyntaxError) as error:
-            return Picture(None, f"the picture cannot be read: {type(error).__name__}")
+            return Picture(None, f"the picture cannot be read ({type(error).__name__})")
         uri = f"data:{mime};base64,{base64.b64encode(content).decode('ascii')}"
         if len(uri) > self.left:
             return Picture(None, "left out to keep this page small")
@@ -63,31 +66,35 @@ def _read(path: Path) -> tuple[bytes, str]:
     Raises:
         OSError, ValueError, SyntaxError: not a picture that Pillow can read, or too large to open safely.
     """
-    if path.stat().st_size <= SMALL_FILE:
-        content = path.read_bytes()
-        for magic, mime in _MAGIC:
-            if content.startswith(magic):
-                return content, mime
-    return _shrink(path), "image/jpeg"
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings(action="error", category=Image.DecompressionBombWarning):
+            opened = Image.open(path, formats=_FORMATS)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise ValueError(str(error)) from error
+    with opened:
+        if opened.width * opened.height > MOST_PIXELS:
+            raise ValueError(f"{opened.width} x {opened.height} pixels")
+        mime = _SHOWN_BY_BROWSERS.get(str(opened.format))
+        if mime and path.stat().st_size <= SMALL_FILE and max(opened.size) <= LARGEST_AS_IT_IS:
+            return path.read_bytes(), mime
+        return _shrink(opened), "image/jpeg"
 
 
-def _shrink(path: Path) -> bytes:
+def _shrink(opened: ImageFile) -> bytes:
     """A JPEG of at most `LONGEST_SIDE` pixels, upright, on white where the picture is transparent."""
     from PIL import Image, ImageOps
 
-    with Image.open(path) as opened:
-        if opened.width * opened.height > MOST_PIXELS:
-            raise ValueError(f"{opened.width} x {opened.height} pixels")
-        opened.draft("RGB", (2 * LONGEST_SIDE, 2 * LONGEST_SIDE))
-        picture = ImageOps.exif_transpose(opened)
-        if picture.mode.startswith("I;16") or picture.mode == "I":
-            # 16-bit grey: Pillow would clip everything above 255 to white.
-            picture = picture.convert("I").point(lambda value: value / 256).convert("L")
-        picture.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
-        if picture.has_transparency_data:
-            picture = picture.convert("RGBA")
-            ground = Image.new("RGBA", picture.size, "white")
-            picture = Image.alpha_composite(ground, picture)
-        target = BytesIO()
-        picture.convert("RGB").save(target, "JPEG", quality=80)
+    opened.draft("RGB", (2 * LONGEST_SIDE, 2 * LONGEST_SIDE))
+    picture: Image.Image = ImageOps.exif_transpose(opened)
+    if picture.mode.startswith("I"):
+        # 16-bit grey: Pillow would clip everything above 255 to white.
+        picture = picture.convert("I").point(lambda value: value / 256).convert("L")
+    picture.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
+    if picture.has_transparency_data:
+        picture = picture.convert("RGBA")
+        picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
+    target = BytesIO()
+    picture.convert("RGB").save(target, "JPEG", quality=80)
     return target.getvalue()

@@ -110,16 +110,17 @@ def _place(
 ) -> tuple[tuple[float, float], str]:
     """A label's spot beside its point, moved down or up until it hits no label placed before."""
     width = LETTER_WIDTH * len(name)
-    anchor = "start" if x + 10 + width < WIDTH - RIGHT else "end"
-    left = x + 10 if anchor == "start" else x - 10 - width
+    # Right of and below its point, or left of and above it, a label is clear of the front.
+    anchor = "start" if x + 7 + width < WIDTH - RIGHT else "end"
+    left, first = (x + 7, y + 15) if anchor == "start" else (x - 7 - width, y - 7)
     for step in (0, 1, -1, 2, -2, 3, -3, 4, -4):
-        baseline = y + 4 + step * LABEL_HEIGHT
+        baseline = first + step * LABEL_HEIGHT
         box = (left, baseline - LABEL_HEIGHT + 2, left + width, baseline + 2)
         inside = box[1] >= TOP and box[3] <= HEIGHT - BOTTOM
         if inside and not any(_overlap(box, other) for other in placed):
             break
     placed.append(box)
-    return (round(left if anchor == "start" else x - 10, 1), round(baseline, 1)), anchor
+    return (round(left if anchor == "start" else x - 7, 1), round(baseline, 1)), anchor
 
 
 def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:

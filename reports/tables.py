@@ -72,9 +72,10 @@ class Table:
     notes: Notes
 
     @property
-    def spreads(self) -> bool:
-        """Whether any number has a spread, so that all leave room for one."""
-        return any(cell.spread for line in (*self.lines, *self.references) for cell in line.cells)
+    def spreads(self) -> list[bool]:
+        """By column, whether any of its numbers has a spread, so that all leave room for one."""
+        lines = (*self.lines, *self.references)
+        return [any(line.cells[column].spread for line in lines) for column in range(len(self.headings))]
 
 
 _SHORT = {"BLEU-1": "B-1", "BLEU-2": "B-2", "BLEU-3": "B-3", "BLEU-4": "B-4"}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageDraw
 
+from reports.html import write_report
 from results.records import Cell, DatasetRecord, EpochRecord, ImageRecord, Outcome, Quantity, Role, SplitResult
 from results.store import Store
 
@@ -191,3 +192,13 @@ def store(tmp_path: Path) -> Iterator[Store]:
     with Store(tmp_path / "bench.sqlite") as opened:
         populate(opened, tmp_path / "data")
         yield opened
+
+
+@pytest.fixture(scope="session")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a report of the populated store, for reading alone."""
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "data").mkdir()
+    with Store(folder / "bench.sqlite") as opened:
+        populate(opened, folder / "data")
+        return write_report(opened, folder / "report").parent

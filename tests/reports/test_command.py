@@ -1,0 +1,57 @@
+"""`bench report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from harness.cli import report
+from harness.errors import BenchError
+from results.store import Store
+
+app = typer.Typer()
+app.callback()(lambda: None)
+report.register(app)
+
+
+def run(*arguments: str | Path) -> str:
+    result = CliRunner().invoke(app, ["report", *map(str, arguments)])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_it_writes_into_the_workspace_and_prints_where(store: Store, tmp_path: Path) -> None:
+    assert store.status("aoanet-s1-plain") == "failed"
+    page = Path(run("--workspace", tmp_path).strip())
+    assert page == tmp_path / "report" / "index.html"
+    assert page.is_file()
+
+
+def test_out_names_another_folder(store: Store, tmp_path: Path) -> None:
+    assert store.status("aoanet-s1-plain") == "failed"
+    run("--workspace", tmp_path, "--out", tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b" / "index.html").is_file()
+
+
+def test_terminal_writes_nothing(store: Store, tmp_path: Path) -> None:
+    assert store.status("aoanet-s1-plain") == "failed"
+    assert "expansionnet_v2" in run("--workspace", tmp_path, "--terminal")
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_workspace_without_results_says_what_to_type(tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match=r"bench\.sqlite does not exist") as caught:
+        run("--workspace", tmp_path)
+    assert "bench run --models all" in str(caught.value.hint)
+
+
+def test_a_foreign_folder_is_refused_in_one_sentence(store: Store, tmp_path: Path) -> None:
+    assert store.status("aoanet-s1-plain") == "failed"
+    with pytest.raises(BenchError, match="not a report") as caught:
+        run("--workspace", tmp_path, "--out", tmp_path / "data")
+    assert "--out" in str(caught.value.hint)

@@ -1,0 +1,58 @@
+"""The leaderboard in an 80-column terminal."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from reports.terminal import print_leaderboard
+from results.store import Store
+
+
+def printed(store: Store, width: int = 80, colour: bool = False) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=colour)
+    print_leaderboard(store, console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_rows_fit_80_columns_and_no_number_wraps(store: Store) -> None:
+    text = printed(store)
+    assert max(len(line) for line in text.splitlines()) <= 80
+    row = next(line for line in text.splitlines() if line.startswith("expansionnet_v2"))
+    assert row.split() == ["expansionnet_v2", "×2", "74.5", "54.3", "28.7", "58.3", "104.9", "±0.9", "2.30", "M"]
+    assert next(line for line in text.splitlines() if "B-4" in line).split() == ["B-1", "B-4", "M", "R", "C", "Params"]
+
+
+def test_references_groups_and_failures_are_told_apart(store: Store) -> None:
+    text = printed(store)
+    order = [
+        "scenes test",
+        "expansionnet_v2",
+        "blind",
+        "reference, not ranked",
+        "human",
+        "here beam: 3",
+        "here beam: 1",
+    ]
+    positions = [text.index(words) for words in order]
+    assert positions == sorted(positions)
+    for words in ("a) METEOR took longer", "failed   aoanet, seed 1", "FloatingPointError: the loss is NaN", "updown"):
+        assert words in text
+
+
+@pytest.mark.parametrize("colour", [False, True])
+def test_no_control_character_of_the_data_reaches_the_terminal(store: Store, colour: bool) -> None:
+    store.fail("aoanet-s1-plain", "Bad\x1b]0;title\x07", "reason \x1b[2J [red]not markup[/red]", "")
+    text = printed(store, colour=colour)
+    assert "\x1b]0" not in text
+    assert "\x1b[2J" not in text
+    assert "[red]not markup[/red]" in text
+
+
+def test_an_empty_store_says_so(tmp_path: Path) -> None:
+    with Store(tmp_path / "bench.sqlite") as empty:
+        assert printed(empty) == "No run has finished yet.\n"
