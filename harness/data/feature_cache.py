@@ -19,11 +19,11 @@ from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import timm
 import torch
 
 from harness.atomic import write_text
@@ -61,10 +61,11 @@ def extract_features(
     Raises:
         BenchError: an image that cannot be read, a full disk, features beyond half precision, a damaged cache.
     """
-    samples = [sample for sample in dataset.samples if sample.image_id not in skip]
+    left_out = frozenset(skip)
+    samples = [sample for sample in dataset.samples if sample.image_id not in left_out]
     if not samples:
         raise BenchError(f"data set {dataset.name} has no image to extract features from")
-    key = _key(dataset, backbone, skip)
+    key = _key(dataset, backbone, left_out)
     folder = cache_dir / "features" / key[:24]
     if not (folder / META).is_file():
         with _disk_errors(folder):
@@ -130,7 +131,7 @@ class _Extraction:
             "shape": list(self.shape),
             "batch_size": self.batch_size,
             "device": self.device,
-            "versions": {"torch": torch.__version__, "timm": timm.__version__},
+            "versions": {"torch": torch.__version__, "timm": metadata.version("timm")},
             "backbone": self.backbone.describe(),
             "preprocessing": self.backbone.preprocessing.key(),
             "dataset": self.dataset.name,
@@ -138,11 +139,14 @@ class _Extraction:
 
     def _prepare(self, partial: Path, log_path: Path, header: bytes) -> None:
         """Keep an unfinished array made under the same plan; otherwise begin anew with an empty one of full size."""
-        plan_path, plan = self.folder / "plan.json", self._plan()
+        plan_path, plan = self.folder / "plan.json", json.dumps(self._plan())
+        finished = self.folder / ARRAY
+        if finished.is_file() and not partial.is_file():  # killed just before it was declared complete
+            finished.replace(partial)
         wanted = len(header) + int(np.prod(self.shape)) * 2
-        if plan_path.is_file() and partial.is_file() and json.loads(plan_path.read_text()) == plan:
+        if plan_path.is_file() and plan_path.read_text() == plan and _size(partial) == wanted:
             return
-        for stale in (plan_path, log_path, partial, self.folder / ARRAY):
+        for stale in (plan_path, log_path, partial, finished):
             stale.unlink(missing_ok=True)
         free = shutil.disk_usage(self.folder).free
         if free < wanted:
@@ -151,13 +155,13 @@ class _Extraction:
             array.write(header)
             array.truncate(wanted)
             os.fsync(array.fileno())
-        write_text(plan_path, json.dumps(plan))
+        write_text(plan_path, plan)
 
     def _finished_chunks(self, array: IO[bytes], log_path: Path, offset: int, chunks: list[Chunk]) -> list[str]:
         """Sha256 of every chunk that the log names and whose bytes bear it out; an empty string for the others."""
         sums = [""] * len(chunks)
         row_bytes = self.shape[1] * self.shape[2] * 2
-        for line in log_path.read_text().splitlines() if log_path.is_file() else ():
+        for line in log_path.read_text(errors="replace").splitlines() if log_path.is_file() else ():
             index, _, digest = line.partition(" ")
             if index.isdecimal() and int(index) < len(chunks):
                 start, end = chunks[int(index)]
@@ -217,6 +221,11 @@ class _Extraction:
                     yield _stack([future.result() for future in ahead.popleft()])
         finally:
             readers.shutdown(cancel_futures=True)
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; -1 where there is none."""
+    return path.stat().st_size if path.is_file() else -1
 
 
 def _read_pixels(path: Path, preprocessing: ImagePreprocessing) -> Single | BadImage:

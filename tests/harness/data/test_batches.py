@@ -1,0 +1,186 @@
+"""Batches: a pure function of seed and epoch, resumable anywhere, prepared by a thread that always ends."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from harness.data.batches import Batch, CaptionBatches, evaluation_batches, pad_rows, prefetched
+from harness.data.dataset import Sample
+from harness.data.features import ARRAY, META, Features
+from harness.data.vocabulary import BOS, EOS, PAD, Vocabulary
+from harness.errors import BenchError
+from zoo.captioner import VisualSpec
+
+SPEC = VisualSpec("grid", 2)
+COUNTS = (5, 1, 3, 5, 2, 5, 4)
+SAMPLES = tuple(
+    Sample(10 * image, f"{image}.png", "train", tuple("word " * turn + f"i{image}c{turn}" for turn in range(count)))
+    for image, count in enumerate(COUNTS)
+)
+VOCABULARY = Vocabulary.build([caption for sample in SAMPLES for caption in sample.captions], 1)
+
+
+@pytest.fixture
+def features(tmp_path: Path) -> Features:
+    """Features that tell their image: every value of image i is i."""
+    array = np.broadcast_to(np.arange(7, dtype=np.float16)[:, None, None], (7, 1, 2))
+    np.save(tmp_path / ARRAY, np.ascontiguousarray(array))
+    meta = {"key": "k", "shape": [7, 1, 2], "grid": [1, 1], "image_ids": [sample.image_id for sample in SAMPLES]}
+    (tmp_path / META).write_text(json.dumps(meta))
+    return Features(tmp_path)
+
+
+def batches(features: Features, **settings: int) -> CaptionBatches:
+    arguments = {"batch_size": 3, "captions_per_image": 2, "seed": 1, "max_len": 10, **settings}
+    return CaptionBatches(SAMPLES, VOCABULARY, features, SPEC, **arguments)
+
+
+def same(one: Batch, other: Batch) -> bool:
+    assert one.visual.features is not None
+    assert other.visual.features is not None
+    equal = torch.equal(one.tokens, other.tokens) and torch.equal(one.visual.features, other.visual.features)
+    return equal and one.image_ids == other.image_ids
+
+
+def drawn(loader: CaptionBatches, epoch: int) -> list[tuple[int, str]]:
+    """Image and last word of every row of an epoch."""
+    found = []
+    for batch in loader.epoch(epoch):
+        words = [VOCABULARY.decode(row[1:]).split()[-1] for row in batch.tokens.tolist()]
+        per_image = len(words) // len(batch.image_ids)
+        found += [(batch.image_ids[row // per_image], word) for row, word in enumerate(words)]
+    return found
+
+
+def test_every_image_once_an_epoch_with_its_own_captions_and_features(features: Features) -> None:
+    loader = batches(features)
+    found = list(loader.epoch(0))
+    assert len(found) == len(loader) == 3
+    assert [len(batch.image_ids) for batch in found] == [3, 3, 1]
+    assert sorted(image for batch in found for image in batch.image_ids) == [sample.image_id for sample in SAMPLES]
+    for batch in found:
+        assert batch.visual.features is not None
+        assert batch.visual.features[:, 0, 0].mul(10).tolist() == list(batch.image_ids)
+        assert batch.tokens.dtype == torch.long
+    for image, word in drawn(loader, 0):
+        assert word.startswith(f"i{image // 10}c")
+
+
+def test_captions_are_used_up_before_one_is_repeated(features: Features) -> None:
+    for per_image in (1, 2, 5, 7):
+        used = Counter(drawn(batches(features, captions_per_image=per_image), 3))
+        for sample in SAMPLES:
+            counts = [used[sample.image_id, caption.split()[-1]] for caption in sample.captions]
+            assert sum(counts) == per_image
+            assert max(counts) - min(counts) <= 1
+
+
+def test_all_captions_get_their_turn_over_the_epochs(features: Features) -> None:
+    loader = batches(features, captions_per_image=1)
+    seen = {pair for epoch in range(60) for pair in drawn(loader, epoch)}
+    assert len(seen) == sum(COUNTS)
+
+
+def test_order_is_a_pure_function_of_seed_and_epoch(features: Features) -> None:
+    one, two = batches(features), batches(features)
+    list(two.epoch(5))
+    for first, second in zip(one.epoch(2), two.epoch(2), strict=True):
+        assert same(first, second)
+    assert drawn(one, 0) != drawn(one, 1)
+    assert drawn(one, 0) != drawn(batches(features, seed=2), 0)
+
+
+@pytest.mark.parametrize("start", [0, 1, 2, 3])
+def test_resuming_gives_the_rest_of_the_epoch(features: Features, start: int) -> None:
+    loader = batches(features)
+    rest, whole = list(loader.epoch(4, start=start)), list(loader.epoch(4))
+    assert len(rest) == 3 - start
+    assert all(same(one, other) for one, other in zip(rest, whole[start:], strict=True))
+
+
+def test_rows_begin_end_and_are_cut(features: Features) -> None:
+    for batch in batches(features, captions_per_image=5, max_len=4).epoch(0):
+        for row in batch.tokens.tolist():
+            words = row[1 : row.index(EOS)]
+            assert row[0] == BOS
+            assert 1 <= len(words) <= 2
+            assert set(row[row.index(EOS) + 1 :]) <= {PAD}
+        assert batch.tokens.shape[1] <= 4
+        assert (batch.tokens[:, -1] != PAD).any(), "padded beyond the longest row"
+
+
+def test_samples_without_captions_are_named(features: Features) -> None:
+    bare = Sample(0, "bare.png", "train", ())
+    with pytest.raises(BenchError, match=r"bare\.png"):
+        CaptionBatches([bare], VOCABULARY, features, SPEC, batch_size=1, captions_per_image=1, seed=0, max_len=5)
+    with pytest.raises(BenchError, match="no training image"):
+        CaptionBatches([], VOCABULARY, features, SPEC, batch_size=1, captions_per_image=1, seed=0, max_len=5)
+    with pytest.raises(ValueError, match="at least"):
+        batches(features, batch_size=0)
+
+
+def test_evaluation_keeps_the_order(features: Features) -> None:
+    found = list(evaluation_batches([30, 0, 60], features, SPEC, 2))
+    assert [image_ids for image_ids, _ in found] == [(30, 0), (60,)]
+    assert found[0][1].features is not None
+    assert found[0][1].features[:, 0, 0].tolist() == [3, 0]
+
+
+def test_rows_are_padded_on_the_right() -> None:
+    assert pad_rows([[5], [6, 7, 8]]).tolist() == [[5, PAD, PAD], [6, 7, 8]]
+
+
+def workers() -> int:
+    return sum(thread.name == "batch-prefetch" for thread in threading.enumerate())
+
+
+def test_prefetching_keeps_order_and_stays_within_its_depth() -> None:
+    made = 0
+
+    def source() -> Iterator[int]:
+        nonlocal made
+        while made < 50:
+            made += 1
+            yield made
+
+    slow = prefetched(source(), depth=2)
+    assert [next(slow) for _ in range(3)] == [1, 2, 3]
+    time.sleep(0.05)
+    assert made <= 3 + 2 + 1  # three taken, two waiting, one in the thread's hand
+    assert list(slow) == list(range(4, 51))
+    assert workers() == 0
+
+
+def test_the_prefetch_thread_ends_when_the_consumer_stops() -> None:
+    for number in (found := prefetched(iter(range(1000)))):
+        if number == 3:
+            break
+    found.close()  # type: ignore[attr-defined]
+    assert workers() == 0
+    del found
+    next(prefetched(iter(range(1000))))  # left behind at once
+    deadline = time.monotonic() + 5
+    while workers() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert workers() == 0
+
+
+def test_an_exception_of_the_source_reaches_the_consumer() -> None:
+    def source() -> Iterator[int]:
+        yield 1
+        raise BenchError("the cache is damaged")
+
+    found = prefetched(source())
+    assert next(found) == 1
+    with pytest.raises(BenchError, match="damaged"):
+        next(found)
+    assert workers() == 0

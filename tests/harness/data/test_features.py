@@ -1,0 +1,125 @@
+"""What models see of cached features."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from harness.data.features import ARRAY, META, Features
+from harness.errors import BenchError
+from zoo.captioner import VisualSpec
+
+IDS = (7, 3, 11, 5, 2)
+GRID = (2, 3)
+DIM = 4
+
+
+@pytest.fixture
+def array() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(5, 6, DIM)).astype(np.float16)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, array: np.ndarray) -> Path:
+    """A finished cache folder of five images in chunks of two."""
+    np.save(tmp_path / ARRAY, array)
+    sums = [hashlib.sha256(array[start : start + 2].tobytes()).hexdigest() for start in (0, 2, 4)]
+    meta = {"key": "abc", "shape": array.shape, "grid": GRID, "image_ids": IDS, "chunk_rows": 2, "sha256": sums}
+    (tmp_path / META).write_text(json.dumps(meta))
+    return tmp_path
+
+
+@pytest.fixture
+def features(folder: Path) -> Features:
+    return Features(folder)
+
+
+def test_rows_come_in_the_order_asked_for(features: Features, array: np.ndarray) -> None:
+    found = features.grid_features([5, 7, 5])
+    assert found.dtype == np.float16
+    assert np.array_equal(found, array[[3, 0, 3]])
+    assert features.grid_features([]).shape == (0, 6, DIM)
+    assert (features.dim, features.grid, features.image_ids, features.digest) == (DIM, GRID, IDS, "abc")
+    assert 11 in features
+    assert 4 not in features
+
+
+def test_pooled_is_the_mean_of_the_grid(features: Features, array: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.data.features.ROWS_AT_ONCE", 2)
+    assert np.allclose(features.pooled([2, 3, 7]), array[[4, 1, 0]].astype(np.float64).mean(axis=1), atol=1e-6)
+    assert features.pooled(IDS).dtype == np.float32
+
+
+def test_cell_boxes_cover_the_image_in_reading_order(features: Features) -> None:
+    boxes = features.cell_boxes()
+    assert np.allclose(boxes[0], [0, 0, 1 / 3, 1 / 2])
+    assert np.allclose(boxes[1], [1 / 3, 0, 2 / 3, 1 / 2])
+    assert np.allclose(boxes[-1], [2 / 3, 1 / 2, 1, 1])
+    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    assert np.isclose(areas.sum(), 1)
+    assert len({tuple(box) for box in boxes.tolist()}) == 6
+
+
+def test_every_kind_of_visual(features: Features, array: np.ndarray) -> None:
+    wanted = torch.from_numpy(array[[2, 0]]).float()
+    grid = features.visual([11, 7], VisualSpec("grid", DIM))
+    assert grid.features is not None
+    assert torch.equal(grid.features, wanted)
+    assert grid.boxes is None
+    regions = features.visual([11, 7], VisualSpec("regions", DIM))
+    assert regions.boxes is not None
+    assert regions.boxes.shape == (2, 6, 4)
+    pooled = features.visual([11, 7], VisualSpec("pooled", DIM))
+    assert pooled.features is not None
+    assert torch.allclose(pooled.features, wanted.mean(dim=1, keepdim=True), atol=1e-6)
+    blind = features.visual([11, 7], VisualSpec("none", 0))
+    assert blind.features is not None
+    assert torch.equal(blind.features, torch.zeros(2, 1, 1))
+    for visual in (grid, regions, pooled, blind):
+        assert visual.features is not None
+        assert visual.mask is not None
+        assert visual.features.dtype == torch.float32
+        assert visual.mask.shape == visual.features.shape[:2]
+        assert visual.mask.all()
+
+
+def test_dimensions_fit_the_kind(features: Features) -> None:
+    assert [features.visual_dim(kind) for kind in ("grid", "regions", "pooled", "none", "pixels")] == [DIM] * 3 + [0, 0]
+    with pytest.raises(BenchError, match="expects 5 visual channels"):
+        features.visual([7], VisualSpec("grid", 5))
+    with pytest.raises(BenchError, match="pixels"):
+        features.visual([7], VisualSpec("pixels", 0))
+    with pytest.raises(BenchError, match="image 4"):
+        features.visual([4], VisualSpec("grid", DIM))
+
+
+def test_damage_is_found(folder: Path, features: Features) -> None:
+    features.verify()
+    whole = (folder / ARRAY).read_bytes()
+    changed = bytearray(whole)
+    changed[-1 - 6 * DIM * 2] ^= 1  # last byte of the fourth image
+    (folder / ARRAY).write_bytes(changed)
+    with pytest.raises(BenchError, match="rows 2 to 3") as caught:
+        Features(folder).verify()
+    assert "rm -r" in (caught.value.hint or "")
+    (folder / ARRAY).write_bytes(b"\x93NUMPX" + whole[6:])
+    with pytest.raises(BenchError, match="header"):
+        Features(folder).verify()
+    (folder / ARRAY).write_bytes(whole[:-1])
+    with pytest.raises(BenchError, match="damaged"):
+        Features(folder)
+    (folder / ARRAY).unlink()
+    with pytest.raises(BenchError, match="damaged"):
+        Features(folder)
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"shape": 3}', "[1]", '{"shape": [5, 6, 4], "grid": [2, 2]}'])
+def test_a_damaged_description_is_found(folder: Path, text: str) -> None:
+    (folder / META).write_text(text)
+    with pytest.raises(BenchError, match="damaged"):
+        Features(folder)
