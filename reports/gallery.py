@@ -17,6 +17,13 @@ PICTURE_BUDGET = 8_000_000
 LONG_CAPTION = 240
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+# Words that say nothing of the picture by themselves.
+_FUNCTION_WORDS = frozenset(
+    _WORD.findall(
+        "a an and are as at be by for from has he her him his in is it its of on one or she some that the their them "
+        "there they this to up we while who with you"
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +92,7 @@ def _captions(item: GalleryItem, labels: Mapping[str, str]) -> tuple[Said, ...]:
             key=said.key,
             reference=said.role == "reference",
             cider=said.cider,
-            pieces=_pieces(said.caption[:LONG_CAPTION], known),
+            pieces=_pieces(said.caption[:LONG_CAPTION], known | _FUNCTION_WORDS),
             rest=said.caption[LONG_CAPTION:],
         )
         for said in item.captions
@@ -93,11 +100,11 @@ def _captions(item: GalleryItem, labels: Mapping[str, str]) -> tuple[Said, ...]:
 
 
 def _pieces(caption: str, known: set[str]) -> tuple[tuple[str, bool], ...]:
-    """The caption cut into stretches; True for a word of three letters or more that no reference has."""
+    """The caption cut into stretches; True for a word that no reference has, function words aside."""
     pieces: list[tuple[str, bool]] = []
     end = 0
     for word in _WORD.finditer(caption):
-        if len(word[0]) > 2 and word[0].lower() not in known:
+        if word[0].lower() not in known:
             pieces += [(caption[end : word.start()], False), (word[0], True)]
             end = word.end()
     return (*((text, odd) for text, odd in pieces if text), (caption[end:], False))

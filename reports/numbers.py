@@ -117,9 +117,9 @@ class CostKind:
     theme: str
 
 
-THEMES = ("Size and computation", "Time", "Memory", "Other")
+THEMES = ("Size and computation", "Time", "Latency", "Memory", "Other")
 
-_SIZE, _TIME, _MEMORY, _OTHER = THEMES
+_SIZE, _TIME, _LATENCY, _MEMORY, _OTHER = THEMES
 
 _COSTS = {
     "parameters": CostKind("Parameters", "elements of all distinct parameters, frozen ones included", _SIZE),
@@ -134,14 +134,14 @@ _COSTS = {
     "train_images_per_second": CostKind("Training speed", "images a second in training", _TIME),
     "caption_images_per_second": CostKind("Captioning speed", "images a second over the test split, batched", _TIME),
     "score_seconds": CostKind("Scoring", "wall-clock time of tokenising and scoring the test split", _TIME),
-    "latency_median": CostKind("Latency", "median time from features to finished captions, one batch", _TIME),
-    "latency_iqr": CostKind("Latency IQR", "inter-quartile range of the latency", _TIME),
-    "latency_throughput": CostKind("Latency speed", "images a second at the median latency", _TIME),
-    "latency_batch": CostKind("Latency batch", "images in the batch that latency was timed with", _TIME),
-    "latency_threads": CostKind("Latency threads", "processor threads that latency was timed with", _TIME),
-    "latency_repeats": CostKind("Latency runs", "timed runs behind the latency", _TIME),
-    "train_peak_memory_host": CostKind("Training, host", "peak resident memory in training, whole process", _MEMORY),
-    "train_peak_memory_device": CostKind("Training, device", "peak memory of the accelerator in training", _MEMORY),
+    "latency_median": CostKind("Latency", "median time from features to finished captions, one batch", _LATENCY),
+    "latency_iqr": CostKind("Latency IQR", "inter-quartile range of the latency", _LATENCY),
+    "latency_throughput": CostKind("Latency speed", "images a second at the median latency", _LATENCY),
+    "latency_batch": CostKind("Latency batch", "images in the batch that latency was timed with", _LATENCY),
+    "latency_threads": CostKind("Latency threads", "processor threads that latency was timed with", _LATENCY),
+    "latency_repeats": CostKind("Latency runs", "timed runs behind the latency", _LATENCY),
+    "train_peak_memory_host": CostKind("Peak memory, host", "peak resident memory in training, whole process", _MEMORY),
+    "train_peak_memory_device": CostKind("Peak memory, device", "peak memory of the accelerator in training", _MEMORY),
 }
 
 

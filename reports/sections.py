@@ -8,8 +8,9 @@ from typing import Any
 
 from reports import numbers, tables
 from reports.curves import CurveLine, curve_line, curve_plots
-from reports.plots import Plot, Series, trade_off_plot
+from reports.plots import Plot
 from reports.tables import Cell, Heading, Line, Notes, Table, signature_text
+from reports.trade_offs import trade_offs
 from results.records import Quantity
 from results.views import CostRow, DatasetInfo, Failure, Group, RunDetail
 
@@ -110,8 +111,8 @@ def boards(groups: Sequence[Group], datasets: Sequence[DatasetInfo], colour: Map
                 table=table,
                 bars=_bars(table),
                 domains=tables.by_domain(group),
-                plots=_trade_offs(group, colour),
-                signature=signature_text(group.signature) if group.rows else "",
+                plots=trade_offs(group, colour),
+                signature=signature_text(group.signature, group.split) if group.rows else "",
             )
         )
     return found
@@ -200,7 +201,9 @@ def flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 
 def _title(group: Group, datasets: Sequence[DatasetInfo]) -> str:
     twins = [dataset for dataset in datasets if dataset.name == group.dataset]
-    return f"{group.dataset} {group.split}" + (f" #{group.fingerprint[:8]}" if len(twins) > 1 else "")
+    return f"{group.dataset} {group.split}" + (
+        f" #{group.fingerprint.rpartition('#')[2][:8]}" if len(twins) > 1 else ""
+    )
 
 
 def _apart(group: Group) -> str:
@@ -216,26 +219,6 @@ def _bars(table: Table) -> Callable[[Cell], float | None]:
         return None if cell.value is None or largest <= 0 else round(100 * max(0.0, cell.value) / largest, 1)
 
     return share
-
-
-def _trade_offs(group: Group, colour: Mapping[str, int]) -> tuple[Plot, ...]:
-    """CIDEr-D against the GMAC of a caption and against parameters."""
-    axes = (
-        ("gmac_beam", 1.0, "Quality against computation", "GMAC per caption"),
-        ("parameters", 1e6, "Quality against size", "parameters, millions"),
-    )
-    plots = []
-    for name, unit, title, label in axes:
-        series = []
-        for row in group.rows:
-            score, cost = row.scores.get("CIDEr-D"), row.costs.get(name)
-            if score is None or score.mean is None or cost is None or cost.value is None:
-                continue
-            amount = cost.value / unit
-            text = f"{row.model}: CIDEr-D {numbers.percent(score.mean)}, {numbers.significant(amount)} {label}"
-            series.append(Series(row.model, colour[row.model], ((amount, 100 * score.mean),), text))
-        plots.append(trade_off_plot(title, label, "CIDEr-D", series))
-    return tuple(plot for plot in plots if plot is not None)
 
 
 def _parts(operators: Mapping[str, Any]) -> list[Part]:

@@ -126,9 +126,10 @@ def cost_tables(group: Group) -> dict[str, Table]:
     return {theme: _cost_table(group, names) for theme, names in by_theme.items() if names}
 
 
-def signature_text(signature: Mapping[str, str]) -> str:
-    """The signature to copy beside a score, as in sacreBLEU: fields joined by bars."""
-    return "|".join(["CIDEr-D", *(f"{name}:{value}" for name, value in signature.items())])
+def signature_text(signature: Mapping[str, str], split: str | None = None) -> str:
+    """The signature to copy beside a score, as in sacreBLEU: fields joined by bars, the split among them."""
+    fields = signature if split is None or "split" in signature else {"split": split, **signature}
+    return "|".join(["CIDEr-D", *(f"{name}:{value}" for name, value in fields.items())])
 
 
 def score_cell(spread: Spread | None, notes: Notes) -> Cell:
