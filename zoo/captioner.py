@@ -75,10 +75,12 @@ class DecodingState:
 
     `images` holds tensors that stay the same during decoding, one row an image (B, ...), shared by its beams: for
     example cross-attention keys and values. `rows` holds what differs between beams, one row a beam (B * W, ...).
+    `shared` holds what all images have in common, of any shape: weights that were joined for stepping, for example.
     """
 
     images: dict[str, Tensor]
     rows: dict[str, Tensor]
+    shared: dict[str, Tensor] = field(default_factory=dict)
 
     def expand(self, width: int) -> DecodingState:
         """Repeat every row `width` times; the tensors of `images` are shared, not copied."""

@@ -49,7 +49,7 @@ class Ensemble(Captioner):
         """See `Captioner.step`."""
         logits, states = [], []
         for index, member in enumerate(self._members()):
-            own = DecodingState(_part(state.images, index), _part(state.rows, index))
+            own = DecodingState(*(_part(part, index) for part in (state.images, state.rows, state.shared)))
             member_logits, member_state = member.step(tokens, own)
             logits.append(member_logits)
             states.append(member_state)
@@ -72,9 +72,14 @@ def _part(tensors: dict[str, Tensor], index: int) -> dict[str, Tensor]:
 
 
 def _join(states: list[DecodingState]) -> DecodingState:
-    images = {f"{index}/{name}": part for index, state in enumerate(states) for name, part in state.images.items()}
-    rows = {f"{index}/{name}": part for index, state in enumerate(states) for name, part in state.rows.items()}
-    return DecodingState(images, rows)
+    def side_by_side(parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+        return {f"{index}/{name}": part for index, named in enumerate(parts) for name, part in named.items()}
+
+    return DecodingState(
+        side_by_side([state.images for state in states]),
+        side_by_side([state.rows for state in states]),
+        side_by_side([state.shared for state in states]),
+    )
 
 
 def _log_mean(logits: list[Tensor]) -> Tensor:

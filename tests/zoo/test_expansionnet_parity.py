@@ -60,8 +60,9 @@ def test_dynamic_expansion_steps(official):
     numbers = official("dynamic_expansion")
     layer = numbers.load(DynamicExpansion(32, numbers.size("num_exp_dec"), 0.0, causal=True))
     x, cache, outputs = numbers["in/x"][:1], layer.start(numbers["in/x"][:1]), []
+    projection = layer.projection()
     for position in range(x.shape[1]):
-        output, cache = layer.step(x[:, position : position + 1], cache)
+        output, cache = layer.step(x[:, position : position + 1], cache, projection)
         outputs.append(output)
     torch.testing.assert_close(torch.cat(outputs, 1), numbers["out/y"][:1], **close)
 

@@ -80,11 +80,17 @@ class SelfAttention(MultiHeadAttention):
         empty = like.new_zeros(like.shape[0], self.n_heads, 0, like.shape[-1] // self.n_heads)
         return {"keys": empty, "values": empty}
 
-    def step(self, x: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
-        """One position: x (R, 1, D) and the cache of R rows."""
-        keys, values = self.project(x)
+    def projection(self) -> tuple[Tensor, Tensor]:
+        """Weight and bias of one product for queries, keys and values."""
+        layers = (self.query, self.key, self.value)
+        return torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers])
+
+    def step(self, x: Tensor, cache: Cache, projection: tuple[Tensor, Tensor]) -> tuple[Tensor, Cache]:
+        """One position: x (R, 1, D), the cache of R rows, and what `projection` gives."""
+        queries, keys, values = (self._heads(part) for part in F.linear(x, *projection).chunk(3, -1))
         keys, values = append(cache["keys"], keys, 2), append(cache["values"], values, 2)
-        return super().forward(x, keys, values), {"keys": keys, "values": values}
+        attended = F.scaled_dot_product_attention(queries.to(keys.dtype), keys, values)
+        return self._merge(attended, x), {"keys": keys, "values": values}
 
 
 def append(past: Tensor, new: Tensor, dim: int) -> Tensor:

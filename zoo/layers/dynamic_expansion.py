@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.layers.attention import Cache, append
-from zoo.layers.expansion import GatedStreams, full_precision, normalise
+from zoo.layers.expansion import GatedStreams, full_precision, gate, normalise
 
 
 class DynamicExpansion(nn.Module):
@@ -69,47 +69,45 @@ class DynamicExpansion(nn.Module):
         return collected
 
     def start(self, like: Tensor) -> Cache:
-        """The cache before the first position; `like` (B, ..., D) gives batch size, device and type."""
-        batch, width, length = like.shape[0], like.shape[-1], len(self.queries)
-        rows = like.new_zeros(batch, 0, width)
-        expand = full_precision(like.new_zeros(batch, 0, length, 0))
-        return {
-            "condition": rows,
-            "key": rows,
-            "value_a": rows,
-            "value_b": rows,
-            "element": like.new_zeros(batch, 0, length),
-            "expand_a": expand,
-            "expand_b": expand,
-        }
+        """The cache before the first position; `like` (B, ..., D) gives batch size, device and type.
 
-    def step(self, x: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
-        """One position: x (R, 1, D) and the cache of R rows.
+        rows: (R, T, 4 D + E), condition, key, both values and Q_e . K_j of every position; expand: (R, 2, T, E, T),
+        the normalised forward rows of both streams.
+        """
+        batch, width, length = like.shape[0], like.shape[-1], len(self.queries)
+        rows = like.new_zeros(batch, 0, 4 * width + length)
+        return {"rows": rows, "expand": full_precision(like.new_zeros(batch, 2, 0, length, 0))}
+
+    def projection(self) -> tuple[Tensor, Tensor]:
+        """Weight and bias of one product for all that a step derives from x: the selector, then an entry of `rows`."""
+        streams = self.streams
+        layers = (streams.selector, self.condition, self.key, streams.value_a, streams.value_b)
+        weight = torch.cat([*(layer.weight for layer in layers), self.queries @ self.key.weight])
+        return weight, torch.cat([*(layer.bias for layer in layers), self.queries @ self.key.bias])
+
+    def step(self, x: Tensor, cache: Cache, projection: tuple[Tensor, Tensor]) -> tuple[Tensor, Cache]:
+        """One position: x (R, 1, D), the cache of R rows, and what `projection` gives.
 
         The forward rows of earlier positions see nothing later, so they are kept normalised as they were; only the
         new position's forward rows and its backward row are scored. Dropout is not applied.
         """
-        value_a, value_b = self.streams.values(x)
-        new = {"condition": self.condition(x), "key": self.key(x), "value_a": value_a, "value_b": value_b}
-        new["element"] = F.linear(new["key"], self.queries)
-        past = {name: append(cache[name], entry, 1) for name, entry in new.items()}
-        scale = x.shape[-1] ** 0.5
-        forward = new["condition"] @ past["key"].transpose(1, 2) + past["element"].transpose(1, 2)  # (R, E, T)
-        backward = past["condition"] @ new["key"].transpose(1, 2) + new["element"]  # (R, T, E)
-        forward, backward = full_precision(forward / scale), full_precision(backward / scale)
-        past["expand_a"] = _append_square(cache["expand_a"], normalise(F.relu(forward), -1))
-        past["expand_b"] = _append_square(cache["expand_b"], normalise(F.relu(-forward), -1))
-        a = self._collect(F.relu(backward), past["expand_a"], past["value_a"], past["condition"])
-        b = self._collect(F.relu(-backward), past["expand_b"], past["value_b"], past["condition"])
-        return self.streams.combine(x, a, b), past
-
-    def _collect(self, backward: Tensor, expand: Tensor, values: Tensor, condition: Tensor) -> Tensor:
-        """The new position's row: backward (R, T, E), expand (R, T, E, T), values and condition (R, T, D)."""
-        contract = normalise(backward, (1, 2))
-        gathered = (contract.flatten(1)[:, None] @ expand.flatten(1, 2)) @ values
-        return gathered + contract.sum(2)[:, None] @ condition + contract.sum(1)[:, None] @ self.biases
+        width, length = x.shape[-1], len(self.queries)
+        projected = F.linear(x, *projection)
+        rows = append(cache["rows"], projected[..., width:], 1)
+        condition, key, value_a, value_b, element = rows.split((width, width, width, width, length), -1)
+        forward = condition[:, -1:] @ key.transpose(1, 2) + element.transpose(1, 2)  # (R, E, T)
+        backward = condition @ key[:, -1:].transpose(1, 2) + element[:, -1:]  # (R, T, E)
+        new = normalise(_both_streams(forward / width**0.5), -1)
+        # The new position's forward rows join those of the earlier ones, who never saw it: a column of zeros.
+        expand = torch.cat((F.pad(cache["expand"], (0, 1)), new[:, :, None]), 2)
+        contract = normalise(_both_streams(backward / width**0.5), (2, 3))  # (R, 2, T, E)
+        gathered = contract.flatten(2)[:, :, None] @ expand.flatten(2, 3)  # (R, 2, 1, T)
+        bias = contract.sum(3) @ condition + contract.sum(2) @ self.biases  # (R, 2, D)
+        a, b = gathered[:, 0] @ value_a + bias[:, :1], gathered[:, 1] @ value_b + bias[:, 1:]
+        return gate(projected[..., :width], a, b), {"rows": rows, "expand": expand}
 
 
-def _append_square(past: Tensor, row: Tensor) -> Tensor:
-    """Grow (R, T - 1, E, T - 1) by the forward rows (R, E, T) of the new position, which nobody earlier saw."""
-    return torch.cat((F.pad(past, (0, 1)), row[:, None]), 1)
+def _both_streams(scores: Tensor) -> Tensor:
+    """relu of the scores and of their negatives, (R, ...) to (R, 2, ...)."""
+    scores = full_precision(scores)
+    return F.relu(torch.stack((scores, -scores), 1))

@@ -2,7 +2,9 @@
 
 Both layers expand a sequence to another length and contract it back, in two streams: stream a weighs by relu(Z),
 stream b by relu(-Z), where Z (B, N, L) scores N expanded elements against L positions. Here Z is kept as one tensor
-and never transposed in memory: the forward step normalises it over L, the backward step over N.
+and never transposed in memory: the forward step (equation 3 of the paper) normalises it over L, the backward step
+(equation 5) over N. The paper's stream 1 is the stream b of the authors' code and of this one; its later version
+misprints R_bw for R_fw in both equations.
 """
 
 from __future__ import annotations
@@ -37,5 +39,10 @@ class GatedStreams(nn.Module):
         return self.value_a(x), self.value_b(x)
 
     def combine(self, x: Tensor, a: Tensor, b: Tensor) -> Tensor:
-        """sigmoid(S) * a + (1 - sigmoid(S)) * b, elementwise."""
-        return torch.lerp(b, a, torch.sigmoid(self.selector(x)).to(a.dtype))
+        """sigmoid(S) * a + (1 - sigmoid(S)) * b, elementwise, with S the selector's projection of x."""
+        return gate(self.selector(x), a, b)
+
+
+def gate(selector: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """sigmoid(selector) * a + (1 - sigmoid(selector)) * b, elementwise."""
+    return torch.lerp(b, a, torch.sigmoid(selector).to(a.dtype))

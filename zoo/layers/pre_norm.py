@@ -59,9 +59,17 @@ class DecoderLayer(nn.Module):
         x = x + self.dropout(self.mixer(self.mixer_norm(x), mask))
         return self._look(x, keys, values, memory_mask)
 
-    def step(self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
-        """One position: x (R, 1, D) with the mixer's cache of R rows."""
-        mixed, cache = self.mixer.step(self.mixer_norm(x), cache)
+    def step(
+        self,
+        x: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        memory_mask: Tensor,
+        cache: Cache,
+        projection: tuple[Tensor, Tensor],
+    ) -> tuple[Tensor, Cache]:
+        """One position: x (R, 1, D) with the mixer's cache of R rows and its `projection`."""
+        mixed, cache = self.mixer.step(self.mixer_norm(x), cache, projection)
         return self._look(x + self.dropout(mixed), keys, values, memory_mask), cache
 
     def _look(self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None) -> Tensor:

@@ -31,19 +31,39 @@ class StaticExpansion(nn.Module):
 
         Masked positions get an output too, which means nothing and reaches no other position.
         """
-        # Z^T = K(x) Q^T / sqrt(d): the queries are weights, so one product serves the whole batch.
-        scores = F.linear(self.key(x), self.queries) / x.shape[-1] ** 0.5  # (B, L, N)
-        scores = full_precision(self.dropout(scores))
+        scores = full_precision(self.dropout(self._scores(x)))
         visible = scores if mask is None else scores.masked_fill(~mask[..., None], 0.0)
         values_a, values_b = self.streams.values(x)
         a = self._stream(F.relu(visible), F.relu(scores), values_a)
         b = self._stream(F.relu(-visible), F.relu(-scores), values_b)
         return self.streams.combine(x, a, b)
 
+    def _scores(self, x: Tensor) -> Tensor:
+        """Z^T = K(x) Q^T / sqrt(d), (B, L, N). The queries are weights, so one product serves the whole batch."""
+        queries = self.queries / x.shape[-1] ** 0.5
+        if x.shape[:-1].numel() <= len(queries):
+            return F.linear(self.key(x), queries)
+        # Q (W x + b) = (Q W) x + Q b. Folding anew for every batch costs less than projecting the batch, and unlike
+        # folding once it cannot outlive a change of the weights.
+        return F.linear(x, queries @ self.key.weight, queries @ self.key.bias)
+
     def _stream(self, visible: Tensor, weights: Tensor, values: Tensor) -> Tensor:
         """Expand over the visible positions, then contract: each group's weights sum to one, and groups average."""
-        expand = normalise(visible, 1).transpose(1, 2)
-        expanded = self.dropout(expand @ values + self.biases)  # (B, N, D)
-        contract = torch.cat([normalise(group, -1) for group in torch.split(weights, list(self.lengths), -1)], -1)
-        collected: Tensor = self.dropout(contract @ expanded / len(self.lengths))  # (B, L, D)
-        return collected
+        expand = normalise(visible, 1).transpose(1, 2)  # R_fw, (B, N, L)
+        contract = torch.cat([normalise(group, -1) for group in torch.split(weights, self.lengths, -1)], -1)  # R_bw
+        if self._reassociates(values):
+            collected = (contract @ expand) @ values + contract @ self.biases
+        else:
+            collected = contract @ self.dropout(expand @ values + self.biases)
+        kept: Tensor = self.dropout(collected / len(self.lengths))  # (B, L, D)
+        return kept
+
+    def _reassociates(self, values: Tensor) -> bool:
+        """Whether R_bw (R_fw V + B) = (R_bw R_fw) V + R_bw B holds and saves products.
+
+        Dropout between the two forbids it; otherwise it costs L^2 (N + D) in the place of L N D.
+        """
+        length, width = values.shape[-2:]
+        expanded = len(self.queries)
+        dropped = self.training and self.dropout.p > 0
+        return not dropped and length * (expanded + width) < expanded * width

@@ -142,25 +142,28 @@ class ExpansionNet(Captioner):
 
     def start(self, memory: Memory) -> DecodingState:
         """See `Captioner.start`."""
-        images = {"mask": memory.mask}
+        images, shared = {"mask": memory.mask}, {}
         rows = {"position": torch.zeros(memory.batch_size, dtype=torch.long, device=memory.features.device)}
         for index, layer in enumerate(self._decoder_layers()):
             images[f"{index}.keys"], images[f"{index}.values"] = layer.cross_attention.project(memory.features)
             rows.update({f"{index}.{name}": entry for name, entry in layer.mixer.start(memory.features).items()})
-        return DecodingState(images, rows)
+            shared[f"{index}.weight"], shared[f"{index}.bias"] = layer.mixer.projection()
+        return DecodingState(images, rows, shared)
 
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
         """See `Captioner.step`. The expansions' inner dropout is left out here: sample in evaluation mode."""
-        images, position = state.images, state.rows["position"]
+        images, shared, position = state.images, state.shared, state.rows["position"]
         x = self.embedding(tokens[:, None], position[:, None])
         rows, outputs = {"position": position + 1}, []
         for index, layer in enumerate(self._decoder_layers()):
             prefix = f"{index}."
             cache = {name.removeprefix(prefix): row for name, row in state.rows.items() if name.startswith(prefix)}
-            x, cache = layer.step(x, images[prefix + "keys"], images[prefix + "values"], images["mask"], cache)
+            keys, values = images[prefix + "keys"], images[prefix + "values"]
+            projection = shared[prefix + "weight"], shared[prefix + "bias"]
+            x, cache = layer.step(x, keys, values, images["mask"], cache, projection)
             rows.update({prefix + name: row for name, row in cache.items()})
             outputs.append(x)
-        return self.vocabulary(self.decoder_output(outputs))[:, 0], DecodingState(images, rows)
+        return self.vocabulary(self.decoder_output(outputs))[:, 0], DecodingState(images, rows, shared)
 
     def _decoder_layers(self) -> Iterable[DecoderLayer]:
         return self.decoder_layers  # type: ignore[return-value]  # ModuleList is not generic
