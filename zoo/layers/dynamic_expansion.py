@@ -12,6 +12,8 @@ from torch.nn import functional as F
 from zoo.layers.attention import Cache, append
 from zoo.layers.expansion import GatedStreams, full_precision, gate, normalise
 
+_ROWS = ("condition", "key", "value_a", "value_b")
+
 
 class DynamicExpansion(nn.Module):
     """Expand each of T positions to `length` elements conditioned on it, and contract T * length elements again.
@@ -71,15 +73,16 @@ class DynamicExpansion(nn.Module):
     def start(self, like: Tensor) -> Cache:
         """The cache before the first position; `like` (B, ..., D) gives batch size, device and type.
 
-        rows: (R, T, 4 D + E), condition, key, both values and Q_e . K_j of every position; expand: (R, 2, T, E, T),
-        the normalised forward rows of both streams.
+        element: (R, T, E), Q_e . K_j; expand: (R, 2, T, E, T), the normalised forward rows of both streams; the
+        others (R, T, D).
         """
-        batch, width, length = like.shape[0], like.shape[-1], len(self.queries)
-        rows = like.new_zeros(batch, 0, 4 * width + length)
-        return {"rows": rows, "expand": full_precision(like.new_zeros(batch, 2, 0, length, 0))}
+        batch, length = like.shape[0], len(self.queries)
+        rows, element = like.new_zeros(batch, 0, like.shape[-1]), like.new_zeros(batch, 0, length)
+        expand = full_precision(like.new_zeros(batch, 2, 0, length, 0))
+        return {**dict.fromkeys(_ROWS, rows), "element": element, "expand": expand}
 
     def projection(self) -> tuple[Tensor, Tensor]:
-        """Weight and bias of one product for all that a step derives from x: the selector, then an entry of `rows`."""
+        """Weight and bias of one product for all that a step derives from x: selector, `_ROWS`, element."""
         streams = self.streams
         layers = (streams.selector, self.condition, self.key, streams.value_a, streams.value_b)
         weight = torch.cat([*(layer.weight for layer in layers), self.queries @ self.key.weight])
@@ -92,9 +95,9 @@ class DynamicExpansion(nn.Module):
         new position's forward rows and its backward row are scored. Dropout is not applied.
         """
         width, length = x.shape[-1], len(self.queries)
-        projected = F.linear(x, *projection)
-        rows = append(cache["rows"], projected[..., width:], 1)
-        condition, key, value_a, value_b, element = rows.split((width, width, width, width, length), -1)
+        selector, *new_rows = torch.split(F.linear(x, *projection), [width] * 5 + [length], -1)
+        rows = [append(cache[name], row, 1) for name, row in zip((*_ROWS, "element"), new_rows, strict=True)]
+        condition, key, value_a, value_b, element = rows
         forward = condition[:, -1:] @ key.transpose(1, 2) + element.transpose(1, 2)  # (R, E, T)
         backward = condition @ key[:, -1:].transpose(1, 2) + element[:, -1:]  # (R, T, E)
         new = normalise(_both_streams(forward / width**0.5), -1)
@@ -104,7 +107,8 @@ class DynamicExpansion(nn.Module):
         gathered = contract.flatten(2)[:, :, None] @ expand.flatten(2, 3)  # (R, 2, 1, T)
         bias = contract.sum(3) @ condition + contract.sum(2) @ self.biases  # (R, 2, D)
         a, b = gathered[:, 0] @ value_a + bias[:, :1], gathered[:, 1] @ value_b + bias[:, 1:]
-        return gate(projected[..., :width], a, b), {"rows": rows, "expand": expand}
+        cache = dict(zip((*_ROWS, "element", "expand"), (*rows, expand), strict=True))
+        return gate(selector, a, b), cache
 
 
 def _both_streams(scores: Tensor) -> Tensor:

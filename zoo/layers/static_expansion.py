@@ -50,7 +50,9 @@ class StaticExpansion(nn.Module):
     def _stream(self, visible: Tensor, weights: Tensor, values: Tensor) -> Tensor:
         """Expand over the visible positions, then contract: each group's weights sum to one, and groups average."""
         expand = normalise(visible, 1).transpose(1, 2)  # R_fw, (B, N, L)
-        contract = torch.cat([normalise(group, -1) for group in torch.split(weights, self.lengths, -1)], -1)  # R_bw
+        contract = torch.cat(
+            [normalise(group, -1) for group in torch.split(weights, list(self.lengths), -1)], -1
+        )  # R_bw
         if self._reassociates(values):
             collected = (contract @ expand) @ values + contract @ self.biases
         else:
