@@ -1,0 +1,58 @@
+"""A plugin that ends its own process with SIGKILL at the moment named by BENCH_TEST_KILL_AT."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import harness.captioning
+import harness.data.feature_cache
+import harness.data.filterbank
+import harness.training.trainer
+from results import Store
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _dying(function: Callable[..., Any], call: int, *, after: bool = False) -> Callable[..., Any]:
+    """`function`, but the process dies in its n-th call, before or after the work."""
+    calls = 0
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == call and not after:
+            _die()
+        result = function(*args, **kwargs)
+        if calls == call:
+            _die()
+        return result
+
+    return wrapped
+
+
+moment = os.environ["BENCH_TEST_KILL_AT"]
+trainer = harness.training.trainer
+if moment == "extraction":
+    bank = harness.data.filterbank.FilterBank
+    bank.__call__ = _dying(bank.__call__, 2)  # type: ignore[method-assign]
+elif moment == "training":
+    trainer.CHECKPOINT_INTERVAL_S = 0.0
+    trainer.Trainer.__init__.__kwdefaults__["checkpoint_interval_s"] = 0.0
+    trainer.Trainer._run_step = _dying(trainer.Trainer._run_step, 3)  # type: ignore[method-assign]
+elif moment == "between_epochs":
+    trainer.Trainer._save = _dying(trainer.Trainer._save, 1)  # type: ignore[method-assign]
+elif moment == "checkpointing":
+    trainer.save_weights = _dying(trainer.save_weights, 2, after=True)
+elif moment == "captioning":
+    harness.captioning.beam_search = _dying(harness.captioning.beam_search, 3)
+elif moment == "storing":
+    Store.finish = _dying(Store.finish, 1)  # type: ignore[method-assign]
+elif moment == "stored":
+    Store.finish = _dying(Store.finish, 1, after=True)  # type: ignore[method-assign]
+else:
+    raise ValueError(moment)

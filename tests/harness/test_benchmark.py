@@ -1,0 +1,152 @@
+"""`bench run` from end to end on a handful of drawn scenes: stored, re-used, resumed after kills, failures as rows."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.data.scenes import ScenesConfig, prepare_scenes
+from results import Store
+from results.queries import failures, gallery, leaderboard, run_detail
+from results.views import Row
+
+PLUGINS = Path(__file__).parent / "plugins"
+TINY = (
+    "schedule.stages.0.epochs=2",
+    "schedule.stages.0.batch_size=8",
+    "schedule.stages.0.validate_every=1",
+    "schedule.stages.0.captions_per_image=3",
+    "size.d_model=32",
+    "size.d_ff=32",
+    "latency_repeats=2",
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Karpathy folder of 60 small pictures, with a nocaps-like split."""
+    return prepare_scenes(tmp_path_factory.mktemp("data"), ScenesConfig(train=32, val=8, test=12, nocaps_per_domain=3))
+
+
+def bench_run(
+    data: Path, workspace: Path, models: str, *extra: str, kill_at: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the command as a user does, in a process of its own."""
+    command = [sys.executable, "-m", "harness.cli", "run", "--models", models, "--data", str(data)]
+    command += ["--backbone", "filterbank", "--workspace", str(workspace), "--device", "cpu"]
+    for change in TINY:
+        command += ["--set", change]
+    environment = dict(os.environ)
+    if kill_at:
+        command += ["--plugin", str(PLUGINS / "killer.py")]
+        environment["BENCH_TEST_KILL_AT"] = kill_at
+    return subprocess.run([*command, *extra], capture_output=True, text=True, env=environment, timeout=300)
+
+
+def rows(workspace: Path) -> dict[str, Row]:
+    """The test split's rows by model, references included."""
+    with Store(workspace / "bench.sqlite", read_only=True) as store:
+        groups = [group for group in leaderboard(store) if group.split == "test"]
+        assert len(groups) == 1
+        return {row.model: row for row in (*groups[0].rows, *groups[0].references)}
+
+
+def scores_and_captions(workspace: Path) -> tuple[dict[str, dict[str, float | None]], list[object]]:
+    """All that must not depend on kills."""
+    with Store(workspace / "bench.sqlite", read_only=True) as store:
+        [dataset] = {group.dataset for group in leaderboard(store)}
+        pictures = [item for split in ("test", "nocaps") for item in gallery(store, dataset, split)]
+        everything = [
+            {name: spread.mean for name, spread in row.scores.items()}
+            for group in leaderboard(store)
+            for row in (*group.rows, *group.references)
+        ]
+        curves = [
+            (epoch.train_loss, epoch.val_cider) for row in rows(workspace).values() for key in row.keys
+            for epoch in run_detail(store, key).epochs
+        ]  # fmt: skip
+        return {str(number): scores for number, scores in enumerate(everything)}, [pictures, curves]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The workspace of one run that nothing interrupted."""
+    workspace = tmp_path_factory.mktemp("undisturbed") / "workspace"
+    done = bench_run(data, workspace, "blind,transformer_base,expansionnet_v2,human,retrieval")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return workspace
+
+
+def test_every_cell_is_scored_costed_and_reported(undisturbed: Path) -> None:
+    found = rows(undisturbed)
+    assert set(found) == {"blind", "transformer_base", "expansionnet_v2", "human", "retrieval"}
+    for model, row in found.items():
+        for metric in ("BLEU-1", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D"):
+            assert row.scores[metric].mean is not None, (model, metric, row.scores[metric].reason)
+    costs = found["expansionnet_v2"].costs
+    for name in ("parameters", "gmac_beam", "train_seconds", "caption_images_per_second", "latency_median"):
+        assert costs[name].value, (name, costs[name])
+    assert costs["train_peak_memory_device"].value is None
+    assert costs["train_peak_memory_device"].reason
+    assert (undisturbed / "report" / "index.html").is_file()
+    assert found["human"].scores["CIDEr-D"].mean > found["blind"].scores["CIDEr-D"].mean  # type: ignore[operator]
+
+
+def test_the_same_command_again_uses_what_is_finished(undisturbed: Path, data: Path) -> None:
+    before = scores_and_captions(undisturbed)
+    again = bench_run(data, undisturbed, "blind,transformer_base,expansionnet_v2,human,retrieval")
+    assert again.returncode == 0, again.stderr
+    assert "0 finished, 5 re-used, 0 failed" in again.stdout
+    assert scores_and_captions(undisturbed) == before
+
+
+def test_kills_at_any_moment_leave_the_same_results(undisturbed: Path, data: Path, tmp_path: Path) -> None:
+    models = "blind,transformer_base,expansionnet_v2,human,retrieval"
+    for moment in ("extraction", "training", "checkpointing", "between_epochs", "captioning", "storing", "stored"):
+        killed = bench_run(data, tmp_path, models, kill_at=moment)
+        assert killed.returncode == -signal.SIGKILL, (moment, killed.stdout + killed.stderr)
+    finished = bench_run(data, tmp_path, models)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert "re-used" in finished.stdout
+    assert scores_and_captions(tmp_path) == scores_and_captions(undisturbed)
+
+
+def test_broken_models_become_rows_while_the_others_finish(undisturbed: Path, data: Path) -> None:
+    done = bench_run(data, undisturbed, "broken_raises,broken_nan,blind", "--plugin", str(PLUGINS / "broken_models.py"))
+    assert done.returncode == 1
+    assert "1 re-used, 2 failed" in done.stdout
+    assert "Traceback" not in done.stderr
+    with Store(undisturbed / "bench.sqlite", read_only=True) as store:
+        failed = {failure.model: failure for failure in failures(store)}
+    raised, diverged = failed["broken_raises"], failed["broken_nan"]
+    assert (raised.status, raised.error_class, raised.reason) == ("failed", "RuntimeError", "shapes do not fit [8]")
+    assert "in encode" in (raised.log_tail or "")
+    assert (diverged.status, diverged.error_class) == ("failed", "TrainingDivergedError")
+    assert "step 1 " in (diverged.reason or "")
+
+
+@pytest.mark.parametrize(
+    ("models", "extra", "named"),
+    [
+        ("expansionet_v2", (), "expansionet_v2"),
+        ("blind", ("--preset", "huge"), "'huge'"),
+        ("blind", ("--set", "size.d_modle=3"), "d_modle"),
+        ("blind", ("--device", "cuda:7"), "cuda:7"),
+        ("blind", ("--device", "gpu"), "gpu"),
+        ("blind", ("--plugin", "no_such_module"), "no_such_module"),
+        ("", (), "--models"),
+    ],
+)
+def test_wrong_options_end_with_one_message(
+    data: Path, tmp_path: Path, models: str, extra: tuple[str, ...], named: str
+) -> None:
+    done = bench_run(data, tmp_path / "workspace", models, *extra)
+    assert done.returncode == 2
+    assert named in done.stderr
+    assert "hint:" in done.stderr
+    assert "Traceback" not in done.stderr
