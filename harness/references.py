@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.data.dataset import Sample
 from harness.data.features import Features
+
+Rows = NDArray[np.float32]
 
 REFERENCE_ROWS = {
     "human": "one reference caption of each image, scored against its other references",
@@ -44,7 +47,7 @@ def retrieved_captions(
     return captions
 
 
-def _unit_rows(rows: np.ndarray) -> np.ndarray:
+def _unit_rows(rows: Rows) -> Rows:
     """Rows scaled to length one; rows of zeros stay zero."""
-    rows = rows.astype(np.float32)
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    unit: Rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    return unit

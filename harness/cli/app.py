@@ -14,6 +14,7 @@ from rich.markup import escape
 import harness
 import harness.cli
 from harness.errors import BenchError
+from reports.errors import ReportError
 from results.errors import StoreError
 from zoo.errors import ZooError
 
@@ -53,7 +54,7 @@ def main() -> None:
     _register_commands()
     try:
         app()
-    except (BenchError, StoreError, ZooError) as error:
+    except (BenchError, ReportError, StoreError, ZooError) as error:
         console = Console(stderr=True, highlight=False)
         console.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
         if error.hint:

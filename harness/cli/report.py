@@ -36,7 +36,6 @@ def report(
     """
     from rich.console import Console
 
-    from reports.errors import ReportError
     from results.store import Store
 
     place = Workspace(workspace)
@@ -53,8 +52,5 @@ def report(
             return
         from reports.html import write_report
 
-        try:
-            index = write_report(store, out or place.report)
-        except ReportError as error:
-            raise BenchError(str(error), error.hint) from error
+        index = write_report(store, out or place.report)
     typer.echo(index)

@@ -221,8 +221,10 @@ class Trainer:
 
 
 def _make_optimiser(model: Captioner, settings: Optimiser) -> torch.optim.Optimizer:
-    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[settings.name]
-    return kind(model.parameters(), lr=0.0, betas=settings.betas, eps=settings.eps, weight_decay=settings.weight_decay)
+    kinds: dict[str, type[torch.optim.Adam]] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+    return kinds[settings.name](
+        model.parameters(), lr=0.0, betas=settings.betas, eps=settings.eps, weight_decay=settings.weight_decay
+    )
 
 
 def _generators() -> dict[str, Any]:
