@@ -1,6 +1,26 @@
-"""Settings of the whole suite."""
+"""Settings of the whole suite, and the models that a law runs over."""
 
 import os
 
+import pytest
+
 # Tiny tensors gain nothing from threads, and on busy cores threads wait for each other. Children inherit this.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that takes `architecture` runs over every registered model that is another one at its tiny size."""
+    if "architecture" in metafunc.fixturenames:
+        metafunc.parametrize("architecture", distinct_architectures())
+
+
+def distinct_architectures() -> list[str]:
+    """One name for all the models that are equal at their tiny sizes: variants of sizes alone share a law's run."""
+    import zoo
+
+    distinct: dict[str, str] = {}
+    for name in sorted(zoo.list_models(), key=lambda name: ("/" in name, name)):
+        card = zoo.model_card(name)
+        built = {**card.arguments, **card.tiny}
+        distinct.setdefault(repr((card.entry, sorted(built.items()))), name)
+    return sorted(distinct.values())

@@ -13,7 +13,7 @@ Examples:
 
   bench models
 
-  bench models list 'expansionnet*'
+  bench models list 'expansionnet_v2/*'
 
   bench models show expansionnet_v2
 """
@@ -43,10 +43,10 @@ def models(context: typer.Context) -> None:
 
 def list_models(
     pattern: Annotated[
-        str, typer.Argument(help="Shell pattern of names; quote it, so that your shell leaves it.")
-    ] = "*",
+        str | None, typer.Argument(help="Shell pattern of names, variants included; quote it for your shell.")
+    ] = None,
 ) -> None:
-    """List the models: name, what it is, year of the paper, what it sees."""
+    """List the models: name, what it is, year of the paper, what it sees. Variants show where a pattern asks."""
     from rich import box
     from rich.console import Console
     from rich.markup import escape
@@ -55,18 +55,21 @@ def list_models(
     from zoo.registry import list_models as names_of
     from zoo.registry import model_card
 
-    names = names_of(pattern)
-    if not names:
+    found = names_of(pattern or "*")
+    if not found:
         raise BenchError(f"no model is called {pattern!r}", "`bench models` lists them all")
+    names = found if pattern else [name for name in found if "/" not in name]
     table = Table("Model", "What it is", "Year", "Sees", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.columns[0].overflow = "fold"
-    table.columns[2].no_wrap = table.columns[3].no_wrap = True
+    table.columns[0].no_wrap = table.columns[2].no_wrap = table.columns[3].no_wrap = True
     for name in names:
         card = model_card(name)
         table.add_row(name, escape(card.summary), str(card.year), card.visual)
     console = Console(highlight=False)
     console.print(table)
     console.print(f"{len(names)} model{'s' * (len(names) > 1)}; more on one: bench models show {names[0]}")
+    if len(found) > len(names):
+        variant = next(name for name in found if "/" in name).partition("/")[0]
+        console.print(f"{len(found) - len(names)} variants of them, for example: bench models list '{variant}/*'")
 
 
 def show(name: Annotated[str, typer.Argument(help="A model's name, as `bench models` lists it.")]) -> None:

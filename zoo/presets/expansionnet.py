@@ -1,68 +1,181 @@
-"""Cards of ExpansionNet, of the transformer that its ablations start from, and of the image-blind floor."""
+"""Cards of ExpansionNet v1 and v2, of every row of their ablation tables, and of what they are measured against."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from zoo.registry import ModelCard, register_model
 
 _ENTRY = "zoo.models.expansionnet:ExpansionNet"
-_V2 = (
+_V2_PAPER = (
     "Hu, Cavicchioli, Capotondi: Exploiting Multiple Sequence Lengths in Fast End to End Training for Image "
     "Captioning, IEEE Big Data 2023 (arXiv:2208.06551)"
 )
 _V2_CODE = "https://github.com/jchenghu/ExpansionNet_v2"
+_V2: dict[str, Any] = {"paper": _V2_PAPER, "year": 2022, "source": _V2_CODE, "licence": "MIT", "visual": "grid"}
+_V1: dict[str, Any] = {
+    "paper": (
+        "Hu, Cavicchioli, Capotondi: ExpansionNet: exploring the sequence length bottleneck in the Transformer for "
+        "Image Captioning, 2022 (arXiv:2207.03327)"
+    ),
+    "year": 2022,
+    "source": "https://github.com/jchenghu/ExpansionNet",
+    "licence": "none stated",
+    "visual": "regions",
+}
 _SIZES = {"d_model": 512, "d_ff": 2048, "n_heads": 8, "n_encoder_layers": 3, "n_decoder_layers": 3, "dropout": 0.3}
 _TINY = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_encoder_layers": 2, "n_decoder_layers": 2, "max_len": 12}
-_TINY_EXPANSION = {**_TINY, "static_lengths": (2, 4, 3), "dynamic_length": 3}
-_SMALL_EXPANSION = {"static_lengths": (8, 16, 32), "dynamic_length": 8}
+_REGIONS = {"visual_kind": "regions"}
+_NO_REDUCE = {"encoder_reduce": False, "decoder_reduce": False}
+_BLOCKS = (32, 64, 128, 256, 512)
+
+_V2_ROWS: dict[str, tuple[str, tuple[int, ...], int]] = {
+    # variant: (tables, static groups or none, N_E of the decoder or 0); arXiv numbers its tables, Big Data's are Roman
+    "static-16": ("Tables I, VI", (16,), 0),
+    "static-32": ("Tables I, VI", (32,), 0),
+    "static-64": ("Tables I, VI", (64,), 0),
+    "dynamic-4": ("Tables I, VI", (), 4),
+    "dynamic-8": ("Tables I, VI", (), 8),
+    "dynamic-16": ("Tables I, VI", (), 16),
+    "static-64-dynamic-16": ("Tables I, VI, 2", (64,), 16),
+    "static-128x5-dynamic-16": ("Tables I, VI, 2", (128,) * 5, 16),
+    "static-256x5-dynamic-16": ("Tables I, VI", (256,) * 5, 16),
+    "static-384x5-dynamic-16": ("Table 2", (384,) * 5, 16),
+    "static-512x5-dynamic-16": ("Tables I, VI, 2", (512,) * 5, 16),
+    "static-8-to-256-dynamic-16": ("Table 2", (8, 16, 32, 64, 96, 128, 256), 16),
+    "static-16-to-320-dynamic-16": ("Table 2", (16, 32, 64, 128, 196, 256, 320), 16),
+    "static-128-to-512-dynamic-16": ("Table 2", (128, 256, 384, 512), 16),
+}
+_V1_ROWS: dict[str, tuple[tuple[int, ...], int, int]] = {
+    # variant of v1's Table 3: (static groups or none, N_E of a dynamic encoder or 0, N_E of the decoder or 0)
+    "static-64": ((64,), 0, 0),
+    "dynamic-encoder-1": ((), 1, 0),
+    "dynamic-encoder-8": ((), 8, 0),
+    "dynamic-encoder-16": ((), 16, 0),
+    "static-64-dynamic-1": ((64,), 0, 1),
+    "static-64-dynamic-8": ((64,), 0, 8),
+    "static-64-dynamic-16": ((64,), 0, 16),
+}
+
+
+def _mixers(groups: tuple[int, ...], encoder_length: int, decoder_length: int) -> dict[str, Any]:
+    """The constructor's choice of mixers, with the lengths that this choice uses."""
+    arguments: dict[str, Any] = {
+        "encoder": "static" if groups else "dynamic" if encoder_length else "self_attention",
+        "decoder": "dynamic" if decoder_length else "self_attention",
+    }
+    if groups:
+        arguments["static_lengths"] = groups
+    if encoder_length or decoder_length:
+        arguments["dynamic_length"] = encoder_length or decoder_length
+    return arguments
+
+
+def _describe(groups: tuple[int, ...], encoder_length: int, decoder_length: int) -> str:
+    shown = f"{{{groups[0]}}}x{len(groups)}" if len(set(groups)) < len(groups) else f"{{{','.join(map(str, groups))}}}"
+    encoder = f"static G={shown}" if groups else f"dynamic N_E={encoder_length}" if encoder_length else "self-attention"
+    return f"{encoder}; {f'dynamic N_E={decoder_length}' if decoder_length else 'self-attention'}"
+
+
+def _tiny(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Lengths of unit-test size; one group stays one group."""
+    tiny: dict[str, Any] = dict(_TINY)
+    if "static_lengths" in arguments:
+        tiny["static_lengths"] = (4,) if len(arguments["static_lengths"]) == 1 else (2, 4, 3)
+    if "dynamic_length" in arguments:
+        tiny["dynamic_length"] = 3
+    return tiny
+
+
+def _small(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Lengths for a small run, shortened alike, so that the rows of a table still differ."""
+    small: dict[str, Any] = {}
+    if "static_lengths" in arguments:
+        groups = arguments["static_lengths"]
+        small["static_lengths"] = (8, 16, 32) if groups == _BLOCKS else tuple(max(1, length // 8) for length in groups)
+    if "dynamic_length" in arguments:
+        small["dynamic_length"] = max(1, arguments["dynamic_length"] // 2)
+    return small
+
+
+def _register(name: str, summary: str, origin: dict[str, Any], arguments: dict[str, Any]) -> None:
+    card = ModelCard(
+        name=name,
+        entry=_ENTRY,
+        summary=summary,
+        **origin,
+        arguments={**_SIZES, **arguments},
+        tiny=_tiny(arguments),
+        small=_small(arguments),
+    )
+    register_model(card)
+
+
+_V2_FULL = _mixers(_BLOCKS, 0, 16)
+_register("expansionnet_v2", "Block static expansion in the encoder, dynamic expansion in the decoder", _V2, _V2_FULL)
+_register(
+    "expansionnet_v2/no-reduce", "ExpansionNet v2 without the layers that fuse a stack", _V2, {**_V2_FULL, **_NO_REDUCE}
+)
+for _name, (_tables, _groups, _length) in _V2_ROWS.items():
+    _summary = f"{_tables}: {_describe(_groups, 0, _length)}"
+    _register(f"expansionnet_v2/{_name}", _summary, _V2, _mixers(_groups, 0, _length))
 
 register_model(
     ModelCard(
-        name="expansionnet_v2",
-        entry=_ENTRY,
-        summary="Block static expansion in the encoder, dynamic expansion in the decoder",
-        paper=_V2,
-        year=2022,
-        source=_V2_CODE,
-        licence="MIT",
-        visual="grid",
-        arguments={
-            **_SIZES,
-            "encoder": "static",
-            "decoder": "dynamic",
-            "static_lengths": (32, 64, 128, 256, 512),
-            "dynamic_length": 16,
+        name="expansionnet_v2/end-to-end",
+        entry="zoo.models.end_to_end:EndToEnd",
+        summary="ExpansionNet v2 on pixels, with Swin-L as a part of the model",
+        **{**_V2, "visual": "pixels"},
+        arguments={"body": "expansionnet_v2", "backbone": "swin_large_patch4_window12_384", "drop_path": 0.1},
+        # A stride of 8, so that even pictures of 32 x 32 give a grid.
+        tiny={
+            **_tiny(_V2_FULL),
+            "backbone": "resnet10t",
+            "backbone_options": {"channels": (8, 8, 8, 16), "stem_width": 8, "output_stride": 8},
+            "drop_path": 0.0,
         },
-        tiny=_TINY_EXPANSION,
-        small=_SMALL_EXPANSION,
+        small=_small(_V2_FULL),
     )
 )
 
-register_model(
-    ModelCard(
-        name="transformer_base",
-        entry=_ENTRY,
-        summary="Pre-norm transformer, the baseline of the ExpansionNet v2 paper",
-        paper=f"Vaswani et al.: Attention Is All You Need, NeurIPS 2017; sizes as the baseline of {_V2}",
-        year=2017,
-        source=_V2_CODE,
-        licence="MIT",
-        visual="grid",
-        arguments={**_SIZES, "encoder": "self_attention", "decoder": "self_attention"},
-        tiny=_TINY,
-    )
+_V1_FULL = {**_REGIONS, **_mixers((64,), 0, 16)}
+_RELEASED = {**_V1_FULL, "d_model": 768}
+_register("expansionnet_v1", "Static expansion of 64 in the encoder, dynamic of 16 in the decoder", _V1, _V1_FULL)
+_register("expansionnet_v1/released", "ExpansionNet v1 at the released size, d_model 768", _V1, _RELEASED)
+_register(
+    "expansionnet_v1/released-no-reduce",
+    "The released size without the layers that fuse a stack",
+    _V1,
+    {**_RELEASED, **_NO_REDUCE},
+)
+for _name, _row in _V1_ROWS.items():
+    _summary = f"Table 3, without reduce layers: {_describe(*_row)}"
+    _register(f"expansionnet_v1/{_name}", _summary, _V1, {**_REGIONS, **_mixers(*_row), **_NO_REDUCE})
+_register(
+    "expansionnet_v1/baseline",
+    "Table 3, baseline: a transformer of 6 + 6 layers on regions",
+    _V1,
+    {**_REGIONS, **_mixers((), 0, 0), "n_encoder_layers": 6, "n_decoder_layers": 6},
 )
 
-register_model(
-    ModelCard(
-        name="blind",
-        entry=_ENTRY,
-        summary="The decoder of transformer_base without an image: the floor to clear",
-        paper="None: a language model of the captions, after Vaswani et al., NeurIPS 2017",
-        year=2017,
-        source=_V2_CODE,
-        licence="MIT",
-        visual="none",
-        arguments={**_SIZES, "encoder": "none", "decoder": "self_attention"},
-        tiny=_TINY,
-    )
+_register(
+    "transformer_base",
+    "Pre-norm transformer, the baseline of the ExpansionNet v2 paper",
+    {
+        **_V2,
+        "paper": f"Vaswani et al.: Attention Is All You Need, NeurIPS 2017; sizes as the baseline of {_V2_PAPER}",
+        "year": 2017,
+    },
+    _mixers((), 0, 0),
+)
+_register(
+    "blind",
+    "The decoder of transformer_base without an image: the floor to clear",
+    {
+        **_V2,
+        "paper": "None: a language model of the captions, after Vaswani et al., NeurIPS 2017",
+        "year": 2017,
+        "visual": "none",
+    },
+    {"encoder": "none", "decoder": "self_attention"},
 )

@@ -31,9 +31,20 @@ def test_every_model_is_listed_within_80_columns(bench, arguments):
     shown = bench(*arguments)
     assert shown.exit_code == 0
     assert all(len(line) <= 80 for line in shown.stdout.splitlines())
-    words = shown.stdout.split()
-    assert set(zoo.list_models()) <= set(words)
-    assert f"{len(zoo.list_models())} models" in shown.stdout
+    words = set(shown.stdout.split())
+    models = {name for name in zoo.list_models() if "/" not in name}
+    variants = set(zoo.list_models()) - models
+    assert models <= words
+    assert not variants & words
+    assert f"{len(models)} models" in shown.stdout
+    assert f"{len(variants)} variants" in shown.stdout
+
+
+def test_variants_are_listed_where_a_pattern_asks(bench):
+    shown = bench("models", "list", "*/*")
+    assert all(len(line) <= 80 for line in shown.stdout.splitlines())
+    assert set(zoo.list_models("*/*")) <= set(shown.stdout.split())
+    assert "variants of them" not in shown.stdout
 
 
 def test_a_pattern_narrows_the_listing(bench):
