@@ -5,6 +5,7 @@ Finished cells are re-used, failed ones tried again, and one model's failure nev
 
 from __future__ import annotations
 
+import shutil
 import time
 import traceback
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from harness.metrics.evaluator import Evaluator
 from harness.progress import Reporter, describe_seconds
 from harness.references import REFERENCE_ROWS
 from harness.signature import cell_key, nrefs_field, reference_signature
+from harness.training.trainer import CHECKPOINTS
 from harness.workspace import Workspace, locked
 from results import Store
 from results.records import Cell
@@ -177,6 +179,8 @@ def _run_cells(
                 reporter.note(f"{title}: re-used, finished before")
                 summary.reused.append(cell.key)
                 continue
+            if request.rerun:
+                shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
             reporter.note(title)
             started = time.monotonic()
             if _run_one(cell, folder, conditions, environment, store, evaluator, reporter):

@@ -42,8 +42,8 @@ def run(
     normalisation: Annotated[str | None, typer.Option(help="imagenet, half or clip.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     precision: Annotated[str, typer.Option(help="auto, fp32 or bf16.")] = "auto",
-    skip_bad_images: Annotated[bool, typer.Option(help="Go on without unusable pictures; recorded.")] = False,
-    rerun: Annotated[bool, typer.Option(help="Run finished cells again.")] = False,
+    skip_bad_images: Annotated[bool, typer.Option("--skip-bad-images", help="Go on without unusable pictures; recorded.")] = False,
+    rerun: Annotated[bool, typer.Option("--rerun", help="Run finished cells again.")] = False,
     plugin: Annotated[list[str] | None, typer.Option(help="Python module or file that registers models.")] = None,
 ) -> None:
     """Train, caption, score, measure and store every model under the same conditions.

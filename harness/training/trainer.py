@@ -25,6 +25,8 @@ from results.records import EpochRecord
 from zoo import Captioner
 
 CHECKPOINT_INTERVAL_S = 60.0
+CHECKPOINTS = "checkpoint"
+"""The folder of a run's checkpoints, inside its own; without it, training starts anew."""
 
 
 class TrainingDivergedError(Exception):
@@ -95,7 +97,7 @@ class Trainer:
         self._interval = checkpoint_interval_s
         self._saved = time.monotonic()
         self.best_path = folder / "best.safetensors"
-        self.checkpoints = folder / "checkpoint"
+        self.checkpoints = folder / CHECKPOINTS
         self.position = Position()
 
     def fit(self) -> TrainingSummary:
