@@ -9,7 +9,8 @@ from torch import Tensor
 
 from zoo.captioner import Captioner
 from zoo.errors import ZooError
-from zoo.registry import create_model
+from zoo.registry import create_model, model_card
+from zoo.weights.swin import timm_name
 
 _BACKBONE = "swin_transf."
 
@@ -58,33 +59,46 @@ def from_official(name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> 
     """Build a registered ExpansionNet with the authors' weights, in their floating-point type.
 
     Args:
-        name: a model of static encoder and dynamic decoder, such as `expansionnet_v2`.
-        state_dict: a checkpoint's `model_state_dict`. The backbone's tensors (`swin_transf.*`) are left aside.
-        sizes: arguments of `create_model` that shapes do not tell: `n_heads` and `static_lengths`, where they differ
-            from the preset's. What shapes tell is read off them.
+        name: a model of static encoder and dynamic decoder. `expansionnet_v2` takes the captioner alone and leaves a
+            backbone's tensors (`swin_transf.*`) aside; `expansionnet_v2/end-to-end` takes both.
+        state_dict: a checkpoint's `model_state_dict`; see `zoo.weights.read_checkpoint`.
+        sizes: arguments of `create_model` that shapes do not tell: `n_heads` and `static_lengths`, and `backbone` and
+            `backbone_options`, where they differ from the preset's. What shapes tell is read off them.
 
     Raises:
         ZooError: names every tensor that is missing, unknown or of another shape.
     """
-    official = {key: tensor for key, tensor in state_dict.items() if not key.startswith(_BACKBONE)}
-    model = create_model(name, **{**_read_sizes(official), **sizes})
+    body = {key: tensor for key, tensor in state_dict.items() if not key.startswith(_BACKBONE)}
+    model = create_model(name, **{**_read_sizes(body), **sizes})
     wanted = model.state_dict()
-    given = {zoo_name(key): key for key in official}
-    problems = [f"{key}: unknown to {name}" for key in sorted(given.values()) if zoo_name(key) not in wanted]
+    given = _own_names(state_dict, with_backbone=model_card(name).visual == "pixels")
+    problems = [f"{key}: unknown to {name}" for own, key in sorted(given.items()) if own not in wanted]
     for own, parameter in wanted.items():
         if own not in given:
             problems.append(f"{own}: not in the state dict")
-        elif official[given[own]].shape != parameter.shape:
-            shape = tuple(official[given[own]].shape)
+        elif state_dict[given[own]].shape != parameter.shape:
+            shape = tuple(state_dict[given[own]].shape)
             problems.append(f"{given[own]}: shape {shape}, but {name} has {tuple(parameter.shape)}")
     if problems:
         raise ZooError(
             f"the state dict does not fit {name}:\n  " + "\n  ".join(problems),
-            "n_heads=... and static_lengths=(...) must be those of the training",
+            "n_heads=..., static_lengths=(...) and the backbone's options must be those of the training",
         )
-    model.to(official["vocab_linear.weight"].dtype)
-    model.load_state_dict({own: official[key] for own, key in given.items()})
+    model.to(body["vocab_linear.weight"].dtype)
+    model.load_state_dict({own: state_dict[key] for own, key in given.items()})
     return model
+
+
+def _own_names(state_dict: Mapping[str, Tensor], *, with_backbone: bool) -> dict[str, str]:
+    """The authors' name of every tensor that the model takes, by the zoo's name."""
+    place = "body." if with_backbone else ""
+    names = {}
+    for key in state_dict:
+        if not key.startswith(_BACKBONE):
+            names[place + zoo_name(key)] = key
+        elif with_backbone and (own := timm_name(key.removeprefix(_BACKBONE))) is not None:
+            names["backbone." + own] = key
+    return names
 
 
 def _read_sizes(official: Mapping[str, Tensor]) -> dict[str, int]:

@@ -1,0 +1,109 @@
+"""ExpansionNet where sizes and values are extreme: all works, or one clear error says what does not."""
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+import zoo
+from zoo.decoding import beam_search, sample
+
+FAMILIES = ["expansionnet_v2", "expansionnet_v1", "expansionnet_v1/dynamic-encoder-1", "transformer_base"]
+SEARCH = {"bos": 1, "eos": 2}
+LONGEST = 74
+
+
+def tiny(name, **changes):
+    torch.manual_seed(0)
+    arguments = {**zoo.model_card(name).tiny, "max_len": LONGEST, **changes}
+    return zoo.create_model(name, vocab_size=9, visual_dim=6, **arguments).eval()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@torch.no_grad()
+def test_images_of_1_to_100_regions_share_a_batch(name):
+    model = tiny(name).double()
+    lengths = [1, 10, 37, 100]
+    features, tokens = torch.rand(4, 100, 6), torch.randint(3, 9, (4, 5))
+    mask = torch.arange(100) < torch.tensor(lengths)[:, None]
+    together = model(zoo.Visual(features, mask), tokens)
+    for image, length in enumerate(lengths):
+        alone = model(zoo.Visual(features[image : image + 1, :length]), tokens[image : image + 1])
+        torch.testing.assert_close(together[image : image + 1], alone, atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", FAMILIES[:3])
+def test_scores_that_are_all_zero_give_numbers_and_gradients(name, dtype):
+    """Keys and queries of zero: every row of every expansion is zero, in the encoder and in the decoder."""
+    model = tiny(name)
+    with torch.no_grad():
+        for label, parameter in model.named_parameters():
+            if label.endswith(("mixer.queries", "mixer.key.weight", "mixer.key.bias")):
+                parameter.zero_()
+    visual, tokens = zoo.Visual(torch.rand(2, 5, 6)), torch.randint(3, 9, (2, 6))
+    with torch.autocast("cpu", dtype, enabled=dtype.itemsize == 2):
+        memory = model.double().encode(visual) if dtype == torch.float64 else model.encode(visual)
+        logits = model.decode(memory, tokens)
+        logits.float().square().mean().backward()
+        found = beam_search(model, memory, beam_size=3, max_len=6, **SEARCH)
+    assert logits.isfinite().all()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+    assert found.scores.isfinite().all()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("length", [1, LONGEST])
+@torch.no_grad()
+def test_captions_of_one_token_and_of_all_tokens(name, length):
+    model = tiny(name)
+    model.vocabulary.bias[SEARCH["eos"]] = -1e9  # no caption ends early
+    memory = model.encode(zoo.Visual(torch.rand(2, 5, 6)))
+    found = beam_search(model, memory, beam_size=3, max_len=length, **SEARCH)
+    assert (found.lengths == length).all()
+    tokens = found.tokens.flatten(0, 1)
+    given = torch.cat((torch.full_like(tokens[:, :1], SEARCH["bos"]), tokens[:, :-1]), 1)
+    log_probs = model.decode(memory, given).log_softmax(-1).gather(2, tokens[..., None])[..., 0]
+    torch.testing.assert_close(found.log_probs.flatten(0, 1), log_probs, atol=1e-5, rtol=1e-4)
+    assert sample(model, memory, n=2, max_len=length, **SEARCH).lengths.eq(length).all()
+
+
+def test_longer_captions_are_refused():
+    model = tiny("expansionnet_v2")
+    memory = model.encode(zoo.Visual(torch.rand(1, 5, 6)))
+    with pytest.raises(zoo.ZooError, match="the model's 74, not 75"):
+        beam_search(model, memory, beam_size=2, max_len=LONGEST + 1, **SEARCH)
+    with pytest.raises(zoo.ZooError, match="75 tokens is longer than max_len 74"):
+        model.decode(memory, torch.ones(1, LONGEST + 1, dtype=torch.long))
+
+
+@torch.no_grad()
+def test_beams_up_to_the_vocabulary_work_and_wider_ones_are_refused():
+    model = tiny("expansionnet_v2")
+    memory = model.encode(zoo.Visual(torch.rand(2, 5, 6)))
+    found = beam_search(model, memory, beam_size=9, max_len=6, **SEARCH)
+    assert found.scores.isfinite().all()
+    with pytest.raises(zoo.ZooError, match="vocabulary's 9, not 10"):
+        beam_search(model, memory, beam_size=10, max_len=6, **SEARCH)
+
+
+def beam_search_macs(images, width, steps):
+    """Multiply-accumulates of a beam search of the paper's size on 144 x 1536 features, counted without computing."""
+    with torch.device("meta"):
+        model = zoo.create_model("expansionnet_v2", vocab_size=10_000, visual_dim=1536).eval()
+        visual = zoo.Visual(torch.empty(images, 144, 1536))
+        first, rows = torch.ones(images, dtype=torch.long), torch.ones(images * width, dtype=torch.long)
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        state = model.start(model.encode(visual))
+        _, state = model.step(first, state)
+        state = state.expand(width)
+        for _ in range(steps - 1):
+            _, state = model.step(rows, state)
+            state = state.reorder(rows)
+    return counter.get_total_flops() / 2
+
+
+def test_a_beam_search_of_the_papers_size_needs_at_most_35_gmac():
+    """Beam 5, 8 images, 20 tokens with the begin token, hence 19 steps; decoding prefixes anew needs 336 GMAC."""
+    macs = beam_search_macs(8, 5, 19)
+    assert 25e9 < macs <= 35e9
+    assert beam_search_macs(8, 5, 37) - macs < 1.1 * (macs - beam_search_macs(8, 5, 1))  # 18 more cost no more

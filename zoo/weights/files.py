@@ -1,0 +1,107 @@
+"""Reading what authors released, without running anything that lies in the files."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from zoo.errors import ZooError
+
+_STATE_DICT = "model_state_dict"
+_PLAIN = (dict, list, str, int)
+
+
+def read_checkpoint(path: Path) -> dict[str, Tensor]:
+    """The tensors of a training checkpoint: a torch file of a dictionary with `model_state_dict`.
+
+    The states of optimiser, scheduler and data loader beside it are left aside. Only tensors and plain containers are
+    read (`weights_only`), so that a file cannot run code.
+
+    Raises:
+        ZooError: there is no such file, it cannot be read so, or it holds something else.
+    """
+    if not path.is_file():
+        raise ZooError(f"there is no checkpoint at {path}")
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, OSError, LookupError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ZooError(
+            f"the checkpoint {path} cannot be read: {reason}",
+            f"it must be a torch file of tensors and plain containers, with the weights under {_STATE_DICT!r}",
+        ) from error
+    weights = found.get(_STATE_DICT) if isinstance(found, dict) else None
+    if not isinstance(weights, dict) or not all(isinstance(tensor, Tensor) for tensor in weights.values()):
+        shown = f"its keys are {', '.join(sorted(map(str, found))[:6])}" if isinstance(found, dict) else type(found)
+        raise ZooError(
+            f"the checkpoint {path} has no tensors under {_STATE_DICT!r}: {shown}",
+            f"save a dictionary {{{_STATE_DICT!r}: model.state_dict()}}",
+        )
+    return dict(weights)
+
+
+def read_vocabulary(path: Path) -> list[str]:
+    """The words in the order of their indices, from a pickle (by a reader that admits plain data alone) or from JSON.
+
+    The file holds a list of words, or a dictionary of words to indices, or a dictionary with either of them inside, as
+    the authors of ExpansionNet pickle it.
+
+    Raises:
+        ZooError: there is no such file, it holds something else, or its indices are not 0 .. n - 1, each once.
+    """
+    if not path.is_file():
+        raise ZooError(f"there is no vocabulary at {path}")
+    try:
+        content = json.loads(path.read_bytes()) if path.suffix == ".json" else _read_plain_pickle(path)
+    except (pickle.UnpicklingError, ValueError, EOFError, LookupError, TypeError, AttributeError) as error:
+        raise ZooError(
+            f"the vocabulary {path} cannot be read: {error}",
+            "it must be JSON (.json) or a pickle of dictionaries, lists, strings and integers alone",
+        ) from error
+    inside = [content, *content.values()] if isinstance(content, dict) else [content]
+    readings = [words for part in inside if (words := _in_order(part)) is not None]
+    if not readings:
+        raise ZooError(f"the vocabulary {path} holds neither a list of words nor words with the indices 0 .. n - 1")
+    if any(words != readings[0] for words in readings):
+        raise ZooError(f"the vocabulary {path} holds two orders of words, which differ")
+    return readings[0]
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Refuses everything that a pickle would import, and with it everything that could run."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+
+
+def _read_plain_pickle(path: Path) -> Any:
+    with path.open("rb") as file:
+        content = _PlainUnpickler(file).load()
+    unread, seen = [content], set()
+    while unread:
+        part = unread.pop()
+        if type(part) not in _PLAIN:
+            raise pickle.UnpicklingError(f"it holds a {type(part).__name__}")
+        if isinstance(part, (dict, list)) and id(part) not in seen:
+            seen.add(id(part))
+            unread += [*part, *part.values()] if isinstance(part, dict) else part
+    return content
+
+
+def _in_order(part: Any) -> list[str] | None:
+    """Words by index, if `part` is a list of them or maps each to its own index."""
+    if isinstance(part, list):
+        words = part
+    elif isinstance(part, dict) and part and all(type(index) is int for index in part.values()):
+        words = sorted(part, key=part.__getitem__)
+        if [part[word] for word in words] != list(range(len(words))):
+            return None
+    else:
+        return None
+    usable = bool(words) and all(isinstance(word, str) for word in words) and len(set(words)) == len(words)
+    return list(words) if usable else None
