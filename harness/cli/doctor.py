@@ -123,7 +123,7 @@ def _disk(root: Path) -> Check:
 def _java() -> list[Check]:
     from harness.metrics.java import JavaError, bundled_java, find_java, java_version
     from harness.metrics.meteor_process import meteor_jar
-    from harness.metrics.tokenizer import tokenize, tokenizer_jar
+    from harness.metrics.ptb_java import tokenize_java, tokenizer_jar
 
     try:
         java = find_java()
@@ -133,7 +133,7 @@ def _java() -> list[Check]:
         return [Check("Java", State.fails, f"{error}; without it there are no scores", error.hint)]
     reinstall = "uv sync --reinstall-package pycocoevalcap"
     try:
-        tokens = tokenize([_PROBE[0]], java=java, timeout_s=_PROBE_TIMEOUT_S)[0]
+        tokens = tokenize_java([_PROBE[0]], java=java, timeout_s=_PROBE_TIMEOUT_S)[0]
     except JavaError as error:
         hint = error.hint if tokenizer_jar().is_file() else reinstall
         checks.append(Check("Tokenizer", State.fails, str(error), hint))
@@ -149,7 +149,7 @@ def _java() -> list[Check]:
 
 
 def _spice() -> Check:
-    from harness.metrics.tokenizer import tokenizer_jar
+    from harness.metrics.ptb_java import tokenizer_jar
 
     folder = tokenizer_jar().parents[1] / "spice" / "lib"
     models = "stanford-corenlp-3.6.0-models.jar"

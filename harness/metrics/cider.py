@@ -1,56 +1,35 @@
-"""CIDEr-D on tokenised text, with the references prepared once: fast enough to validate with after every epoch.
+"""CIDEr-D, for evaluation, for validation after every epoch and as the reward of self-critical training.
 
 Vedantam et al., "CIDEr: Consensus-based Image Description Evaluation", CVPR 2015 (section 5 for the D variant). Equal
-to pycocoevalcap's `Cider`, whose settings are: n-grams of order 1 to 4, document frequencies over the references
-scored against, counts clipped, a Gaussian penalty on length with sigma 6, times 10. "Length" there counts bigrams.
+to pycocoevalcap's `Cider`, whose settings are: n-grams of order 1 to 4, counts clipped, a Gaussian penalty on length
+with sigma 6, times 10. "Length" there counts bigrams.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from harness.metrics.image_ids import require_same_images
+import numpy as np
 
-MAX_ORDER: Final = 4
+from harness.metrics.contract import Array
+from harness.metrics.corpus import Block, Corpus
+from harness.metrics.frequencies import DocumentFrequencies
+from harness.metrics.image_ids import require_same_images
+from harness.metrics.ngrams import MAX_ORDER, Ints
+
 SIGMA: Final = 6.0
 _SCALE: Final = 10.0
 
-NGram = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Vector:
-    """A caption: tf-idf weight by n-gram number, for the n-grams of the references; norm by order; bigram count."""
-
-    weights: dict[int, float]
-    norms: list[float]
-    length: int
-
 
 class CiderD:
-    """CIDEr-D against fixed references.
+    """CIDEr-D against fixed references, tokenised, with document frequencies over these references.
 
-    Args:
-        references: tokenised references by image id, at least one for each image.
-
-    Document frequencies count the images whose references hold an n-gram. With a single image every score is 0, since
-    no n-gram tells it from another. About 3 kB are kept per reference caption.
+    With a single image every score is 0, since no n-gram tells it from another.
     """
 
     def __init__(self, references: Mapping[int, Sequence[str]]) -> None:
-        frequency: Counter[NGram] = Counter()
-        for texts in references.values():
-            frequency.update({ngram for text in texts for ngram in _ngrams(text)})
-        # An n-gram that no reference holds weighs as if one image did.
-        self._unseen_idf = math.log(len(references)) if references else 0.0
-        self._numbers = {ngram: number for number, ngram in enumerate(frequency)}
-        self._idf = [self._unseen_idf - math.log(images) for images in frequency.values()]
-        self._orders = [len(ngram) for ngram in frequency]
-        self._references = {image_id: [self._vector(text) for text in texts] for image_id, texts in references.items()}
+        self._references = {image_id: list(texts) for image_id, texts in references.items()}
 
     def score(self, candidates: Mapping[int, str]) -> tuple[float, dict[int, float]]:
         """Mean and per-image CIDEr-D of one tokenised caption per image, as fractions (times 100 in papers).
@@ -59,46 +38,34 @@ class CiderD:
             BenchError: the ids are not those of the references.
         """
         require_same_images(self._references, candidates)
-        per_image = {
-            image_id: self._score_image(self._vector(candidates[image_id]), against)
-            for image_id, against in self._references.items()
-        }
-        return (sum(per_image.values()) / len(per_image) if per_image else 0.0), per_image
+        if not self._references:
+            return 0.0, {}
+        corpus = Corpus.of_texts(self._references, candidates)
+        scores = cider_d(corpus, corpus.frequencies())
+        return float(scores.mean()), dict(zip(self._references, scores.tolist(), strict=True))
 
-    def _vector(self, text: str) -> _Vector:
-        weights: dict[int, float] = {}
-        squares = [0.0] * MAX_ORDER
-        length = 0
-        for ngram, count in Counter(_ngrams(text)).items():
-            number = self._numbers.get(ngram)
-            if number is None:
-                weight = count * self._unseen_idf
-            else:
-                weight = weights[number] = count * self._idf[number]
-            squares[len(ngram) - 1] += weight * weight
-            if len(ngram) == 2:
-                length += count
-        return _Vector(weights, [math.sqrt(square) for square in squares], length)
 
-    def _score_image(self, caption: _Vector, references: Sequence[_Vector]) -> float:
-        total = 0.0
-        for reference in references:
-            products = [0.0] * MAX_ORDER
-            for number, weight in caption.weights.items():
-                if number in reference.weights:
-                    reference_weight = reference.weights[number]
-                    products[self._orders[number] - 1] += min(weight, reference_weight) * reference_weight
-            penalty = math.exp(-((caption.length - reference.length) ** 2) / (2 * SIGMA**2))
-            for product, norm, reference_norm in zip(products, caption.norms, reference.norms, strict=True):
-                if norm > 0 and reference_norm > 0:
-                    total += product / (norm * reference_norm) * penalty
-        return _SCALE * total / MAX_ORDER / len(references)
+class CiderReward:
+    """CIDEr-D of sampled captions as token numbers, with document frequencies of the training set."""
+
+    def __init__(self, frequencies: DocumentFrequencies) -> None:
+        self._frequencies = frequencies
+
+    def __call__(
+        self, references: Sequence[Sequence[Sequence[int]]], samples: Sequence[Sequence[Sequence[int]]]
+    ) -> Array:
+        """Rewards (B, n) of n samples for each of B images; references by image, numbers as in the frequencies.
+
+        Raises:
+            ValueError: a number is out of range, or images have different numbers of samples.
+        """
+        return cider_d(Corpus.of_numbers(references, samples), self._frequencies).reshape(len(samples), -1)
 
 
 def corpus_cider(
     references: Mapping[int, Sequence[str]], candidates: Mapping[int, str]
 ) -> tuple[float, dict[int, float]]:
-    """Mean and per-image CIDEr-D of tokenised `candidates`; to score many against the same references use `CiderD`.
+    """Mean and per-image CIDEr-D of tokenised `candidates`.
 
     Raises:
         BenchError: the ids differ.
@@ -106,8 +73,43 @@ def corpus_cider(
     return CiderD(references).score(candidates)
 
 
-def _ngrams(text: str) -> Iterator[NGram]:
-    words = tuple(text.split())
-    for order in range(1, MAX_ORDER + 1):
-        for start in range(len(words) - order + 1):
-            yield words[start : start + order]
+def cider_d(corpus: Corpus, frequencies: DocumentFrequencies) -> Array:
+    """CIDEr-D of every candidate, image by image, (N * candidates,)."""
+    parts = [_of_block(block, frequencies.idf(block.counts.keys)) for block in corpus]
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def _of_block(block: Block, idf: Array) -> Array:
+    counts = block.counts
+    weight = counts.count * idf[counts.gram]
+    caption = block.first[counts.image] + counts.slot
+    cell = caption * MAX_ORDER + counts.orders[counts.gram]
+    norm = np.sqrt(np.bincount(cell, weight * weight, len(block.lengths) * MAX_ORDER))
+    candidate, reference = _pairs(block)
+
+    both = norm[cell[candidate]] * norm[cell[reference]]
+    product = np.minimum(weight[candidate], weight[reference]) * weight[reference]
+    similarity = np.divide(product, both, out=np.zeros_like(product), where=both > 0)
+    length = np.maximum(block.lengths - 1, 0)
+    gap = length[caption[candidate]] - length[caption[reference]]
+    similarity *= np.exp(-(gap.astype(np.float64) ** 2) / (2 * SIGMA**2))
+    totals = np.bincount(caption[candidate], similarity, len(block.lengths))
+    mine = (block.first[:-1, None] + np.arange(block.candidates)).ravel()
+    scores: Array = totals[mine] * (_SCALE / MAX_ORDER) / np.repeat(block.references, block.candidates)
+    return scores
+
+
+def _pairs(block: Block) -> tuple[Ints, Ints]:
+    """Entries of the block's counts, candidate's and reference's, of the same image and n-gram."""
+    counts = block.counts
+    starts = counts.groups
+    sizes = np.diff(starts, append=len(counts.slot))
+    of_candidate = counts.slot < block.candidates
+    group = np.repeat(np.arange(len(starts)), sizes)
+    mine = np.flatnonzero(of_candidate)
+    in_group = np.bincount(group[mine], minlength=len(starts))
+    first_reference = (starts + in_group)[group[mine]]
+    references = (sizes - in_group)[group[mine]]
+    before = np.cumsum(references) - references
+    offset = np.arange(references.sum()) - np.repeat(before, references)
+    return np.repeat(mine, references), np.repeat(first_reference, references) + offset

@@ -5,36 +5,44 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
-
-import numpy as np
+from typing import Final, Literal, Self
 
 from harness.errors import BenchError
+from harness.metrics.bleu import BLEU
+from harness.metrics.cider import cider_d
+from harness.metrics.contract import CIDER_D, Statistics
+from harness.metrics.corpus import Corpus
 from harness.metrics.image_ids import require_same_images
 from harness.metrics.java import JavaError, find_java
-from harness.metrics.meteor import Array, corpus_score, segment_scores
+from harness.metrics.meteor import METEOR
 from harness.metrics.meteor_process import MeteorProcess
-from harness.metrics.scorers import BLEU_ORDER, Bleu, cider_d, rouge_l
-from harness.metrics.tokenizer import TOKENIZER, tokenize_by_image
+from harness.metrics.ptb import tokenize_ptb
+from harness.metrics.ptb_java import tokenize_java
+from harness.metrics.rouge import rouge_l
+from harness.metrics.tokenizer import TOKENIZERS, TokenizerName, tokenize_by_image
 from results.records import Quantity
 
 METRICS: Final = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D")
 """Every metric, in the order of display. All are fractions, as coco-caption computes them."""
 
+DomainFrequencies = Literal["all", "subset"]
 DF: Final = "split"
-"""Where CIDEr-D's document frequencies come from, for signatures: all images of the split, in every domain's score too
-(as the nocaps server computes it). CIDEr-D values over different sets of images are not comparable."""
+"""Where CIDEr-D's document frequencies come from, for signatures: all images of the split. CIDEr-D values over
+different sets of images are not comparable."""
 
 OVERALL: Final = "overall"
 """Key of the scores over all images."""
 
+NO_METEOR: Final = "METEOR was not asked for"
+
 Tokens = dict[int, list[str]]
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +50,17 @@ class Evaluation:
     """Scores of one system on one split.
 
     `scores[domain][metric]` has `OVERALL` and every metric of `METRICS`; one that could not be computed is NULL with
-    the reason and has no entry in `per_image[metric][image_id]`. `seconds` is the time spent by step.
+    the reason and has no entry in `per_image[metric][image_id]`. `seconds` is the time spent by step. `statistics` are
+    what significance is computed from, a row for each of `ids`; `domains` holds the images of each domain.
     """
 
     scores: dict[str, dict[str, Quantity]]
     per_image: dict[str, dict[int, float]]
     tokenizer: str
     seconds: dict[str, float]
+    ids: tuple[int, ...] = ()
+    statistics: tuple[Statistics, ...] = ()
+    domains: dict[str, list[int]] = field(default_factory=dict)
 
 
 class Evaluator:
@@ -56,22 +68,38 @@ class Evaluator:
 
     Args:
         java: runtime to use; found by `find_java` if not given.
-        timeout_s: longest time to wait for the tokenizer, and for each answer of METEOR.
+        timeout_s: longest time to wait for the Java tokenizer, and for each answer of METEOR.
+        tokenizer: the Python tokenizer, or the Java original of which it is a copy.
+        domain_df: document frequencies of a domain's CIDEr-D: over all images, as the nocaps server takes them, or
+            over the domain's alone, as many papers did.
+        meteor: whether METEOR is computed; it is what needs Java and most of the time.
 
     Nothing is started before it is needed; `warm_up` hides METEOR's start behind other work. References are tokenised
-    once. Without a working Java every metric is NULL, since none is defined without the tokenizer; if only METEOR
-    fails, only METEOR is.
+    once. Without a working Java METEOR is NULL; with the Java tokenizer every metric is.
     """
 
-    def __init__(self, java: Path | None = None, *, timeout_s: float = 180.0) -> None:
+    def __init__(
+        self,
+        java: Path | None = None,
+        *,
+        timeout_s: float = 180.0,
+        tokenizer: TokenizerName = "python",
+        domain_df: DomainFrequencies = "all",
+        meteor: bool = True,
+    ) -> None:
         self._asked_java = java
         self._timeout_s = timeout_s
+        self.tokenizer: TokenizerName = tokenizer
+        self.domain_df: DomainFrequencies = domain_df
+        self.meteor = meteor
         self._java: Path | None = None
         self._meteor: MeteorProcess | None = None
         self._references: dict[str, Tokens] = {}
 
     def warm_up(self) -> None:
         """Start METEOR in the background. A Java that does not work is reported by `evaluate`, not here."""
+        if not self.meteor:
+            return
         try:
             self._start_meteor()
         except JavaError:
@@ -82,34 +110,58 @@ class Evaluator:
         references: Mapping[int, Sequence[str]],
         candidates: Mapping[int, str],
         domains: Mapping[int, str] | None = None,
+        *,
+        progress: Progress | None = None,
     ) -> Evaluation:
         """Score one caption per image against its references, all as written (tokenised here).
 
         Args:
-            references: by image id, at least one for each.
+            references: by image id, at least one for each. Their order is that of tokenisation, as of an annotation
+                file; in rare captions the start of the next one decides about a final full stop.
             candidates: by image id, the same ids; an empty caption is allowed and scores 0.
             domains: image ids to domain names; images without one count in the overall scores only. BLEU and METEOR
                 are corpus scores over a domain's images, ROUGE-L and CIDEr-D means of the per-image values.
+            progress: called with the images that METEOR, the longest step, has done and their number.
 
         Raises:
             BenchError: missing or extra images, an image without references, or nothing to score.
         """
         _check(references, candidates, domains)
-        ids = sorted(candidates)
+        ids = list(references)
         groups = {OVERALL: ids, **_by_domain(ids, domains or {})}
         seconds: dict[str, float] = {}
+        name = TOKENIZERS[self.tokenizer]
         try:
             with _timed(seconds, "tokenizer"):
-                java = self._find_java()
-                tokenized_references = self._tokenize_references(references, java)
-                tokenized = tokenize_by_image(
-                    {image_id: [candidates[image_id]] for image_id in ids}, java=java, timeout_s=self._timeout_s
-                )
+                tokenized_references = self._tokenize_references(references)
+                tokenized = tokenize_by_image({image_id: [candidates[image_id]] for image_id in ids}, self._tokenize)
         except JavaError as error:
             missing = dict.fromkeys(METRICS, Quantity(None, str(error)))
-            return Evaluation({name: dict(missing) for name in groups}, {}, TOKENIZER, seconds)
+            return Evaluation({group: dict(missing) for group in groups}, {}, name, seconds, tuple(ids))
         captions = {image_id: texts[0] for image_id, texts in tokenized.items()}
-        return self._score(tokenized_references, captions, groups, seconds)
+        statistics, reason = self._statistics(tokenized_references, captions, seconds, progress)
+
+        per_image = {
+            metric: dict(zip(ids, values.tolist(), strict=True))
+            for each in statistics
+            for metric, values in each.per_image().items()
+        }
+        scores = self._scores(statistics, groups, reason)
+        if self.domain_df == "subset":
+            for group, members in groups.items():
+                if group != OVERALL:
+                    corpus = Corpus.of_texts({i: tokenized_references[i] for i in members}, captions)
+                    value = cider_d(corpus, corpus.frequencies()).mean()
+                    scores[group]["CIDEr-D"] = Quantity(float(value))
+        return Evaluation(
+            scores,
+            {metric: per_image[metric] for metric in METRICS if metric in per_image},
+            name,
+            seconds,
+            tuple(ids),
+            statistics,
+            {group: members for group, members in groups.items() if group != OVERALL},
+        )
 
     def close(self) -> None:
         """End METEOR's process; safe to call twice."""
@@ -125,50 +177,57 @@ class Evaluator:
     ) -> None:
         self.close()
 
-    def _score(
-        self, references: Tokens, captions: dict[int, str], groups: dict[str, list[int]], seconds: dict[str, float]
-    ) -> Evaluation:
+    def _statistics(
+        self,
+        references: Tokens,
+        captions: dict[int, str],
+        seconds: dict[str, float],
+        progress: Progress | None,
+    ) -> tuple[tuple[Statistics, ...], str]:
+        """Of every metric that could be computed, and why METEOR could not, if so."""
         with ThreadPoolExecutor(1) as pool:
-            pending = pool.submit(self._meteor_statistics, references, captions, seconds)
+            pending = pool.submit(self._meteor_statistics, references, captions, seconds, progress)
             with _timed(seconds, "BLEU"):
-                bleu = Bleu(references, captions)
-            with _timed(seconds, "ROUGE-L"):
-                means = {"ROUGE-L": rouge_l(references, captions)}
+                corpus = Corpus.of_texts(references, captions)
+                statistics = [BLEU.statistics(corpus)]
             with _timed(seconds, "CIDEr-D"):
-                means["CIDEr-D"] = cider_d(references, captions)
+                cider = CIDER_D.statistics(cider_d(corpus, corpus.frequencies()))
+            with _timed(seconds, "ROUGE-L"):
+                statistics += [rouge_l(references, captions), cider]
             meteor = pending.result()
+        if isinstance(meteor, str):
+            return tuple(statistics), meteor
+        return (*statistics, meteor), ""
 
-        ids = groups[OVERALL]
-        bleu_per_image = bleu.score(ids)[1]
-        per_image = {f"BLEU-{k + 1}": dict(zip(ids, bleu_per_image[k], strict=True)) for k in range(BLEU_ORDER)}
-        if not isinstance(meteor, JavaError):
-            per_image["METEOR"] = dict(zip(ids, segment_scores(meteor).tolist(), strict=True))
-        per_image |= means
-
-        rows = {image_id: row for row, image_id in enumerate(ids)}
+    def _scores(
+        self, statistics: Sequence[Statistics], groups: Mapping[str, list[int]], reason: str
+    ) -> dict[str, dict[str, Quantity]]:
+        rows = {image_id: row for row, image_id in enumerate(groups[OVERALL])}
         scores = {}
         for group, members in groups.items():
-            values = {f"BLEU-{k + 1}": Quantity(value) for k, value in enumerate(bleu.score(members)[0])}
-            for metric, by_image in means.items():
-                values[metric] = Quantity(float(np.mean([by_image[image_id] for image_id in members])))
-            if isinstance(meteor, JavaError):
-                values["METEOR"] = Quantity(None, str(meteor))
-            else:
-                values["METEOR"] = Quantity(corpus_score(meteor[[rows[image_id] for image_id in members]]))
-            scores[group] = {metric: values[metric] for metric in METRICS}
-        return Evaluation(scores, per_image, TOKENIZER, seconds)
+            chosen = [rows[image_id] for image_id in members]
+            values = {name: value for each in statistics for name, value in each.corpus(chosen).items()}
+            scores[group] = {
+                metric: Quantity(values[metric]) if metric in values else Quantity(None, reason) for metric in METRICS
+            }
+        return scores
 
     def _find_java(self) -> Path:
         if self._java is None:
             self._java = find_java(self._asked_java)
         return self._java
 
-    def _tokenize_references(self, references: Mapping[int, Sequence[str]], java: Path) -> Tokens:
+    def _tokenize(self, captions: Sequence[str]) -> list[str]:
+        if self.tokenizer == "python":
+            return tokenize_ptb(captions)
+        return tokenize_java(captions, java=self._find_java(), timeout_s=self._timeout_s)
+
+    def _tokenize_references(self, references: Mapping[int, Sequence[str]]) -> Tokens:
         """From the cache when the same references were tokenised before."""
-        content = json.dumps([(image_id, list(references[image_id])) for image_id in sorted(references)])
+        content = json.dumps([(image_id, list(texts)) for image_id, texts in references.items()])
         key = hashlib.sha256(content.encode()).hexdigest()
         if key not in self._references:
-            self._references[key] = tokenize_by_image(references, java=java, timeout_s=self._timeout_s)
+            self._references[key] = tokenize_by_image(references, self._tokenize)
         return self._references[key]
 
     def _start_meteor(self) -> MeteorProcess:
@@ -177,15 +236,18 @@ class Evaluator:
         return self._meteor
 
     def _meteor_statistics(
-        self, references: Tokens, captions: dict[int, str], seconds: dict[str, float]
-    ) -> Array | JavaError:
-        """(N, 23) statistics in the captions' order, or why there are none; the next system gets a new process then."""
+        self, references: Tokens, captions: dict[int, str], seconds: dict[str, float], progress: Progress | None
+    ) -> Statistics | str:
+        """In the captions' order, or why there are none; the next system gets a new process then."""
+        if not self.meteor:
+            return NO_METEOR
         with _timed(seconds, "METEOR"):
             try:
-                return self._start_meteor().statistics(references, captions)
+                answers = self._start_meteor().statistics(references, captions, progress=progress)
             except JavaError as error:
                 self.close()
-                return error
+                return str(error)
+        return METEOR.statistics(answers)
 
 
 def _check(

@@ -10,14 +10,30 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
+
+from harness.metrics.contract import Array, Metric, Statistics
 
 STATISTICS: Final = 23
 _ALPHA, _BETA, _GAMMA, _DELTA = 0.85, 0.2, 0.6, 0.75
 _WEIGHTS: Final = np.array([1.0, 0.6, 0.8, 0.6])  # exact, stem, synonym, paraphrase
 _CHUNKS: Final = 20
 
-Array = NDArray[np.float64]
+
+class Meteor(Metric):
+    """METEOR from the jar's 23 numbers, whose sum over a corpus gives its score."""
+
+    names = ("METEOR",)
+
+    def score(self, totals: Array) -> Array:
+        """METEOR of (..., 23) sums."""
+        return _score(totals.reshape(-1, STATISTICS)).reshape(*totals.shape[:-1], 1)
+
+    def statistics(self, answers: Array) -> Statistics:
+        """Of the jar's answers, (N, 23)."""
+        return Statistics(self, _without_perfect_chunks(answers))
+
+
+METEOR: Final = Meteor()
 
 
 def segment_scores(statistics: Array) -> Array:

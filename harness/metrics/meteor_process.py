@@ -20,12 +20,14 @@ from typing import IO, Final, Self, TypeVar
 
 import numpy as np
 
+from harness.metrics.contract import Array
 from harness.metrics.java import JavaError, java_command, java_environment
-from harness.metrics.meteor import STATISTICS, Array
+from harness.metrics.meteor import STATISTICS
 from harness.metrics.sanitise import METEOR_SEPARATOR, sanitise_meteor_field
 
 _HEAP_MB: Final = 512
 _GRACE_S: Final = 5.0
+_PROGRESS_EVERY: Final = 100
 _T = TypeVar("_T")
 
 
@@ -76,21 +78,33 @@ class MeteorProcess:
         """Process id of the JVM."""
         return self._process.pid
 
-    def statistics(self, references: Mapping[int, Sequence[str]], candidates: Mapping[int, str]) -> Array:
+    def statistics(
+        self,
+        references: Mapping[int, Sequence[str]],
+        candidates: Mapping[int, str],
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Array:
         """METEOR's (N, 23) statistics of tokenised captions, in the order of `candidates`.
+
+        `progress` is called with the captions done and their number.
 
         Raises:
             JavaError: the process has ended, stays silent for `timeout_s` or answers something else; it is then closed.
         """
-        lines = [_question(references[image_id], caption) for image_id, caption in candidates.items()]
-        self._writer = _start_thread(self._write, lines)
+        questions = (_question(references[image_id], caption) for image_id, caption in candidates.items())
+        self._writer = _start_thread(self._write, questions)
+        answers = np.empty((len(candidates), STATISTICS))
         try:
-            answers = [self._answer() for _ in lines]
+            for number in range(len(candidates)):
+                answers[number] = self._answer()
+                if progress and (number + 1) % _PROGRESS_EVERY == 0:
+                    progress(number + 1, len(candidates))
         except JavaError:
             self.close()
             raise
         self._writer.join()
-        return np.array(answers, dtype=np.float64).reshape(-1, STATISTICS)
+        return answers
 
     def close(self) -> None:
         """End the process and its threads; safe to call twice."""

@@ -10,6 +10,7 @@ import pytest
 from harness.errors import BenchError
 from harness.metrics import METRICS, OVERALL, Evaluator
 from harness.metrics import evaluator as evaluator_module
+from harness.metrics.java import bundled_java
 
 REFERENCES = {
     3: ["A dog runs on grass.", "A brown dog is running."],
@@ -115,9 +116,9 @@ def test_second_system_tokenizes_only_its_candidates(evaluator, monkeypatch):
     tokenized = []
     original = evaluator_module.tokenize_by_image
 
-    def counting(captions, **options):
+    def counting(captions, tokenize):
         tokenized.append(sum(map(len, captions.values())))
-        return original(captions, **options)
+        return original(captions, tokenize)
 
     monkeypatch.setattr(evaluator_module, "tokenize_by_image", counting)
     references = {1: ["a kite", "a red kite"], 2: ["a boat"]}
@@ -160,7 +161,7 @@ def test_meteor_failing_leaves_the_others_standing(fake_java: Callable[..., Path
     ],
 )
 def test_tokenizer_failing_leaves_no_score(fake_java: Callable[..., Path], tokenizer: str, reason: str) -> None:
-    with Evaluator(fake_java(tokenizer=tokenizer), timeout_s=2) as evaluator:
+    with Evaluator(fake_java(tokenizer=tokenizer), timeout_s=2, tokenizer="java") as evaluator:
         found = evaluator.evaluate(REFERENCES, CANDIDATES, {1: "in-domain"})
     assert found.per_image == {}
     assert set(found.scores) == {OVERALL, "in-domain"}
@@ -170,9 +171,66 @@ def test_tokenizer_failing_leaves_no_score(fake_java: Callable[..., Path], token
         assert reason in (quantity.reason or "")
 
 
-def test_missing_java_leaves_no_score(tmp_path):
-    with Evaluator(tmp_path / "no-java") as evaluator:
+@pytest.mark.parametrize("body", [None, "exit 1", "exec sleep 30"])
+def test_without_a_working_java_only_meteor_is_missing(tmp_path, coco, monkeypatch, body):
+    java = tmp_path / "my-java"
+    if body:
+        java.write_text(f"#!/bin/sh\n{body}\n")
+        java.chmod(0o755)
+    monkeypatch.setattr("harness.metrics.java.java_version.__kwdefaults__", {"timeout_s": 0.5})
+    with Evaluator(java, timeout_s=1) as evaluator:
         evaluator.warm_up()
+        found = evaluator.evaluate(coco.references, coco.candidates)
+    for metric, quantity in found.scores[OVERALL].items():
+        if metric == "METEOR":
+            assert quantity.value is None
+            assert "my-java" in (quantity.reason or "")
+        else:
+            assert quantity.value == pytest.approx(coco.corpus[metric], abs=1e-12, rel=0)
+
+
+def test_without_java_the_java_tokenizer_leaves_no_score(tmp_path):
+    with Evaluator(tmp_path / "no-java", tokenizer="java") as evaluator:
         found = evaluator.evaluate(REFERENCES, CANDIDATES)
     assert {quantity.value for quantity in found.scores[OVERALL].values()} == {None}
     assert "no-java cannot be started" in (found.scores[OVERALL]["CIDEr-D"].reason or "")
+
+
+def test_both_tokenizers_give_the_same_scores(coco):
+    made = []
+    for name in ("python", "java"):
+        with Evaluator(bundled_java(), tokenizer=name, meteor=False) as evaluator:
+            made.append(evaluator.evaluate(coco.references, coco.candidates))
+    assert made[0].per_image == made[1].per_image
+    assert [evaluation.tokenizer for evaluation in made] == ["ptb-python", "ptb-java"]
+    assert made[0].scores[OVERALL]["METEOR"].reason == "METEOR was not asked for"
+
+
+def test_subset_frequencies_are_those_of_the_domain_alone(coco):
+    ids = sorted(coco.candidates)[:90]
+    references = {i: coco.references[i] for i in ids}
+    candidates = {i: coco.candidates[i] for i in ids}
+    domains = {i: "in-domain" if n % 3 else "out-domain" for n, i in enumerate(ids)}
+    with Evaluator(meteor=False, domain_df="subset") as evaluator:
+        found = evaluator.evaluate(references, candidates, domains)
+        for domain, members in found.domains.items():
+            alone = evaluator.evaluate({i: references[i] for i in members}, {i: candidates[i] for i in members})
+            for metric in ("BLEU-4", "CIDEr-D"):
+                value = found.scores[domain][metric].value
+                assert value == pytest.approx(alone.scores[OVERALL][metric].value, abs=1e-12)
+    with Evaluator(meteor=False) as evaluator:
+        shared = evaluator.evaluate(references, candidates, domains)
+    assert shared.scores["in-domain"]["CIDEr-D"] != found.scores["in-domain"]["CIDEr-D"]
+    assert shared.scores[OVERALL] == found.scores[OVERALL]
+
+
+@pytest.mark.parametrize(
+    "odd", ["", "...", "dog", "dog " * 10_000, "שלום עולם", "\U0001f600 \U0001f600", "\u2028\r\x00|||"]
+)
+def test_degenerate_captions_have_finite_scores(odd):
+    with Evaluator(meteor=False) as evaluator:
+        found = evaluator.evaluate(REFERENCES | {9: [odd]}, CANDIDATES | {9: odd})
+    for metric in METRICS:
+        if metric != "METEOR":
+            assert 0 <= found.per_image[metric][9] <= 10
+    assert found.per_image["ROUGE-L"][9] == pytest.approx(1)  # as coco-caption: even nothing equals nothing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.metrics.java import bundled_java
-from harness.metrics.tokenizer import tokenize, tokenize_by_image, tokenizer_jar
+from harness.metrics.ptb_java import tokenize_java, tokenizer_jar
 
 CASES = {
     "An airplane's letters, 'MT': flying!": "an airplane 's letters mt flying",
@@ -21,33 +21,25 @@ CASES = {
 
 
 def test_tokens_and_lines():
-    assert tokenize(list(CASES), java=bundled_java(), timeout_s=60) == list(CASES.values())
+    assert tokenize_java(list(CASES), java=bundled_java(), timeout_s=60) == list(CASES.values())
 
 
 @pytest.mark.parametrize("empties", [["", "a", "", ""], [""], ["", ""]])
 def test_empty_captions_keep_their_lines(empties):
-    assert tokenize(empties, java=bundled_java(), timeout_s=60) == empties
+    assert tokenize_java(empties, java=bundled_java(), timeout_s=60) == empties
 
 
 def test_nothing_needs_no_java(tmp_path):
-    assert tokenize([], java=tmp_path / "absent", timeout_s=1) == []
-
-
-def test_order_is_fixed_whatever_the_mapping(coco):
-    some = dict(list(coco.references.items())[:40])
-    turned = dict(reversed(some.items()))
-    found = tokenize_by_image(turned, java=bundled_java(), timeout_s=60)
-    assert list(found) == sorted(some)
-    assert found == {image_id: coco.tokenized_references[image_id] for image_id in some}
+    assert tokenize_java([], java=tmp_path / "absent", timeout_s=1) == []
 
 
 def test_locale_of_the_machine_does_not_matter(monkeypatch):
     monkeypatch.setenv("LC_ALL", "POSIX")
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Duser.language=tr -Dfile.encoding=ISO-8859-1")
-    assert tokenize(["TITLE CAF\u00c9"], java=bundled_java(), timeout_s=60) == ["title caf\u00e9"]
+    assert tokenize_java(["TITLE CAF\u00c9"], java=bundled_java(), timeout_s=60) == ["title caf\u00e9"]
 
 
 def test_nothing_is_written_next_to_the_jar():
     before = sorted(tokenizer_jar().parent.iterdir())
-    tokenize(["a dog"], java=bundled_java(), timeout_s=60)
+    tokenize_java(["a dog"], java=bundled_java(), timeout_s=60)
     assert sorted(tokenizer_jar().parent.iterdir()) == before

@@ -1,0 +1,66 @@
+"""BLEU-1 to 4 as coco-caption computes it: clipped counts, "closest" reference length, tiny numbers against zeros.
+
+Papineni et al., "BLEU: a Method for Automatic Evaluation of Machine Translation", ACL 2002. Equal to pycocoevalcap's
+`BleuScorer`: a tie between reference lengths goes to the shorter one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from harness.metrics.contract import Array, Metric, Statistics
+from harness.metrics.corpus import CANDIDATE_SLOT, Block, Corpus
+from harness.metrics.ngrams import MAX_ORDER
+
+_TINY, _SMALL = 1e-15, 1e-9  # coco-caption's, so that an empty caption has a score
+
+
+class Bleu(Metric):
+    """Statistics: candidate length, closest reference length, n-grams of order 1 to 4, those of them that match."""
+
+    names = tuple(f"BLEU-{order}" for order in range(1, MAX_ORDER + 1))
+
+    def score(self, totals: Array) -> Array:
+        """BLEU-1 to 4 of (..., 10) sums."""
+        length, reference = totals[..., :1], totals[..., 1:2]
+        guessed, correct = totals[..., 2 : 2 + MAX_ORDER], totals[..., 2 + MAX_ORDER :]
+        precision = np.cumprod((correct + _TINY) / (guessed + _SMALL), axis=-1)
+        scores = precision ** (1.0 / np.arange(1, MAX_ORDER + 1))
+        ratio = (length + _TINY) / (reference + _SMALL)
+        with np.errstate(over="ignore"):
+            brevity = np.exp(1.0 - 1.0 / ratio)
+        return np.where(ratio < 1, scores * brevity, scores)
+
+    def statistics(self, corpus: Corpus) -> Statistics:
+        """Of a corpus with one candidate an image."""
+        return Statistics(self, np.concatenate([_of_block(block) for block in corpus]))
+
+
+BLEU: Final = Bleu()
+
+
+def _of_block(block: Block) -> Array:
+    counts, images = block.counts, len(block.first) - 1
+    starts = counts.groups
+    with_candidate = counts.slot[starts] == CANDIDATE_SLOT
+    in_references = np.where(counts.slot == CANDIDATE_SLOT, 0, counts.count)
+    clip = np.maximum.reduceat(in_references, starts) if len(starts) else in_references
+    kept = starts[with_candidate]
+    matches = np.minimum(counts.count[kept], clip[with_candidate])
+    cell = counts.image[kept] * MAX_ORDER + counts.orders[counts.gram[kept]]
+    correct = np.bincount(cell, matches, images * MAX_ORDER).reshape(images, MAX_ORDER)
+    length = block.lengths[block.first[:-1]]
+    guessed = np.maximum(length[:, None] - np.arange(MAX_ORDER), 0)
+    return np.column_stack([length, _closest_lengths(block), guessed, correct]).astype(np.float64)
+
+
+def _closest_lengths(block: Block) -> Array:
+    """Of each image the reference length closest to the candidate's, the shorter on a tie."""
+    image = np.repeat(np.arange(len(block.first) - 1), np.diff(block.first))
+    gap = np.abs(block.lengths - block.lengths[block.first[:-1]][image])
+    widest = int(block.lengths.max(initial=0)) + 1
+    ranked = gap * widest + block.lengths
+    ranked[block.first[:-1]] = np.iinfo(np.int64).max  # the candidate itself
+    return (np.minimum.reduceat(ranked, block.first[:-1]) % widest).astype(np.float64)

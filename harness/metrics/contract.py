@@ -1,0 +1,64 @@
+"""What every metric is made of: numbers per image whose sum over images is all that a corpus score needs.
+
+That one property gives scores of the split, of a domain and of single images, and every bootstrap resample and
+permutation, without looking at a caption again.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+class Metric(ABC):
+    """A metric, or several that share their statistics (BLEU-1 to 4)."""
+
+    names: tuple[str, ...]
+
+    @abstractmethod
+    def score(self, totals: Array) -> Array:
+        """Corpus scores of sums of statistics: (..., K) -> (..., len(names)), as fractions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Sufficient statistics of one system: `values` (N, K) float64, a row per image."""
+
+    metric: Metric
+    values: Array
+
+    def corpus(self, rows: Sequence[int] | None = None) -> dict[str, float]:
+        """Scores over these rows together (None: all), by name."""
+        totals = (self.values if rows is None else self.values[rows]).sum(axis=0)
+        return dict(zip(self.metric.names, self.metric.score(totals).tolist(), strict=True))
+
+    def per_image(self) -> dict[str, Array]:
+        """Scores of each image alone, by name: (N,) each."""
+        return dict(zip(self.metric.names, self.metric.score(self.values).T, strict=True))
+
+
+class Mean(Metric):
+    """A metric whose corpus score is the mean over images. Statistics: the image's score and a one."""
+
+    def __init__(self, name: str) -> None:
+        self.names = (name,)
+
+    def score(self, totals: Array) -> Array:
+        """Mean of each row of (..., 2) sums."""
+        return totals[..., :1] / totals[..., 1:]
+
+    def statistics(self, scores: Array) -> Statistics:
+        """Of one score per image, (N,)."""
+        return Statistics(self, np.column_stack([scores, np.ones_like(scores)]))
+
+
+ROUGE_L: Final = Mean("ROUGE-L")
+CIDER_D: Final = Mean("CIDEr-D")
+SPICE: Final = Mean("SPICE")
