@@ -6,16 +6,15 @@ import contextlib
 import queue
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from harness.data.dataset import Sample
-from harness.data.features import Features
-from harness.data.vocabulary import BOS, PAD, Vocabulary
+from harness.data.vocabulary import PAD, Vocabulary
 from harness.errors import BenchError
 from zoo.captioner import Visual, VisualSpec
 
@@ -34,13 +33,47 @@ class Batch:
     tokens: Tensor
     image_ids: tuple[int, ...]
 
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on a device."""
+        return replace(self, visual=self.visual.to(device), tokens=self.tokens.to(device, non_blocking=True))
+
+    def split(self, parts: int) -> list[Batch]:
+        """At most `parts` batches of about equally many images; one if `parts` is 1."""
+        if parts == 1:
+            return [self]
+        images = len(self.image_ids)
+        size = -(-images // parts)
+        captions = len(self.tokens) // images
+        return [
+            Batch(
+                _images(self.visual, first, first + size),
+                self.tokens[first * captions : (first + size) * captions],
+                self.image_ids[first : first + size],
+            )
+            for first in range(0, images, size)
+        ]
+
+
+def _images(visual: Visual, start: int, stop: int) -> Visual:
+    """What is seen of some of the images."""
+    parts = {part.name: getattr(visual, part.name) for part in fields(visual)}
+    return Visual(**{name: value[start:stop] for name, value in parts.items() if value is not None})
+
+
+class VisualSource(Protocol):
+    """Where the models' eyes are: cached features, or pictures."""
+
+    def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
+        """What a model with this `spec` sees of the images, in the order given; called from threads."""
+        ...
+
 
 class CaptionBatches:
     """Batches of images with n of their captions, drawn anew each epoch.
 
     An epoch's order of images and choice of captions is a pure function of (seed, epoch), so that training resumes at
     any batch as if it had never stopped. All captions of an image are used before one is repeated. The last batch of an
-    epoch may be smaller.
+    epoch may be smaller, unless `drop_last` leaves it out.
 
     Args:
         samples: training images; each needs a caption and features.
@@ -53,13 +86,14 @@ class CaptionBatches:
         self,
         samples: Sequence[Sample],
         vocabulary: Vocabulary,
-        features: Features,
+        features: VisualSource,
         spec: VisualSpec,
         *,
         batch_size: int,
         captions_per_image: int,
         seed: int,
         max_len: int,
+        drop_last: bool = False,
     ) -> None:
         if min(batch_size, captions_per_image) < 1 or max_len < 2 or seed < 0:
             raise ValueError("batch_size and captions_per_image must be at least 1, max_len 2 and seed 0")
@@ -70,14 +104,18 @@ class CaptionBatches:
             )
         self._ids = [sample.image_id for sample in samples]
         self._rows = [
-            [[BOS, *vocabulary.encode(caption, max_len - 1)] for caption in sample.captions] for sample in samples
+            [[vocabulary.bos, *vocabulary.encode(caption, max_len - 1)] for caption in sample.captions]
+            for sample in samples
         ]
-        self._features, self._spec = features, spec
+        self._features, self._spec, self._pad = features, spec, vocabulary.pad
         self._batch_size, self._per_image, self._seed = batch_size, captions_per_image, seed
+        self._used = len(self._ids) // batch_size * batch_size if drop_last else len(self._ids)
+        if not self._used:
+            raise BenchError(f"{len(self._ids)} training images do not fill a batch of {batch_size}")
 
     def __len__(self) -> int:
         """Batches an epoch."""
-        return -(-len(self._ids) // self._batch_size)
+        return -(-self._used // self._batch_size)
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
         """The batches of an epoch from batch `start` on, prepared in the background."""
@@ -85,11 +123,11 @@ class CaptionBatches:
 
     def _batches(self, number: int, start: int) -> Iterator[Batch]:
         order, choice = self._draw(number)
-        for first in range(start * self._batch_size, len(order), self._batch_size):
+        for first in range(start * self._batch_size, self._used, self._batch_size):
             chosen = order[first : first + self._batch_size]
             image_ids = tuple(self._ids[image] for image in chosen)
             rows = [self._rows[image][caption] for image in chosen for caption in choice[image]]
-            yield Batch(self._features.visual(image_ids, self._spec), pad_rows(rows), image_ids)
+            yield Batch(self._features.visual(image_ids, self._spec), pad_rows(rows, self._pad), image_ids)
 
     def _draw(self, number: int) -> tuple[list[int], list[list[int]]]:
         """Order of the images, and for each image the n captions."""
@@ -104,7 +142,7 @@ class CaptionBatches:
 
 
 def evaluation_batches(
-    image_ids: Sequence[int], features: Features, spec: VisualSpec, batch_size: int
+    image_ids: Sequence[int], features: VisualSource, spec: VisualSpec, batch_size: int
 ) -> Iterator[tuple[tuple[int, ...], Visual]]:
     """The images in the order given, with what a model sees of them, prepared in the background."""
 
@@ -116,9 +154,9 @@ def evaluation_batches(
     return prefetched(batches())
 
 
-def pad_rows(rows: Sequence[Sequence[int]]) -> Tensor:
+def pad_rows(rows: Sequence[Sequence[int]], pad: int = PAD) -> Tensor:
     """Token rows as one tensor (rows, longest), padded on the right."""
-    padded = np.full((len(rows), max(map(len, rows))), PAD, dtype=np.int64)
+    padded = np.full((len(rows), max(map(len, rows))), pad, dtype=np.int64)
     for line, row in zip(padded, rows, strict=True):
         line[: len(row)] = row
     return torch.from_numpy(padded)

@@ -11,22 +11,33 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from harness.data.batches import Batch, CaptionBatches
+from harness.errors import BenchError
 from harness.progress import Reporter, Task
 from harness.training.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
-from harness.training.objectives import cross_entropy
-from harness.training.schedule import Optimiser, Schedule, Stage
+from harness.training.objectives import CrossEntropy, Objective
+from harness.training.optimisers import make_optimiser
+from harness.training.schedule import Schedule, Stage
 from results.records import EpochRecord
 from zoo import Captioner
 
 CHECKPOINT_INTERVAL_S = 60.0
 CHECKPOINTS = "checkpoint"
 """The folder of a run's checkpoints, inside its own; without it, training starts anew."""
+
+
+@runtime_checkable
+class HasBackbone(Protocol):
+    """A model on pixels, whose visual backbone is a part of it."""
+
+    def freeze_backbone(self, frozen: bool = True) -> None:
+        """Keep the backbone as it is, or train it."""
+        ...
 
 
 class TrainingDivergedError(Exception):
@@ -72,6 +83,7 @@ class Trainer:
         batches: makes the loader of a stage.
         validate: decodes the validation split with a beam of the given width; gives its CIDEr-D.
         folder: keeps `checkpoint/step-*` while training and `best.safetensors` for good.
+        objective: makes the loss of a stage.
         on_epoch: called once an epoch, before the checkpoint that makes it final, so it must be idempotent.
         precision: "bf16" autocasts, "fp32" does not.
     """
@@ -89,10 +101,12 @@ class Trainer:
         seed: int,
         on_epoch: Callable[[EpochRecord], None],
         reporter: Reporter,
+        objective: Callable[[Stage], Objective] = CrossEntropy,
         checkpoint_interval_s: float = CHECKPOINT_INTERVAL_S,
     ) -> None:
         self.model, self.schedule, self.folder, self.device = model, schedule, folder, device
         self._batches, self._validate, self._on_epoch, self._reporter = batches, validate, on_epoch, reporter
+        self._objective = objective
         self._bf16, self._seed = precision == "bf16", seed
         self._interval = checkpoint_interval_s
         self._saved = time.monotonic()
@@ -101,7 +115,18 @@ class Trainer:
         self.position = Position()
 
     def fit(self) -> TrainingSummary:
-        """Train to the end from wherever the last checkpoint stands, then load the best weights."""
+        """Train to the end from wherever the last checkpoint stands, then load the best weights.
+
+        Raises:
+            BenchError: a stage trains the backbone of a model that has none, or a checkpoint is damaged.
+            TrainingDivergedError: the loss is no number.
+        """
+        for stage in self.schedule.stages:
+            if stage.backbone == "trained" and not isinstance(self.model, HasBackbone):
+                raise BenchError(
+                    f"stage {stage.name!r} trains the backbone, but this model sees cached features",
+                    "choose a model on pixels, such as expansionnet_v2/end-to-end, or another schedule",
+                )
         state = load_checkpoint(self.checkpoints, self.model)
         if state is not None:
             self.position = Position(**state["position"])
@@ -114,16 +139,20 @@ class Trainer:
 
     def _run_stage(self, stage: Stage, state: dict[str, Any] | None) -> None:
         self.model.set_dropout(stage.dropout)
-        loader = self._batches(stage)
-        optimiser = _make_optimiser(self.model, stage.optimiser)
+        if isinstance(self.model, HasBackbone):
+            self.model.freeze_backbone(stage.backbone == "frozen")
+        loader, objective = self._batches(stage), self._objective(stage)
+        optimiser = make_optimiser(self.model.parameters(), stage.optimiser)
         if state is not None:
             optimiser.load_state_dict(state["optimiser"])
+            self._restore_gradients(state.get("gradients", {}))
             _restore_generators(state["generators"])
         else:
             torch.manual_seed(self._seed + self.position.stage)
         at = self.position
         while at.epoch < stage.epochs and (stage.patience is None or at.stale < stage.patience):
-            self._run_epoch(stage, loader, optimiser)
+            self._run_epoch(stage, loader, objective, optimiser)
+        optimiser.zero_grad(set_to_none=True)
         load_weights(self.model, self.best_path)
         last = at.stage + 1 == len(self.schedule.stages)
         self.position = Position(
@@ -136,15 +165,17 @@ class Trainer:
             finished=last,
             saves=at.saves,
         )
-        self._save(_make_optimiser(self.model, stage.optimiser))
+        self._save(make_optimiser(self.model.parameters(), stage.optimiser))
 
-    def _run_epoch(self, stage: Stage, loader: CaptionBatches, optimiser: torch.optim.Optimizer) -> None:
+    def _run_epoch(
+        self, stage: Stage, loader: CaptionBatches, objective: Objective, optimiser: torch.optim.Optimizer
+    ) -> None:
         at = self.position
         self.model.train()
         title = f"  {stage.name} epoch {at.epoch + 1}/{stage.epochs}"
         with self._reporter.task(title, len(loader), at.batch) as task:
             for batch in loader.epoch(at.epoch, start=at.batch):
-                self._run_step(stage, loader, optimiser, batch, task)
+                self._run_step(stage, loader, objective, optimiser, batch, task)
         validated = (at.epoch + 1) % stage.validate_every == 0 or at.epoch + 1 == stage.epochs
         cider = self._validate(stage.validation_beam_size) if validated else None
         if cider is not None:
@@ -158,23 +189,31 @@ class Trainer:
         self._save(optimiser)
 
     def _run_step(
-        self, stage: Stage, loader: CaptionBatches, optimiser: torch.optim.Optimizer, batch: Batch, task: Task
+        self,
+        stage: Stage,
+        loader: CaptionBatches,
+        objective: Objective,
+        optimiser: torch.optim.Optimizer,
+        batch: Batch,
+        task: Task,
     ) -> None:
         at, started = self.position, time.monotonic()
         rate = stage.learning_rate.at(at.step, len(loader), stage.epochs * len(loader))
         for group in optimiser.param_groups:
             group["lr"] = rate
-        loss = self._loss(stage, batch)
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), stage.clip_norm or math.inf).item()
-        value = loss.item()
+        summed = stage.accumulation.gradients == "summed"
+        value = self._backward(objective, batch, 1 if summed else stage.accumulation.parts)
+        stepping = not summed or at.step % stage.accumulation.parts == 0
+        limit = stage.clip_norm if stage.clip_norm and stepping else math.inf
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit).item()
         if not math.isfinite(value) or not math.isfinite(norm):
             raise TrainingDivergedError(
                 f"loss {value}, gradient norm {norm} at step {at.total_steps + 1} "
                 f"(stage {stage.name}, epoch {at.epoch + 1}); last good checkpoint: {self._last_checkpoint()}"
             )
-        optimiser.step()
+        if stepping:
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
         images = len(batch.image_ids)
         elapsed = time.monotonic() - started
         at.batch, at.step, at.total_steps = at.batch + 1, at.step + 1, at.total_steps + 1
@@ -184,11 +223,18 @@ class Trainer:
         if at.batch < len(loader) and time.monotonic() - self._saved >= self._interval:
             self._save(optimiser)
 
-    def _loss(self, stage: Stage, batch: Batch) -> Tensor:
-        tokens = batch.tokens.to(self.device, non_blocking=True)
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self._bf16):
-            logits = self.model(batch.visual.to(self.device), tokens[:, :-1])
-            return cross_entropy(logits, tokens, stage.label_smoothing)
+    def _backward(self, objective: Objective, batch: Batch, parts: int) -> float:
+        """Add the gradients of a batch, worked through in parts, whose losses are weighed so that it is one mean."""
+        batch = batch.to(self.device)
+        total, value = objective.weight(batch), 0.0
+        for part in batch.split(parts):
+            with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self._bf16):
+                loss = objective(self.model, part)
+            if parts > 1:
+                loss = loss * (objective.weight(part) / total)
+            loss.backward()  # type: ignore[no-untyped-call]
+            value += loss.item()
+        return value
 
     def _epoch_record(
         self, stage: Stage, optimiser: torch.optim.Optimizer, cider: float | None, batches: int
@@ -213,20 +259,21 @@ class Trainer:
             "position": asdict(self.position),
             "optimiser": optimiser.state_dict(),
             "generators": _generators(),
+            "gradients": {
+                name: parameter.grad for name, parameter in self.model.named_parameters() if parameter.grad is not None
+            },
         }
         save_checkpoint(self.checkpoints, self.position.saves, self.model, state)
         self._saved = time.monotonic()
 
+    def _restore_gradients(self, gradients: dict[str, Tensor]) -> None:
+        """What was accumulated for a step that is still to come."""
+        for name, parameter in self.model.named_parameters():
+            parameter.grad = gradients[name].to(parameter) if name in gradients else None
+
     def _last_checkpoint(self) -> str:
         found = sorted(self.checkpoints.glob("step-*"))
         return str(found[-1]) if found else "none yet"
-
-
-def _make_optimiser(model: Captioner, settings: Optimiser) -> torch.optim.Optimizer:
-    kinds: dict[str, type[torch.optim.Adam]] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
-    return kinds[settings.name](
-        model.parameters(), lr=0.0, betas=settings.betas, eps=settings.eps, weight_decay=settings.weight_decay
-    )
 
 
 def _generators() -> dict[str, Any]:

@@ -13,7 +13,10 @@ from rich.console import Console
 from torch import Tensor
 
 from harness.data.batches import Batch
+from harness.errors import BenchError
 from harness.progress import Reporter
+from harness.training.objectives import CrossEntropy
+from harness.training.optimisers import make_optimiser
 from harness.training.schedule import Schedule
 from harness.training.trainer import Trainer, TrainingDivergedError, TrainingSummary
 from results.records import EpochRecord
@@ -180,3 +183,69 @@ def test_a_nan_stops_with_step_and_last_good_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(TrainingDivergedError, match=r"step 5 .*last good checkpoint: .*step-000000004"):
         _fit(tmp_path, model=model)
     assert all(value.isfinite().all() for value in model.state_dict().values())
+
+
+@pytest.mark.parametrize("kill_at", [(1, 0), (1, 2)])
+def test_a_kill_between_summed_gradients_and_their_step_changes_nothing(
+    tmp_path: Path, kill_at: tuple[int, int]
+) -> None:
+    schedule = _schedule(accumulation={"parts": 2, "gradients": "summed"})
+    expected, _ = _fit(tmp_path / "undisturbed", schedule=schedule)
+    with pytest.raises(Killed):
+        _fit(tmp_path / "killed", schedule=schedule, kill_at=kill_at)
+    model, _ = _fit(tmp_path / "killed", schedule=schedule)
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in _weights(expected).items())
+
+
+def test_a_batch_in_parts_makes_the_same_steps(tmp_path: Path) -> None:
+    whole: list[EpochRecord] = []
+    parts: list[EpochRecord] = []
+    _fit(tmp_path / "whole", schedule=_schedule(dropout=0.0), records=whole)
+    _fit(tmp_path / "parts", schedule=_schedule(dropout=0.0, accumulation={"parts": 2}), records=parts)
+    assert [record.train_loss for record in parts] == pytest.approx([record.train_loss for record in whole], rel=1e-4)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 5])
+def test_losses_of_parts_weigh_as_much_as_their_words(parts: int) -> None:
+    torch.manual_seed(5)
+    model = create_model("blind", vocab_size=VOCABULARY, visual_dim=8, **model_card("blind").tiny).eval()
+    tokens = torch.tensor([[1, 4, 5, 6, 2], [1, 4, 2, 0, 0], [1, 2, 0, 0, 0]]).repeat_interleave(2, 0)
+    batch = Batch(Visual(torch.zeros(3, 1, 8), torch.ones(3, 1, dtype=torch.bool)), tokens, (7, 8, 9))
+    objective = CrossEntropy(_schedule().stages[0])
+    split = batch.split(parts)
+    assert [image for part in split for image in part.image_ids] == [7, 8, 9]
+    assert len(split) == min(parts, 3)
+    mean = sum(objective(model, part) * objective.weight(part) for part in split) / objective.weight(batch)
+    torch.testing.assert_close(mean, objective(model, batch))
+
+
+def test_summed_gradients_step_after_the_first_batch_and_then_at_multiples(tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    tiny = model_card("blind").tiny
+    trained, reference = (create_model("blind", vocab_size=VOCABULARY, visual_dim=8, **tiny) for _ in range(2))
+    reference.load_state_dict(trained.state_dict())
+    stage = {
+        "name": "xe", "epochs": 2, "batch_size": 2, "dropout": 0.0, "learning_rate": {"peak": 0.01},
+        "accumulation": {"parts": 2, "gradients": "summed"},
+    }  # fmt: skip
+    schedule = Schedule.model_validate({"name": "t", "summary": "t", "stages": [stage]})
+    scores = iter([1.0, 2.0])
+    _fit(tmp_path, schedule=schedule, model=trained, validate=lambda _: next(scores))
+
+    reference.set_dropout(0.0)
+    objective = CrossEntropy(schedule.stages[0])
+    optimiser = make_optimiser(reference.parameters(), schedule.stages[0].optimiser)
+    optimiser.param_groups[0]["lr"] = 0.01
+    batches = [batch for number in range(2) for batch in Loader(None).epoch(number)]
+    for together in ((0,), (1, 2), (3, 4)):  # the last batch's gradients are still waiting when training ends
+        optimiser.zero_grad()
+        for number in together:
+            objective(reference, batches[number]).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    for name, value in _weights(reference).items():
+        torch.testing.assert_close(trained.state_dict()[name], value, atol=1e-6, rtol=1e-6)
+
+
+def test_a_stage_on_the_backbone_needs_a_model_that_has_one(tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match="stage 'xe' trains the backbone"):
+        _fit(tmp_path, schedule=_schedule(backbone="trained"))

@@ -1,0 +1,105 @@
+"""Optimisers: the authors' RAdam against their own trajectory, and the choice by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import Parameter
+
+from harness.training.optimisers import RAdamLiu, make_optimiser
+from harness.training.schedule import LearningRate, Optimiser
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "training"
+
+
+@pytest.fixture(scope="module")
+def theirs() -> dict[str, np.ndarray]:
+    with np.load(FIXTURES / "radam.npz") as file:
+        return dict(file)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "suffix", "tolerance"), [(torch.float64, "f64", 1e-10), (torch.float32, "f32", 1e-6)]
+)
+def test_the_authors_radam_takes_their_steps(
+    theirs: dict[str, np.ndarray], dtype: torch.dtype, suffix: str, tolerance: float
+) -> None:
+    parameters = {name: Parameter(torch.tensor(theirs[f"in/{name}0"], dtype=dtype)) for name in "pq"}
+    optimiser = RAdamLiu(
+        parameters.values(),
+        betas=(theirs["cfg/beta1"].item(), theirs["cfg/beta2"].item()),
+        eps=theirs["cfg/eps"].item(),
+    )
+    for step, rate in enumerate(theirs["in/lr_used"]):
+        for name, parameter in parameters.items():
+            parameter.grad = torch.tensor(theirs[f"in/grad_{name}"][step], dtype=dtype)
+        for group in optimiser.param_groups:
+            group["lr"] = float(rate)
+        optimiser.step()
+        for name, parameter in parameters.items():
+            expected = torch.tensor(theirs[f"out/{name}_{suffix}"][step], dtype=dtype)
+            torch.testing.assert_close(parameter.data, expected, atol=tolerance, rtol=tolerance)
+    assert not np.allclose(theirs[f"out/p_{suffix}"][0], theirs[f"out/p_{suffix}"][-1])
+
+
+def test_its_learning_rates_were_those_of_the_hyperbolic_warm_up(theirs: dict[str, np.ndarray]) -> None:
+    rate = LearningRate(
+        peak=theirs["cfg/lr"].item(),
+        warmup_steps=theirs["cfg/warmup"].item(),
+        warmup="hyperbolic",
+        annealing="step",
+        factor=theirs["cfg/anneal_coeff"].item(),
+        every_epochs=theirs["cfg/anneal_every_epoch"].item(),
+        minimum=theirs["cfg/min_lr"].item(),
+    )
+    found = [rate.at(step, theirs["cfg/num_batches"].item(), 16) for step in range(16)]
+    assert found == pytest.approx(theirs["in/lr_used"].tolist(), rel=1e-12)
+
+
+def test_the_authors_radam_stays_put_for_five_steps_and_skips_what_has_no_gradient() -> None:
+    moved, still = Parameter(torch.ones(2)), Parameter(torch.ones(2))
+    optimiser = RAdamLiu([moved, still], lr=0.1)
+    for step in range(7):
+        moved.grad = torch.ones(2)
+        optimiser.step()
+        assert bool((moved == 1).all()) == (step < 5)
+    assert bool((still == 1).all())
+
+
+def test_its_state_survives_saving(tmp_path: Path) -> None:
+    def advance(optimiser: RAdamLiu, parameter: Parameter, steps: range) -> None:
+        for step in steps:
+            parameter.grad = torch.full((3,), float(step + 1))
+            optimiser.step()
+
+    whole, part = Parameter(torch.zeros(3)), Parameter(torch.zeros(3))
+    advance(RAdamLiu([whole], lr=0.1), whole, range(9))
+    first = RAdamLiu([part], lr=0.1)
+    advance(first, part, range(4))
+    torch.save(first.state_dict(), tmp_path / "state.pt")
+    second = RAdamLiu([part])
+    second.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    advance(second, part, range(4, 9))
+    assert torch.equal(whole, part)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW), ("radam", torch.optim.RAdam), ("radam_liu", RAdamLiu)],
+)
+def test_optimisers_by_name_take_what_is_to_be_trained(name: str, kind: type[torch.optim.Optimizer]) -> None:
+    trained, frozen = Parameter(torch.ones(2)), Parameter(torch.ones(2), requires_grad=False)
+    settings = Optimiser.model_validate({"name": name, "betas": (0.8, 0.9), "eps": 1e-7})
+    made = make_optimiser([trained, frozen], settings)
+    assert type(made) is kind
+    [group] = made.param_groups
+    assert group["params"] == [trained]
+    assert (group["betas"], group["eps"]) == ((0.8, 0.9), 1e-7)
+
+
+def test_the_authors_radam_refuses_weight_decay() -> None:
+    with pytest.raises(ValueError, match="no weight decay"):
+        Optimiser(name="radam_liu", weight_decay=0.1)
