@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import torch
 
 from harness.config import Decoding
-from harness.data.batches import evaluation_batches
-from harness.data.features import Features
-from harness.data.vocabulary import BOS, EOS, Vocabulary
+from harness.data.batches import VisualSource, evaluation_batches
+from harness.data.vocabulary import Vocabulary
 from harness.progress import Reporter
 from zoo import Captioner
 from zoo.decoding import beam_search
@@ -29,7 +28,7 @@ class Captions:
 def caption_images(
     model: Captioner,
     vocabulary: Vocabulary,
-    features: Features,
+    features: VisualSource,
     image_ids: Sequence[int],
     decoding: Decoding,
     *,
@@ -51,8 +50,8 @@ def caption_images(
                 model.encode(visual.to(device)),
                 beam_size=decoding.beam_size,
                 max_len=decoding.max_len,
-                bos=BOS,
-                eos=EOS,
+                bos=vocabulary.bos,
+                eos=vocabulary.eos,
                 length_penalty=decoding.length_penalty,
             )
             best = hypotheses.tokens[:, 0].tolist()

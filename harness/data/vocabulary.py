@@ -4,87 +4,136 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from harness.atomic import write_text
+from harness.data.preparation import PREPARATIONS, tokenize
 from harness.errors import BenchError
 
+__all__ = ["BOS", "EOS", "PAD", "UNK", "Vocabulary", "tokenize"]
+
 PAD, BOS, EOS, UNK = range(4)
-SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
-_FORMAT = "captionbench vocabulary 1"
-_WORD = re.compile(r"[^\s'-]+(?:['-][^\s'-]+)*")
-_APOSTROPHES = str.maketrans({"’": "'", "ʼ": "'", "‐": "-", "‑": "-"})
-
-
-def tokenize(caption: str) -> list[str]:
-    """Split a caption into lower-case words; punctuation is dropped.
-
-    A word is a run of letters, digits and combining marks of any script. Single hyphens and apostrophes within a word
-    belong to it ("t-shirt", "man's", "don't"), those at its edges do not. The text is brought to Unicode's NFC form, so
-    that two spellings of one accent are one word. Scripts without spaces are not segmented.
-    """
-    text = unicodedata.normalize("NFC", unicodedata.normalize("NFC", caption).lower()).translate(_APOSTROPHES)
-    return _WORD.findall("".join(letter if _in_word(letter) else " " for letter in text))
-
-
-def _in_word(letter: str) -> bool:
-    return letter.isalnum() or letter in "'-" or (not letter.isascii() and unicodedata.category(letter)[0] in "LMN")
+"""The numbers of the special tokens, unless a vocabulary says otherwise."""
+_FORMAT = "captionbench vocabulary 2"
+_FIRST_FORMAT = "captionbench vocabulary 1"
+"""Words alone, with the four special tokens in front."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Words with the numbers 4, 5, ... in the order given; 0 to 3 are padding, begin, end and the unknown word."""
+    """Words in the order of their numbers, which leave out those of the special tokens.
+
+    Attributes:
+        words: without the special tokens.
+        pad, bos, eos, unk: numbers of padding, begin, end and the unknown word; 0 to 3 unless a paper has it otherwise.
+        preparation: how captions become words, a name of `harness.data.preparation.PREPARATIONS`.
+    """
 
     words: tuple[str, ...]
+    pad: int = PAD
+    bos: int = BOS
+    eos: int = EOS
+    unk: int = UNK
+    preparation: str = "words"
+
+    def __post_init__(self) -> None:
+        if len(set(self.specials)) != 4 or not set(self.specials) <= set(range(len(self))):
+            raise ValueError(f"{self.specials} are no four different numbers of a vocabulary of {len(self)}")
 
     @classmethod
-    def build(cls, captions: Iterable[str], min_count: int) -> Vocabulary:
-        """Collect the words that occur at least `min_count` times: frequent first, ties in code-point order."""
-        counts = Counter(word for caption in captions for word in tokenize(caption))
+    def build(cls, captions: Iterable[str], min_count: int, preparation: str = "words") -> Vocabulary:
+        """Collect the words that occur at least `min_count` times.
+
+        Frequent words come first, ties in code-point order; a preparation that names the special tokens has all sorted
+        by code point.
+        """
+        prepared = PREPARATIONS[preparation]
+        counts = Counter(word for caption in captions for word in prepared.tokenize(caption))
         kept = [word for word, count in counts.items() if count >= min_count]
-        return cls(tuple(sorted(kept, key=lambda word: (-counts[word], word))))
+        if prepared.specials is not None:
+            return cls.of_entries(sorted({*kept, *prepared.specials}), preparation)
+        return cls(tuple(sorted(kept, key=lambda word: (-counts[word], word))), preparation=preparation)
+
+    @classmethod
+    def of_entries(cls, entries: Sequence[str], preparation: str) -> Vocabulary:
+        """A vocabulary whose special tokens lie among the words, under the names that the preparation gives them.
+
+        Raises:
+            BenchError: a special token is missing, or a word is listed twice.
+        """
+        names = PREPARATIONS[preparation].specials
+        if names is None:
+            raise ValueError(f"the preparation {preparation!r} has no names for the special tokens")
+        missing = [name for name in names if name not in entries]
+        if missing:
+            raise BenchError(f"the vocabulary lacks {', '.join(missing)}", f"it must hold {', '.join(names)}")
+        if len(set(entries)) != len(entries):
+            raise BenchError("the vocabulary lists a word twice")
+        pad, bos, eos, unk = map(entries.index, names)
+        words = tuple(word for word in entries if word not in names)
+        return cls(words, pad, bos, eos, unk, preparation)
 
     def __len__(self) -> int:
         """Count the words and the four special tokens."""
-        return len(SPECIALS) + len(self.words)
+        return 4 + len(self.words)
+
+    @property
+    def specials(self) -> tuple[int, int, int, int]:
+        """Numbers of padding, begin, end and the unknown word."""
+        return self.pad, self.bos, self.eos, self.unk
 
     @cached_property
     def _ids(self) -> dict[str, int]:
-        return {word: number for number, word in enumerate(self.words, start=len(SPECIALS))}
+        free = (number for number in range(len(self)) if number not in set(self.specials))
+        return dict(zip(self.words, free, strict=True))
+
+    @cached_property
+    def _words_by_id(self) -> dict[int, str]:
+        return {number: word for word, number in self._ids.items()}
+
+    def tokenize(self, caption: str) -> list[str]:
+        """The caption's words, known or not."""
+        return PREPARATIONS[self.preparation].tokenize(caption)
 
     def encode(self, caption: str, max_len: int) -> list[int]:
-        """Give the caption's numbers, closed by EOS and at most `max_len` of them, EOS included; no BOS."""
+        """Give the caption's numbers, closed by `eos` and at most `max_len` of them, `eos` included; no `bos`."""
         if max_len < 1:
             raise ValueError(f"max_len must be at least 1, not {max_len}")
-        return [self._ids.get(word, UNK) for word in tokenize(caption)[: max_len - 1]] + [EOS]
+        return [self._ids.get(word, self.unk) for word in self.tokenize(caption)[: max_len - 1]] + [self.eos]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Give the words up to the first EOS, separated by spaces; the four special tokens leave no trace."""
+        """Give the words up to the first `eos`, separated by spaces; the four special tokens leave no trace."""
         found = []
         for number in ids:
-            if number == EOS:
+            if number == self.eos:
                 break
-            if number >= len(SPECIALS):
-                found.append(self.words[number - len(SPECIALS)])
+            if number in self._words_by_id:
+                found.append(self._words_by_id[number])
         return " ".join(found)
 
     def digest(self) -> str:
-        """A hex digest of the words in their order."""
-        return hashlib.sha256("\n".join(self.words).encode()).hexdigest()
+        """A hex digest of the words in their order, and of whatever differs from the usual."""
+        unusual = [] if self == Vocabulary(self.words) else [f"{self.preparation} {self.specials}"]
+        return hashlib.sha256("\n".join([*self.words, *unusual]).encode()).hexdigest()
 
     def save(self, path: Path) -> None:
         """Write the vocabulary as JSON, all at once."""
-        write_text(path, json.dumps({"format": _FORMAT, "words": self.words}, ensure_ascii=False, indent=0) + "\n")
+        content = {
+            "format": _FORMAT,
+            "preparation": self.preparation,
+            "specials": dict(zip(("pad", "bos", "eos", "unk"), self.specials, strict=True)),
+            "words": self.words,
+        }
+        write_text(path, json.dumps(content, ensure_ascii=False, indent=0) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> Vocabulary:
-        """Read what `save` wrote.
+        """Read what `save` wrote, in this version or the first.
 
         Raises:
             BenchError: the file is missing, damaged or not a vocabulary.
@@ -93,9 +142,21 @@ class Vocabulary:
             content = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise BenchError(f"the vocabulary {path} cannot be read: {error}") from error
-        words = content.get("words") if isinstance(content, dict) and content.get("format") == _FORMAT else None
+        known = isinstance(content, dict) and content.get("format") in {_FORMAT, _FIRST_FORMAT}
+        words = content.get("words") if known else None
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise BenchError(f"{path} is not a vocabulary of captionbench", hint=f'its "format" must be "{_FORMAT}"')
         if len(set(words)) != len(words):
             raise BenchError(f"the vocabulary {path} lists a word twice")
-        return cls(tuple(words))
+        return cls(tuple(words)) if content["format"] == _FIRST_FORMAT else cls._of_content(words, content, path)
+
+    @classmethod
+    def _of_content(cls, words: list[str], content: dict[str, Any], path: Path) -> Vocabulary:
+        try:
+            specials = {name: int(content["specials"][name]) for name in ("pad", "bos", "eos", "unk")}
+            preparation = str(content["preparation"])
+            if preparation not in PREPARATIONS:
+                raise ValueError(f"unknown preparation {preparation!r}")
+            return cls(tuple(words), **specials, preparation=preparation)
+        except (KeyError, TypeError, ValueError) as error:
+            raise BenchError(f"the vocabulary {path} is damaged: {type(error).__name__}: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -115,3 +116,45 @@ def test_a_missing_file_and_a_repeated_word_are_named(tmp_path: Path) -> None:
     (tmp_path / "twice.json").write_text('{"format": "captionbench vocabulary 1", "words": ["a", "a"]}')
     with pytest.raises(BenchError, match="twice"):
         Vocabulary.load(tmp_path / "twice.json")
+
+
+def test_a_papers_vocabulary_has_its_special_tokens_among_the_words(tmp_path: Path) -> None:
+    vocabulary = Vocabulary.of_entries(["\n", "EOS", "PAD", "SOS", "UNK", "a", "dog"], "expansionnet")
+    assert (vocabulary.pad, vocabulary.bos, vocabulary.eos, vocabulary.unk) == (2, 3, 1, 4)
+    assert len(vocabulary) == 7
+    assert vocabulary.encode("A dog's\nUNK!", 9) == [5, 6, 4, 0, 4, 1]
+    assert vocabulary.decode([3, 0, 5, 4, 6, 1, 5]) == "\n a dog"
+    assert vocabulary.digest() != Vocabulary(vocabulary.words).digest()
+    vocabulary.save(tmp_path / "v.json")
+    assert Vocabulary.load(tmp_path / "v.json") == vocabulary
+
+
+def test_a_vocabulary_without_its_special_tokens_is_refused() -> None:
+    with pytest.raises(BenchError, match="lacks SOS, UNK"):
+        Vocabulary.of_entries(["PAD", "EOS", "a"], "expansionnet")
+    with pytest.raises(BenchError, match="twice"):
+        Vocabulary.of_entries(["PAD", "SOS", "EOS", "UNK", "a", "a"], "expansionnet")
+    with pytest.raises(ValueError, match="no four different"):
+        Vocabulary(("a",), pad=1)
+
+
+def test_files_of_the_first_format_are_read(tmp_path: Path) -> None:
+    (tmp_path / "old.json").write_text('{"format": "captionbench vocabulary 1", "words": ["a", "b"]}')
+    assert Vocabulary.load(tmp_path / "old.json") == Vocabulary(("a", "b"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"preparation": "other"},
+        {"specials": {}},
+        {"specials": {"pad": 0, "bos": 0, "eos": 2, "unk": 3}},
+        {"specials": 3},
+    ],
+)
+def test_damaged_special_tokens_are_named(tmp_path: Path, change: dict[str, object]) -> None:
+    Vocabulary(("a",)).save(tmp_path / "v.json")
+    content = json.loads((tmp_path / "v.json").read_text()) | change
+    (tmp_path / "v.json").write_text(json.dumps(content))
+    with pytest.raises(BenchError, match=r"v\.json is damaged"):
+        Vocabulary.load(tmp_path / "v.json")
