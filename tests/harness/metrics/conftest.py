@@ -52,10 +52,11 @@ def coco() -> Coco:
 
 @pytest.fixture(scope="session")
 def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
-    """One evaluator, hence one METEOR process, on the bundled runtime: there is no `java` on its PATH."""
+    """One evaluator, hence one METEOR process, on the bundled runtime: no `java` on its PATH, and a German locale."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(tmp_path_factory.mktemp("empty")))
         patch.delenv("BENCH_JAVA", raising=False)
+        patch.setenv("LC_ALL", "de_DE.UTF-8")
         shared = Evaluator(timeout_s=60)
         shared.warm_up()
     with shared:

@@ -11,6 +11,7 @@ from harness.errors import BenchError
 from harness.metrics import METRICS, OVERALL, Evaluator
 from harness.metrics import evaluator as evaluator_module
 from harness.metrics.java import bundled_java
+from harness.metrics.signature import EvaluationSettings
 
 REFERENCES = {
     3: ["A dog runs on grass.", "A brown dog is running."],
@@ -161,7 +162,9 @@ def test_meteor_failing_leaves_the_others_standing(fake_java: Callable[..., Path
     ],
 )
 def test_tokenizer_failing_leaves_no_score(fake_java: Callable[..., Path], tokenizer: str, reason: str) -> None:
-    with Evaluator(fake_java(tokenizer=tokenizer), timeout_s=2, tokenizer="java") as evaluator:
+    with Evaluator(
+        fake_java(tokenizer=tokenizer), timeout_s=2, settings=EvaluationSettings(tokenizer="java")
+    ) as evaluator:
         found = evaluator.evaluate(REFERENCES, CANDIDATES, {1: "in-domain"})
     assert found.per_image == {}
     assert set(found.scores) == {OVERALL, "in-domain"}
@@ -190,7 +193,7 @@ def test_without_a_working_java_only_meteor_is_missing(tmp_path, coco, monkeypat
 
 
 def test_without_java_the_java_tokenizer_leaves_no_score(tmp_path):
-    with Evaluator(tmp_path / "no-java", tokenizer="java") as evaluator:
+    with Evaluator(tmp_path / "no-java", settings=EvaluationSettings(tokenizer="java")) as evaluator:
         found = evaluator.evaluate(REFERENCES, CANDIDATES)
     assert {quantity.value for quantity in found.scores[OVERALL].values()} == {None}
     assert "no-java cannot be started" in (found.scores[OVERALL]["CIDEr-D"].reason or "")
@@ -199,7 +202,7 @@ def test_without_java_the_java_tokenizer_leaves_no_score(tmp_path):
 def test_both_tokenizers_give_the_same_scores(coco):
     made = []
     for name in ("python", "java"):
-        with Evaluator(bundled_java(), tokenizer=name, meteor=False) as evaluator:
+        with Evaluator(bundled_java(), settings=EvaluationSettings(tokenizer=name, meteor=False)) as evaluator:
             made.append(evaluator.evaluate(coco.references, coco.candidates))
     assert made[0].per_image == made[1].per_image
     assert [evaluation.tokenizer for evaluation in made] == ["ptb-python", "ptb-java"]
@@ -211,14 +214,14 @@ def test_subset_frequencies_are_those_of_the_domain_alone(coco):
     references = {i: coco.references[i] for i in ids}
     candidates = {i: coco.candidates[i] for i in ids}
     domains = {i: "in-domain" if n % 3 else "out-domain" for n, i in enumerate(ids)}
-    with Evaluator(meteor=False, domain_df="subset") as evaluator:
+    with Evaluator(settings=EvaluationSettings(meteor=False, domain_df="subset")) as evaluator:
         found = evaluator.evaluate(references, candidates, domains)
         for domain, members in found.domains.items():
             alone = evaluator.evaluate({i: references[i] for i in members}, {i: candidates[i] for i in members})
             for metric in ("BLEU-4", "CIDEr-D"):
                 value = found.scores[domain][metric].value
                 assert value == pytest.approx(alone.scores[OVERALL][metric].value, abs=1e-12)
-    with Evaluator(meteor=False) as evaluator:
+    with Evaluator(settings=EvaluationSettings(meteor=False)) as evaluator:
         shared = evaluator.evaluate(references, candidates, domains)
     assert shared.scores["in-domain"]["CIDEr-D"] != found.scores["in-domain"]["CIDEr-D"]
     assert shared.scores[OVERALL] == found.scores[OVERALL]
@@ -228,7 +231,7 @@ def test_subset_frequencies_are_those_of_the_domain_alone(coco):
     "odd", ["", "...", "dog", "dog " * 10_000, "שלום עולם", "\U0001f600 \U0001f600", "\u2028\r\x00|||"]
 )
 def test_degenerate_captions_have_finite_scores(odd):
-    with Evaluator(meteor=False) as evaluator:
+    with Evaluator(settings=EvaluationSettings(meteor=False)) as evaluator:
         found = evaluator.evaluate(REFERENCES | {9: [odd]}, CANDIDATES | {9: odd})
     for metric in METRICS:
         if metric != "METEOR":

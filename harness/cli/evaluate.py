@@ -1,0 +1,142 @@
+"""`bench evaluate`: score any system's captions with the evaluator of the benchmark itself."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.errors import BenchError
+
+if TYPE_CHECKING:
+    from harness.metrics.formats import References
+    from harness.metrics.report import Report
+
+_EPILOG = """**Examples**
+
+    bench evaluate results.json --references captions_val2014.json --allow-subset
+
+    bench evaluate results.json --references dataset_coco.json.gz --split test --out scores.json
+
+    bench evaluate nocaps.json --references nocaps_val_4500_captions.json --domain-df subset
+"""
+
+
+class DomainFrequencies(StrEnum):
+    """Over which images a domain's CIDEr-D counts its document frequencies."""
+
+    all = "all"
+    subset = "subset"
+
+
+class Tokenizer(StrEnum):
+    """Which program splits captions into words."""
+
+    python = "python"
+    java = "java"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `bench`."""
+    app.command("evaluate", epilog=_EPILOG)(evaluate)
+
+
+def evaluate(
+    predictions: Annotated[Path, typer.Argument(help="COCO's results format: a list of image_id and caption.")],
+    references: Annotated[Path, typer.Option(help="COCO's, Karpathy's or nocaps's JSON, gzipped or not.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write scores, also per image, as JSON.")] = None,
+    split: Annotated[str, typer.Option(help="Which split of a Karpathy file.")] = "test",
+    domain_df: Annotated[
+        DomainFrequencies,
+        typer.Option(help="CIDEr-D of a domain: frequencies of all images, as nocaps's server, or of its own."),
+    ] = DomainFrequencies.all,
+    allow_subset: Annotated[
+        bool,
+        typer.Option("--allow-subset", help="Score the images that have both; the signature says so."),
+    ] = False,
+    tokenizer: Annotated[
+        Tokenizer, typer.Option(help="The Python tokenizer, or its Java original.")
+    ] = Tokenizer.python,
+    no_meteor: Annotated[bool, typer.Option("--no-meteor", help="Leave METEOR out: no Java, and faster.")] = False,
+    spice_heap: Annotated[int, typer.Option(help="Memory for SPICE's Java in MB.", min=256)] = 8192,
+) -> None:
+    """Score captions: BLEU, METEOR, ROUGE-L, CIDEr-D, and SPICE where its models are installed.
+
+    Equal to pycocoevalcap 1.2. Exit code 0: every metric was computed; 1: some were not; 2: wrong input.
+    """
+    from harness.metrics.evaluator import Evaluator
+    from harness.metrics.formats import check_predictions, read_predictions, read_references
+    from harness.metrics.report import evaluate as run
+    from harness.metrics.signature import EvaluationSettings
+    from harness.metrics.spice import find_spice
+    from harness.progress import Reporter
+
+    if out is not None and out.is_dir():
+        raise BenchError(f"--out {out} is a folder", "name a file, as --out scores.json")
+    wanted = read_references(references, split=split)
+    chosen, captions, notes = check_predictions(read_predictions(predictions), wanted, allow_subset=allow_subset)
+    settings = EvaluationSettings(
+        tokenizer=tokenizer.value, domain_df=domain_df.value, meteor=not no_meteor, spice=find_spice() is not None
+    )
+    with (
+        Reporter() as reporter,
+        Evaluator(settings=settings, spice_heap_mb=spice_heap) as evaluator,
+        reporter.task("scoring", len(chosen)) as task,
+    ):
+        for note in notes:
+            reporter.note(f"left out: {note}", style="yellow")
+        evaluator.warm_up()
+        report = run(
+            chosen,
+            captions,
+            domains={image_id: domain for image_id, domain in wanted.domains.items() if image_id in chosen},
+            name=wanted.name,
+            of=len(wanted.captions),
+            evaluator=evaluator,
+            progress=lambda done, _: task.reach(done),
+        )
+    _print(report, wanted)
+    if out is not None:
+        from harness.atomic import write_text
+        from harness.canonical import canonical_json
+
+        write_text(out, canonical_json(report.to_json()) + "\n")
+        typer.echo(f"written to {out}")
+    if any(report.quantity(metric).value is None for metric in ("BLEU-4", *([] if no_meteor else ["METEOR"]))):
+        raise typer.Exit(1)
+
+
+def _print(report: Report, references: References) -> None:
+    """Scores times 100, as papers show them."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from harness.metrics.evaluator import OVERALL
+    from harness.metrics.report import ALL_METRICS
+
+    domains = report.evaluation.domains
+    table = Table(title=f"{len(report.evaluation.ids)} images of {escape(references.name)}", title_justify="left")
+    table.add_column("metric")
+    table.add_column("score", justify="right")
+    table.add_column("95 % interval", justify="right", no_wrap=True)
+    for domain, members in domains.items():
+        table.add_column(f"{escape(domain)} ({len(members)})", justify="right")
+    for metric in ALL_METRICS:
+        interval = report.intervals.get(metric)
+        cells = [
+            "-" if (value := report.quantity(metric, domain).value) is None else f"{100 * value:.2f}"
+            for domain in (OVERALL, *domains)
+        ]
+        between = f"{100 * interval.low:.1f}–{100 * interval.high:.1f}" if interval else ""
+        table.add_row(metric, cells[0], between, *cells[1:])
+    console = Console(highlight=False)
+    console.print(table)
+    for metric in ALL_METRICS:
+        quantity = report.quantity(metric)
+        if quantity.value is None:
+            console.print(f"{metric}: {escape(quantity.reason or '')}", soft_wrap=True)
+    console.print(f"scores x100; interval over images, {report.resamples} resamples, seed {report.seed}")
+    console.print(escape(report.signature.short()), soft_wrap=True)

@@ -1,0 +1,61 @@
+"""`bench export`: files for other programs to read."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_EPILOG = """**Examples**
+
+    bench export submission results.json --server coco --split test2014 --images image_info_test2014.json --out upload
+
+    bench export submission results.json --server nocaps --images nocaps_test_image_info.json --out upload
+"""
+
+
+class Server(StrEnum):
+    """Where the file goes."""
+
+    coco = "coco"
+    nocaps = "nocaps"
+
+
+def register(app: typer.Typer) -> None:
+    """Add `bench export` and its subcommands."""
+    group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+    group.callback()(_group)
+    group.command("submission", epilog=_EPILOG)(submission)
+    app.add_typer(group, name="export", help="Write files for other programs.")
+
+
+def _group() -> None:
+    """Write files for other programs to read."""
+
+
+def submission(
+    predictions: Annotated[Path, typer.Argument(help="COCO's results format: a list of image_id and caption.")],
+    server: Annotated[Server, typer.Option(help="Whose format and rules.")],
+    images: Annotated[Path, typer.Option(help="The server's list of images, whose ids must all be there.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")],
+    split: Annotated[str | None, typer.Option(help="coco: val2014 or test2014; nocaps: val or test.")] = None,
+    name: Annotated[str, typer.Option(help="Name of the system, for the file's name.")] = "captionbench",
+) -> None:
+    """Write and check what COCO's or nocaps's evaluation server takes."""
+    from harness.metrics.formats import read_predictions
+    from harness.metrics.submission import write_submission
+
+    written = write_submission(
+        read_predictions(predictions),
+        images,
+        out,
+        server=server.value,
+        split=split or {"coco": "test2014", "nocaps": "test"}[server.value],
+        algorithm=name,
+    )
+    for path in written:
+        typer.echo(path)
+    if server is Server.coco and len(written) == 1:
+        typer.echo("Next: the same for the other split; the archive to upload is written once both are there")

@@ -1,0 +1,45 @@
+"""`bench prefetch`: fetch what some metrics need and cannot be part of the package."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+_EPILOG = """**Examples**
+
+    bench prefetch spice
+
+    bench prefetch spice --from stanford-corenlp-full-2015-12-09.zip
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add `bench prefetch` and its subcommands."""
+    group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+    group.callback()(_group)
+    group.command("spice", epilog=_EPILOG)(spice)
+    app.add_typer(group, name="prefetch", help="Fetch what some metrics need.")
+
+
+def _group() -> None:
+    """Fetch what some metrics need and the package cannot hold."""
+
+
+def spice(
+    source: Annotated[
+        str | None, typer.Option("--from", metavar="FILE-OR-URL", help="The archive of CoreNLP 3.6.0, if at hand.")
+    ] = None,
+    sha256: Annotated[str | None, typer.Option(help="What the archive must have, instead of the known one.")] = None,
+) -> None:
+    """Install the parser models of SPICE (about 500 MB) into the user's cache, after checking them."""
+    from harness.metrics.spice import user_spice
+    from harness.metrics.spice_models import ARCHIVE_URL, prefetch_spice
+    from harness.progress import Reporter
+
+    with Reporter() as reporter, reporter.task("archive (MB)", 0) as task:
+        found = prefetch_spice(
+            source or ARCHIVE_URL, user_spice(), sha256=sha256, progress=lambda done, _: task.reach(done >> 20)
+        )
+    typer.echo(f"SPICE is installed in {user_spice()} (archive SHA-256 {found})")
+    typer.echo("Next: bench evaluate PREDICTIONS.json --references REFERENCES.json")

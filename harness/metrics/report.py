@@ -1,0 +1,102 @@
+"""One system's evaluation as people and programs read it: scores, intervals, domains, and the signature over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from harness.metrics.evaluator import (
+    DEFAULT_SETTINGS,
+    METRICS,
+    OVERALL,
+    SPICE_NAME,
+    Evaluation,
+    Evaluator,
+    Progress,
+)
+from harness.metrics.signature import EvaluationSettings, Signature, evaluation_signature
+from harness.metrics.significance import RESAMPLES, SEED, Interval, bootstrap
+from results.records import Quantity
+
+NOT_RUN: Final = "not run: it was not asked for, or its models are not installed (bench prefetch spice)"
+ALL_METRICS: Final = (*METRICS, SPICE_NAME)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """An evaluation, its signature, and a 95 % interval over images of every metric."""
+
+    signature: Signature
+    evaluation: Evaluation
+    intervals: dict[str, Interval]
+    resamples: int
+    seed: int
+
+    def quantity(self, metric: str, domain: str = OVERALL) -> Quantity:
+        """A score, or why there is none."""
+        return self.evaluation.scores[domain].get(metric, Quantity(None, NOT_RUN))
+
+    def to_json(self) -> dict[str, Any]:
+        """What scores.json holds: fractions, null for what was not measured, and the reasons."""
+        domains = {
+            domain: {metric: self.quantity(metric, domain).value for metric in ALL_METRICS} | {"n": len(members)}
+            for domain, members in self.evaluation.domains.items()
+        }
+        missing = {metric: self.quantity(metric) for metric in ALL_METRICS}
+        return {
+            "signature": self.signature.short(),
+            "scores": {metric: self.quantity(metric).value for metric in ALL_METRICS},
+            "reasons": {metric: found.reason for metric, found in missing.items() if found.value is None},
+            "n": len(self.evaluation.ids),
+            "domains": domains,
+            "intervals": {metric: [interval.low, interval.high] for metric, interval in self.intervals.items()},
+            "bootstrap": {"resamples": self.resamples, "seed": self.seed, "level": 0.95},
+            "per_image": {
+                metric: {str(image_id): value for image_id, value in values.items()}
+                for metric, values in self.evaluation.per_image.items()
+            },
+        }
+
+
+def evaluate(
+    references: Mapping[int, Sequence[str]],
+    candidates: Mapping[int, str],
+    *,
+    domains: Mapping[int, str] | None = None,
+    settings: EvaluationSettings = DEFAULT_SETTINGS,
+    name: str = "references",
+    of: int | None = None,
+    java: Path | None = None,
+    evaluator: Evaluator | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = SEED,
+    progress: Progress | None = None,
+) -> Report:
+    """Score one caption per image.
+
+    Args:
+        references: captions by image id, as written; their order is that of tokenisation.
+        candidates: one caption for each of the same ids.
+        domains: image ids to domain names, for scores per domain.
+        settings: every choice that may change a score.
+        name: what the references are called in the signature.
+        of: images that there were, where these are only some.
+        java: the runtime for METEOR, SPICE and the Java tokenizer; found if not given.
+        evaluator: one to use and leave open, so that many systems share a METEOR process; its settings count then.
+        resamples, seed: of the bootstrap.
+        progress: called with the images that METEOR has done and their number.
+
+    Raises:
+        BenchError: the ids differ, an image has no reference, or there is nothing to score.
+    """
+    if evaluator is None:
+        with Evaluator(java, settings=settings) as own:
+            evaluation = own.evaluate(references, candidates, domains, progress=progress)
+    else:
+        settings = evaluator.settings
+        evaluation = evaluator.evaluate(references, candidates, domains, progress=progress)
+    signature = evaluation_signature(settings, references, name=name, of=of, domains=evaluation.domains)
+    intervals = bootstrap(evaluation.statistics, resamples=resamples, seed=seed) if evaluation.statistics else {}
+    return Report(signature, evaluation, intervals, resamples, seed)

@@ -1,0 +1,125 @@
+"""What a score depends on besides the captions, in the manner of sacreBLEU: short to print, long to read, parsed back.
+
+Post, "A Call for Clarity in Reporting BLEU Scores", WMT 2018. A signature is made of the settings object that drove the
+evaluation, field by field, so that no option can be left out of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal, Self
+from urllib.parse import quote, unquote
+
+import harness
+from harness.canonical import digest
+from harness.errors import BenchError
+from harness.metrics.tokenizer import TOKENIZERS, TokenizerName
+
+DomainFrequencies = Literal["all", "subset"]
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationSettings:
+    """Every choice of an evaluation that may change a score; each field appears in the signature.
+
+    `tokenizer`: the Python tokenizer or the Java original. `domain_df`: document frequencies of a domain's CIDEr-D,
+    over all images, as the nocaps server takes them, or over the domain's alone, as many papers did. `meteor` and
+    `spice`: whether they were asked for.
+    """
+
+    tokenizer: TokenizerName = "python"
+    domain_df: DomainFrequencies = "all"
+    meteor: bool = True
+    spice: bool = False
+
+
+_SETTINGS: Final = {
+    "tokenizer": ("tok", "tokenizer"),
+    "domain_df": ("df", "document frequencies of domains"),
+    "meteor": ("meteor", "METEOR"),
+    "spice": ("spice", "SPICE"),
+}
+_DATA: Final = {
+    "nrefs": "references per image",
+    "refs": "references",
+    "n": "images",
+    "of": "images of the reference file",
+    "domains": "images by domain",
+}
+_VERSION: Final = ("v", "version")
+_LONG: Final = {**_DATA, **dict(_SETTINGS.values()), _VERSION[0]: _VERSION[1]}
+_SHORT: Final = {long: short for short, long in _LONG.items()}
+_SAFE: Final = " #,=-_.()"
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Fields by short name, in the order of display. Scores with different fields are not comparable."""
+
+    fields: dict[str, str]
+
+    def short(self) -> str:
+        """As printed beside a score: `nrefs:5|refs:coco#1f3a09bc|n:5000|...`."""
+        return "|".join(f"{name}:{quote(value, safe=_SAFE)}" for name, value in self.fields.items())
+
+    def long(self) -> str:
+        """The same with names that explain themselves."""
+        return "|".join(f"{_LONG[name]}:{quote(value, safe=_SAFE)}" for name, value in self.fields.items())
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read either form.
+
+        Raises:
+            BenchError: it is no signature, has an unknown field, or one twice.
+        """
+        found: dict[str, str] = {}
+        for part in text.split("|"):
+            name, colon, value = part.partition(":")
+            name = _SHORT.get(name, name)
+            if not colon or name not in _LONG or name in found:
+                raise BenchError(f"{text!r} is not an evaluation's signature: what is {part!r}?")
+            found[name] = unquote(value)
+        return cls(found)
+
+
+def evaluation_signature(
+    settings: EvaluationSettings,
+    references: Mapping[int, Sequence[str]],
+    *,
+    name: str,
+    of: int | None = None,
+    domains: Mapping[str, Sequence[int]] | None = None,
+) -> Signature:
+    """The signature of an evaluation.
+
+    Args:
+        settings: what drove it.
+        references: the references scored against, by image id; a digest of them goes in.
+        name: what the references are called.
+        of: images that the reference file holds, where only some were scored.
+        domains: image ids by domain; their counts tell apart assignments of the same names.
+    """
+    counts = {len(texts) for texts in references.values()}
+    signed = {
+        "nrefs": str(min(counts)) if len(counts) == 1 else f"{min(counts, default=0)}-{max(counts, default=0)}",
+        "refs": f"{name}#{digest([[image_id, list(references[image_id])] for image_id in sorted(references)], 8)}",
+        "n": str(len(references)),
+    }
+    if of is not None and of != len(references):
+        signed["of"] = str(of)
+    if domains:
+        signed["domains"] = ",".join(f"{domain}={len(members)}" for domain, members in domains.items())
+    for field in fields(settings):
+        signed[_SETTINGS[field.name][0]] = _shown(field.name, getattr(settings, field.name))
+    signed[_VERSION[0]] = harness.__version__
+    return Signature(signed)
+
+
+def _shown(name: str, value: Any) -> str:
+    if name == "tokenizer":
+        return TOKENIZERS[value]
+    if isinstance(value, bool):
+        return {"meteor": "1.5", "spice": "1.0"}[name] if value else "none"
+    return str(value)

@@ -1,0 +1,165 @@
+"""Which differences are real: intervals, paired tests, Holm's correction and tiers, all from per-image statistics.
+
+Document frequencies stay as they are in every resample: taken anew they would bias CIDEr-D upwards. An interval is over
+images; how much a model varies over training seeds it does not say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.metrics.contract import Array, Statistics
+
+RESAMPLES: Final = 10_000
+SEED: Final = 2_024
+_CHUNK_CELLS: Final = 2_000_000  # weights held at once: 16 MB
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Percentile bootstrap interval of a score."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """First system less second on one metric; `p` by sign flips, `adjusted` by Holm's correction over all tests."""
+
+    first: str
+    second: str
+    metric: str
+    difference: float
+    p: float
+    adjusted: float
+
+
+def bootstrap(
+    statistics: Sequence[Statistics], *, resamples: int = RESAMPLES, seed: int = SEED, level: float = 0.95
+) -> dict[str, Interval]:
+    """Intervals of every metric, by resampling images with replacement.
+
+    All `statistics` are of the same images in the same order. Percentile method: Efron and Tibshirani, "An Introduction
+    to the Bootstrap", 1993, chapter 13.
+    """
+    values = np.concatenate([each.values for each in statistics], axis=1)
+    images = len(values)
+    generator = np.random.default_rng(seed)
+    rows = max(1, _CHUNK_CELLS // images)
+    totals = []
+    for start in range(0, resamples, rows):
+        count = min(rows, resamples - start)
+        drawn = generator.integers(0, images, (count, images), dtype=np.int32)
+        drawn += np.arange(count, dtype=np.int32)[:, None] * np.int32(images)
+        weights = np.bincount(drawn.ravel(), minlength=count * images).reshape(count, images)
+        totals.append(weights.astype(np.float64) @ values)
+    outer = [(1 - level) / 2, (1 + level) / 2]
+    found = {}
+    for metric, scores in _scores(statistics, np.concatenate(totals)).items():
+        low, high = np.quantile(scores, outer)
+        found[metric] = Interval(float(low), float(high))
+    return found
+
+
+def paired_test(
+    first: Sequence[Statistics], second: Sequence[Statistics], *, resamples: int = RESAMPLES, seed: int = SEED
+) -> dict[str, tuple[float, float]]:
+    """Difference first - second and two-sided p-value of every metric that both have.
+
+    Approximate randomisation: for each image the two systems' statistics are exchanged or not, which for a metric that
+    is a mean flips the sign of the image's difference (Noreen 1989; Riezler and Maxwell 2005).
+    """
+    names = {name for each in second for name in each.metric.names}
+    first = [each for each in first if set(each.metric.names) <= names]
+    ours = {each.metric.names: each for each in second}
+    second = [ours[each.metric.names] for each in first]
+    one = np.concatenate([each.values for each in first], axis=1)
+    two = np.concatenate([each.values for each in second], axis=1)
+    if one.shape != two.shape:
+        raise ValueError(f"systems of different images: {len(one)} and {len(two)}")
+    gap, total_one, total_two = two - one, one.sum(axis=0), two.sum(axis=0)
+    generator = np.random.default_rng(seed)
+    images = len(one)
+    rows = max(8, _CHUNK_CELLS // images)
+    observed = _differences(first, total_one[None], total_two[None])
+    extreme = dict.fromkeys(observed, 0)
+    for start in range(0, resamples, rows):
+        count = min(rows, resamples - start)
+        exchanged = _bits(generator, count, images) @ gap
+        drawn = _differences(first, total_one + exchanged, total_two - exchanged)
+        for metric, differences in drawn.items():
+            # Rounding must not decide about draws that are as extreme as what was observed.
+            extreme[metric] += int((np.abs(differences) >= abs(observed[metric][0]) - 1e-12).sum())
+    return {metric: (float(observed[metric][0]), (count + 1) / (resamples + 1)) for metric, count in extreme.items()}
+
+
+def compare(
+    systems: Mapping[str, Sequence[Statistics]],
+    *,
+    metrics: Sequence[str] = ("CIDEr-D",),
+    resamples: int = RESAMPLES,
+    seed: int = SEED,
+) -> list[Comparison]:
+    """Every pair of systems on every metric, corrected for their number."""
+    raw = []
+    for first, second in combinations(systems, 2):
+        found = paired_test(systems[first], systems[second], resamples=resamples, seed=seed)
+        raw += [(first, second, metric, *found[metric]) for metric in metrics if metric in found]
+    adjusted = holm([p for *_, p in raw])
+    return [Comparison(*each, after) for each, after in zip(raw, adjusted, strict=True)]
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p-values, in the order given (Holm, "A Simple Sequentially Rejective Multiple Test Procedure", 1979)."""
+    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
+    adjusted = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, index in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
+
+
+def tiers(scores: Mapping[str, float], comparisons: Sequence[Comparison], *, alpha: float = 0.05) -> dict[str, int]:
+    """Tier of each system, 1 the best: one that cannot be told from the best of a tier belongs to that tier.
+
+    `comparisons` are of one metric and hold every pair of the systems in `scores`.
+    """
+    adjusted = {frozenset((each.first, each.second)): each.adjusted for each in comparisons}
+    placed: dict[str, int] = {}
+    leader, tier = "", 0
+    for system in sorted(scores, key=lambda name: -scores[name]):
+        if not leader or adjusted[frozenset((leader, system))] < alpha:
+            leader, tier = system, tier + 1
+        placed[system] = tier
+    return placed
+
+
+def _bits(generator: np.random.Generator, rows: int, columns: int) -> Array:
+    """Fair zeros and ones, (rows, columns)."""
+    raw = np.frombuffer(generator.bytes(rows * ((columns + 7) // 8)), np.uint8).reshape(rows, -1)
+    return np.unpackbits(raw, axis=1, count=columns).astype(np.float64)
+
+
+def _scores(statistics: Sequence[Statistics], totals: Array) -> dict[str, NDArray[np.float64]]:
+    """Scores by metric of (R, K) sums, K the columns of all statistics side by side."""
+    found: dict[str, NDArray[np.float64]] = {}
+    column = 0
+    for each in statistics:
+        width = each.values.shape[1]
+        scores = each.metric.score(totals[:, column : column + width])
+        found.update(zip(each.metric.names, scores.T, strict=True))
+        column += width
+    return found
+
+
+def _differences(statistics: Sequence[Statistics], one: Array, two: Array) -> dict[str, NDArray[np.float64]]:
+    first, second = _scores(statistics, one), _scores(statistics, two)
+    return {metric: first[metric] - second[metric] for metric in first}

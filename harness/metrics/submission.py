@@ -1,0 +1,66 @@
+"""Files that evaluation servers take: complete, one caption an image, pure ASCII."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Final, Literal
+
+from harness.atomic import replacing, write_text
+from harness.errors import BenchError
+from harness.metrics.formats import Predictions, named, read_image_ids
+from harness.metrics.sanitise import sanitise_caption
+
+Server = Literal["coco", "nocaps"]
+_COCO_SPLITS: Final = ("val2014", "test2014")
+
+
+def write_submission(
+    predictions: Predictions, images: Path, out: Path, *, server: Server, split: str, algorithm: str
+) -> list[Path]:
+    """Write the file that `server` takes into folder `out`.
+
+    Args:
+        predictions: one caption for each image of the split.
+        images: the server's list of images (image_info_test2014.json, nocaps_test_image_info.json), which has no
+            captions, or any annotation file of the split.
+        split: val2014 or test2014 for COCO, val or test for nocaps.
+        algorithm: name of the system, for COCO's file name.
+
+    COCO's server wants the files of both splits in one archive, written once both are there.
+
+    Raises:
+        BenchError: a caption is missing, empty, double, no text, or of an image that is not in the list.
+    """
+    wanted = read_image_ids(images)
+    known = set(wanted)
+    listed = {image_id for ids in predictions.problems.values() for image_id in ids}
+    problems = [named(ids, what) for what, ids in predictions.problems.items()]
+    missing = [str(i) for i in wanted if i not in predictions.captions and str(i) not in listed]
+    extra = [str(i) for i in predictions.captions if i not in known]
+    problems += [named(ids, what) for ids, what in ((missing, "missing"), (extra, f"not in {images.name}")) if ids]
+    if problems:
+        raise BenchError("the server would refuse this: " + "; ".join(problems), "give one caption for every image")
+    if server == "coco" and split not in _COCO_SPLITS:
+        raise BenchError(f"COCO's server takes no split {split!r}", f"--split {' or '.join(_COCO_SPLITS)}")
+    if not algorithm.replace("-", "").isalnum() or not algorithm.isascii():
+        raise BenchError(f"{algorithm!r} cannot be part of the file's name", "--name with letters, digits and hyphens")
+    entries = [
+        {"image_id": image_id, "caption": " ".join(sanitise_caption(predictions.captions[image_id]).split())}
+        for image_id in wanted
+    ]
+    name = f"captions_{split}_{algorithm}_results.json" if server == "coco" else f"nocaps_{split}_{algorithm}.json"
+    write_text(out / name, json.dumps(entries, ensure_ascii=True) + "\n")
+    return [out / name, *(_coco_archive(out, algorithm) if server == "coco" else ())]
+
+
+def _coco_archive(out: Path, algorithm: str) -> list[Path]:
+    files = [out / f"captions_{split}_{algorithm}_results.json" for split in _COCO_SPLITS]
+    if not all(file.is_file() for file in files):
+        return []
+    archive = out / f"{algorithm}_results.zip"
+    with replacing(archive) as part, zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as opened:
+        for file in files:
+            opened.write(file, file.name)
+    return [archive]

@@ -1,0 +1,192 @@
+"""`bench evaluate` and `bench export submission` from files to files, in odd surroundings and many at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from harness.cli import evaluate as command
+from harness.cli import export, prefetch
+from harness.metrics.signature import Signature
+
+app = typer.Typer()
+app.callback()(lambda: None)
+for module in (command, export, prefetch):
+    module.register(app)
+
+CAPTIONS = {
+    7: ["A dog runs.", "A brown dog, running"],
+    3: ["Two cats\u2028asleep.", "cats ||| sleep"],
+    5: ["A red kite.", "kite"],
+}
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def files(tmp_path):
+    """References with domains, and predictions, as files."""
+    images = [{"id": i, "domain": "out-domain" if i == 5 else "in-domain"} for i in CAPTIONS]
+    annotations = [{"image_id": i, "caption": text} for i, texts in CAPTIONS.items() for text in texts]
+    references, predictions = tmp_path / "refs.json", tmp_path / "predictions.json"
+    references.write_text(json.dumps({"images": images, "annotations": annotations}))
+    write(predictions, {7: "a dog runs", 3: "two cats", 5: "a kite\x00\r"})
+    return predictions, references
+
+
+def write(path, captions):
+    path.write_text(json.dumps([{"image_id": i, "caption": caption} for i, caption in captions.items()]))
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_scores_go_to_the_terminal_and_to_a_file(files, tmp_path):
+    predictions, references = files
+    out = tmp_path / "scores.json"
+    result = run("evaluate", predictions, "--references", references, "--no-meteor", "--out", out)
+    assert result.exit_code == 0, result.output
+    scores = json.loads(out.read_text())
+    assert set(scores) >= {"signature", "scores", "n", "domains", "per_image"}
+    names = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr-D", "METEOR", "ROUGE-L", "SPICE"]
+    assert sorted(scores["scores"]) == names
+    assert scores["n"] == 3
+    assert {domain: found["n"] for domain, found in scores["domains"].items()} == {"in-domain": 2, "out-domain": 1}
+    assert scores["scores"]["METEOR"] is None
+    assert scores["scores"]["SPICE"] is None
+    assert "not asked for" in scores["reasons"]["METEOR"]
+    assert set(scores["per_image"]["CIDEr-D"]) == {"7", "3", "5"}
+    assert scores["intervals"]["CIDEr-D"][0] <= scores["scores"]["CIDEr-D"] <= scores["intervals"]["CIDEr-D"][1]
+    assert scores["signature"] in result.output.replace("\n", "")
+    assert Signature.parse(scores["signature"]).fields["domains"] == "in-domain=2,out-domain=1"
+    assert f"{100 * scores['scores']['BLEU-1']:.2f}" in result.output
+
+
+def test_what_does_not_fit_is_refused_unless_allowed(files, tmp_path):
+    predictions, references = files
+    write(predictions, {7: "a dog runs", 3: "two cats", 8: "x"})
+    result = run("evaluate", predictions, "--references", references, "--no-meteor")
+    assert "1 image missing (5); 1 image without references (8)" in str(result.exception)
+    out = tmp_path / "scores.json"
+    result = run("evaluate", predictions, "--references", references, "--no-meteor", "--allow-subset", "--out", out)
+    assert result.exit_code == 0, result.output
+    assert "left out: 1 image missing (5)" in result.output
+    scores = json.loads(out.read_text())
+    assert scores["n"] == 2
+    assert Signature.parse(scores["signature"]).fields["of"] == "3"
+
+
+def test_a_broken_java_leaves_meteor_null_and_the_exit_code_says_so(files, tmp_path, monkeypatch):
+    predictions, references = files
+    java = tmp_path / "java"
+    java.write_text("#!/bin/sh\nexit 1\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("BENCH_JAVA", str(java))
+    out = tmp_path / "scores.json"
+    result = run("evaluate", predictions, "--references", references, "--out", out)
+    assert result.exit_code == 1
+    scores = json.loads(out.read_text())
+    assert scores["scores"]["METEOR"] is None
+    assert "ended with status 1" in scores["reasons"]["METEOR"]
+    assert scores["scores"]["CIDEr-D"] > 0
+
+
+def test_a_subset_of_frequencies_changes_domains_and_the_signature(files, tmp_path):
+    found = []
+    for option in ("all", "subset"):
+        out = tmp_path / f"{option}.json"
+        run("evaluate", files[0], "--references", files[1], "--no-meteor", "--domain-df", option, "--out", out)
+        found.append(json.loads(out.read_text()))
+    assert found[0]["scores"] == found[1]["scores"]
+    assert found[0]["domains"] != found[1]["domains"]
+    assert [Signature.parse(each["signature"]).fields["df"] for each in found] == ["all", "subset"]
+
+
+@pytest.fixture
+def read_only_package(tmp_path):
+    """A folder for PYTHONPATH where pycocoevalcap lies as if installed for all users: nothing may be written there."""
+    place = tmp_path / "site-packages"
+    folders = []
+    for part in ("meteor", "tokenizer"):
+        origin = Path(str(resources.files("pycocoevalcap") / part))
+        folder = place / "pycocoevalcap" / part
+        folder.mkdir(parents=True)
+        for item in origin.iterdir():
+            (folder / item.name).symlink_to(item)
+        folder.chmod(0o555)
+        folders.append(folder)
+    before = sorted(place.rglob("*"))
+    yield place
+    assert sorted(place.rglob("*")) == before
+    for folder in folders:
+        folder.chmod(0o755)
+
+
+METEOR = """#!/bin/sh
+case "$*" in
+-version) echo 'openjdk version "21"' >&2 ;;
+*) while read -r line; do echo "4 4 2 2 2 2 1 1 0 0 0 0 0 0 0 0 0 0 0 0 1 3 3"; done ;;
+esac
+"""
+
+
+def test_four_at_once_in_other_locales_from_a_read_only_package(files, tmp_path, read_only_package):
+    """With a stand-in for METEOR, whose start takes seconds; it is tested in de_DE with the other tests of metrics."""
+    java = tmp_path / "java"
+    java.write_text(METEOR)
+    java.chmod(0o755)
+    program = (
+        "import sys\nfrom harness.cli.app import main\n"
+        "sys.argv = ['bench', 'evaluate', sys.argv[1], '--references', sys.argv[2], '--out', sys.argv[3]]\nmain()\n"
+    )
+    outs = [tmp_path / f"{number}.json" for number in range(4)]
+    environment = {name: value for name, value in os.environ.items() if name not in {"LANG", "LC_ALL"}}
+    running = []
+    for out, locale in zip(outs, ("de_DE.UTF-8", "C", "POSIX", "C.UTF-8"), strict=True):
+        environment |= {"LC_ALL": locale, "BENCH_JAVA": str(java), "PYTHONPATH": str(read_only_package)}
+        command_line = [sys.executable, "-c", program, *map(str, files), str(out)]
+        running.append(
+            subprocess.Popen(command_line, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        )
+    said = [process.communicate(timeout=120)[0].decode() for process in running]
+    assert [process.returncode for process in running] == [0] * 4, said
+    texts = {out.read_text() for out in outs}
+    assert len(texts) == 1
+    assert 0 < json.loads(texts.pop())["scores"]["METEOR"] < 1
+
+
+def test_submission(files, tmp_path):
+    predictions, references = files
+    result = run(
+        "export", "submission", predictions, "--server", "nocaps", "--images", references, "--out", tmp_path / "up"
+    )
+    assert result.exit_code == 0, result.output
+    content = json.loads((tmp_path / "up" / "nocaps_test_captionbench.json").read_text())
+    assert [entry["image_id"] for entry in content] == [7, 3, 5]
+    result = run(
+        "export", "submission", predictions, "--server", "coco", "--images", references, "--out", tmp_path / "up"
+    )
+    assert "the same for the other split" in result.output
+
+
+def test_prefetch_refuses_a_file_that_is_something_else(files, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    result = run("prefetch", "spice", "--from", files[0])
+    assert "its SHA-1 is" in str(result.exception)
+    assert not (tmp_path / "captionbench").exists()
+
+
+def test_importing_the_commands_is_cheap():
+    code = (
+        "import sys, harness.cli.evaluate, harness.cli.export, harness.cli.prefetch\n"
+        "sys.exit(bool({'torch', 'numpy', 'timm', 'scipy'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

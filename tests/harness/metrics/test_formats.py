@@ -1,0 +1,157 @@
+"""What is read, and what is said of files that are something else."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+from harness.errors import BenchError
+from harness.metrics.formats import check_predictions, read_image_ids, read_predictions, read_references
+
+COCO = {
+    "images": [{"id": 7}, {"id": 3}],
+    "annotations": [
+        {"id": 1, "image_id": 3, "caption": "a dog"},
+        {"id": 2, "image_id": 7, "caption": "a cat\n"},
+        {"id": 3, "image_id": 3, "caption": "one dog"},
+    ],
+}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def make(content, name="file.json"):
+        path = tmp_path / name
+        text = content if isinstance(content, str) else json.dumps(content)
+        path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+        return path
+
+    return make
+
+
+@pytest.mark.parametrize("name", ["captions_val.json", "captions_val.json.gz"])
+def test_coco_keeps_the_order_of_the_images(write, name):
+    found = read_references(write(COCO, name))
+    assert found.name == "captions_val"
+    assert list(found.captions.items()) == [(7, ("a cat\n",)), (3, ("a dog", "one dog"))]
+    assert found.domains == {}
+
+
+def test_nocaps_has_domains(write):
+    images = [{"id": 7, "domain": "in-domain"}, {"id": 3, "domain": "out-domain"}]
+    assert read_references(write(COCO | {"images": images})).domains == {7: "in-domain", 3: "out-domain"}
+
+
+def test_karpathy_gives_one_split(write):
+    def image(number, split):
+        return {
+            "imgid": 0,
+            "cocoid": number,
+            "split": split,
+            "sentences": [{"raw": f"a {number}"}],
+            "domain": "near-domain",
+        }
+
+    path = write({"dataset": "coco", "images": [image(5, "test"), image(6, "val"), image(4, "test")]})
+    assert list(read_references(path).captions) == [5, 4]
+    assert read_references(path, split="val").captions == {6: ("a 6",)}
+    assert read_references(path).domains == {5: "near-domain", 4: "near-domain"}
+    with pytest.raises(BenchError, match="no split 'train'") as raised:
+        read_references(path, split="train")
+    assert "test, val" in (raised.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ([], "holds no reference captions"),
+        ({"images": [1]}, "holds no reference captions"),
+        ({"images": [{"id": 1}]}, "lists images without captions"),
+        ({"images": [], "annotations": []}, "has no images"),
+        ({"images": [{"id": 1}], "annotations": {}}, "no list of objects"),
+        ({"images": [{"id": 1}], "annotations": []}, r"1 image without a reference caption \(1\)"),
+        ({"images": [{"id": 1}, {"id": 1}], "annotations": []}, r"1 image listed more than once \(1\)"),
+        ({"images": [{"id": "1"}], "annotations": []}, 'no whole number as "id"'),
+        (COCO | {"annotations": [{"id": 9, "image_id": 4, "caption": "x"}]}, r"no caption or no image \(9\)"),
+        (COCO | {"annotations": [{"id": 9, "image_id": 7, "caption": None}]}, r"no caption or no image \(9\)"),
+        ("{", "is not valid JSON"),
+        ("[" * 100_000, "is not valid JSON"),
+    ],
+)
+def test_other_references_are_refused(write, content, says):
+    with pytest.raises(BenchError, match=says):
+        read_references(write(content))
+
+
+def test_unreadable_files_are_named(tmp_path, write):
+    with pytest.raises(BenchError, match=r"absent\.json cannot be read: No such file"):
+        read_predictions(tmp_path / "absent.json")
+    path = write(COCO, "cut.json.gz")
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(BenchError, match="cannot be read"):
+        read_references(path)
+    with pytest.raises(BenchError, match="not in COCO's results format"):
+        read_predictions(write({"7": "a cat"}))
+
+
+def test_faulty_predictions_are_named_and_refused_or_left_out(write):
+    references = read_references(
+        write(
+            {
+                "images": [{"id": i} for i in range(30)],
+                "annotations": [{"image_id": i, "caption": "x"} for i in range(30)],
+            }
+        )
+    )
+    entries = [{"image_id": i, "caption": f"caption {i}"} for i in range(18)]
+    entries += [
+        {"image_id": 3, "caption": "again"},
+        {"image_id": "18", "caption": "an id that is text"},
+        {"image_id": True, "caption": "x"},
+        {"image_id": 19, "caption": 5},
+        {"image_id": 20, "caption": " \n"},
+        {"image_id": 21},
+        {"image_id": 99, "caption": "of no image"},
+        "no object",
+    ]
+    predictions = read_predictions(write(entries))
+    with pytest.raises(BenchError) as raised:
+        check_predictions(predictions, references, allow_subset=False)
+    message = str(raised.value)
+    for part in (
+        "1 image predicted more than once (3)",
+        '3 images without a whole number as "image_id" (entry 19, entry 20, entry 25)',
+        '2 images whose "caption" is no text (19, 21)',
+        "1 image with an empty caption (20)",
+        "9 images missing (18, 22, 23, 24, 25, 26, 27, 28, 29)",
+        "1 image without references (99)",
+    ):
+        assert part in message
+    assert "--allow-subset" in (raised.value.hint or "")
+    chosen, captions, notes = check_predictions(predictions, references, allow_subset=True)
+    assert list(chosen) == list(captions) == [i for i in range(18) if i != 3]
+    assert len(notes) == 6
+
+
+def test_first_ten_are_named(write):
+    references = read_references(
+        write(
+            {
+                "images": [{"id": i} for i in range(30)],
+                "annotations": [{"image_id": i, "caption": "x"} for i in range(30)],
+            }
+        )
+    )
+    with pytest.raises(BenchError, match=r"29 images missing \(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, \.\.\.\)"):
+        check_predictions(read_predictions(write([{"image_id": 0, "caption": "x"}])), references, allow_subset=False)
+    with pytest.raises(BenchError, match="no image has both"):
+        check_predictions(read_predictions(write([])), references, allow_subset=True)
+
+
+def test_image_lists_need_no_captions(write):
+    assert read_image_ids(write({"images": [{"id": 4}, {"id": 2}]})) == [4, 2]
+    assert read_image_ids(write({"images": [{"cocoid": 4, "imgid": 0}]})) == [4]
+    with pytest.raises(BenchError, match="no list of objects"):
+        read_image_ids(write({"images": []}))

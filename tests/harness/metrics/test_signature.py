@@ -1,0 +1,85 @@
+"""Signatures name every option, and are read back as they were written."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import harness
+from harness.errors import BenchError
+from harness.metrics.evaluator import DEFAULT_SETTINGS, Evaluator
+from harness.metrics.report import evaluate
+from harness.metrics.signature import EvaluationSettings, Signature, evaluation_signature
+from harness.metrics.tokenizer import TokenizerName
+
+REFERENCES = {1: ["a cat", "one cat"], 2: ["a dog"]}
+OTHER = {"tokenizer": "java", "domain_df": "subset", "meteor": False, "spice": True}
+
+
+def sign(settings=DEFAULT_SETTINGS, references=REFERENCES, **options):
+    return evaluation_signature(settings, references, **{"name": "toy", **options})
+
+
+def test_every_option_is_in_the_signature():
+    assert set(OTHER) == {field.name for field in fields(EvaluationSettings)}
+    for option, value in OTHER.items():
+        changed = sign(replace(DEFAULT_SETTINGS, **{option: value}))
+        assert changed.fields != sign().fields, option
+        assert changed.short() != sign().short()
+
+
+def test_data_is_in_the_signature():
+    signatures = [
+        sign(),
+        sign(references={1: ["a cat", "two cats"], 2: ["a dog"]}),
+        sign(references={1: ["a cat", "one cat"]}),
+        sign(name="other"),
+        sign(of=3),
+        sign(domains={"in-domain": [1], "out-domain": [2]}),
+        sign(domains={"in-domain": [1, 2]}),
+    ]
+    assert len({signature.short() for signature in signatures}) == len(signatures)
+    assert sign(references=dict(reversed(REFERENCES.items()))) == sign()
+    assert sign(of=2) == sign()
+
+
+def test_short_and_long_form():
+    signature = sign(of=7, domains={"in-domain": [1]})
+    digest = signature.fields["refs"].split("#")[1]
+    assert signature.short() == (
+        f"nrefs:1-2|refs:toy#{digest}|n:2|of:7|domains:in-domain=1|tok:ptb-python|df:all|meteor:1.5|spice:none"
+        f"|v:{harness.__version__}"
+    )
+    assert "references per image:1-2" in signature.long()
+    assert "tokenizer:ptb-python" in signature.long()
+
+
+@given(st.text(max_size=20), st.dictionaries(st.text(min_size=1, max_size=9), st.just([1, 2]), max_size=3))
+def test_both_forms_are_parsed_back(name, domains):
+    signature = sign(name=name, domains=domains, of=9)
+    assert Signature.parse(signature.short()) == signature
+    assert Signature.parse(signature.long()) == signature
+
+
+@pytest.mark.parametrize(
+    "text", ["", "nrefs", "nrefs:5|nrefs:5", "colour:red", "nrefs:5||n:3", "nrefs:5|references per image:5"]
+)
+def test_other_texts_are_refused(text):
+    with pytest.raises(BenchError, match="not an evaluation's signature"):
+        Signature.parse(text)
+
+
+def test_the_settings_that_drove_the_evaluation_are_signed():
+    settings = EvaluationSettings(meteor=False, domain_df="subset")
+    with Evaluator(settings=settings) as evaluator:
+        report = evaluate(REFERENCES, {1: "a cat", 2: "dog"}, evaluator=evaluator, name="toy", resamples=10)
+    assert report.signature == sign(settings)
+
+
+def test_tokenizers_have_different_names():
+    names = {sign(EvaluationSettings(tokenizer=name)).fields["tok"] for name in get_args(TokenizerName)}
+    assert names == {"ptb-python", "ptb-java"}

@@ -1,0 +1,70 @@
+"""Submission files: complete, one caption an image, pure ASCII, under the names that the servers want."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+
+import pytest
+
+from harness.errors import BenchError
+from harness.metrics.formats import Predictions
+from harness.metrics.submission import write_submission
+
+CAPTIONS = {2: "a café\n\u2028 by the sea", 9: "two \U0001f600 dogs", 1: "one"}
+
+
+@pytest.fixture
+def images(tmp_path):
+    path = tmp_path / "image_info_test2014.json"
+    path.write_text(json.dumps({"images": [{"id": 9}, {"id": 2}, {"id": 1}]}))
+    return path
+
+
+def write(images, out, captions=CAPTIONS, problems=None, **options):
+    options = {"server": "coco", "split": "test2014", "algorithm": "mine", **options}
+    return write_submission(Predictions(captions, problems or {}), images, out, **options)
+
+
+def test_coco_wants_both_splits_in_one_archive(images, tmp_path):
+    (first,) = write(images, tmp_path / "up")
+    assert first.name == "captions_test2014_mine_results.json"
+    text = first.read_bytes().decode("ascii")
+    assert json.loads(text) == [
+        {"image_id": 9, "caption": "two \U0001f600 dogs"},
+        {"image_id": 2, "caption": "a café by the sea"},
+        {"image_id": 1, "caption": "one"},
+    ]
+    written = write(images, tmp_path / "up", split="val2014")
+    assert [path.name for path in written] == ["captions_val2014_mine_results.json", "mine_results.zip"]
+    with zipfile.ZipFile(written[1]) as archive:
+        assert sorted(archive.namelist()) == [
+            "captions_test2014_mine_results.json",
+            "captions_val2014_mine_results.json",
+        ]
+
+
+def test_nocaps_is_one_file(images, tmp_path):
+    (path,) = write(images, tmp_path, server="nocaps", split="test")
+    assert path.name == "nocaps_test_mine.json"
+    assert len(json.loads(path.read_text())) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"captions": {1: "one", 2: "two"}}, r"1 image missing \(9\)"),
+        ({"captions": CAPTIONS | {7: "x"}}, r"1 image not in image_info_test2014.json \(7\)"),
+        (
+            {"captions": {1: "a", 2: "b"}, "problems": {"with an empty caption": ["9"]}},
+            r"1 image with an empty caption",
+        ),
+        ({"split": "train2014"}, "takes no split 'train2014'"),
+        ({"algorithm": "../x"}, "cannot be part of the file's name"),
+        ({"algorithm": ""}, "cannot be part of the file's name"),
+    ],
+)
+def test_what_the_server_would_refuse_is_refused(images, tmp_path, change, says):
+    with pytest.raises(BenchError, match=says):
+        write(images, tmp_path / "up", **change)
+    assert not (tmp_path / "up").exists()
