@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from harness.captioning import caption_images
 from harness.conditions import Conditions
 from harness.config import Decoding
 from harness.data.batches import CaptionBatches
-from harness.data.vocabulary import tokenize
 from harness.measure.flops import count_flops
 from harness.measure.latency import measure_latency
 from harness.measure.memory import PeakMemory
@@ -20,7 +20,9 @@ from harness.metrics.cider import CiderD
 from harness.metrics.evaluator import Evaluator
 from harness.progress import Reporter
 from harness.references import human_captions, retrieved_captions
+from harness.training.objectives import CrossEntropy, Objective
 from harness.training.schedule import Stage
+from harness.training.self_critical import CaptionRewards, SelfCriticalLoss
 from harness.training.trainer import Trainer, TrainingSummary
 from results.records import Cell, EpochRecord, Outcome, Quantity, SplitResult
 from zoo import Captioner, create_model
@@ -104,21 +106,33 @@ def _train(
     reporter: Reporter,
 ) -> TrainingSummary:
     tokenised = {
-        sample.image_id: [" ".join(tokenize(caption)) for caption in sample.captions] for sample in conditions.val
+        sample.image_id: [" ".join(conditions.vocabulary.tokenize(caption)) for caption in sample.captions]
+        for sample in conditions.val
     }
     scorer = CiderD(tokenised)
 
     def batches(stage: Stage) -> CaptionBatches:
+        if stage.batch_of == "captions":
+            samples = [replace(image, captions=(caption,)) for image in conditions.train for caption in image.captions]
+        else:
+            samples = list(conditions.train)
         return CaptionBatches(
-            conditions.train,
+            samples,
             conditions.vocabulary,
             conditions.features,
             model.visual,
             batch_size=stage.batch_size,
-            captions_per_image=stage.captions_per_image,
+            captions_per_image=1 if stage.batch_of == "captions" else stage.captions_per_image,
             seed=seed,
             max_len=conditions.preset.vocabulary.max_len,
+            drop_last=stage.drop_last,
         )
+
+    def objective(stage: Stage) -> Objective:
+        if stage.objective == "self_critical":
+            rewards = CaptionRewards(conditions.train, conditions.vocabulary)
+            return SelfCriticalLoss(stage, conditions.vocabulary, rewards)
+        return CrossEntropy(stage, conditions.vocabulary.pad)
 
     def validate(beam_size: int) -> float:
         decoding = Decoding(beam_size=beam_size, max_len=conditions.preset.decoding.max_len)
@@ -153,6 +167,7 @@ def _train(
         seed=seed,
         on_epoch=report_epoch,
         reporter=reporter,
+        objective=objective,
     )
     return trainer.fit()
 

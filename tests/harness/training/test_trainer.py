@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from torch import Tensor
 from harness.data.batches import Batch
 from harness.errors import BenchError
 from harness.progress import Reporter
-from harness.training.objectives import CrossEntropy
+from harness.training.objectives import CrossEntropy, cross_entropy
 from harness.training.optimisers import make_optimiser
 from harness.training.schedule import Schedule
 from harness.training.trainer import Trainer, TrainingDivergedError, TrainingSummary
@@ -249,3 +250,21 @@ def test_summed_gradients_step_after_the_first_batch_and_then_at_multiples(tmp_p
 def test_a_stage_on_the_backbone_needs_a_model_that_has_one(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="stage 'xe' trains the backbone"):
         _fit(tmp_path, schedule=_schedule(backbone="trained"))
+
+
+@pytest.mark.parametrize("pad", [0, 3])
+def test_label_smoothing_is_luos_and_expansionnets_up_to_a_constant(pad: int) -> None:
+    """They spread eps over the other V - 1 entries and subtract the target's entropy (Kullback-Leibler)."""
+    torch.manual_seed(0)
+    logits = torch.randn(2, 4, VOCABULARY, dtype=torch.double)
+    tokens = torch.tensor([[1, 5, 6, 2, pad], [1, 7, 2, pad, pad]])
+    eps, others = 0.1, VOCABULARY - 1
+    target = torch.full((VOCABULARY, VOCABULARY), eps / others, dtype=torch.double).fill_diagonal_(1 - eps)
+    kept = tokens[:, 1:] != pad
+    divergence = (
+        torch.nn.functional.kl_div(logits[kept].log_softmax(-1), target[tokens[:, 1:][kept]], reduction="sum")
+        / kept.sum()
+    )
+    entropy = -(1 - eps) * math.log(1 - eps) - eps * math.log(eps / others)
+    ours = cross_entropy(logits, tokens, eps * VOCABULARY / others, pad).double()
+    torch.testing.assert_close(ours, divergence + entropy, atol=1e-6, rtol=0)

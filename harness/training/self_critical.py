@@ -1,0 +1,135 @@
+"""Self-critical sequence training: captions are sampled, and made likelier as far as they earn more than a baseline.
+
+Rennie et al., "Self-critical Sequence Training for Image Captioning", CVPR 2017; mean of the other samples as baseline:
+Luo, "A Better Variant of Self-Critical Sequence Training", 2020. The reward is CIDEr-D with the end token as a word, in
+the references and in their document frequencies too (SacreEOS, Hu et al. 2023: `STANDARD_wInit`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain, count
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from harness.data.batches import Batch
+from harness.data.dataset import Sample
+from harness.data.vocabulary import Vocabulary
+from harness.metrics.cider import CiderReward
+from harness.metrics.frequencies import DocumentFrequencies
+from harness.metrics.ngrams import NARROW_WORDS
+from harness.training.schedule import SelfCritical, Stage
+from zoo import Captioner
+from zoo.decoding import Hypotheses, greedy, sample
+
+LAST_NUMBER = NARROW_WORDS - 2
+"""What words share that the vocabulary does not know, should there be more of them than numbers for n-grams."""
+
+
+def mean_of_others(rewards: Tensor) -> Tensor:
+    """The baseline (B, n) of each of n >= 2 samples an image: the mean reward of the others."""
+    return (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
+
+
+def self_critical_loss(
+    log_probs: Tensor, mask: Tensor, advantages: Tensor, average: Literal["captions", "tokens"]
+) -> Tensor:
+    """The loss whose gradient is the policy gradient's estimate, negated.
+
+    Args:
+        log_probs: (R, T) of the sampled tokens.
+        mask: (R, T) bool, true up to and including the end token.
+        advantages: (R,) reward less baseline.
+        average: over captions, of their summed log-probabilities (ExpansionNet, Luo 2020), or over all tokens (the
+            code of AoANet and Image Transformer, after Luo's).
+    """
+    weighed = -(advantages[:, None] * log_probs * mask)
+    return weighed.sum() / (mask.sum() if average == "tokens" else len(log_probs))
+
+
+class CaptionRewards:
+    """CIDEr-D of sampled captions against the training captions of their images.
+
+    References are words as the vocabulary's preparation makes them, the end token at the end of each. Words that the
+    vocabulary does not know keep numbers of their own, so that a sampled unknown word earns nothing.
+
+    Args:
+        samples: the training images; document frequencies are taken over them.
+    """
+
+    def __init__(self, samples: Sequence[Sample], vocabulary: Vocabulary) -> None:
+        self._blank = frozenset(number for number in range(len(vocabulary)) if vocabulary.decode([number]).isspace())
+        numbers = {word: vocabulary.encode(word, 2)[0] for word in vocabulary.words if word.strip()}
+        fresh = count(len(vocabulary))
+        references = []
+        for image in samples:
+            captions = [" ".join(vocabulary.tokenize(caption)).split() for caption in image.captions]
+            for word in chain.from_iterable(captions):
+                if word not in numbers:
+                    numbers[word] = min(next(fresh), LAST_NUMBER)
+            references.append([[*map(numbers.__getitem__, words), vocabulary.eos] for words in captions])
+        self._references = {image.image_id: captions for image, captions in zip(samples, references, strict=True)}
+        self._reward = CiderReward(DocumentFrequencies.of_numbers(references))
+
+    def __call__(self, image_ids: Iterable[int], hypotheses: Hypotheses) -> Tensor:
+        """Rewards (B, W) in double precision, on the CPU."""
+        tokens, lengths = hypotheses.tokens.tolist(), hypotheses.lengths.tolist()
+        samples = [
+            [[token for token in row[:length] if token not in self._blank] for row, length in zip(*image, strict=True)]
+            for image in zip(tokens, lengths, strict=True)
+        ]
+        rewards = self._reward([self._references[image_id] for image_id in image_ids], samples)
+        return torch.from_numpy(np.ascontiguousarray(rewards))
+
+
+@dataclass(frozen=True, slots=True)
+class SelfCriticalLoss:
+    """The objective of a self-critical stage: sampling without a graph, then one teacher-forced pass with one.
+
+    Captions are drawn with dropout off; the pass that is differentiated has the stage's dropout.
+    """
+
+    stage: Stage
+    vocabulary: Vocabulary
+    rewards: CaptionRewards
+
+    @property
+    def settings(self) -> SelfCritical:
+        """The stage's settings of this objective."""
+        return self.stage.self_critical
+
+    def __call__(self, model: Captioner, batch: Batch) -> Tensor:
+        """Sample, reward, and weigh the log-probabilities of the samples."""
+        drawn, baseline = self._explore(model, batch)
+        rewards = self.rewards(batch.image_ids, drawn)
+        advantages = rewards - (mean_of_others(rewards) if baseline is None else baseline)
+        tokens = drawn.tokens.flatten(0, 1)[:, : int(drawn.lengths.max())]
+        begin = torch.full_like(tokens[:, :1], self.vocabulary.bos)
+        logits = model(batch.visual, torch.cat((begin, tokens[:, :-1]), 1))
+        log_probs = logits.float().log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
+        positions = torch.arange(tokens.shape[1], device=tokens.device)
+        mask = positions < drawn.lengths.flatten()[:, None]
+        return self_critical_loss(log_probs, mask, advantages.flatten().to(log_probs), self.settings.average)
+
+    def weight(self, batch: Batch) -> float:
+        """Images; parts of a batch count alike, also where the loss is a mean over tokens."""
+        return float(len(batch.image_ids))
+
+    @torch.no_grad()
+    def _explore(self, model: Captioner, batch: Batch) -> tuple[Hypotheses, Tensor | None]:
+        """Sampled captions, and the rewards (B, 1) of the greedy ones where these are the baseline."""
+        max_len, bos, eos = self.settings.max_len, self.vocabulary.bos, self.vocabulary.eos
+        was_training = model.training
+        model.eval()
+        memory = model.encode(batch.visual)
+        drawn = sample(model, memory, n=self.settings.samples, max_len=max_len, bos=bos, eos=eos)
+        baseline = None
+        if self.settings.baseline == "greedy":
+            best = greedy(model, memory, max_len=max_len, bos=bos, eos=eos)
+            baseline = self.rewards(batch.image_ids, best)
+        model.train(was_training)
+        return drawn, baseline
