@@ -10,10 +10,12 @@ import torch
 
 from harness.config import FeatureConfig, Preset
 from harness.data import open_dataset
-from harness.data.backbones import open_backbone
+from harness.data.backbones import Backbone, open_backbone
+from harness.data.batches import VisualSource
 from harness.data.dataset import Dataset, Sample
 from harness.data.feature_cache import extract_features
 from harness.data.features import Features
+from harness.data.pixels import Pictures
 from harness.data.verify import find_bad_images
 from harness.data.vocabulary import Vocabulary
 from harness.errors import BenchError
@@ -23,6 +25,7 @@ from harness.progress import Reporter
 from harness.signature import data_field, model_signature, nrefs_field
 from harness.workspace import Workspace
 from results.records import DatasetRecord, ImageRecord
+from zoo.captioner import VisualSpec
 
 TRAINING_SPLITS = ("train", "val")
 
@@ -36,12 +39,18 @@ class Conditions:
     train: tuple[Sample, ...]
     val: tuple[Sample, ...]
     evaluated: dict[str, tuple[Sample, ...]]
+    backbone: Backbone
+    feature_config: FeatureConfig
     features: Features
     vocabulary: Vocabulary
     preset: Preset
     device: torch.device
     precision: str
     signature: dict[str, str]
+
+    def source(self, spec: VisualSpec) -> VisualSource:
+        """Where a model with this `spec` looks: at the features, or at the pictures as the backbone gets them."""
+        return Pictures(self.dataset, self.backbone.preprocessing) if spec.kind == "pixels" else self.features
 
     def record(self) -> DatasetRecord:
         """The data set as the store and the reports know it."""
@@ -126,6 +135,8 @@ def prepare_conditions(
         train=splits["train"],
         val=splits["val"],
         evaluated=evaluated,
+        backbone=backbone,
+        feature_config=feature_config,
         features=features,
         vocabulary=vocabulary,
         preset=preset,

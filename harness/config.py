@@ -30,19 +30,28 @@ class VocabularyConfig(Strict):
 
 
 class FeatureConfig(Strict):
-    """The frozen backbone that all models see through; `weights` is a file, `options` go to timm's constructor."""
+    """The backbone that all models see through; `options` go to timm's constructor.
+
+    `weights` is a file, or "random" where the user says so.
+    """
 
     backbone: str = "filterbank"
-    weights: Path | None = None
+    weights: Literal["random"] | Path | None = None
     options: dict[str, str] = Field(default_factory=dict)
     image_size: int | None = Field(None, gt=0)
     normalisation: Literal["imagenet", "half", "clip"] | None = None
+
+    def resolved(self) -> FeatureConfig:
+        """The same from whatever folder the command runs in."""
+        if not isinstance(self.weights, Path):
+            return self
+        return self.model_copy(update={"weights": self.weights.expanduser().resolve()})
 
 
 def feature_config(
     backbone: str, weights: Path | None, options: tuple[str, ...], image_size: int | None, normalisation: str | None
 ) -> FeatureConfig:
-    """A `FeatureConfig` from command-line values; `options` are KEY=VALUE strings.
+    """A `FeatureConfig` from command-line values; `options` are KEY=VALUE strings, the weights `random` no file.
 
     Raises:
         BenchError: an option without '=', or an unknown normalisation.
@@ -55,7 +64,7 @@ def feature_config(
         return FeatureConfig.model_validate(
             {
                 "backbone": backbone,
-                "weights": weights,
+                "weights": "random" if weights == Path("random") else weights,
                 "options": {key: value for key, _, value in pairs},
                 "image_size": image_size,
                 "normalisation": normalisation,

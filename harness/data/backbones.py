@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -19,6 +19,9 @@ class Backbone(Protocol):
 
     It computes where the pixels lie, without gradients; cells run row by row from the top left.
     """
+
+    preprocessing: ImagePreprocessing
+    """How pictures become pixels."""
 
     @property
     def name(self) -> str:
@@ -36,11 +39,6 @@ class Backbone(Protocol):
         ...
 
     @property
-    def preprocessing(self) -> ImagePreprocessing:
-        """How pictures become pixels."""
-        ...
-
-    @property
     def digest(self) -> str:
         """Hex; changes with architecture, options or any weight."""
         ...
@@ -54,10 +52,26 @@ class Backbone(Protocol):
         ...
 
 
+@runtime_checkable
+class TrainableBackbone(Backbone, Protocol):
+    """A backbone whose network can be a part of a model on pixels."""
+
+    arguments: dict[str, Any]
+    """Of timm.create_model, beside the name."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Its weights, by timm's names."""
+        ...
+
+
+Weights = Path | Literal["random"] | None
+"""A file, the user's explicit wish for random numbers, or what timm has for the model."""
+
+
 def open_backbone(
     name: str,
     *,
-    weights: Path | None = None,
+    weights: Weights = None,
     options: Mapping[str, str] | None = None,
     image_size: int | None = None,
     normalisation: str | None = None,
@@ -66,7 +80,7 @@ def open_backbone(
 
     Args:
         name: `filterbank`, or a name of timm's, with or without a pretrained tag.
-        weights: checkpoint for a timm model; without one, timm's own pretrained weights are fetched.
+        weights: checkpoint for a timm model, or "random"; without either, timm's own pretrained weights are fetched.
         options: settings of the filterbank (`grid`) or keyword arguments of the timm model (`pad_type=same`).
         image_size: side of the square input; None for the backbone's own.
         normalisation: "imagenet", "half" (x / 127.5 - 1) or "clip"; None for the backbone's own.
@@ -96,7 +110,7 @@ def open_backbone(
 
 
 def _open_filterbank(
-    weights: Path | None, options: dict[str, str], image_size: int | None, normalisation: str | None
+    weights: Weights, options: dict[str, str], image_size: int | None, normalisation: str | None
 ) -> FilterBank:
     if weights is not None or normalisation is not None:
         given = "--backbone-weights" if weights is not None else "a normalisation"

@@ -30,12 +30,12 @@ from harness.atomic import write_text
 from harness.data.backbones import Backbone
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import ARRAY, META, Features, Half, Single, array_header
-from harness.data.images import BadImage, ImagePreprocessing, load_image
+from harness.data.images import BadImage
+from harness.data.pixels import READERS, read_pixels, stack_pixels
 from harness.errors import BenchError
 
 FORMAT = 1
 BATCHES_PER_CHUNK = 4
-READERS = 2
 Progress = Callable[[int, int], None]
 Chunk = tuple[int, int]  # image rows, from and to
 
@@ -216,9 +216,9 @@ class _Extraction:
             for turn in range(len(batches) + 2):
                 if turn < len(batches):
                     paths = [self.dataset.path(sample) for sample in batches[turn]]
-                    ahead.append([readers.submit(_read_pixels, path, self.backbone.preprocessing) for path in paths])
+                    ahead.append([readers.submit(read_pixels, path, self.backbone.preprocessing) for path in paths])
                 if turn >= 2:
-                    yield _stack([future.result() for future in ahead.popleft()])
+                    yield stack_pixels([future.result() for future in ahead.popleft()])
         finally:
             readers.shutdown(cancel_futures=True)
 
@@ -226,26 +226,6 @@ class _Extraction:
 def _size(path: Path) -> int:
     """Bytes of a file; -1 where there is none."""
     return path.stat().st_size if path.is_file() else -1
-
-
-def _read_pixels(path: Path, preprocessing: ImagePreprocessing) -> Single | BadImage:
-    """Pixels, or the complaint, so that one message can name all bad images of a batch."""
-    try:
-        return preprocessing(load_image(path))
-    except BadImage as bad:
-        return bad
-
-
-def _stack(
-    results: Sequence[Single | BadImage],
-) -> Single:
-    bad = [result for result in results if isinstance(result, BadImage)]
-    if bad:
-        raise BenchError(
-            "images cannot be read: " + "; ".join(f"{found.path} ({found.reason})" for found in bad),
-            hint="`bench data verify` lists all of them; --skip-bad-images leaves them out and records which",
-        )
-    return np.stack([result for result in results if not isinstance(result, BadImage)])
 
 
 @contextlib.contextmanager

@@ -28,7 +28,11 @@ FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF
 """What is tried on a file, as far as this Pillow has it, whatever its name says; none starts a program (EPS would)."""
 
 Resize = Literal["squash", "shortest-centre-crop"]
+NonRgb = Literal["convert", "black"]
 Interpolation = Literal["bilinear", "bicubic"]
+
+STORED_MODE = "captionbench stored mode"
+"""Where `load_image` notes Pillow's mode of the picture in its file ("RGB", "L", ...), in the picture's `info`."""
 
 _RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 _SIXTEEN_BIT_FORMATS = {"PNG", "PPM", "JPEG2000"}  # where Pillow's 32-bit mode "I" holds 16-bit samples
@@ -63,7 +67,10 @@ def load_image(path: Path) -> Image.Image:
             if not width or not height:
                 raise BadImage(path, f"has no pixels ({width} x {height})")
             image.load()
-            return _to_rgb(_upright(image))
+            stored = image.mode
+            found = _to_rgb(_upright(image))
+            found.info[STORED_MODE] = stored
+            return found
     except BadImage:
         raise
     except UnidentifiedImageError as error:
@@ -84,6 +91,8 @@ class ImagePreprocessing:
             evenly on both sides (cut and resized in one step, without the rounding of a resize followed by a crop).
         interpolation: "bilinear" or "bicubic", both with Pillow's anti-aliasing when shrinking.
         mean, std: per channel, for values in [0, 1].
+        non_rgb: "black" makes a picture black that is not stored as RGB (grey ones, for instance), as ExpansionNet's
+            code does by mistake; for the paper track.
     """
 
     size: int | tuple[int, int]
@@ -91,6 +100,7 @@ class ImagePreprocessing:
     interpolation: Interpolation = "bicubic"
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+    non_rgb: NonRgb = "convert"
 
     def __post_init__(self) -> None:
         if min(self.height_width) < 1:
@@ -111,11 +121,14 @@ class ImagePreprocessing:
         """A stable text that differs whenever the resulting numbers may."""
         height, width = self.height_width
         mean, std = (",".join(f"{value:.12g}" for value in values) for values in (self.mean, self.std))
-        return f"{height}x{width} {self.resize} {self.interpolation} mean={mean} std={std}"
+        unusual = "" if self.non_rgb == "convert" else f" non-rgb={self.non_rgb}"
+        return f"{height}x{width} {self.resize} {self.interpolation} mean={mean} std={std}{unusual}"
 
     def __call__(self, image: Image.Image) -> np.ndarray:
-        """Turn an RGB picture of any size into float32 (3, height, width)."""
+        """Turn an RGB picture of any size, from `load_image`, into float32 (3, height, width)."""
         height, width = self.height_width
+        if self.non_rgb == "black" and image.info.get(STORED_MODE, "RGB") != "RGB":
+            image = Image.new("RGB", image.size)
         resized = image.resize(
             (width, height), _RESAMPLING[self.interpolation], box=self._box(image.width, image.height)
         )

@@ -1,4 +1,4 @@
-"""Any timm model as a frozen backbone, with weights from a file or from timm's hub; never silently random."""
+"""Any timm model as a backbone, with weights from a file or timm's hub, or random ones where these are asked for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import safetensors
 import safetensors.torch
@@ -45,28 +45,34 @@ class TimmBackbone:
         self,
         name: str,
         *,
-        weights: Path | None,
+        weights: Path | Literal["random"] | None,
         options: Mapping[str, str],
         image_size: int | None,
         normalisation: str | None,
     ) -> None:
         self.name = name
-        arguments = _typed(options)
+        self.arguments = _typed(options)
         defaults: Any = timm.get_pretrained_cfg(name)
         size = image_size if image_size is not None else int(defaults.input_size[-1])
-        self._source = weights.name if weights is not None else "timm"
+        self._source = weights.name if isinstance(weights, Path) else weights or "timm"
         mean, std = _normalisation(normalisation, defaults)
         self.preprocessing = ImagePreprocessing(size, resize="squash", interpolation="bilinear", mean=mean, std=std)
         if defaults.fixed_input_size:
-            arguments["img_size"] = size
-        self._model = _build(name, arguments, pretrained=weights is None)
-        if weights is not None:
+            self.arguments["img_size"] = size
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)  # the same random weights for every model and run
+            self._model = _build(name, self.arguments, pretrained=weights is None)
+        if isinstance(weights, Path):
             head = defaults.classifier or ()
             _load(self._model, weights, (head,) if isinstance(head, str) else tuple(head))
         # Convolutions on the CPU cost up to 40 % less in this layout; on a GPU it serves the tensor cores.
         self._model.eval().requires_grad_(False).to(memory_format=torch.channels_last)
         self.grid, self.dim = self._measure(size)
-        self.digest = _digest(name, arguments, self._model)
+        self.digest = _digest(name, self.arguments, self._model)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Its weights, by timm's names."""
+        return dict(self._model.state_dict())
 
     def describe(self) -> str:
         """Name, where the weights come from with their digest, and input size."""

@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from harness.data import feature_cache
+from harness.data import feature_cache, pixels
 from harness.data.dataset import Dataset, Sample
 from harness.data.feature_cache import extract_features
 from harness.data.features import ARRAY, META, Features
@@ -270,7 +270,7 @@ def test_images_are_read_at_most_two_batches_ahead(
             most = max(most, read - sum(backbone.batches))
         return load_image(path)
 
-    monkeypatch.setattr(feature_cache, "load_image", counted)
+    monkeypatch.setattr(pixels, "load_image", counted)
     extracted(dataset, tmp_path, backbone)
     assert read == IMAGES
     assert most <= 3 * BATCH

@@ -1,0 +1,63 @@
+"""Pictures as pixels: read in threads, for backbones that make features of them and for models that see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from harness.data.dataset import Dataset
+from harness.data.images import BadImage, ImagePreprocessing, load_image
+from harness.errors import BenchError
+from zoo.captioner import Visual, VisualSpec
+
+READERS = 2
+Pixels = np.ndarray[Any, np.dtype[np.float32]]
+
+
+def read_pixels(path: Path, preprocessing: ImagePreprocessing) -> Pixels | BadImage:
+    """Pixels (3, H, W), or the complaint, so that one message can name all bad images of a batch."""
+    try:
+        return preprocessing(load_image(path))
+    except BadImage as bad:
+        return bad
+
+
+def stack_pixels(results: Sequence[Pixels | BadImage]) -> Pixels:
+    """Pixels (B, 3, H, W); BenchError that names every picture that could not be read."""
+    bad = [result for result in results if isinstance(result, BadImage)]
+    if bad:
+        raise BenchError(
+            "images cannot be read: " + "; ".join(f"{found.path} ({found.reason})" for found in bad),
+            hint="`bench data verify` lists all of them; --skip-bad-images leaves them out and records which",
+        )
+    return np.stack([result for result in results if not isinstance(result, BadImage)])
+
+
+class Pictures:
+    """The pictures of a data set, for models that see pixels; nothing is cached. Safe to share between threads.
+
+    Args:
+        preprocessing: what is done to every picture.
+    """
+
+    def __init__(self, dataset: Dataset, preprocessing: ImagePreprocessing) -> None:
+        self._paths = {sample.image_id: dataset.path(sample) for sample in dataset.samples}
+        self._preprocessing = preprocessing
+
+    def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
+        """Pixels of the images, in the order asked for.
+
+        Raises:
+            BenchError: a picture cannot be read, or the model wants to see something else.
+        """
+        if spec.kind != "pixels":
+            raise BenchError(f"the model wants to see {spec.kind}, but these are pictures")
+        paths = [self._paths[image_id] for image_id in image_ids]
+        with ThreadPoolExecutor(READERS, thread_name_prefix="picture-reader") as readers:
+            found = list(readers.map(read_pixels, paths, [self._preprocessing] * len(paths)))
+        return Visual(pixels=torch.from_numpy(stack_pixels(found)))
