@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from harness.building import build_model, model_arguments
 from harness.captioning import caption_images
 from harness.conditions import Conditions
 from harness.config import Decoding
@@ -20,12 +21,13 @@ from harness.metrics.cider import CiderD
 from harness.metrics.evaluator import Evaluator
 from harness.progress import Reporter
 from harness.references import human_captions, retrieved_captions
+from harness.stored_run import VOCABULARY, WEIGHTS, StoredRun
 from harness.training.objectives import CrossEntropy, Objective
 from harness.training.schedule import Stage
 from harness.training.self_critical import CaptionRewards, SelfCriticalLoss
 from harness.training.trainer import Trainer, TrainingSummary
 from results.records import Cell, EpochRecord, Outcome, Quantity, SplitResult
-from zoo import Captioner, create_model
+from zoo import Captioner
 
 
 def run_model(
@@ -40,13 +42,7 @@ def run_model(
 ) -> Outcome:
     """Train, caption, score and measure one model; everything it leaves on disk lies in `folder`."""
     torch.manual_seed(cell.seed)
-    model = create_model(
-        cell.model,
-        vocab_size=len(conditions.vocabulary),
-        visual_dim=conditions.features.dim,
-        **cell.config["arguments"],
-    ).to(conditions.device)
-    conditions.vocabulary.save(folder / "vocabulary.json")
+    model = _prepare(cell, conditions, folder)
     with PeakMemory(conditions.device) as memory:
         summary = _train(model, cell.seed, conditions, folder, on_epoch, reporter)
     costs: dict[str, Quantity] = {
@@ -61,7 +57,7 @@ def run_model(
         captions = caption_images(
             model,
             conditions.vocabulary,
-            conditions.features,
+            conditions.source(model.visual),
             [sample.image_id for sample in samples],
             conditions.preset.decoding,
             device=conditions.device,
@@ -77,9 +73,27 @@ def run_model(
         splits=tuple(splits),
         costs=flops | costs,
         environment=environment,
-        checkpoint=str(folder / "best.safetensors"),
+        checkpoint=str(folder / WEIGHTS),
         operators=operators,
     )
+
+
+def _prepare(cell: Cell, conditions: Conditions, folder: Path) -> Captioner:
+    """The untrained model; what captioning with it later needs, beside its weights, is written to `folder`."""
+    backbone, dim = conditions.backbone, conditions.features.dim
+    arguments = model_arguments(cell.model, cell.config["arguments"], backbone)
+    model = build_model(cell.model, arguments, vocab_size=len(conditions.vocabulary), visual_dim=dim, backbone=backbone)
+    conditions.vocabulary.save(folder / VOCABULARY)
+    StoredRun(
+        model=cell.model,
+        arguments=arguments,
+        visual_dim=dim,
+        features=conditions.feature_config.resolved(),
+        backbone_digest=backbone.digest,
+        preprocessing=backbone.preprocessing,
+        decoding=conditions.preset.decoding,
+    ).save(folder)
+    return model.to(conditions.device)
 
 
 def run_reference(cell: Cell, conditions: Conditions, evaluator: Evaluator, environment: dict[str, Any]) -> Outcome:
@@ -119,7 +133,7 @@ def _train(
         return CaptionBatches(
             samples,
             conditions.vocabulary,
-            conditions.features,
+            conditions.source(model.visual),
             model.visual,
             batch_size=stage.batch_size,
             captions_per_image=1 if stage.batch_of == "captions" else stage.captions_per_image,
@@ -139,7 +153,7 @@ def _train(
         captions = caption_images(
             model,
             conditions.vocabulary,
-            conditions.features,
+            conditions.source(model.visual),
             list(tokenised),
             decoding,
             device=conditions.device,
@@ -195,7 +209,7 @@ def _measure(model: Captioner, conditions: Conditions) -> tuple[dict[str, Quanti
     """Costs of one test image by name, and the operators behind the counts."""
     decoding = conditions.preset.decoding
     first = conditions.evaluated["test"][0].image_id
-    visual = conditions.features.visual([first], model.visual)
+    visual = conditions.source(model.visual).visual([first], model.visual)
     counts = count_flops(model, visual, caption_length=decoding.max_len, beam_size=decoding.beam_size)
     latency = measure_latency(
         model,

@@ -1,0 +1,92 @@
+"""A trained model on disk, with all that captioning pictures of one's own needs: `run.json` beside its weights."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import ValidationError
+
+from harness.atomic import write_text
+from harness.config import Decoding, FeatureConfig
+from harness.data.images import ImagePreprocessing
+from harness.data.vocabulary import Vocabulary
+from harness.errors import BenchError
+from harness.training.checkpoint import load_weights
+from harness.training.schedule import Strict
+from harness.workspace import Workspace
+from zoo import Captioner, create_model
+
+FILE = "run.json"
+WEIGHTS = "best.safetensors"
+VOCABULARY = "vocabulary.json"
+
+
+class StoredRun(Strict):
+    """How a stored model was built, and how it sees.
+
+    `backbone_digest` is over the backbone's architecture and weights; models on pixels carry these themselves.
+    """
+
+    format: Literal["captionbench run 1"] = "captionbench run 1"
+    model: str
+    arguments: dict[str, Any]
+    visual_dim: int
+    features: FeatureConfig
+    backbone_digest: str
+    preprocessing: ImagePreprocessing
+    decoding: Decoding
+
+    def save(self, folder: Path) -> None:
+        """Write `run.json` in one instant."""
+        write_text(folder / FILE, self.model_dump_json(indent=1) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read what `save` wrote.
+
+        Raises:
+            BenchError: the folder holds no finished run, or a damaged one.
+        """
+        path = folder / FILE
+        again = "run it again: the same `bench run` command with --rerun"
+        if not path.is_file():
+            raise BenchError(f"{folder} says nothing of its model ({FILE} is missing): an older version made it", again)
+        if not (folder / WEIGHTS).is_file():
+            raise BenchError(f"{folder} has no trained weights yet", "let `bench run` finish its training")
+        try:
+            return cls.model_validate_json(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, ValidationError) as error:
+            first = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            raise BenchError(f"{path} cannot be read: {first}", again) from error
+
+    def build(self, folder: Path) -> tuple[Captioner, Vocabulary]:
+        """The trained model, in evaluation mode, and its vocabulary.
+
+        Raises:
+            BenchError: files are missing, damaged or of another model.
+            ZooError: the model is not registered.
+        """
+        vocabulary = Vocabulary.load(folder / VOCABULARY)
+        model = create_model(self.model, vocab_size=len(vocabulary), visual_dim=self.visual_dim, **self.arguments)
+        load_weights(model, folder / WEIGHTS)
+        return model.eval(), vocabulary
+
+
+def find_run(name: str, workspace: Workspace) -> Path:
+    """The folder of a run: `name` is the folder itself, or a key in the workspace.
+
+    Raises:
+        BenchError: there is none, with the nearest names.
+    """
+    runs = workspace.run_folder("")
+    known = sorted(entry.name for entry in runs.iterdir() if entry.is_dir()) if runs.is_dir() else []
+    if name in known:
+        return runs / name
+    if Path(name).is_dir():
+        return Path(name)
+    if not known:
+        raise BenchError(f"no run {name!r}: {runs} holds no runs", "train one with `bench run`, or set --workspace DIR")
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.3) or known[:3]
+    raise BenchError(f"no run {name!r} in {runs}", f"did you mean {' or '.join(near)}?")

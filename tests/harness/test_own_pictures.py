@@ -1,0 +1,179 @@
+"""`bench caption`: pictures of one's own, by a run that was trained here."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from PIL import Image
+from typer.testing import CliRunner, Result
+
+import harness.captioning
+from harness.cli import app as cli
+from harness.config import Decoding, FeatureConfig
+from harness.data.backbones import open_backbone
+from harness.data.vocabulary import Vocabulary
+from harness.errors import BenchError
+from harness.own_pictures import caption_pictures
+from harness.progress import Reporter
+from harness.stored_run import StoredRun, find_run
+from harness.training.checkpoint import save_weights
+from harness.workspace import Workspace
+from zoo import create_model, model_card
+
+WORDS = ("red", "blue", "ball", "cube", "dog")
+MakeRun = Callable[..., Path]
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> list[Path]:
+    paths = [tmp_path / f"{colour}.png" for colour in ("red", "blue")]
+    for path in paths:
+        Image.new("RGB", (40, 30), path.stem).save(path)
+    return paths
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> MakeRun:
+    """Write a run with random weights, as a finished `bench run` leaves it."""
+
+    def make(model: str = "transformer_base", features: FeatureConfig | None = None, key: str = "run-s0") -> Path:
+        torch.manual_seed(1)
+        folder = tmp_path / "workspace" / "runs" / key
+        config = features or FeatureConfig(backbone="filterbank", options={"grid": "2"})
+        backbone = open_backbone(
+            config.backbone, weights=config.weights, options=config.options, image_size=config.image_size
+        )
+        arguments = dict(model_card(model).tiny)
+        built = create_model(model, vocab_size=4 + len(WORDS), visual_dim=backbone.dim, **arguments)
+        Vocabulary(WORDS).save(folder / "vocabulary.json")
+        save_weights(built, folder / "best.safetensors")
+        StoredRun(
+            model=model,
+            arguments=arguments,
+            visual_dim=backbone.dim,
+            features=config,
+            backbone_digest=backbone.digest,
+            preprocessing=backbone.preprocessing,
+            decoding=Decoding(beam_size=2, max_len=6),
+        ).save(folder)
+        return folder
+
+    return make
+
+
+def bench(*arguments: object) -> Result:
+    """Run `bench caption` as the command line does, but in this process."""
+    cli._register_commands()
+    return CliRunner().invoke(cli.app, ["caption", *map(str, arguments)])
+
+
+def test_pictures_get_a_line_each_and_the_run_may_be_named_by_key_or_folder(
+    pictures: list[Path], make_run: MakeRun
+) -> None:
+    folder = make_run()
+    by_folder = bench(*pictures, "--run", folder)
+    by_key = bench(*pictures, "--run", "run-s0", "--workspace", folder.parents[1])
+    assert by_folder.exit_code == by_key.exit_code == 0, by_folder.stderr
+    assert by_folder.stdout == by_key.stdout
+    lines = by_folder.stdout.splitlines()
+    assert [line.split(": ")[0] for line in lines] == [str(path) for path in pictures]
+    assert all(set(line.split(": ")[1].split()) <= set(WORDS) for line in lines)
+
+
+def test_captions_do_not_depend_on_the_other_pictures(pictures: list[Path], make_run: MakeRun) -> None:
+    folder = make_run()
+    together = caption_pictures(pictures, folder, reporter=Reporter()).captions
+    alone = [caption_pictures([path], folder, reporter=Reporter()).captions[path] for path in pictures]
+    assert [together[path] for path in pictures] == alone
+
+
+def test_the_same_picture_twice_is_captioned_once(pictures: list[Path], make_run: MakeRun) -> None:
+    found = caption_pictures([pictures[0]] * 2, make_run(), reporter=Reporter())
+    assert list(found.captions) == [pictures[0]]
+
+
+def test_a_beam_size_replaces_the_runs(
+    pictures: list[Path], make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, seen = make_run(), []
+    search = harness.captioning.beam_search
+    monkeypatch.setattr(
+        harness.captioning, "beam_search", lambda *a, **k: seen.append(k["beam_size"]) or search(*a, **k)
+    )
+    caption_pictures(pictures, folder, reporter=Reporter())
+    caption_pictures(pictures, folder, reporter=Reporter(), beam_size=4)
+    assert seen == [2, 4]
+
+
+def test_unreadable_pictures_are_named_and_the_others_captioned(pictures: list[Path], make_run: MakeRun) -> None:
+    broken = pictures[0].with_name("broken.png")
+    broken.write_bytes(pictures[0].read_bytes()[:50])
+    done = bench(broken, pictures[1], "absent.jpg", "--run", make_run())
+    assert done.exit_code == 1
+    assert [line.split(": ")[0] for line in done.stdout.splitlines()] == [str(pictures[1])]
+    assert "broken.png" in done.stderr
+    assert "absent.jpg: is missing" in done.stderr
+
+
+def test_nothing_but_unreadable_pictures_ends_without_a_caption(make_run: MakeRun) -> None:
+    done = bench("absent.jpg", "--run", make_run())
+    assert (done.exit_code, done.stdout) == (1, "")
+
+
+def test_an_unknown_run_names_the_nearest(make_run: MakeRun) -> None:
+    workspace = Workspace(make_run(key="expansionnet_v2-s0-abc").parents[1])
+    with pytest.raises(BenchError, match="no run 'expansionet_v2-s0'") as caught:
+        find_run("expansionet_v2-s0", workspace)
+    assert "expansionnet_v2-s0-abc" in (caught.value.hint or "")
+    with pytest.raises(BenchError, match="holds no runs"):
+        find_run("x", Workspace(workspace.root / "elsewhere"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (lambda folder: (folder / "run.json").unlink(), "run.json is missing"),
+        (lambda folder: (folder / "run.json").write_text("{"), r"run.json cannot be read"),
+        (lambda folder: (folder / "best.safetensors").unlink(), "no trained weights"),
+        (lambda folder: (folder / "best.safetensors").write_bytes(b"no"), "best.safetensors"),
+        (lambda folder: (folder / "vocabulary.json").unlink(), "vocabulary.json"),
+    ],
+)
+def test_a_damaged_run_is_named(
+    pictures: list[Path], make_run: MakeRun, damage: Callable[[Path], object], named: str
+) -> None:
+    folder = make_run()
+    damage(folder)
+    with pytest.raises(BenchError, match=named):
+        caption_pictures(pictures, folder, reporter=Reporter())
+
+
+def test_moved_and_other_backbone_weights_are_told_apart(
+    pictures: list[Path], make_run: MakeRun, tmp_path: Path
+) -> None:
+    for seed, name in enumerate(("weights.safetensors", "other.safetensors")):
+        torch.manual_seed(seed)
+        save_weights(timm.create_model("test_resnet", pretrained=False, num_classes=0), tmp_path / name)
+    weights = tmp_path / "weights.safetensors"
+    folder = make_run(features=FeatureConfig(backbone="test_resnet", weights=weights, image_size=64))
+    expected = caption_pictures(pictures, folder, reporter=Reporter()).captions
+    moved = Path(shutil.move(weights, tmp_path / "moved.safetensors"))
+    with pytest.raises(BenchError, match=r"no backbone weights at .*weights\.safetensors") as caught:
+        caption_pictures(pictures, folder, reporter=Reporter())
+    assert "--backbone-weights" in (caught.value.hint or "")
+    assert caption_pictures(pictures, folder, reporter=Reporter(), backbone_weights=moved).captions == expected
+    with pytest.raises(BenchError, match="another than the run was trained with"):
+        caption_pictures(pictures, folder, reporter=Reporter(), backbone_weights=tmp_path / "other.safetensors")
+
+
+def test_a_stored_run_says_how_it_saw(make_run: MakeRun) -> None:
+    folder = make_run()
+    content = json.loads((folder / "run.json").read_text())
+    assert content["preprocessing"]["interpolation"] == "bilinear"
+    assert StoredRun.load(folder).decoding == Decoding(beam_size=2, max_len=6)
