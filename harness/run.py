@@ -29,7 +29,7 @@ from harness.training.trainer import CHECKPOINTS
 from harness.workspace import Workspace, locked
 from results import Store
 from results.records import Cell
-from zoo import list_models
+from zoo import select_models
 from zoo.errors import ZooError
 
 LOG_TAIL_LINES = 40
@@ -65,17 +65,16 @@ def resolve_models(patterns: Sequence[str]) -> list[str]:
     """Names of models and reference rows for names, globs and `all` (every model but variants, and every reference).
 
     Raises:
+        BenchError: no pattern at all.
         ZooError: a pattern that matches nothing.
     """
-    known = [*list_models(), *REFERENCE_ROWS]
+    if not patterns:
+        raise BenchError("--models names no model", "write --models all, or see `bench models` for the names")
     chosen: dict[str, None] = {}
     for pattern in patterns:
+        found = [pattern] if pattern in REFERENCE_ROWS else select_models(pattern)
         if pattern == "all":
-            found = [name for name in known if "/" not in name]
-        elif pattern in REFERENCE_ROWS:
-            found = [pattern]
-        else:
-            found = list_models(pattern)
+            found += REFERENCE_ROWS
         if not found:
             raise ZooError(f"no model is called {pattern!r} (--models)", "see `bench models` for the names")
         chosen.update(dict.fromkeys(found))
@@ -228,9 +227,15 @@ def _run_one(
 def _device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise BenchError(f"--device {name}: no CUDA device is usable here", "use --device cpu; see `bench doctor`")
-    return torch.device(name)
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (AssertionError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise BenchError(
+            f"--device {name} is not usable here: {reason}", "use --device cpu; see `bench doctor`"
+        ) from error
+    return device
 
 
 def _precision(name: str, device: torch.device) -> str:

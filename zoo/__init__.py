@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from zoo.captioner import Captioner, DecodingState, Memory, Visual, VisualSpec
     from zoo.errors import ZooError
-    from zoo.registry import ModelCard, create_model, list_models, model_card, register_model
+    from zoo.registry import ModelCard, create_model, list_models, model_card, register_model, select_models
 
 __all__ = [
     "Captioner",
@@ -25,11 +25,13 @@ __all__ = [
     "list_models",
     "model_card",
     "register_model",
+    "select_models",
 ]
 
 _HOMES = {
     **dict.fromkeys(("Captioner", "DecodingState", "Memory", "Visual", "VisualSpec"), "zoo.captioner"),
-    **dict.fromkeys(("ModelCard", "create_model", "list_models", "model_card", "register_model"), "zoo.registry"),
+    **dict.fromkeys(("ModelCard", "create_model", "list_models", "model_card"), "zoo.registry"),
+    **dict.fromkeys(("register_model", "select_models"), "zoo.registry"),
     "ZooError": "zoo.errors",
 }
 

@@ -80,6 +80,17 @@ def list_models(pattern: str = "*") -> list[str]:
     return sorted(name for name in _cards if fnmatch.fnmatchcase(name, pattern))
 
 
+def select_models(pattern: str) -> list[str]:
+    """Names for one word of a command line: `all`, a shell pattern, or a name.
+
+    `all` is every model that is no variant. A pattern leaves out models that read pixels, which train their own
+    backbone at many times the cost of the others: these are chosen by name alone.
+    """
+    if pattern == "all":
+        return [name for name in select_models("*") if "/" not in name]
+    return [name for name in list_models(pattern) if name == pattern or model_card(name).visual != "pixels"]
+
+
 def model_card(name: str) -> ModelCard:
     """The card of one model; raises ZooError with the nearest names if there is none."""
     _read_builtin_cards()

@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
 
 
 def flops(
-    pattern: Annotated[str, typer.Argument(help="Which models, as a shell pattern.")] = "*",
+    pattern: Annotated[str, typer.Argument(help="A name, a shell pattern, or all.")] = "all",
     visual_dim: Annotated[int, typer.Option(min=1, help="Channels of the visual features.")] = 1536,
     visual_length: Annotated[int, typer.Option(min=1, help="Grid cells or regions an image.")] = 144,
     vocab_size: Annotated[int, typer.Option(min=5, help="Words, special tokens included.")] = 10_000,
@@ -52,9 +52,9 @@ def flops(
     caption, encoder included. Teacher-forced: one pass in training. The visual backbone is not part of it.
     """
     from harness.errors import BenchError
-    from zoo.registry import list_models
+    from zoo.registry import select_models
 
-    names = list_models(pattern)
+    names = select_models(pattern)
     if not names:
         raise BenchError(f"no model matches {pattern!r}", hint="`bench models` lists them all")
     counts: dict[str, FlopCounts] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 from harness.data.scenes import ScenesConfig, prepare_scenes
 from results import Store
-from results.queries import failures, gallery, leaderboard, run_detail
+from results.queries import dataset_info, failures, gallery, leaderboard, run_detail
 from results.views import Row
 
 PLUGINS = Path(__file__).parent / "plugins"
@@ -128,6 +129,32 @@ def test_broken_models_become_rows_while_the_others_finish(undisturbed: Path, da
     assert "in encode" in (raised.log_tail or "")
     assert (diverged.status, diverged.error_class) == ("failed", "TrainingDivergedError")
     assert "step 1 " in (diverged.reason or "")
+
+
+def test_bad_pictures_stop_the_run_by_name_unless_they_may_be_skipped(data: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged"
+    shutil.copytree(data, damaged)
+    for name in ("000000.png", "000041.png"):  # of the training and of the test split
+        picture = damaged / "images" / name
+        picture.write_bytes(picture.read_bytes()[:200])
+    stopped = bench_run(damaged, tmp_path / "workspace", "human")
+    assert stopped.returncode == 2
+    assert "2 of 61 images" in stopped.stderr
+    assert "000000.png" in stopped.stderr
+    assert "000041.png" in stopped.stderr
+    assert "--skip-bad-images" in stopped.stderr
+
+    skipping = bench_run(damaged, tmp_path / "workspace", "human", "--skip-bad-images")
+    assert skipping.returncode == 0, skipping.stderr
+    assert "1 of them from evaluated splits" in skipping.stdout
+    with Store(tmp_path / "workspace" / "bench.sqlite", read_only=True) as store:
+        [dataset] = {group.dataset for group in leaderboard(store)}
+        [fingerprint] = {group.fingerprint for group in leaderboard(store)}
+        info = dataset_info(store, dataset)
+        evaluated = gallery(store, dataset, "test")
+    assert any("000041.png" in reason for reason in info.skipped.values())
+    assert fingerprint.endswith(",skipped:2")
+    assert len(evaluated) == 11
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,21 @@
+"""What `all`, patterns and names select."""
+
+from __future__ import annotations
+
+from zoo import list_models, model_card, select_models
+
+
+def test_all_is_every_model_but_variants() -> None:
+    assert select_models("all") == [name for name in list_models() if "/" not in name]
+
+
+def test_a_pattern_finds_variants_but_none_that_trains_its_own_backbone() -> None:
+    found = select_models("expansionnet_v2/*")
+    assert len(found) > 5
+    assert "expansionnet_v2/end-to-end" not in found
+    assert all(model_card(name).visual != "pixels" for name in found)
+
+
+def test_a_name_finds_itself_whatever_it_sees() -> None:
+    assert select_models("expansionnet_v2/end-to-end") == ["expansionnet_v2/end-to-end"]
+    assert select_models("expansionet") == []
