@@ -53,8 +53,11 @@ def caption_images(
                 bos=vocabulary.bos,
                 eos=vocabulary.eos,
                 length_penalty=decoding.length_penalty,
+                count_bos=decoding.count_bos,
             )
             best = hypotheses.tokens[:, 0].tolist()
+            if decoding.cut_unfinished:
+                best = [tokens if vocabulary.eos in tokens else tokens[:-1] for tokens in best]
             seconds += time.monotonic() - started
             captions.update((image_id, vocabulary.decode(tokens)) for image_id, tokens in zip(ids, best, strict=True))
             task.advance(len(ids))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import yaml
 from pydantic import Field, ValidationError
@@ -15,11 +15,18 @@ from zoo import model_card
 
 
 class Decoding(Strict):
-    """How captions are generated; the score of a hypothesis is its log-probability / length ** length_penalty."""
+    """How captions are generated; the score of a hypothesis is its log-probability / length ** length_penalty.
 
+    `count_bos` counts the begin token in that length, `cut_unfinished` takes the last word from captions that have no
+    end: both as ExpansionNet's code does, for the paper track.
+    """
+
+    later: ClassVar[frozenset[str]] = frozenset({"count_bos", "cut_unfinished"})
     beam_size: int = Field(3, gt=0)
     max_len: int = Field(20, gt=0, description="most generated tokens, the end token included")
     length_penalty: float = 1.0
+    count_bos: bool = False
+    cut_unfinished: bool = False
 
 
 class VocabularyConfig(Strict):

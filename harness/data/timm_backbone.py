@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from harness.data.images import ImagePreprocessing
 from harness.errors import BenchError
+from zoo.weights.swin import timm_name
 
 Triple = tuple[float, float, float]
 NORMALISATIONS: dict[str, tuple[Triple, Triple]] = {
@@ -32,6 +33,10 @@ RESERVED = frozenset(
         *("scriptable", "exportable", "no_jit"),
     }
 )
+
+
+_SWIN_MARK = "layers.0.downsample.reduction.weight"
+"""In checkpoints of Swin's authors, where timm has `layers.1.downsample`."""
 
 
 class TimmBackbone:
@@ -180,9 +185,12 @@ def _read(path: Path) -> dict[str, Tensor]:
 def _load(model: nn.Module, path: Path, heads: tuple[str, ...]) -> None:
     """Load strictly, but for the classifier's entries, which a backbone has no use for."""
     wanted = model.state_dict()
+    given = _read(path)
+    if _SWIN_MARK in given and _SWIN_MARK not in wanted:
+        given = _from_swin(given)
     found = {
         key: value.float() if value.is_floating_point() else value
-        for key, value in _read(path).items()
+        for key, value in given.items()
         if key in wanted or not key.startswith(tuple(f"{head}." for head in heads))
     }
     # Counters of batch norms are absent from old checkpoints and play no part in evaluation mode.
@@ -200,6 +208,12 @@ def _load(model: nn.Module, path: Path, heads: tuple[str, ...]) -> None:
             hint="check that --backbone names the architecture that the weights were trained with, and its options",
         )
     model.load_state_dict(found, strict=False)
+
+
+def _from_swin(given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of Swin's authors under timm's names, without the classifier."""
+    named = {timm_name(key): value for key, value in given.items() if not key.startswith("head.")}
+    return {key: value for key, value in named.items() if key is not None}
 
 
 def _digest(name: str, arguments: Mapping[str, Any], model: nn.Module) -> str:

@@ -69,7 +69,7 @@ def from_official(name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> 
         ZooError: names every tensor that is missing, unknown or of another shape.
     """
     body = {key: tensor for key, tensor in state_dict.items() if not key.startswith(_BACKBONE)}
-    model = create_model(name, **{**_read_sizes(body), **sizes})
+    model = create_model(name, **{**read_sizes(body), **sizes})
     wanted = model.state_dict()
     given = _own_names(state_dict, with_backbone=model_card(name).visual == "pixels")
     problems = [f"{key}: unknown to {name}" for own, key in sorted(given.items()) if own not in wanted]
@@ -101,7 +101,8 @@ def _own_names(state_dict: Mapping[str, Tensor], *, with_backbone: bool) -> dict
     return names
 
 
-def _read_sizes(official: Mapping[str, Tensor]) -> dict[str, int]:
+def read_sizes(official: Mapping[str, Tensor]) -> dict[str, int]:
+    """The arguments of `create_model` that shapes tell; ZooError where this is no state dict of ExpansionNet."""
     where = {
         "vocab_size": ("vocab_linear.weight", 0),
         "visual_dim": ("input_linear.weight", 1),

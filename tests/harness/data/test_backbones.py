@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import timm
 import torch
 from safetensors.torch import load_file, save_file
 
-from harness.data.backbones import Backbone, open_backbone
+from harness.data.backbones import Backbone, TrainableBackbone, open_backbone
 from harness.errors import BenchError
 
 NAME = "mobilenetv3_small_050"
@@ -157,3 +158,36 @@ def test_the_filterbank_takes_a_grid_and_nothing_else(weights: Path) -> None:
     for arguments in ({"options": {"cells": "4"}}, {"options": {"grid": "x"}}, {"weights": weights}):
         with pytest.raises(BenchError, match="filterbank"):
             open_backbone("filterbank", **arguments)  # type: ignore[arg-type]
+
+
+def test_random_weights_are_taken_on_demand_and_always_the_same() -> None:
+    before = torch.random.get_rng_state()
+    first = open_backbone(NAME, weights="random", image_size=64)
+    assert torch.equal(before, torch.random.get_rng_state())
+    torch.manual_seed(9)
+    assert open_backbone(NAME, weights="random", image_size=64).digest == first.digest
+    assert first.describe().startswith(f"{NAME}[random#")
+    assert isinstance(first, TrainableBackbone)
+    assert not isinstance(open_backbone("filterbank"), TrainableBackbone)
+
+
+def test_swins_own_checkpoints_are_read_as_timms(tmp_path: Path) -> None:
+    options = {"embed_dim": "12", "window_size": "2"}
+    state = timm.create_model(
+        "swin_tiny_patch4_window7_224", num_classes=0, img_size=64, embed_dim=12, window_size=2
+    ).state_dict()
+    save_file(state, tmp_path / "timm.safetensors")
+    theirs = {
+        re.sub(r"layers\.(\d)\.downsample", lambda at: f"layers.{int(at[1]) - 1}.downsample", key): value
+        for key, value in state.items()
+    }
+    theirs |= {
+        "head.weight": torch.ones(3, 96),
+        "layers.0.blocks.0.attn.relative_position_index": torch.ones(4, 4).long(),
+    }
+    torch.save({"model": theirs}, tmp_path / "swin.pth")
+    first, second = (
+        open_backbone("swin_tiny_patch4_window7_224", weights=tmp_path / name, options=options, image_size=64)
+        for name in ("timm.safetensors", "swin.pth")
+    )
+    assert first.digest == second.digest

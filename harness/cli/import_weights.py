@@ -1,0 +1,74 @@
+"""`bench import-weights`: an authors' released checkpoint as a run of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.errors import BenchError
+from harness.workspace import DEFAULT, Workspace
+
+EXAMPLES = """
+Examples:
+
+  bench import-weights expansionnet_v2 checkpoint.pth --vocabulary words.pickle
+
+  bench import-weights expansionnet_v2 body.pth --vocabulary words.json --backbone-weights swin.pth
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("import-weights", epilog=EXAMPLES)(import_weights)
+
+
+def import_weights(
+    model: Annotated[str, typer.Argument(help="expansionnet_v2.")],
+    checkpoint: Annotated[Path, typer.Argument(help="The authors' file; nothing that lies in it is run.")],
+    vocabulary: Annotated[Path, typer.Option(help="Its words: a pickle of plain data, or JSON.")],
+    workspace: Annotated[Path, typer.Option(help="Where the run goes.")] = DEFAULT,
+    backbone: Annotated[str | None, typer.Option(help="timm's name; Swin-L at 384 pixels if not given.")] = None,
+    backbone_weights: Annotated[
+        Path | None, typer.Option(help="Its weights, where the checkpoint has none: .safetensors or .pth.")
+    ] = None,
+    backbone_option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for timm's create_model.")] = None,
+    image_size: Annotated[int | None, typer.Option(min=1, help="Pixels a side, if not the backbone's.")] = None,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="ARGUMENT=VALUE of the model that is not the paper's: n_heads=4.")
+    ] = None,
+    beam_size: Annotated[int, typer.Option(min=1, help="Beams to caption with.")] = 5,
+) -> None:
+    """Turn a released checkpoint and its vocabulary into a run that `bench caption` uses.
+
+    A checkpoint of captioner and backbone becomes a model on pixels; one of the captioner alone needs the weights of
+    the backbone that gave its features.
+    """
+    import yaml
+
+    from harness.config import feature_config
+    from harness.importing import BACKBONE
+    from harness.importing import import_weights as do_import
+
+    arguments = {}
+    for setting in change or ():
+        argument, separator, text = setting.partition("=")
+        try:
+            arguments[argument] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise BenchError(f"--set {setting!r}: {text!r} is no value", "for example --set n_heads=4") from error
+        if not separator:
+            raise BenchError(f"--set {setting!r} has no '='", "for example --set n_heads=4")
+    features = feature_config(
+        backbone or BACKBONE, backbone_weights, tuple(backbone_option or ()), image_size, normalisation=None
+    )
+    place = Workspace(workspace)
+    place.create()
+    key = do_import(
+        model, checkpoint, vocabulary, workspace=place, features=features, arguments=arguments, beam_size=beam_size
+    )
+    typer.echo(f"imported as {key}")
+    typer.echo(
+        f"next: bench caption PICTURE --run {key}" + (f" --workspace {workspace}" if workspace != DEFAULT else "")
+    )

@@ -1,0 +1,56 @@
+"""Captions from batches: settings of the paper track reach the search and the sentence."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import torch
+from rich.console import Console
+
+import harness.captioning
+from harness.captioning import caption_images
+from harness.config import Decoding
+from harness.data.vocabulary import Vocabulary
+from harness.progress import Reporter
+from zoo import Visual, VisualSpec, create_model, model_card
+from zoo.decoding import Hypotheses
+
+WORDS = Vocabulary.of_entries(["EOS", "PAD", "SOS", "UNK", "a", "b", "c"], "expansionnet")
+
+
+class Blank:
+    """Nothing to see."""
+
+    def visual(self, image_ids: list[int], spec: VisualSpec) -> Visual:
+        return Visual(torch.zeros(len(image_ids), 1, 1), torch.ones(len(image_ids), 1, dtype=torch.bool))
+
+
+def captions(monkeypatch: pytest.MonkeyPatch, **settings: object) -> tuple[list[str], dict[str, object]]:
+    """Two captions, one of which never ends, as the search would give them; and what it was asked."""
+    asked: dict[str, object] = {}
+
+    def search(model: object, memory: object, **arguments: object) -> Hypotheses:
+        asked.update(arguments)
+        tokens = torch.tensor([[[4, 5, 0, 0]], [[6, 5, 4, 6]]])
+        return Hypotheses(tokens, torch.zeros(tokens.shape), torch.tensor([[3], [4]]), torch.zeros(2, 1))
+
+    monkeypatch.setattr(harness.captioning, "beam_search", search)
+    model = create_model("blind", vocab_size=len(WORDS), visual_dim=1, **model_card("blind").tiny)
+    found = caption_images(
+        model, WORDS, Blank(), [1, 2], Decoding.model_validate({"max_len": 4, **settings}),
+        device=torch.device("cpu"), reporter=Reporter(Console(file=io.StringIO())), title="",
+    )  # fmt: skip
+    return list(found.by_image.values()), asked
+
+
+def test_the_vocabularys_own_numbers_begin_and_end_captions(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, asked = captions(monkeypatch)
+    assert found == ["a b", "c b a c"]
+    assert (asked["bos"], asked["eos"], asked["count_bos"]) == (2, 0, False)
+
+
+def test_a_recipe_may_cut_what_has_no_end_and_count_the_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, asked = captions(monkeypatch, cut_unfinished=True, count_bos=True)
+    assert found == ["a b", "c b a"]
+    assert asked["count_bos"] is True
