@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -105,6 +105,9 @@ def prepare_conditions(
         image_size=feature_config.image_size,
         normalisation=feature_config.normalisation,
     )
+    recipe = preset.recipe
+    if recipe is not None:
+        backbone.preprocessing = replace(backbone.preprocessing, non_rgb=recipe.non_rgb)
     count = len(dataset.samples) - len(skipped)
     with reporter.task(f"features ({backbone.name})", count) as task:
         features = extract_features(
@@ -116,8 +119,9 @@ def prepare_conditions(
             progress=lambda done, _: task.reach(done),
             notify=reporter.note,
         )
+    preparation = recipe.captions if recipe is not None else "words"
     vocabulary = Vocabulary.build(
-        (caption for sample in splits["train"] for caption in sample.captions), preset.vocabulary.min_count
+        (caption for sample in splits["train"] for caption in sample.captions), preset.vocabulary.min_count, preparation
     )
     signature = model_signature(
         preset,
@@ -126,7 +130,7 @@ def prepare_conditions(
         tokenizer=TOKENIZER,
         df=DF,
         features=backbone.describe(),
-        vocabulary=f"words,min{preset.vocabulary.min_count}#{vocabulary.digest()[:6]}",
+        vocabulary=f"{preparation},min{preset.vocabulary.min_count}#{vocabulary.digest()[:6]}",
         precision=precision,
     )
     return Conditions(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from importlib import resources
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from harness.errors import BenchError
+from harness.recipe import Recipe, unusual_training
 from harness.training.schedule import Schedule, Strict
 from zoo import model_card
 
@@ -86,8 +87,12 @@ class Preset(Strict):
 
     `size` goes to every model. `small_models` takes the sizes that only some models have (lengths of expansions, say)
     from the small set of each model's card, instead of the paper's.
+
+    With a `recipe`, the preset is one of the paper track: for the models of one paper, trained and evaluated as their
+    authors did, settings included that the controlled track refuses.
     """
 
+    later: ClassVar[frozenset[str]] = frozenset({"recipe"})
     name: str
     summary: str
     size: dict[str, int | float]
@@ -95,16 +100,54 @@ class Preset(Strict):
     vocabulary: VocabularyConfig = VocabularyConfig()
     decoding: Decoding = Decoding()
     schedule: Schedule
-    latency_repeats: int = Field(10, gt=0)
+    latency_repeats: int = Field(10, ge=2)
+    recipe: Recipe | None = None
+
+    @model_validator(mode="after")
+    def _keep_tracks_apart(self) -> Self:
+        if self.recipe is None and (found := self.unusual_settings()):
+            raise ValueError(f"{', '.join(found)}: for presets with a recipe alone, those of the paper track")
+        return self
+
+    def unusual_settings(self) -> tuple[str, ...]:
+        """Everything that reproduces released code against better knowledge, by name, for the signature."""
+        return (
+            *(self.recipe.settings() if self.recipe else ()),
+            *unusual_training(self.schedule),
+            *(["ranking=count-bos"] if self.decoding.count_bos else []),
+            *(["unfinished=cut"] if self.decoding.cut_unfinished else []),
+        )
 
     def model_arguments(self, model: str) -> dict[str, Any]:
-        """The keyword arguments that `model` is built with under this preset."""
+        """The keyword arguments that `model` is built with under this preset.
+
+        Raises:
+            BenchError: the preset is a recipe for other models.
+        """
+        if self.recipe is not None and not self.recipe.covers(model):
+            raise BenchError(
+                f"the preset {self.name!r} is a paper's recipe for other models than {model}",
+                f"add --models '{','.join(self.recipe.models)}', or choose a preset of the controlled track",
+            )
         return {**self.size, **(model_card(model).small if self.small_models else {})}
 
 
 def _yaml_files(package: str) -> dict[str, Any]:
     folder = resources.files(package)
     return {entry.name.removesuffix(".yaml"): entry for entry in folder.iterdir() if entry.name.endswith(".yaml")}
+
+
+def list_schedules() -> list[str]:
+    """Names of the schedules that come with the harness."""
+    return sorted(_yaml_files("harness.training.schedules"))
+
+
+def load_schedule(name: str) -> Schedule:
+    """Read a schedule by name; BenchError where there is none."""
+    files = _yaml_files("harness.training.schedules")
+    if name not in files:
+        raise BenchError(f"unknown schedule {name!r}", f"choose one of: {', '.join(sorted(files))}")
+    return Schedule.model_validate({"name": name} | yaml.safe_load(files[name].read_text(encoding="utf-8")))
 
 
 def list_presets() -> list[str]:
@@ -129,6 +172,8 @@ def load_preset(name: str, overrides: tuple[str, ...] = ()) -> Preset:
     schedules = _yaml_files("harness.training.schedules")
     schedule = content["schedule"]
     content["schedule"] = {"name": schedule} | yaml.safe_load(schedules[schedule].read_text(encoding="utf-8"))
+    if chosen := content.pop("stages", None):
+        content["schedule"]["stages"] = [stage for stage in content["schedule"]["stages"] if stage["name"] in chosen]
     content["name"] = name
     for override in overrides:
         _apply(content, override)
@@ -137,8 +182,9 @@ def load_preset(name: str, overrides: tuple[str, ...] = ()) -> Preset:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
+        what = f"{where}: {first['msg'].lower()} (got {first['input']!r})" if where else first["msg"]
         raise BenchError(
-            f"preset {name!r}: {where}: {first['msg'].lower()} (got {first['input']!r})",
+            f"preset {name!r}: {what}",
             "check --set; for example --set schedule.stages.0.epochs=3",
         ) from error
 

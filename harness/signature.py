@@ -32,7 +32,7 @@ def nrefs_field(samples: Sequence[Sample], held_out: int = 0) -> str:
 def model_signature(
     preset: Preset, *, data: str, nrefs: str, tokenizer: str, df: str, features: str, vocabulary: str, precision: str
 ) -> dict[str, str]:
-    """The signature of a trained model in the controlled track, in display order."""
+    """The signature of a trained model, in display order; in the paper track with every setting of the recipe."""
     schedule = preset.schedule
     return {
         "data": data,
@@ -47,15 +47,22 @@ def model_signature(
         "size": f"{preset.name}#{digest([preset.size, preset.small_models], 6)}",
         "schedule": f"{schedule.name}#{digest(schedule.model_dump(mode='json', exclude={'name', 'summary'}), 6)}",
         "prec": precision,
-        "track": "controlled",
+        **_track(preset),
         "v": harness.__version__,
     }
+
+
+def _track(preset: Preset) -> dict[str, str]:
+    if preset.recipe is None:
+        return {"track": "controlled"}
+    return {"track": "paper", "recipe": ",".join(preset.unusual_settings()) or "as-usual"}
 
 
 def reference_signature(conditions: dict[str, str], *, nrefs: str, features: str | None = None) -> dict[str, str]:
     """The signature of a reference row: the model rows' conditions less what it has no part in."""
     trained = ("beam", "maxlen", "lenpen", "feat", "vocab", "size", "schedule", "prec")
-    return conditions | dict.fromkeys(trained, NOT_APPLICABLE) | {"nrefs": nrefs, "feat": features or NOT_APPLICABLE}
+    unused = dict.fromkeys((*trained, *(["recipe"] if "recipe" in conditions else [])), NOT_APPLICABLE)
+    return conditions | unused | {"nrefs": nrefs, "feat": features or NOT_APPLICABLE}
 
 
 def cell_key(model: str, seed: int, arguments: dict[str, Any], signature: dict[str, str]) -> str:

@@ -22,7 +22,7 @@ WORDS = Vocabulary.of_entries(["EOS", "PAD", "SOS", "UNK", "a", "b", "c"], "expa
 class Blank:
     """Nothing to see."""
 
-    def visual(self, image_ids: list[int], spec: VisualSpec) -> Visual:
+    def visual(self, image_ids: list[int], _: VisualSpec) -> Visual:
         return Visual(torch.zeros(len(image_ids), 1, 1), torch.ones(len(image_ids), 1, dtype=torch.bool))
 
 
@@ -30,7 +30,7 @@ def captions(monkeypatch: pytest.MonkeyPatch, **settings: object) -> tuple[list[
     """Two captions, one of which never ends, as the search would give them; and what it was asked."""
     asked: dict[str, object] = {}
 
-    def search(model: object, memory: object, **arguments: object) -> Hypotheses:
+    def search(_model: object, _memory: object, **arguments: object) -> Hypotheses:
         asked.update(arguments)
         tokens = torch.tensor([[[4, 5, 0, 0]], [[6, 5, 4, 6]]])
         return Hypotheses(tokens, torch.zeros(tokens.shape), torch.tensor([[3], [4]]), torch.zeros(2, 1))
