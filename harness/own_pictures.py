@@ -1,9 +1,9 @@
-"""Captions for pictures of one's own, by a stored run."""
+"""Captions for pictures of one's own, or of a data set, by a stored run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -24,21 +24,27 @@ from zoo.captioner import VisualSpec
 
 @dataclass(frozen=True, slots=True)
 class Captioned:
-    """Captions by picture, in the order given, and the pictures that cannot be used."""
+    """Captions by image id, in the data's order, and the pictures that cannot be used."""
 
-    captions: dict[Path, str]
+    captions: dict[int, str]
     unusable: tuple[BadImage, ...]
 
 
+def of_files(paths: Sequence[Path]) -> Dataset:
+    """Pictures anywhere as a data set without captions; ids count the files, each taken once, from 0."""
+    samples = (Sample(number, str(path.absolute()), "test", ()) for number, path in enumerate(dict.fromkeys(paths)))
+    return Dataset("own pictures", Path("/"), tuple(samples), "own pictures")
+
+
 def caption_pictures(
-    paths: Sequence[Path],
+    pictures: Dataset,
     folder: Path,
     *,
     reporter: Reporter,
     beam_size: int | None = None,
     backbone_weights: Path | None = None,
 ) -> Captioned:
-    """Caption pictures as the run in `folder` was evaluated.
+    """Caption every picture of a data set as the run in `folder` was evaluated.
 
     Args:
         beam_size: in place of the run's.
@@ -48,32 +54,26 @@ def caption_pictures(
         BenchError: the run cannot be read, or the backbone's weights are gone or others.
     """
     run = StoredRun.load(folder)
-    unusable = [bad for path in paths if (bad := _complaint(path)) is not None]
-    refused = {bad.path for bad in unusable}
-    samples = tuple(
-        Sample(number, str(path.absolute()), "test", ())
-        for number, path in enumerate(dict.fromkeys(paths))
-        if path not in refused
-    )
-    if not samples:
-        return Captioned({}, tuple(unusable))
+    complaints = {sample.image_id: _complaint(pictures.path(sample)) for sample in pictures.samples}
+    unusable = tuple(bad for bad in complaints.values() if bad is not None)
+    usable = tuple(sample for sample in pictures.samples if complaints[sample.image_id] is None)
+    if not usable:
+        return Captioned({}, unusable)
     model, vocabulary = run.build(folder)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     decoding = run.decoding if beam_size is None else run.decoding.model_copy(update={"beam_size": beam_size})
-    pictures = Dataset("own pictures", Path("/"), samples, "own pictures")
     with TemporaryDirectory(prefix="bench-caption-") as scratch:
         captions = caption_images(
             model.to(device),
             vocabulary,
-            _source(run, model.visual, pictures, backbone_weights, Path(scratch), device),
-            [sample.image_id for sample in samples],
+            _source(run, model.visual, replace(pictures, samples=usable), backbone_weights, Path(scratch), device),
+            [sample.image_id for sample in usable],
             decoding,
             device=device,
             reporter=reporter,
             title="captioning",
         )
-    by_path = dict(enumerate(dict.fromkeys(paths)))
-    return Captioned({by_path[number]: text for number, text in captions.by_image.items()}, tuple(unusable))
+    return Captioned(captions.by_image, unusable)
 
 
 def _complaint(path: Path) -> BadImage | None:

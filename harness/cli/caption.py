@@ -1,13 +1,20 @@
-"""`bench caption`: captions for one's own pictures, by a stored run."""
+"""`bench caption`: captions for one's own pictures, or for a data set, by a stored run."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from harness.atomic import write_text
+from harness.errors import BenchError
 from harness.workspace import DEFAULT, Workspace
+
+if TYPE_CHECKING:
+    from harness.data import Dataset
 
 EXAMPLES = """
 Examples:
@@ -15,6 +22,8 @@ Examples:
   bench caption dog.jpg beach.png --run expansionnet_v2-s0-1f3a09bc42
 
   bench caption photos/*.jpg --run workspace/runs/transformer_base-s0-77aa01bc32 --beam-size 5
+
+  bench caption --data coco/ --run expansionnet_v2-imported-5d2c90aa14 --out predictions.json
 """
 
 
@@ -24,37 +33,62 @@ def register(app: typer.Typer) -> None:
 
 
 def caption(
-    images: Annotated[list[Path], typer.Argument(help="Pictures: JPEG, PNG, WebP, GIF, TIFF, ...")],
     run: Annotated[str, typer.Option(help="Key of a run in the workspace, or its folder.")],
+    images: Annotated[list[Path] | None, typer.Argument(help="Pictures: JPEG, PNG, WebP, GIF, TIFF, ...")] = None,
     workspace: Annotated[Path, typer.Option(help="Where the runs lie.")] = DEFAULT,
     beam_size: Annotated[int | None, typer.Option(min=1, help="Beams, if not as in the run.")] = None,
     backbone_weights: Annotated[Path | None, typer.Option(help="The backbone's weights, if they were moved.")] = None,
+    data: Annotated[str | None, typer.Option(help="Instead: 'scenes', or a Karpathy folder or file.")] = None,
+    data_images: Annotated[Path | None, typer.Option("--images", help="Where its pictures lie.")] = None,
+    split: Annotated[str, typer.Option(help="Which of its splits.")] = "test",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write COCO's results JSON, for bench evaluate.")
+    ] = None,
     plugin: Annotated[list[str] | None, typer.Option(help="Python module or file that registers models.")] = None,
 ) -> None:
     """Caption pictures with a trained model: one line each, the picture and its caption.
 
     Pictures that cannot be read are named on stderr, the others are captioned, and the exit code is 1.
     """
+    if bool(images) == (data is not None):
+        raise BenchError("give either pictures or --data", "for example: bench caption dog.jpg --run KEY")
+
     from rich.console import Console
 
-    from harness.own_pictures import caption_pictures
+    from harness.own_pictures import caption_pictures, of_files
     from harness.plugins import load_plugin
     from harness.progress import Reporter
     from harness.stored_run import find_run
 
     for name in plugin or ():
         load_plugin(name)
+    place = Workspace(workspace)
+    pictures = of_files(images) if images else _split(data or "", data_images, split, place)
     with Reporter(Console(stderr=True, highlight=False)) as reporter:
         found = caption_pictures(
-            images,
-            find_run(run, Workspace(workspace)),
+            pictures,
+            find_run(run, place),
             reporter=reporter,
             beam_size=beam_size,
             backbone_weights=backbone_weights,
         )
-    for path, text in found.captions.items():
-        typer.echo(f"{path}: {text}")
+    if out is not None:
+        entries = [{"image_id": image_id, "caption": text} for image_id, text in found.captions.items()]
+        write_text(out, json.dumps(entries, ensure_ascii=False, indent=0) + "\n")
+        typer.echo(f"{len(entries)} captions written to {out}")
+    else:
+        names = {sample.image_id: sample.file for sample in pictures.samples}
+        names |= {number: str(path) for number, path in enumerate(dict.fromkeys(images or ()))}
+        for image_id, text in found.captions.items():
+            typer.echo(f"{names[image_id]}: {text}")
     for bad in found.unusable:
         typer.echo(f"unusable: {bad}", err=True)
     if found.unusable:
         raise typer.Exit(1)
+
+
+def _split(data: str, images: Path | None, name: str, workspace: Workspace) -> Dataset:
+    from harness.data import open_dataset
+
+    dataset = open_dataset(data, cache_dir=workspace.cache, images=images)
+    return replace(dataset, samples=dataset.split(name), fingerprint=f"{dataset.fingerprint} {name}")

@@ -17,9 +17,11 @@ import harness.captioning
 from harness.cli import app as cli
 from harness.config import Decoding, FeatureConfig
 from harness.data.backbones import open_backbone
+from harness.data.scenes import ScenesConfig, prepare_scenes
 from harness.data.vocabulary import Vocabulary
 from harness.errors import BenchError
-from harness.own_pictures import caption_pictures
+from harness.metrics.formats import read_predictions, read_references
+from harness.own_pictures import caption_pictures, of_files
 from harness.progress import Reporter
 from harness.stored_run import StoredRun, find_run
 from harness.training.checkpoint import save_weights
@@ -88,14 +90,14 @@ def test_pictures_get_a_line_each_and_the_run_may_be_named_by_key_or_folder(
 
 def test_captions_do_not_depend_on_the_other_pictures(pictures: list[Path], make_run: MakeRun) -> None:
     folder = make_run()
-    together = caption_pictures(pictures, folder, reporter=Reporter()).captions
-    alone = [caption_pictures([path], folder, reporter=Reporter()).captions[path] for path in pictures]
-    assert [together[path] for path in pictures] == alone
+    together = caption_pictures(of_files(pictures), folder, reporter=Reporter()).captions
+    alone = [caption_pictures(of_files([path]), folder, reporter=Reporter()).captions[0] for path in pictures]
+    assert [together[0], together[1]] == alone
 
 
 def test_the_same_picture_twice_is_captioned_once(pictures: list[Path], make_run: MakeRun) -> None:
-    found = caption_pictures([pictures[0]] * 2, make_run(), reporter=Reporter())
-    assert list(found.captions) == [pictures[0]]
+    done = bench(pictures[0], pictures[0], "--run", make_run())
+    assert len(done.stdout.splitlines()) == 1
 
 
 def test_a_beam_size_replaces_the_runs(
@@ -106,8 +108,8 @@ def test_a_beam_size_replaces_the_runs(
     monkeypatch.setattr(
         harness.captioning, "beam_search", lambda *a, **k: seen.append(k["beam_size"]) or search(*a, **k)
     )
-    caption_pictures(pictures, folder, reporter=Reporter())
-    caption_pictures(pictures, folder, reporter=Reporter(), beam_size=4)
+    caption_pictures(of_files(pictures), folder, reporter=Reporter())
+    caption_pictures(of_files(pictures), folder, reporter=Reporter(), beam_size=4)
     assert seen == [2, 4]
 
 
@@ -151,7 +153,7 @@ def test_a_damaged_run_is_named(
     folder = make_run()
     damage(folder)
     with pytest.raises(BenchError, match=named):
-        caption_pictures(pictures, folder, reporter=Reporter())
+        caption_pictures(of_files(pictures), folder, reporter=Reporter())
 
 
 def test_moved_and_other_backbone_weights_are_told_apart(
@@ -162,14 +164,18 @@ def test_moved_and_other_backbone_weights_are_told_apart(
         save_weights(timm.create_model("test_resnet", pretrained=False, num_classes=0), tmp_path / name)
     weights = tmp_path / "weights.safetensors"
     folder = make_run(features=FeatureConfig(backbone="test_resnet", weights=weights, image_size=64))
-    expected = caption_pictures(pictures, folder, reporter=Reporter()).captions
+    expected = caption_pictures(of_files(pictures), folder, reporter=Reporter()).captions
     moved = Path(shutil.move(weights, tmp_path / "moved.safetensors"))
     with pytest.raises(BenchError, match=r"no backbone weights at .*weights\.safetensors") as caught:
-        caption_pictures(pictures, folder, reporter=Reporter())
+        caption_pictures(of_files(pictures), folder, reporter=Reporter())
     assert "--backbone-weights" in (caught.value.hint or "")
-    assert caption_pictures(pictures, folder, reporter=Reporter(), backbone_weights=moved).captions == expected
+    assert (
+        caption_pictures(of_files(pictures), folder, reporter=Reporter(), backbone_weights=moved).captions == expected
+    )
     with pytest.raises(BenchError, match="another than the run was trained with"):
-        caption_pictures(pictures, folder, reporter=Reporter(), backbone_weights=tmp_path / "other.safetensors")
+        caption_pictures(
+            of_files(pictures), folder, reporter=Reporter(), backbone_weights=tmp_path / "other.safetensors"
+        )
 
 
 def test_a_stored_run_says_how_it_saw(make_run: MakeRun) -> None:
@@ -177,3 +183,22 @@ def test_a_stored_run_says_how_it_saw(make_run: MakeRun) -> None:
     content = json.loads((folder / "run.json").read_text())
     assert content["preprocessing"]["interpolation"] == "bilinear"
     assert StoredRun.load(folder).decoding == Decoding(beam_size=2, max_len=6)
+
+
+def test_a_split_of_a_data_set_becomes_predictions_that_can_be_scored(make_run: MakeRun, tmp_path: Path) -> None:
+    data = prepare_scenes(tmp_path, ScenesConfig(train=2, val=1, test=3, nocaps_per_domain=1))
+    out = tmp_path / "predictions.json"
+    done = bench("--data", data, "--run", make_run(), "--out", out)
+    assert done.exit_code == 0, done.output
+    predictions = read_predictions(out)
+    [annotations] = data.glob("dataset*.json")
+    assert predictions.captions.keys() | set() <= read_references(annotations).captions.keys()
+    assert len(json.loads(out.read_text())) == 3
+    listed = bench("--data", data, "--split", "val", "--run", make_run())
+    assert len(listed.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize("arguments", [(), ("a.png", "--data", "scenes")])
+def test_either_pictures_or_data(arguments: tuple[str, ...]) -> None:
+    done = bench(*arguments, "--run", "x")
+    assert "either pictures or --data" in str(done.exception)
