@@ -192,7 +192,7 @@ def test_a_split_of_a_data_set_becomes_predictions_that_can_be_scored(make_run: 
     assert done.exit_code == 0, done.output
     predictions = read_predictions(out)
     [annotations] = data.glob("dataset*.json")
-    assert predictions.captions.keys() | set() <= read_references(annotations).captions.keys()
+    assert predictions.captions.keys() <= read_references(annotations).captions.keys()
     assert len(json.loads(out.read_text())) == 3
     listed = bench("--data", data, "--split", "val", "--run", make_run())
     assert len(listed.stdout.splitlines()) == 1
