@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from harness.errors import BenchError
 from harness.recipe import Recipe, unusual_training
 from harness.training.schedule import Schedule, Strict
 from zoo import model_card
+from zoo.registry import SIZES
 
 
 class Decoding(Strict):
@@ -102,6 +103,13 @@ class Preset(Strict):
     schedule: Schedule
     latency_repeats: int = Field(10, ge=2)
     recipe: Recipe | None = None
+
+    @field_validator("size")
+    @classmethod
+    def _know_the_sizes(cls, size: dict[str, int | float]) -> dict[str, int | float]:
+        if unknown := sorted(set(size) - set(SIZES)):
+            raise ValueError(f"there is no size {', '.join(unknown)}; sizes are {', '.join(SIZES)}")
+        return size
 
     @model_validator(mode="after")
     def _keep_tracks_apart(self) -> Self:

@@ -84,6 +84,9 @@ def resolve_models(patterns: Sequence[str]) -> list[str]:
 def run_benchmark(request: Request, reporter: Reporter) -> Summary:
     """Run the whole request against its workspace; every cell ends as a row of the store."""
     models = resolve_models(request.models)
+    for model in models:
+        if model not in REFERENCE_ROWS:
+            request.preset.model_arguments(model)  # refuses a model that the preset is not for, before any work
     request.workspace.create()
     device = _device(request.device)
     with Store(request.workspace.database) as store, Evaluator() as evaluator:
@@ -217,7 +220,8 @@ def _run_one(
         store.finish(cell.key, outcome)
     except Exception as error:
         tail = "\n".join(traceback.format_exc().splitlines()[-LOG_TAIL_LINES:])
-        reason = str(error) or type(error).__name__
+        hint = getattr(error, "hint", None)
+        reason = (str(error) or type(error).__name__) + (f" ({hint})" if hint else "")
         store.fail(cell.key, type(error).__name__, reason, tail)
         reporter.note(f"  failed: {type(error).__name__}: {reason}", style="red")
         return False

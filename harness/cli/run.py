@@ -42,7 +42,9 @@ def run(
     normalisation: Annotated[str | None, typer.Option(help="imagenet, half or clip.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     precision: Annotated[str, typer.Option(help="auto, fp32 or bf16.")] = "auto",
-    skip_bad_images: Annotated[bool, typer.Option("--skip-bad-images", help="Go on without unusable pictures; recorded.")] = False,
+    skip_bad_images: Annotated[
+        bool, typer.Option("--skip-bad-images", help="Go on without unusable pictures; recorded.")
+    ] = False,
     rerun: Annotated[bool, typer.Option("--rerun", help="Run finished cells again.")] = False,
     plugin: Annotated[list[str] | None, typer.Option(help="Python module or file that registers models.")] = None,
 ) -> None:
@@ -69,11 +71,10 @@ def run(
     for name in plugin or ():
         load_plugin(name)
 
-    from reports.terminal import print_leaderboard
-
     from harness.progress import Reporter
     from harness.run import Request, run_benchmark
     from reports.html import write_report
+    from reports.terminal import print_leaderboard
     from results import Store
 
     place = Workspace(workspace)
