@@ -13,9 +13,14 @@ from harness.atomic import replacing, write_text
 def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
     target = tmp_path / "file.json"
     write_text(target, "old")
-    with pytest.raises(RuntimeError), replacing(target) as temporary:
-        temporary.write_text("half")
-        raise RuntimeError
+
+    def fail_halfway() -> None:
+        with replacing(target) as temporary:
+            temporary.write_text("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_halfway()
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
 
