@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from harness.cli import report
 from harness.errors import BenchError
+from reports.errors import ReportError
 from results.store import Store
 
 app = typer.Typer()
@@ -52,6 +53,6 @@ def test_a_workspace_without_results_says_what_to_type(tmp_path: Path) -> None:
 
 def test_a_foreign_folder_is_refused_in_one_sentence(store: Store, tmp_path: Path) -> None:
     assert store.status("aoanet-s1-plain") == "failed"
-    with pytest.raises(BenchError, match="not a report") as caught:
+    with pytest.raises(ReportError, match="not a report") as caught:
         run("--workspace", tmp_path, "--out", tmp_path / "data")
     assert "--out" in str(caught.value.hint)
