@@ -14,6 +14,7 @@ from harness.captioning import caption_images
 from harness.conditions import Conditions
 from harness.config import Decoding
 from harness.data.batches import CaptionBatches
+from harness.errors import BenchError
 from harness.measure.flops import count_flops
 from harness.measure.latency import measure_latency
 from harness.measure.memory import PeakMemory
@@ -52,6 +53,51 @@ def run_model(
         "train_peak_memory_host": memory.host,
         "train_peak_memory_device": memory.device,
     }
+    return _caption_and_measure(model, conditions, evaluator, costs, environment, folder / WEIGHTS, reporter)
+
+
+def run_stored(
+    cell: Cell,
+    conditions: Conditions,
+    evaluator: Evaluator,
+    *,
+    stored: Path,
+    environment: dict[str, Any],
+    reporter: Reporter,
+) -> Outcome:
+    """Caption, score and measure with the run in the folder `stored`, as it decodes by itself; nothing is trained.
+
+    Raises:
+        BenchError: the run is damaged, or it sees the features of another backbone than these.
+    """
+    run = StoredRun.load(stored)
+    model, vocabulary = run.build(stored)
+    if model.visual.kind not in {"pixels", "none"} and run.backbone_digest != conditions.backbone.digest:
+        raise BenchError(
+            f"{cell.model} sees the features of {run.features.backbone}, not those of {conditions.backbone.describe()}",
+            f"add --backbone {run.features.backbone} with the weights that it was trained with",
+        )
+    conditions = replace(
+        conditions,
+        vocabulary=vocabulary,
+        preprocessing=run.preprocessing,
+        preset=conditions.preset.model_copy(update={"decoding": run.decoding}),
+    )
+    reason = "the weights were stored before, nothing was trained here"
+    costs = {name: Quantity(None, reason) for name in ("train_seconds", "train_images_per_second", "train_steps")}
+    model.to(conditions.device)
+    return _caption_and_measure(model, conditions, evaluator, costs, environment, stored / WEIGHTS, reporter)
+
+
+def _caption_and_measure(
+    model: Captioner,
+    conditions: Conditions,
+    evaluator: Evaluator,
+    costs: dict[str, Quantity],
+    environment: dict[str, Any],
+    weights: Path,
+    reporter: Reporter,
+) -> Outcome:
     splits = []
     for split, samples in conditions.evaluated.items():
         captions = caption_images(
@@ -73,7 +119,7 @@ def run_model(
         splits=tuple(splits),
         costs=flops | costs,
         environment=environment,
-        checkpoint=str(folder / WEIGHTS),
+        checkpoint=str(weights),
         operators=operators,
     )
 

@@ -15,6 +15,7 @@ from harness.data.batches import VisualSource
 from harness.data.dataset import Dataset, Sample
 from harness.data.feature_cache import extract_features
 from harness.data.features import Features
+from harness.data.images import ImagePreprocessing
 from harness.data.pixels import Pictures
 from harness.data.verify import find_bad_images
 from harness.data.vocabulary import Vocabulary
@@ -40,6 +41,7 @@ class Conditions:
     val: tuple[Sample, ...]
     evaluated: dict[str, tuple[Sample, ...]]
     backbone: Backbone
+    preprocessing: ImagePreprocessing
     feature_config: FeatureConfig
     features: Features
     vocabulary: Vocabulary
@@ -50,7 +52,7 @@ class Conditions:
 
     def source(self, spec: VisualSpec) -> VisualSource:
         """Where a model with this `spec` looks: at the features, or at the pictures as the backbone gets them."""
-        return Pictures(self.dataset, self.backbone.preprocessing) if spec.kind == "pixels" else self.features
+        return Pictures(self.dataset, self.preprocessing) if spec.kind == "pixels" else self.features
 
     def record(self) -> DatasetRecord:
         """The data set as the store and the reports know it."""
@@ -140,6 +142,7 @@ def prepare_conditions(
         val=splits["val"],
         evaluated=evaluated,
         backbone=backbone,
+        preprocessing=backbone.preprocessing,
         feature_config=feature_config,
         features=features,
         vocabulary=vocabulary,

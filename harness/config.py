@@ -30,6 +30,11 @@ class Decoding(Strict):
     count_bos: bool = False
     cut_unfinished: bool = False
 
+    def unusual_settings(self) -> tuple[str, ...]:
+        """What reproduces released code against better knowledge, by name, for the signature."""
+        named = {"ranking=count-bos": self.count_bos, "unfinished=cut": self.cut_unfinished}
+        return tuple(name for name, on in named.items() if on)
+
 
 class VocabularyConfig(Strict):
     """Word vocabulary, built on the training captions alone."""
@@ -122,8 +127,7 @@ class Preset(Strict):
         return (
             *(self.recipe.settings() if self.recipe else ()),
             *unusual_training(self.schedule),
-            *(["ranking=count-bos"] if self.decoding.count_bos else []),
-            *(["unfinished=cut"] if self.decoding.cut_unfinished else []),
+            *self.decoding.unusual_settings(),
         )
 
     def model_arguments(self, model: str) -> dict[str, Any]:

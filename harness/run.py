@@ -16,20 +16,22 @@ from typing import Any
 import torch
 
 import harness
-from harness.cell import run_model, run_reference
+from harness.cell import run_model, run_reference, run_stored
 from harness.conditions import Conditions, prepare_conditions
 from harness.config import FeatureConfig, Preset
+from harness.data.vocabulary import Vocabulary
 from harness.errors import BenchError
 from harness.measure.environment import describe_environment
 from harness.metrics.evaluator import Evaluator
 from harness.progress import Reporter, describe_seconds
 from harness.references import REFERENCE_ROWS
-from harness.signature import cell_key, nrefs_field, reference_signature
+from harness.signature import cell_key, nrefs_field, reference_signature, stored_signature
+from harness.stored_run import VOCABULARY, StoredRun, is_stored
 from harness.training.trainer import CHECKPOINTS
 from harness.workspace import Workspace, locked
 from results import Store
 from results.records import Cell
-from zoo import select_models
+from zoo import model_card, select_models
 from zoo.errors import ZooError
 
 LOG_TAIL_LINES = 40
@@ -61,8 +63,10 @@ class Summary:
     failed: list[str] = field(default_factory=list)
 
 
-def resolve_models(patterns: Sequence[str]) -> list[str]:
-    """Names of models and reference rows for names, globs and `all` (every model but variants, and every reference).
+def resolve_models(patterns: Sequence[str], workspace: Workspace) -> list[str]:
+    """Names for names, globs and `all`: models, reference rows, and keys of runs that the workspace holds.
+
+    `all` is every model but variants, and every reference row. A run's key scores that run again, without training.
 
     Raises:
         BenchError: no pattern at all.
@@ -72,7 +76,8 @@ def resolve_models(patterns: Sequence[str]) -> list[str]:
         raise BenchError("--models names no model", "write --models all, or see `bench models` for the names")
     chosen: dict[str, None] = {}
     for pattern in patterns:
-        found = [pattern] if pattern in REFERENCE_ROWS else select_models(pattern)
+        alone = pattern in REFERENCE_ROWS or is_stored(pattern, workspace)
+        found = [pattern] if alone else select_models(pattern)
         if pattern == "all":
             found += REFERENCE_ROWS
         if not found:
@@ -83,9 +88,9 @@ def resolve_models(patterns: Sequence[str]) -> list[str]:
 
 def run_benchmark(request: Request, reporter: Reporter) -> Summary:
     """Run the whole request against its workspace; every cell ends as a row of the store."""
-    models = resolve_models(request.models)
+    models = resolve_models(request.models, request.workspace)
     for model in models:
-        if model not in REFERENCE_ROWS:
+        if model not in REFERENCE_ROWS and not is_stored(model, request.workspace):
             request.preset.model_arguments(model)  # refuses a model that the preset is not for, before any work
     request.workspace.create()
     device = _device(request.device)
@@ -101,20 +106,22 @@ def run_benchmark(request: Request, reporter: Reporter) -> Summary:
             workspace=request.workspace,
             reporter=reporter,
         )
-        cells = plan_cells(models, request.seeds, conditions)
+        cells = plan_cells(models, request.seeds, conditions, request.workspace)
         store.record_dataset(conditions.record())
         store.plan(cells)
         return _run_cells(cells, request, conditions, store, evaluator, reporter)
 
 
-def plan_cells(models: Sequence[str], seeds: int, conditions: Conditions) -> list[Cell]:
-    """The grid in the order it is run: seed by seed, so that every model has a row early; references once."""
+def plan_cells(models: Sequence[str], seeds: int, conditions: Conditions, workspace: Workspace) -> list[Cell]:
+    """The grid in the order it is run: seed by seed, so that every model has a row early; untrained rows once."""
     cells = []
     for seed in range(seeds):
         for model in models:
-            if model in REFERENCE_ROWS:
-                if seed == 0:
+            if model in REFERENCE_ROWS or is_stored(model, workspace):
+                if seed == 0 and model in REFERENCE_ROWS:
                     cells.append(_reference_cell(model, conditions))
+                elif seed == 0:
+                    cells.append(_stored_cell(model, conditions, workspace))
                 continue
             arguments = conditions.preset.model_arguments(model)
             config = {"arguments": arguments, "preset": conditions.preset.model_dump(mode="json")}
@@ -133,6 +140,21 @@ def _reference_cell(model: str, conditions: Conditions) -> Cell:
         )
     config = {"arguments": {}, "what": REFERENCE_ROWS[model]}
     return _cell(cell_key(model, 0, {}, signature), model, "reference", 0, config, signature, conditions)
+
+
+def _stored_cell(model: str, conditions: Conditions, workspace: Workspace) -> Cell:
+    folder = workspace.run_folder(model)
+    run = StoredRun.load(folder)
+    pixels = model_card(run.model).visual == "pixels"
+    signature = stored_signature(
+        conditions.signature,
+        key=model,
+        decoding=run.decoding,
+        features=f"pixels[{run.preprocessing.key()}]" if pixels else conditions.signature["feat"],
+        vocabulary=f"stored#{Vocabulary.load(folder / VOCABULARY).digest()[:6]}",
+    )
+    config = {"arguments": run.arguments, "stored": run.model_dump(mode="json")}
+    return _cell(cell_key(model, 0, {}, signature), model, "model", 0, config, signature, conditions)
 
 
 def _cell(
@@ -207,6 +229,15 @@ def _run_one(
     try:
         if cell.role == "reference":
             outcome = run_reference(cell, conditions, evaluator, environment)
+        elif "stored" in cell.config:
+            outcome = run_stored(
+                cell,
+                conditions,
+                evaluator,
+                stored=folder.parent / cell.model,
+                environment=environment,
+                reporter=reporter,
+            )
         else:
             outcome = run_model(
                 cell,

@@ -10,7 +10,7 @@ from typing import Any
 
 import harness
 from harness.canonical import digest
-from harness.config import Preset
+from harness.config import Decoding, Preset
 from harness.data.dataset import Dataset, Sample
 
 NOT_APPLICABLE = "none"
@@ -63,6 +63,27 @@ def reference_signature(conditions: dict[str, str], *, nrefs: str, features: str
     trained = ("beam", "maxlen", "lenpen", "feat", "vocab", "size", "schedule", "prec")
     unused = dict.fromkeys((*trained, *(["recipe"] if "recipe" in conditions else [])), NOT_APPLICABLE)
     return conditions | unused | {"nrefs": nrefs, "feat": features or NOT_APPLICABLE}
+
+
+def stored_signature(
+    conditions: dict[str, str], *, key: str, decoding: Decoding, features: str, vocabulary: str
+) -> dict[str, str]:
+    """The signature of a stored run that is scored, not trained: how it was trained stands in its key alone.
+
+    No two stored runs share it, since nothing says that they were trained alike.
+    """
+    unusual = ",".join(decoding.unusual_settings())
+    return conditions | {
+        "beam": str(decoding.beam_size),
+        "maxlen": str(decoding.max_len),
+        "lenpen": f"{decoding.length_penalty:g}",
+        "feat": features,
+        "vocab": vocabulary,
+        "size": "stored",
+        "schedule": f"stored:{key}",
+        "track": "paper",
+        "recipe": unusual or "as-usual",
+    }
 
 
 def cell_key(model: str, seed: int, arguments: dict[str, Any], signature: dict[str, str]) -> str:

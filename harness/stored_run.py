@@ -74,6 +74,11 @@ class StoredRun(Strict):
         return model.eval(), vocabulary
 
 
+def is_stored(name: str, workspace: Workspace) -> bool:
+    """Whether `name` is the key of a run that the workspace holds."""
+    return Path(name).name == name and (workspace.run_folder(name) / FILE).is_file()
+
+
 def find_run(name: str, workspace: Workspace) -> Path:
     """The folder of a run: `name` is the folder itself, or a key in the workspace.
 

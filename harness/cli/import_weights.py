@@ -40,7 +40,7 @@ def import_weights(
     ] = None,
     beam_size: Annotated[int, typer.Option(min=1, help="Beams to caption with.")] = 5,
 ) -> None:
-    """Turn a released checkpoint and its vocabulary into a run that `bench caption` uses.
+    """Turn a released checkpoint and its vocabulary into a run that captions pictures and can be scored.
 
     A checkpoint of captioner and backbone becomes a model on pixels; one of the captioner alone needs the weights of
     the backbone that gave its features.
@@ -69,6 +69,6 @@ def import_weights(
         model, checkpoint, vocabulary, workspace=place, features=features, arguments=arguments, beam_size=beam_size
     )
     typer.echo(f"imported as {key}")
-    typer.echo(
-        f"next: bench caption PICTURE --run {key}" + (f" --workspace {workspace}" if workspace != DEFAULT else "")
-    )
+    where = f" --workspace {workspace}" if workspace != DEFAULT else ""
+    typer.echo(f"next: bench caption PICTURE --run {key}{where}")
+    typer.echo(f"  or: bench run --models {key} --data FOLDER --backbone NAME{where}")

@@ -16,11 +16,14 @@ from typer.testing import CliRunner, Result
 
 from harness.cli import app as cli
 from harness.config import Decoding, FeatureConfig
+from harness.data.scenes import ScenesConfig, prepare_scenes
 from harness.errors import BenchError
 from harness.importing import import_weights
 from harness.stored_run import StoredRun
 from harness.training.checkpoint import save_weights
 from harness.workspace import Workspace
+from results import Store
+from results.queries import failures, leaderboard
 from zoo import ZooError
 from zoo.weights import from_official
 
@@ -184,3 +187,28 @@ def test_wrong_options_are_named(tmp_path: Path, arguments: tuple[str, ...], nam
     done = bench("import-weights", *arguments, "--workspace", tmp_path / "ws")
     assert done.exit_code == 1
     assert named in str(done.exception)
+
+
+def test_an_imported_run_is_scored_beside_the_others_but_never_ranked_with_them(
+    body: dict[str, Tensor], words: Path, backbone: Path, tmp_path: Path
+) -> None:
+    features = FeatureConfig(backbone="test_resnet", weights=backbone, image_size=64)
+    key = imported(tmp_path, saved(body, tmp_path / "body.pth"), words, features).name
+    data = prepare_scenes(tmp_path / "data", ScenesConfig(train=4, val=2, test=4, nocaps_per_domain=0))
+    command = ("run", "--models", f"{key},human", "--data", data, "--workspace", tmp_path / "ws", "--device", "cpu")
+    seeing = ("--backbone", "test_resnet", "--backbone-weights", backbone, "--image-size", 64)
+    done = bench(*command, *seeing)
+    assert done.exit_code == 0, done.output
+    with Store(tmp_path / "ws" / "bench.sqlite", read_only=True) as store:
+        [group] = leaderboard(store)
+    assert [row.model for row in group.rows] == [key]
+    assert group.rows[0].scores["CIDEr-D"].mean is not None
+    assert group.rows[0].costs["train_seconds"].reason
+    assert group.signature["schedule"] == f"stored:{key}"
+    assert group.signature["recipe"] == "ranking=count-bos,unfinished=cut"
+
+    elsewhere = bench(*command, "--backbone", "filterbank")
+    assert elsewhere.exit_code == 1
+    with Store(tmp_path / "ws" / "bench.sqlite", read_only=True) as store:
+        [failure] = failures(store)
+    assert "sees the features of test_resnet, not those of filterbank" in (failure.reason or "")
