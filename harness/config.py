@@ -194,7 +194,8 @@ def load_preset(name: str, overrides: tuple[str, ...] = ()) -> Preset:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        what = f"{where}: {first['msg'].lower()} (got {first['input']!r})" if where else first["msg"]
+        told = first["msg"].removeprefix("Value error, ")
+        what = told if first["type"] == "value_error" else f"{where}: {told.lower()} (got {first['input']!r})"
         raise BenchError(
             f"preset {name!r}: {what}",
             "check --set; for example --set schedule.stages.0.epochs=3",

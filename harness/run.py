@@ -30,9 +30,8 @@ from harness.stored_run import VOCABULARY, StoredRun, is_stored
 from harness.training.trainer import CHECKPOINTS
 from harness.workspace import Workspace, locked
 from results import Store
-from results.records import Cell
+from results.records import Cell, Role
 from zoo import model_card, select_models
-from zoo.errors import ZooError
 
 LOG_TAIL_LINES = 40
 
@@ -70,7 +69,7 @@ def resolve_models(patterns: Sequence[str], workspace: Workspace) -> list[str]:
 
     Raises:
         BenchError: no pattern at all.
-        ZooError: a pattern that matches nothing.
+        ZooError: a pattern that matches nothing, with the nearest names.
     """
     if not patterns:
         raise BenchError("--models names no model", "write --models all, or see `bench models` for the names")
@@ -81,7 +80,7 @@ def resolve_models(patterns: Sequence[str], workspace: Workspace) -> list[str]:
         if pattern == "all":
             found += REFERENCE_ROWS
         if not found:
-            raise ZooError(f"no model is called {pattern!r} (--models)", "see `bench models` for the names")
+            model_card(pattern)  # raises, naming the nearest
         chosen.update(dict.fromkeys(found))
     return list(chosen)
 
@@ -117,17 +116,21 @@ def plan_cells(models: Sequence[str], seeds: int, conditions: Conditions, worksp
     cells = []
     for seed in range(seeds):
         for model in models:
-            if model in REFERENCE_ROWS or is_stored(model, workspace):
-                if seed == 0 and model in REFERENCE_ROWS:
-                    cells.append(_reference_cell(model, conditions))
-                elif seed == 0:
-                    cells.append(_stored_cell(model, conditions, workspace))
-                continue
-            arguments = conditions.preset.model_arguments(model)
-            config = {"arguments": arguments, "preset": conditions.preset.model_dump(mode="json")}
-            key = cell_key(model, seed, arguments, conditions.signature)
-            cells.append(_cell(key, model, "model", seed, config, conditions.signature, conditions))
+            if model not in REFERENCE_ROWS and not is_stored(model, workspace):
+                cells.append(_trained_cell(model, seed, conditions))
+            elif seed == 0:
+                stored = model not in REFERENCE_ROWS
+                cells.append(
+                    _stored_cell(model, conditions, workspace) if stored else _reference_cell(model, conditions)
+                )
     return cells
+
+
+def _trained_cell(model: str, seed: int, conditions: Conditions) -> Cell:
+    arguments = conditions.preset.model_arguments(model)
+    config = {"arguments": arguments, "preset": conditions.preset.model_dump(mode="json")}
+    key = cell_key(model, seed, arguments, conditions.signature)
+    return _cell(key, model, "model", seed, config, conditions.signature, conditions)
 
 
 def _reference_cell(model: str, conditions: Conditions) -> Cell:
@@ -160,7 +163,7 @@ def _stored_cell(model: str, conditions: Conditions, workspace: Workspace) -> Ce
 def _cell(
     key: str,
     model: str,
-    role: Any,
+    role: Role,
     seed: int,
     config: dict[str, Any],
     signature: dict[str, str],
