@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from sqlalchemy import ColumnElement, Connection, or_, select, true
+from sqlalchemy import ColumnElement, Connection, RowMapping, or_, select, true
 
 from results.errors import StoreError
 from results.records import Quantity, Role
@@ -95,11 +95,16 @@ def finished_cells(connection: Connection, dataset: str | None = None) -> list[F
     scored = select(Score).join(CellRow).join(DatasetRow).where(*chosen).order_by(Score.id)
     for row in connection.execute(scored).mappings():
         domains = cells[row["cell_id"]].scores.setdefault(row["split"], {})
-        domains.setdefault(row["domain"], {})[row["metric"]] = Quantity(row["value"], row["reason"], row["unit"])
+        domains.setdefault(row["domain"], {})[row["metric"]] = quantity_of(row)
     spent = select(Cost).join(CellRow).join(DatasetRow).where(*chosen).order_by(Cost.id)
     for row in connection.execute(spent).mappings():
-        cells[row["cell_id"]].costs[row["name"]] = Quantity(row["value"], row["reason"], row["unit"])
+        cells[row["cell_id"]].costs[row["name"]] = quantity_of(row)
     return list(cells.values())
+
+
+def quantity_of(row: RowMapping) -> Quantity:
+    """The quantity in a row of `Score` or `Cost`."""
+    return Quantity(row["value"], row["reason"], row["unit"], row["low"], row["high"])
 
 
 def _flat(config: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:

@@ -20,14 +20,26 @@ def finite(value: float, what: str) -> float:
 
 
 def quantity(value: Quantity, what: str) -> dict[str, Any]:
-    """The columns of a quantity: exactly one of value and reason."""
+    """The columns of a quantity: exactly one of value and reason, and both ends of its interval or none."""
     if (value.value is None) == (not value.reason):
         raise StoreError(
             f"{what} needs exactly one of a value and a reason (value {value.value!r}, reason {value.reason!r})"
         )
+    interval = _interval(value, what)
     if value.value is None:
-        return {"value": None, "reason": text(value.reason or ""), "unit": value.unit}
-    return {"value": finite(value.value, what), "reason": None, "unit": value.unit}
+        return {"value": None, "reason": text(value.reason or ""), "unit": value.unit, **interval}
+    return {"value": finite(value.value, what), "reason": None, "unit": value.unit, **interval}
+
+
+def _interval(value: Quantity, what: str) -> dict[str, float | None]:
+    if value.low is None and value.high is None:
+        return {"low": None, "high": None}
+    if value.value is None or value.low is None or value.high is None:
+        raise StoreError(f"{what} needs a value and both ends of its interval, or no interval")
+    low, high = finite(value.low, f"{what}: low end"), finite(value.high, f"{what}: high end")
+    if low > high:
+        raise StoreError(f"{what} has an interval whose low end {low} lies above its high end {high}")
+    return {"low": low, "high": high}
 
 
 def json_object(value: Mapping[str, Any], what: str) -> dict[str, Any]:

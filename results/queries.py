@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from sqlalchemy import Connection, func, select
 
-from results.cells import finished_cells, one_dataset
+from results.cells import finished_cells, one_dataset, quantity_of
 from results.errors import StoreError
 from results.gallery import gallery
 from results.leaderboard import leaderboard
@@ -76,9 +76,9 @@ def run_detail(store: Store, key: str) -> RunDetail:
         if finished:
             for row in connection.execute(select(Score).where(Score.cell_id == cell_id).order_by(Score.id)).mappings():
                 metrics = scores.setdefault(row["split"], {}).setdefault(row["domain"], {})
-                metrics[row["metric"]] = Quantity(row["value"], row["reason"], row["unit"])
+                metrics[row["metric"]] = quantity_of(row)
             for row in connection.execute(select(Cost).where(Cost.cell_id == cell_id).order_by(Cost.id)).mappings():
-                costs[row["name"]] = Quantity(row["value"], row["reason"], row["unit"])
+                costs[row["name"]] = quantity_of(row)
         return RunDetail(**cell, epochs=_epochs(connection, cell_id), scores=scores, costs=costs)
 
 

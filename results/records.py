@@ -11,11 +11,17 @@ Status = Literal["planned", "running", "finished", "failed", "skipped"]
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A measured number, or NULL with the reason why it was not measured. Exactly one of the two is set."""
+    """A measured number, or NULL with the reason why it was not measured. Exactly one of the two is set.
+
+    `low` and `high` bound an interval in the unit of `value`, both or neither: the 95 % bootstrap interval of a score,
+    the quartiles of a latency.
+    """
 
     value: float | None
     reason: str | None = None
     unit: str = ""
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from results.columns import PackedScores, UtcDateTime
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Raised with every change of the tables; a store of a higher version is refused."""
 
 # Composite keys cluster the rows of one run together and spare a second copy of the key.
@@ -153,6 +153,8 @@ class Score(Base):
     value: Mapped[float | None]
     reason: Mapped[str | None]
     unit: Mapped[str]
+    low: Mapped[float | None]
+    high: Mapped[float | None]
 
 
 class ImageScores(Base):
@@ -181,3 +183,5 @@ class Cost(Base):
     value: Mapped[float | None]
     reason: Mapped[str | None]
     unit: Mapped[str]
+    low: Mapped[float | None]
+    high: Mapped[float | None]

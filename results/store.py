@@ -191,6 +191,11 @@ class Store:
                 Base.metadata.create_all(connection)
                 connection.execute(insert(SchemaInfo).values(version=SCHEMA_VERSION))
             version = connection.scalar(select(SchemaInfo.version)) or 0
+        if version < SCHEMA_VERSION:
+            raise StoreError(
+                f"the results database {show(self._url)} is of schema version {version}, of an older captionbench",
+                "move it away to start a new store, or name another workspace",
+            )
         if version > SCHEMA_VERSION:
             raise StoreError(
                 f"the results database {show(self._url)} is of schema version {version}, written by a newer "

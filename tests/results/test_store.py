@@ -173,6 +173,33 @@ def test_exactly_one_of_value_and_reason(store: Store, make: Any, quantity: Quan
         store.finish("blind-1", make.outcome(costs={"energy": quantity}))
 
 
+def test_intervals_come_back_with_their_value(store: Store, make: Any) -> None:
+    store.plan([make.cell()])
+    score, latency = Quantity(0.5, low=0.45, high=0.625), Quantity(2.0, unit="ms", low=1.5, high=2.25)
+    result = replace(make.outcome().splits[0], scores={"overall": {"CIDEr-D": score, "BLEU-4": Quantity(0.25)}})
+    store.finish("blind-1", make.outcome(splits=(result,), costs={"latency": latency}))
+    detail = queries.run_detail(store, "blind-1")
+    assert detail.scores["test"]["overall"] == {"CIDEr-D": score, "BLEU-4": Quantity(0.25)}
+    assert detail.costs == queries.costs_table(store)[0].costs == {"latency": latency}
+
+
+@pytest.mark.parametrize(
+    ("quantity", "words"),
+    [
+        (Quantity(1.0, low=0.5), "both ends"),
+        (Quantity(1.0, high=0.5), "both ends"),
+        (Quantity(None, "no meter", low=0.5, high=1.0), "needs a value"),
+        (Quantity(1.0, low=1.5, high=0.5), "low end 1.5 lies above"),
+        (Quantity(1.0, low=math.nan, high=2.0), "low end is nan"),
+        (Quantity(1.0, low=0.0, high=math.inf), "high end is inf"),
+    ],
+)
+def test_half_intervals_are_refused(store: Store, make: Any, quantity: Quantity, words: str) -> None:
+    store.plan([make.cell()])
+    with pytest.raises(StoreError, match=words):
+        store.finish("blind-1", make.outcome(costs={"latency": quantity}))
+
+
 @pytest.mark.parametrize("columns", ["value = NULL", "reason = 'why'"])
 @pytest.mark.parametrize("table", ["scores", "costs"])
 def test_the_tables_themselves_hold_exactly_one_of_value_and_reason(
