@@ -6,8 +6,8 @@ fixed width of `max_len`, and those of one image do not depend on the images bes
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -38,9 +38,14 @@ class Hypotheses:
 
 
 @torch.no_grad()
-def greedy(model: Captioner, memory: Memory, *, max_len: int, bos: int, eos: int) -> Hypotheses:
-    """The most probable word at every position; W is 1. `max_len` counts generated tokens, the end token included."""
-    return _roll_out(model, memory, 1, max_len, bos, eos, lambda log_probs: log_probs.argmax(-1))
+def greedy(
+    model: Captioner, memory: Memory, *, max_len: int, bos: int, eos: int, banned: Sequence[int] = ()
+) -> Hypotheses:
+    """The most probable word at every position; W is 1.
+
+    `max_len` counts generated tokens, the end token included; tokens in `banned` are never generated.
+    """
+    return _roll_out(model, memory, 1, max_len, bos, eos, lambda log_probs: log_probs.argmax(-1), banned=banned)
 
 
 @torch.no_grad()
@@ -54,15 +59,19 @@ def sample(
     eos: int,
     temperature: float = 1.0,
     generator: torch.Generator | None = None,
+    banned: Sequence[int] = (),
 ) -> Hypotheses:
-    """Draw `n` captions an image from softmax(logits / temperature); `log_probs` are of that distribution."""
+    """Draw `n` captions an image from softmax(logits / temperature); `log_probs` are of that distribution.
+
+    Tokens in `banned` are never drawn; the log-probabilities of the others stay what they are without the ban.
+    """
     if temperature <= 0:
         raise ZooError(f"temperature must be above 0, not {temperature}")
 
     def draw(log_probs: Tensor) -> Tensor:
         return torch.multinomial(log_probs.exp(), 1, generator=generator)[:, 0]
 
-    return _roll_out(model, memory, n, max_len, bos, eos, draw, temperature)
+    return _roll_out(model, memory, n, max_len, bos, eos, draw, temperature, banned)
 
 
 @torch.no_grad()
@@ -76,6 +85,8 @@ def beam_search(
     eos: int,
     length_penalty: float = 1.0,
     count_bos: bool = False,
+    banned: Sequence[int] = (),
+    release_finished: bool = False,
 ) -> Hypotheses:
     """Keep the `beam_size` most probable prefixes of each image.
 
@@ -86,27 +97,45 @@ def beam_search(
         max_len: generated tokens at most, the end token included; what is unfinished then is returned as it stands.
         length_penalty: exponent of the length in the score; 0 ranks by the plain sum.
         count_bos: count the begin token in that length, as ExpansionNet's authors do.
+        banned: tokens that are never generated, such as the unknown word. The log-probabilities of the others stay.
+        release_finished: set finished hypotheses aside, so that `beam_size` unfinished ones are always pursued, until
+            none of these can still come among the best `beam_size`; as ImageCaptioning.pytorch and AoANet search.
     """
     _check(model, max_len, bos, eos)
     if not 1 <= beam_size <= model.vocab_size:
         raise ZooError(f"beam_size must lie between 1 and the vocabulary's {model.vocab_size}, not {beam_size}")
     batch, device = memory.batch_size, memory.features.device
+    forbidden = _forbidden(model, banned, device)
     state = model.start(memory)
     logits, state = model.step(torch.full((batch,), bos, device=device), state)
-    sums, last = _log_probs(logits).topk(beam_size)  # (B, W) each
+    sums, last = _log_probs(logits, forbidden).topk(beam_size)  # (B, W) each
     state = state.expand(beam_size)
     tokens = torch.full((batch, beam_size, max_len), PAD, device=device)
     log_probs = sums.new_zeros(batch, beam_size, max_len)
     tokens[..., 0], log_probs[..., 0] = last, sums
     finished = last == eos
+    aside: Hypotheses | None = None
     first_row = torch.arange(0, batch * beam_size, beam_size, device=device)[:, None]
     is_first = torch.arange(beam_size, device=device) == 0
 
+    def ranked(tokens: Tensor, log_probs: Tensor, sums: Tensor) -> Hypotheses:
+        lengths = _lengths(tokens, eos)
+        scores = sums / (lengths + int(count_bos)).to(sums.dtype) ** length_penalty
+        found = Hypotheses(tokens, log_probs, lengths, scores)
+        return _best(found if aside is None else _join(aside, found), beam_size)
+
     for position in range(1, max_len):
-        if bool(finished.all()):
+        if release_finished:
+            aside = ranked(tokens, log_probs, sums.masked_fill(~finished, -torch.inf))
+            sums, finished = sums.masked_fill(finished, -torch.inf), torch.zeros_like(finished)
+            # A sum only falls, and counts for most over the longest caption.
+            if bool((sums.amax(1) / (max_len + int(count_bos)) ** length_penalty <= aside.scores[:, -1]).all()):
+                break
+        elif bool(finished.all()):
             break
         logits, state = model.step(last.flatten(), state)
-        gains, words = _log_probs(logits).topk(beam_size)  # only the best W words of a beam can be among the best W
+        # Only the best W words of a beam can be among the best W.
+        gains, words = _log_probs(logits, forbidden).topk(beam_size)
         gains, words = gains.view(batch, beam_size, -1), words.view(batch, beam_size, -1)
         # A finished beam has one continuation: itself.
         done = finished[..., None]
@@ -121,15 +150,7 @@ def beam_search(
         tokens[..., position], log_probs[..., position] = last, gains.flatten(1).gather(1, choice)
         finished = finished.gather(1, parent) | (last == eos)
 
-    lengths = _lengths(tokens, eos)
-    scores = sums / (lengths + int(count_bos)).to(sums.dtype) ** length_penalty
-    scores, order = scores.sort(dim=1, descending=True, stable=True)
-    return Hypotheses(
-        tokens.gather(1, order[..., None].expand_as(tokens)),
-        log_probs.gather(1, order[..., None].expand_as(log_probs)),
-        lengths.gather(1, order),
-        scores,
-    )
+    return ranked(tokens, log_probs, sums)
 
 
 def _roll_out(
@@ -141,17 +162,19 @@ def _roll_out(
     eos: int,
     choose: Callable[[Tensor], Tensor],
     temperature: float = 1.0,
+    banned: Sequence[int] = (),
 ) -> Hypotheses:
     """Grow `width` captions an image, each word chosen from log-probabilities (B * W, V) alone."""
     _check(model, max_len, bos, eos)
     rows, device = memory.batch_size * width, memory.features.device
+    forbidden = _forbidden(model, banned, device)
     state = model.start(memory).expand(width)
     last = torch.full((rows,), bos, device=device)
     finished = torch.zeros(rows, dtype=torch.bool, device=device)
     tokens, gains = [], []
     for _ in range(max_len):
         logits, state = model.step(last, state)
-        log_probs = _log_probs(logits / temperature)
+        log_probs = _log_probs(logits / temperature, forbidden)
         last = choose(log_probs)
         gains.append(log_probs.gather(1, last[:, None])[:, 0].masked_fill(finished, 0.0))
         last = last.masked_fill(finished, PAD)
@@ -166,9 +189,37 @@ def _roll_out(
     return Hypotheses(all_tokens, all_gains, lengths, all_gains.sum(-1) / lengths)
 
 
-def _log_probs(logits: Tensor) -> Tensor:
-    """Log-probabilities in at least float32, whatever the model computes in."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+def _log_probs(logits: Tensor, forbidden: Tensor | None) -> Tensor:
+    """Log-probabilities in at least float32, whatever the model computes in; minus infinity at the forbidden tokens."""
+    log_probs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+    return log_probs if forbidden is None else log_probs.index_fill_(-1, forbidden, -torch.inf)
+
+
+def _forbidden(model: Captioner, banned: Sequence[int], device: torch.device) -> Tensor | None:
+    """The banned tokens as a tensor; None where there are none."""
+    if not banned:
+        return None
+    if not all(0 <= token < model.vocab_size for token in banned):
+        raise ZooError(f"banned {list(banned)} must be entries of the vocabulary of {model.vocab_size}")
+    return torch.tensor(sorted(set(banned)), device=device)
+
+
+def _join(first: Hypotheses, second: Hypotheses) -> Hypotheses:
+    """The hypotheses of both, image by image."""
+    pairs = ((getattr(first, part.name), getattr(second, part.name)) for part in fields(Hypotheses))
+    return Hypotheses(*(torch.cat(pair, 1) for pair in pairs))
+
+
+def _best(found: Hypotheses, width: int) -> Hypotheses:
+    """The `width` best of each image, best first; among equals the earlier."""
+    scores, order = found.scores.sort(dim=1, descending=True, stable=True)
+    order = order[:, :width]
+    return Hypotheses(
+        found.tokens.gather(1, order[..., None].expand(-1, -1, found.tokens.shape[2])),
+        found.log_probs.gather(1, order[..., None].expand(-1, -1, found.tokens.shape[2])),
+        found.lengths.gather(1, order),
+        scores[:, :width],
+    )
 
 
 def _lengths(tokens: Tensor, eos: int) -> Tensor:

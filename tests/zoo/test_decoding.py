@@ -124,6 +124,79 @@ def test_hypotheses_are_distinct_and_in_order():
         assert len({tuple(words) for words in beams}) == 6
 
 
+def released(log_probs, width, max_len, banned):
+    """Length and sum of all that a search ends with which sets what is finished aside, on one image's table."""
+    live, ended = [((), 0.0)], []
+    for length in range(1, max_len + 1):
+        longer = [
+            ((*words, word), total + float(log_probs[words[-1] if words else BOS, word]))
+            for words, total in live
+            for word in range(len(log_probs))
+            if word not in banned
+        ]
+        best = sorted(longer, key=lambda entry: -entry[1])[:width]
+        ended += [(length, total) for words, total in best if words[-1] == EOS or length == max_len]
+        live = [entry for entry in best if entry[0][-1] != EOS]
+    return ended
+
+
+@pytest.mark.parametrize("penalty", [0.0, 1.0])
+@pytest.mark.parametrize("banned", [(), (4,)])
+@pytest.mark.parametrize("max_len", [1, 3, 9])
+def test_finished_hypotheses_may_leave_their_places(penalty, banned, max_len):
+    model, memory, log_probs = bigram(images=6, vocab_size=6, seed=7)
+    options = {"length_penalty": penalty, "banned": banned, "release_finished": True}
+    found = beam_search(model, memory, beam_size=3, max_len=max_len, **options, **SEARCH)
+    for image in range(6):
+        ended = released(log_probs[image], 3, max_len, banned)
+        best = sorted((total / length**penalty for length, total in ended), reverse=True)[:3]
+        assert found.scores[image].tolist() == pytest.approx(best)
+        beams = [
+            words[:length]
+            for words, length in zip(found.tokens[image].tolist(), found.lengths[image].tolist(), strict=True)
+        ]
+        assert len(set(map(tuple, beams))) == 3
+        for beam, words in enumerate(beams):
+            total = sum(float(log_probs[image, a, b]) for a, b in itertools.pairwise((BOS, *words)))
+            assert float(found.scores[image, beam]) == pytest.approx(total / len(words) ** penalty)
+            assert float(found.log_probs[image, beam].sum()) == pytest.approx(total)
+
+
+def test_hypotheses_hold_their_places_unless_asked_to_leave_them():
+    model, memory, _ = bigram(images=6, vocab_size=6, seed=7)
+    settings = {"beam_size": 3, "max_len": 9, "length_penalty": 0.0, **SEARCH}
+    held = beam_search(model, memory, **settings)
+    left = beam_search(model, memory, release_finished=True, **settings)
+    assert (left.scores > held.scores).any()
+
+
+def test_a_search_without_places_to_hold_ends_early():
+    table = torch.zeros(2, 5, 5)
+    table[..., EOS] = 20.0
+    model = Bigram(5)
+    settings = {"beam_size": 2, "max_len": 10, "length_penalty": 0.0, **SEARCH}
+    beam_search(model, model.encode(Visual(table)), release_finished=True, **settings)
+    assert model.steps == 2
+
+
+def test_a_banned_token_is_never_generated():
+    table = torch.zeros(2, 5, 5)
+    table[..., 4], table[..., 3] = 9.0, 5.0
+    model = Bigram(5)
+    memory, expected = model.encode(Visual(table)), float(table[0, 0].log_softmax(-1)[3])
+    settings = {"max_len": 6, "banned": (4,), **SEARCH}
+    for found in (
+        greedy(model, memory, **settings),
+        beam_search(model, memory, beam_size=3, **settings),
+        sample(model, memory, n=20, **settings),
+    ):
+        assert not (found.tokens == 4).any()
+        said = found.log_probs[found.tokens == 3]
+        torch.testing.assert_close(said, torch.full_like(said, expected))
+    with pytest.raises(ZooError, match=r"banned \[5\]"):
+        greedy(model, memory, **{**settings, "banned": (5,)})
+
+
 def test_a_certain_word_leaves_no_room_and_no_nan():
     table = torch.full((1, 4, 4), -math.inf)
     table[:, BOS, 3] = table[:, 3, EOS] = table[:, EOS, EOS] = table[:, 0, EOS] = 0.0
