@@ -57,7 +57,7 @@ def import_weights(
         raise BenchError(f"no released weights of {name!r} can be read", f"choose one of: {', '.join(IMPORTABLE)}")
     state = read_checkpoint(checkpoint)
     words = Vocabulary.of_entries(read_vocabulary(vocabulary), "expansionnet")
-    sizes = read_sizes(state)
+    sizes = read_sizes(name, state)
     if sizes["vocab_size"] != len(words):
         raise BenchError(
             f"{checkpoint} has {sizes['vocab_size']} words, but {vocabulary} {len(words)}",

@@ -132,7 +132,7 @@ def swin_checkpoint(weights):
 
 @pytest.fixture
 def checkpoint(official):
-    return swin_checkpoint(official("model").group("param/"))
+    return swin_checkpoint(official("expansionnet_model").group("param/"))
 
 
 SIZES = {"n_heads": 4, "static_lengths": (2, 4, 3)}

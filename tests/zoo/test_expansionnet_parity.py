@@ -34,7 +34,7 @@ def padding_mask(pads, length):
 
 
 def test_static_expansion(official):
-    numbers = official("static_expansion")
+    numbers = official("expansionnet_static_expansion")
     layer = numbers.load(StaticExpansion(32, numbers.size("groups"), 0.0))
     x = numbers["in/x"].requires_grad_()
     check(numbers, layer, "", layer(x, numbers["in/mask"][:, 0].bool()), x=x)
@@ -42,7 +42,7 @@ def test_static_expansion(official):
 
 @pytest.mark.parametrize(("name", "causal"), [("dynamic_expansion", True), ("dynamic_expansion_bidirectional", False)])
 def test_dynamic_expansion(official, name, causal):
-    numbers = official(name)
+    numbers = official(f"expansionnet_{name}")
     layer = numbers.load(DynamicExpansion(32, numbers.size("num_exp_dec"), 0.0, causal))
     x = numbers["in/x"].requires_grad_()
     check(numbers, layer, "", layer(x, valid_tokens(numbers["in/mask"])), x=x)
@@ -50,14 +50,14 @@ def test_dynamic_expansion(official, name, causal):
 
 def test_dynamic_expansion_without_reassociation(official):
     """Training with dropout takes another route through the algebra; a vanishing rate makes it comparable."""
-    numbers = official("dynamic_expansion")
+    numbers = official("expansionnet_dynamic_expansion")
     layer = numbers.load(DynamicExpansion(32, numbers.size("num_exp_dec"), 1e-30, causal=True)).train()
     x = numbers["in/x"].requires_grad_()
     check(numbers, layer, "", layer(x, valid_tokens(numbers["in/mask"])), x=x)
 
 
 def test_dynamic_expansion_steps(official):
-    numbers = official("dynamic_expansion")
+    numbers = official("expansionnet_dynamic_expansion")
     layer = numbers.load(DynamicExpansion(32, numbers.size("num_exp_dec"), 0.0, causal=True))
     x, cache, outputs = numbers["in/x"][:1], layer.start(numbers["in/x"][:1]), []
     projection = layer.projection()
@@ -68,21 +68,21 @@ def test_dynamic_expansion_steps(official):
 
 
 def test_attention(official):
-    numbers = official("attention")
+    numbers = official("expansionnet_attention")
     layer = numbers.load(MultiHeadAttention(32, numbers.size("num_heads")), "mha.")
     q, kv = numbers["in/q"].requires_grad_(), numbers["in/kv"].requires_grad_()
     check(numbers, layer, "mha.", layer(q, *layer.project(kv), numbers["in/mask"].bool()), q=q, kv=kv)
 
 
 def test_feed_forward(official):
-    numbers = official("feed_forward")
+    numbers = official("expansionnet_feed_forward")
     layer = numbers.load(FeedForward(32, 64, 0.0), "ff.")
     x = numbers["in/x"].requires_grad_()
     check(numbers, layer, "ff.", layer(x), x=x)
 
 
 def test_embedding(official):
-    numbers = official("embedding")
+    numbers = official("expansionnet_embedding")
     layer = TokenEmbedding(60, 32, 20, 0.0).double()
     layer.words.weight.data.copy_(numbers["param/embed.weight"])
     embedded = layer(numbers["in/tokens"]) - layer.positions.weight[:8]
@@ -90,14 +90,14 @@ def test_embedding(official):
 
 
 def test_encoder_layer(official):
-    numbers = official("encoder_layer")
+    numbers = official("expansionnet_encoder_layer")
     layer = numbers.load(EncoderLayer(StaticExpansion(32, numbers.size("groups"), 0.0), 32, 64, 0.0), "encoders.0.")
     x = numbers["in/x"].requires_grad_()
     check(numbers, layer, "encoders.0.", layer(x, numbers["in/mask"][:, 0].bool()), x=x)
 
 
 def test_decoder_layer(official):
-    numbers = official("decoder_layer")
+    numbers = official("expansionnet_decoder_layer")
     layer = DecoderLayer(DynamicExpansion(32, 3, 0.0, causal=True), 32, 64, numbers.size("num_heads"), 0.0)
     numbers.load(layer, "decoders.0.")
     x, cross = numbers["in/x"].requires_grad_(), numbers["in/cross"].requires_grad_()
@@ -116,7 +116,7 @@ def load_model(numbers, name="expansionnet_v2"):
 
 
 def test_whole_model(official):
-    numbers = official("model")
+    numbers = official("expansionnet_model")
     model = load_model(numbers)
     mask = padding_mask(numbers["in/enc_num_pads"], 7)
     memory = model.encode(zoo.Visual(numbers["in/features"], mask))
@@ -131,7 +131,7 @@ def test_whole_model(official):
 
 
 def test_version_1_is_version_2_with_one_group(official):
-    numbers = official("v1_model")
+    numbers = official("expansionnet_v1_model")
     model = from_official(
         "expansionnet_v2",
         numbers.group("param/"),
@@ -148,7 +148,7 @@ def test_version_1_is_version_2_with_one_group(official):
 
 @pytest.mark.parametrize("width", [1, 3, 5])
 def test_beam_search(official, width):
-    numbers = official("beam")
+    numbers = official("expansionnet_beam")
     model = load_model(numbers)
     memory = model.encode(zoo.Visual(numbers["in/features"], padding_mask(numbers["in/enc_num_pads"], 7)))
     # The authors count the begin token: in the longest hypothesis and in the length that ranks.

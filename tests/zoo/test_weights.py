@@ -9,7 +9,7 @@ from zoo.weights import from_official
 
 @pytest.fixture
 def weights(official):
-    return official("model").group("param/")
+    return official("expansionnet_model").group("param/")
 
 
 SIZES = {"n_heads": 4, "static_lengths": (2, 4, 3)}
@@ -48,3 +48,9 @@ def test_a_whole_checkpoint_instead_of_its_weights_is_told(weights):
     with pytest.raises(ZooError, match="no state dict of ExpansionNet") as caught:
         from_official("expansionnet_v2", {"model_state_dict": weights})
     assert "model_state_dict" in caught.value.hint
+
+
+def test_a_family_without_released_weights_is_told(weights):
+    with pytest.raises(ZooError, match="no released weights of 'blind'") as caught:
+        from_official("blind", weights)
+    assert "expansionnet_v2" in caught.value.hint

@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from zoo.captioner import Captioner
-from zoo.errors import ZooError
-from zoo.registry import create_model, model_card
+from zoo.registry import model_card
+from zoo.weights.fitting import build_fitting, count_layers, sizes_of_shapes
 from zoo.weights.swin import timm_name
 
 _BACKBONE = "swin_transf."
@@ -69,24 +69,9 @@ def from_official(name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> 
         ZooError: names every tensor that is missing, unknown or of another shape.
     """
     body = {key: tensor for key, tensor in state_dict.items() if not key.startswith(_BACKBONE)}
-    model = create_model(name, **{**read_sizes(body), **sizes})
-    wanted = model.state_dict()
-    given = _own_names(state_dict, with_backbone=model_card(name).visual == "pixels")
-    problems = [f"{key}: unknown to {name}" for own, key in sorted(given.items()) if own not in wanted]
-    for own, parameter in wanted.items():
-        if own not in given:
-            problems.append(f"{own}: not in the state dict")
-        elif state_dict[given[own]].shape != parameter.shape:
-            shape = tuple(state_dict[given[own]].shape)
-            problems.append(f"{given[own]}: shape {shape}, but {name} has {tuple(parameter.shape)}")
-    if problems:
-        raise ZooError(
-            f"the state dict does not fit {name}:\n  " + "\n  ".join(problems),
-            "n_heads=..., static_lengths=(...) and the backbone's options must be those of the training",
-        )
-    model.to(body["vocab_linear.weight"].dtype)
-    model.load_state_dict({own: state_dict[key] for own, key in given.items()})
-    return model
+    names = _own_names(state_dict, with_backbone=model_card(name).visual == "pixels")
+    hint = "n_heads=..., static_lengths=(...) and the backbone's options must be those of the training"
+    return build_fitting(name, state_dict, names, {**read_sizes(body), **sizes}, hint)
 
 
 def _own_names(state_dict: Mapping[str, Tensor], *, with_backbone: bool) -> dict[str, str]:
@@ -111,13 +96,7 @@ def read_sizes(official: Mapping[str, Tensor]) -> dict[str, int]:
         "max_len": ("pos_encoder.weight", 0),
         "dynamic_length": ("decoders.0.dyn_exp.query_exp_vectors.weight", 0),
     }
-    missing = sorted({key for key, _ in where.values()} - set(official))
-    if missing:
-        raise ZooError(
-            f"this is no state dict of ExpansionNet: {', '.join(missing)} missing",
-            "pass the checkpoint's 'model_state_dict'",
-        )
-    sizes = {size: official[key].shape[axis] for size, (key, axis) in where.items()}
+    sizes = sizes_of_shapes(official, where, "ExpansionNet")
     for size, stack in (("n_encoder_layers", "encoders"), ("n_decoder_layers", "decoders")):
-        sizes[size] = len({key.split(".")[1] for key in official if key.startswith(f"{stack}.")})
+        sizes[size] = count_layers(official, stack)
     return sizes

@@ -1,0 +1,55 @@
+"""Which converter reads the weights that a family's authors released.
+
+A converter is a module of this folder with `zoo_name` (the zoo's name of a tensor, given the authors'), `read_sizes`
+(the arguments of `create_model` that shapes tell) and `from_official`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from zoo.captioner import Captioner
+from zoo.errors import ZooError
+
+CONVERTERS = {
+    "expansionnet_v1": "zoo.weights.expansionnet",
+    "expansionnet_v2": "zoo.weights.expansionnet",
+    "transformer_base": "zoo.weights.expansionnet",
+}
+"""Module by family, the part of a model's name before the slash."""
+
+
+def from_official(name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> Captioner:
+    """Build a registered model with the authors' weights, in their floating-point type.
+
+    Args:
+        name: a registered model, a variant too.
+        state_dict: the tensors of a checkpoint under the authors' names; see `zoo.weights.read_checkpoint`.
+        sizes: arguments of `create_model` that shapes do not tell, such as `n_heads`, where they differ from the
+            preset's; the converter says which.
+
+    Raises:
+        ZooError: nothing is known of such weights, or some tensors do not fit, which are all named.
+    """
+    model: Captioner = _converter(name).from_official(name, state_dict, **sizes)
+    return model
+
+
+def read_sizes(name: str, state_dict: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The arguments of `create_model` that the shapes of the authors' tensors tell."""
+    sizes: dict[str, Any] = _converter(name).read_sizes(state_dict)
+    return sizes
+
+
+def _converter(name: str) -> Any:
+    family = name.split("/")[0]
+    if family not in CONVERTERS:
+        raise ZooError(
+            f"no converter of released weights is known for {name!r}",
+            f"there is one for {', '.join(sorted(CONVERTERS))}",
+        )
+    return importlib.import_module(CONVERTERS[family])
