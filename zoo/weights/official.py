@@ -48,8 +48,6 @@ def read_sizes(name: str, state_dict: Mapping[str, Tensor]) -> dict[str, Any]:
 def _converter(name: str) -> Any:
     family = name.split("/")[0]
     if family not in CONVERTERS:
-        raise ZooError(
-            f"no converter of released weights is known for {name!r}",
-            f"there is one for {', '.join(sorted(CONVERTERS))}",
-        )
+        known = ", ".join(sorted(CONVERTERS))
+        raise ZooError(f"no released weights of {name!r} can be read", f"there are converters for {known}")
     return importlib.import_module(CONVERTERS[family])
