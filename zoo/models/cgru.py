@@ -1,0 +1,211 @@
+"""The conditional GRU captioner: two GRUs with the image between them, and a third one as bottleneck of the output.
+
+J.-B. Delbrouck, S. Dupont: "Bringing back simplicity and lightliness into neural image captioning", arXiv:1810.06245.
+The authors' code for it is not available. Where the paper is silent, this follows their WMT18 system, a fork of
+nmtpytorch (https://github.com/jbdel/WMT18_MNMT): initialisation, biases, and the projection from the bottleneck to the
+word embeddings' size, without which the output could not be tied to them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.captioner import Captioner, DecodingState, Memory, Visual, VisualSpec
+from zoo.errors import ZooError
+
+Look = Literal["gate", "attention"]
+Bottleneck = Literal["gru", "linear"]
+
+
+class ImageGate(nn.Module):
+    """c_t = h'_t * tanh(W_img V): one pooled vector V gates the state."""
+
+    def __init__(self, visual_dim: int, d_model: int) -> None:
+        super().__init__()
+        self.image = nn.Linear(visual_dim, d_model, bias=False)
+
+    def project(self, features: Tensor) -> Tensor:
+        """The gate (B, 1, D) of pooled features (B, 1, C)."""
+        gate: Tensor = self.image(features).tanh()
+        return gate
+
+    def forward(self, states: Tensor, gate: Tensor, mask: Tensor) -> Tensor:  # noqa: ARG002  # a vector has no padding
+        """States (B, n, D) of the n captions of each image, gated."""
+        return states * gate
+
+
+class SharedHeads(nn.Module):
+    """c_t = W_O [head_1; ...; head_n]: every head is as wide as the state, and its keys are also its values.
+
+    head_i = softmax(q_i K_i^T / sqrt(D)) K_i with q_i = Q_i h'_t and K_i = P_i V. Sharing P_i between keys and values
+    is what the paper's parameter counts ask for (+0.92 M at D = 256, +2.63 M at 512).
+    """
+
+    def __init__(self, visual_dim: int, d_model: int, n_heads: int) -> None:
+        super().__init__()
+        self.n_heads = n_heads
+        self.query = nn.Linear(d_model, n_heads * d_model)
+        self.keys = nn.Linear(visual_dim, n_heads * d_model)
+        self.output = nn.Linear(n_heads * d_model, d_model)
+
+    def project(self, features: Tensor) -> Tensor:
+        """Keys of every head (B, L, H * D) of features (B, L, C)."""
+        keys: Tensor = self.keys(features)
+        return keys
+
+    def forward(self, states: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
+        """States (B, n, D) as queries. Where no cell of an image may be seen, all count alike."""
+        shared, queries = self._heads(keys), self._heads(self.query(states))
+        seen = (mask | ~mask.any(-1, keepdim=True))[:, None, None]
+        heads = F.scaled_dot_product_attention(queries, shared, shared, seen)
+        attended: Tensor = self.output(heads.transpose(1, 2).flatten(2))
+        return attended
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.view(x.shape[0], x.shape[1], self.n_heads, -1).transpose(1, 2)
+
+
+class ConditionalGRU(Captioner):
+    """x = W^x E y; h' = GRU1(x, h); c = look(h', V); h = GRU2(c, h'); b = GRU3([E y; h'; c], h); p = softmax(E' W b).
+
+    The GRUs are torch's (the paper's equations 6 and 7, with two bias vectors). The state is h alone, zero at first.
+
+    Args:
+        vocab_size, visual_dim: sizes; V has `visual_dim` channels.
+        d_model: width of the states; word embeddings have half of it.
+        n_heads: heads of `look="attention"`.
+        dropout: of the bottleneck b.
+        max_len: longest caption.
+        look: "gate" multiplies by one pooled vector; "attention" has heads over a grid.
+        bottleneck: "gru" is GRU3; "linear" is the paper's equation 9, b = W [E y; h; c].
+        only_dim: refuse features of another width, for a preset whose size is a claim; None takes any.
+        d_ff, n_encoder_layers, n_decoder_layers: not used.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        visual_dim: int,
+        d_model: int = 256,
+        d_ff: int = 0,  # noqa: ARG002  # every model is created with all sizes
+        n_heads: int = 3,
+        n_encoder_layers: int = 0,  # noqa: ARG002
+        n_decoder_layers: int = 0,  # noqa: ARG002
+        dropout: float = 0.5,
+        max_len: int = 74,
+        look: Look = "gate",
+        bottleneck: Bottleneck = "gru",
+        only_dim: int | None = None,
+    ) -> None:
+        super().__init__()
+        if d_model < 2 or n_heads < 1:
+            raise ZooError(f"d_model must be at least 2 and n_heads 1, not {d_model} and {n_heads}")
+        if only_dim not in (None, visual_dim):
+            raise ZooError(
+                f"this preset is the paper's size on features of {only_dim} channels, not {visual_dim}",
+                f"the preset cgru takes any; {only_dim} channels are those of a ResNet-50's third stage",
+            )
+        self.vocab_size, self.max_len = vocab_size, max_len
+        self.visual = VisualSpec("pooled" if look == "gate" else "grid", visual_dim)
+        embedded = d_model // 2
+        self.words = nn.Embedding(vocab_size, embedded)
+        self.input = nn.Linear(embedded, d_model, bias=False)
+        self.first = nn.GRUCell(d_model, d_model)
+        self.look = ImageGate(visual_dim, d_model) if look == "gate" else SharedHeads(visual_dim, d_model, n_heads)
+        self.second = nn.GRUCell(d_model, d_model)
+        joined = embedded + 2 * d_model
+        self.bottleneck = nn.GRUCell(joined, d_model) if bottleneck == "gru" else None
+        self.projection = nn.Linear(d_model if bottleneck == "gru" else joined, embedded)
+        self.dropout = nn.Dropout(dropout)
+        self.bias = nn.Parameter(torch.zeros(vocab_size))
+        for name, parameter in self.named_parameters():
+            if parameter.dim() > 1:
+                nn.init.kaiming_normal_(parameter)
+            elif not name.startswith(("first", "second", "bottleneck")):
+                nn.init.zeros_(parameter)
+
+    def encode(self, visual: Visual) -> Memory:
+        """See `Captioner.encode`; padded cells are blanked first, so that not even a NaN in them can spread."""
+        if visual.features is None:
+            raise ZooError("this model needs visual features, and got none")
+        features, mask = visual.features.to(self.input.weight.dtype), visual.mask
+        if self.visual.kind == "pooled" and features.shape[1] != 1:
+            raise ZooError(f"this model sees one pooled vector an image, and got {features.shape[1]}")
+        if mask is None:
+            mask = torch.ones(features.shape[:2], dtype=torch.bool, device=features.device)
+        return Memory(self.look.project(features.masked_fill(~mask[..., None], 0.0)), mask)
+
+    def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
+        """See `Captioner.decode`."""
+        return self.decode_with_states(memory, tokens)[0]
+
+    def decode_with_states(self, memory: Memory, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """`decode`, and the states h_t (B * n, T, D) behind its logits.
+
+        Only what depends on the state before is computed position by position; the products with the words come before
+        the loop, and the bottleneck, which hands nothing on, after it.
+        """
+        if tokens.shape[1] > self.max_len:
+            raise ZooError(f"a caption of {tokens.shape[1]} tokens is longer than max_len {self.max_len}")
+        words = self.words(tokens)
+        inputs = self._read(self.input(words)).transpose(0, 1).contiguous()
+        state = self._blank(memory, len(tokens))
+        steps = []
+        for position in inputs:
+            steps.append(self._advance(position, state, memory.features, memory.mask))
+            state = steps[-1][-1]
+        between, seen, states = (torch.stack(parts, 1) for parts in zip(*steps, strict=True))
+        return self._speak(words, between, seen, states), states
+
+    def start(self, memory: Memory) -> DecodingState:
+        """See `Captioner.start`."""
+        images = {"look": memory.features, "mask": memory.mask}
+        return DecodingState(images, {"state": self._blank(memory, memory.batch_size)})
+
+    def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
+        """See `Captioner.step`."""
+        words, images = self.words(tokens), state.images
+        inputs = self._read(self.input(words))
+        between, seen, new = self._advance(inputs, state.rows["state"], images["look"], images["mask"])
+        return self._speak(words, between, seen, new), DecodingState(images, {"state": new})
+
+    @property
+    def state_dim(self) -> int:
+        """Width of the states that `decode_with_states` gives."""
+        return self.second.hidden_size
+
+    def _blank(self, memory: Memory, rows: int) -> Tensor:
+        return memory.features.new_zeros(rows, self.state_dim)
+
+    def _read(self, x: Tensor) -> Tensor:
+        """What the first GRU makes of its input, (..., 3 D)."""
+        return F.linear(x, self.first.weight_ih, self.first.bias_ih)
+
+    def _advance(self, inputs: Tensor, state: Tensor, look: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """One position of R rows: h', c and h, (R, D) each."""
+        between = gru_update(inputs, self.first, state)
+        seen = self.look(between.view(len(look), -1, between.shape[-1]), look, mask).flatten(0, 1)
+        read = F.linear(seen, self.second.weight_ih, self.second.bias_ih)
+        return between, seen, gru_update(read, self.second, between)
+
+    def _speak(self, words: Tensor, between: Tensor, seen: Tensor, states: Tensor) -> Tensor:
+        """Logits (..., V) of any number of positions."""
+        if self.bottleneck is None:
+            narrow = self.dropout(self.projection(torch.cat((words, states, seen), -1)))
+        else:
+            read = F.linear(torch.cat((words, between, seen), -1), self.bottleneck.weight_ih, self.bottleneck.bias_ih)
+            narrow = self.projection(self.dropout(gru_update(read, self.bottleneck, states)))
+        return F.linear(narrow, self.words.weight, self.bias)
+
+
+def gru_update(inputs: Tensor, cell: nn.GRUCell, state: Tensor) -> Tensor:
+    """The next state of a GRU (..., D) whose product with its input, W_ih x + b_ih (..., 3 D), is known already."""
+    reset_in, update_in, new_in = inputs.chunk(3, -1)
+    reset, update, new = F.linear(state, cell.weight_hh, cell.bias_hh).chunk(3, -1)
+    candidate = (new_in + (reset_in + reset).sigmoid() * new).tanh()
+    return candidate + (update_in + update).sigmoid() * (state - candidate)
