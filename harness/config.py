@@ -43,27 +43,51 @@ class VocabularyConfig(Strict):
     max_len: int = Field(20, gt=1, description="most tokens of a training caption, begin and end included")
 
 
+class RegionConfig(Strict):
+    """Regions in place of grid cells: where they come from, which are kept, and how features are cut for boxes.
+
+    `source` is "boxes" (the data set's own), or a file or folder (`harness.data.regions.opening`). `keep` is "all",
+    "fixed:N" or "adaptive:LEAST-MOST" (`harness.data.regions.checking`). `bins` a side are cut for a box.
+    """
+
+    source: Literal["boxes"] | Path
+    keep: str = Field("all", pattern=r"^(all|fixed:\d+|adaptive:\d+-\d+)$")
+    bins: int = Field(1, gt=0, le=14)
+
+
 class FeatureConfig(Strict):
     """The backbone that all models see through; `options` go to timm's constructor.
 
-    `weights` is a file, or "random" where the user says so.
+    `weights` is a file, or "random" where the user says so. With `regions` the models see these in place of grid cells.
     """
+
+    later: ClassVar[frozenset[str]] = frozenset({"regions"})
 
     backbone: str = "filterbank"
     weights: Literal["random"] | Path | None = None
     options: dict[str, str] = Field(default_factory=dict)
     image_size: int | None = Field(None, gt=0)
     normalisation: Literal["imagenet", "half", "clip"] | None = None
+    regions: RegionConfig | None = None
 
     def resolved(self) -> FeatureConfig:
         """The same from whatever folder the command runs in."""
-        if not isinstance(self.weights, Path):
-            return self
-        return self.model_copy(update={"weights": self.weights.expanduser().resolve()})
+        changed: dict[str, object] = {}
+        if isinstance(self.weights, Path):
+            changed["weights"] = self.weights.expanduser().resolve()
+        if self.regions is not None and isinstance(self.regions.source, Path):
+            source = self.regions.source.expanduser().resolve()
+            changed["regions"] = self.regions.model_copy(update={"source": source})
+        return self.model_copy(update=changed)
 
 
 def feature_config(
-    backbone: str, weights: Path | None, options: tuple[str, ...], image_size: int | None, normalisation: str | None
+    backbone: str,
+    weights: Path | None,
+    options: tuple[str, ...],
+    image_size: int | None,
+    normalisation: str | None,
+    regions: RegionConfig | None = None,
 ) -> FeatureConfig:
     """A `FeatureConfig` from command-line values; `options` are KEY=VALUE strings, the weights `random` no file.
 
@@ -82,6 +106,7 @@ def feature_config(
                 "options": {key: value for key, _, value in pairs},
                 "image_size": image_size,
                 "normalisation": normalisation,
+                "regions": regions,
             }
         )
     except ValidationError as error:

@@ -34,7 +34,8 @@ class Dataset:
     """Images under `root`, in a fixed order; `fingerprint` changes with any annotation or picture (hex digest).
 
     `faults` says, by image id, what is wrong with annotations that were read but cannot be used. Their samples stay, so
-    that every split counts what it was meant to hold; whoever reads pictures or captions skips or refuses them.
+    that every split counts what it was meant to hold; whoever reads pictures or captions skips or refuses them. `sizes`
+    are (width, height) of the pictures that boxes are meant in, for the images whose annotations say it.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Dataset:
     samples: tuple[Sample, ...]
     fingerprint: str
     faults: Mapping[int, str] = field(default_factory=dict)
+    sizes: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     @cached_property
     def splits(self) -> dict[str, tuple[Sample, ...]]:

@@ -68,7 +68,7 @@ def extract_features(
     key = _key(dataset, backbone, left_out)
     folder = cache_dir / "features" / key[:24]
     if not (folder / META).is_file():
-        with _disk_errors(folder):
+        with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             with _locked(folder, notify):
                 if not (folder / META).is_file():
@@ -242,7 +242,7 @@ def _locked(folder: Path, notify: Callable[[str], None] | None) -> Iterator[None
 
 
 @contextlib.contextmanager
-def _disk_errors(folder: Path) -> Iterator[None]:
+def disk_errors(folder: Path) -> Iterator[None]:
     """Turn a full or read-only disk into a message that says so."""
     try:
         yield

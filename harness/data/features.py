@@ -7,7 +7,7 @@ import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -21,6 +21,53 @@ ROWS_AT_ONCE = 64
 
 Half = np.ndarray[Any, np.dtype[np.float16]]
 Single = np.ndarray[Any, np.dtype[np.float32]]
+
+
+class VisualFeatures(Protocol):
+    """What models see instead of pictures: grid cells of one number an image, or regions of many.
+
+    Attributes:
+        dim: channels C.
+        digest: hex, over everything that determines the features.
+    """
+
+    dim: int
+    digest: str
+
+    def __contains__(self, image_id: int) -> bool:
+        """Whether the image has features."""
+        ...
+
+    def visual_dim(self, kind: VisualKind) -> int:
+        """The `visual_dim` to create a model with that wants to see this kind; 0 where it sees nothing or pixels."""
+        ...
+
+    def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
+        """What a model with this `VisualSpec` sees of the images, float32 on the CPU, padded and masked."""
+        ...
+
+    def pooled(self, image_ids: Sequence[int]) -> Single:
+        """One vector an image, the mean of what is valid (B, C)."""
+        ...
+
+    def typical(self, image_ids: Sequence[int]) -> int:
+        """The image to measure costs with."""
+        ...
+
+
+class Nothing:
+    """For models that see nothing, where no features were made."""
+
+    def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
+        """A zero an image; BenchError where the model wants to see something."""
+        if spec.kind != "none":
+            raise BenchError(f"the model wants to see {spec.kind}, but no features were made")
+        return unseen(len(image_ids))
+
+
+def unseen(count: int) -> Visual:
+    """What a model that sees nothing gets of so many images: one zero each."""
+    return Visual(features=torch.zeros(count, 1, 1), mask=torch.ones(count, 1, dtype=torch.bool))
 
 
 def array_header(shape: tuple[int, ...]) -> bytes:
@@ -93,6 +140,10 @@ class Features:
             means[group] = self.grid_features(image_ids[group]).mean(axis=1, dtype=np.float32)
         return means
 
+    def typical(self, image_ids: Sequence[int]) -> int:
+        """The image to measure costs with: all have as many cells."""
+        return image_ids[0]
+
     def cell_boxes(self) -> Single:
         """Boxes (L, 4) of the cells: x1, y1, x2, y2 in [0, 1] of the image."""
         height, width = self.grid
@@ -110,7 +161,7 @@ class Features:
             raise BenchError("the model wants pixels, but these are cached features")
         count = len(image_ids)
         if spec.kind == "none":
-            return Visual(features=torch.zeros(count, 1, 1), mask=torch.ones(count, 1, dtype=torch.bool))
+            return unseen(count)
         if spec.kind == "pooled":
             features = torch.from_numpy(self.pooled(image_ids)).unsqueeze(1)
         else:

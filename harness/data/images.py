@@ -36,6 +36,7 @@ STORED_MODE = "captionbench stored mode"
 
 _RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 _SIXTEEN_BIT_FORMATS = {"PNG", "PPM", "JPEG2000"}  # where Pillow's 32-bit mode "I" holds 16-bit samples
+_ORIENTATION, _ON_THEIR_SIDE = 0x0112, frozenset({5, 6, 7, 8})  # of EXIF
 _quiet_lock = threading.Lock()
 Image.init()  # Pillow loads its formats on first use, which is not safe in the threads that decode pictures
 
@@ -79,6 +80,23 @@ def load_image(path: Path) -> Image.Image:
         raise BadImage(path, _bomb("its header claims more than twice as many")) from error
     except Exception as error:  # Pillow's decoders raise nearly anything on damaged data
         raise BadImage(path, f"cannot be decoded: {_detail(error)}") from error
+
+
+def image_size(path: Path) -> tuple[int, int]:
+    """Width and height of the picture at `path`, upright, from its header alone.
+
+    Raises:
+        BadImage: it is missing, empty or not a picture.
+    """
+    _refuse_unreadable(path)
+    try:
+        with _opened(path) as image:
+            turned = image.getexif().get(_ORIENTATION) in _ON_THEIR_SIDE
+            return (image.height, image.width) if turned else (image.width, image.height)
+    except UnidentifiedImageError as error:
+        raise BadImage(path, "is not a picture in a supported format") from error
+    except Exception as error:  # Pillow's readers raise nearly anything on damaged headers
+        raise BadImage(path, f"cannot be read: {_detail(error)}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """COCO, Flickr8k and Flickr30k in the JSON of Karpathy and Fei-Fei (CVPR 2015), with a folder of pictures.
 
 `{"dataset": NAME, "images": [{"filename", "filepath"?, "cocoid"? or "imgid", "split", "sentences": [{"raw"}]}]}`, and
-two optional keys of an image: "domain" (as nocaps has) and "boxes" (x1, y1, x2, y2 in pixels). What is wrong with the
-file is an error; what is wrong with one image is collected, so that all of it can be told at once (`Dataset.faults`).
+optional keys of an image: "domain" (as nocaps has), "boxes" (x1, y1, x2, y2 in pixels), "width" and "height". What is
+wrong with the file is an error; what is wrong with one image is collected, so that all of it can be told at once
+(`Dataset.faults`).
 """
 
 from __future__ import annotations
@@ -64,7 +65,16 @@ def read_karpathy(location: Path, *, images: Path | None = None, name: str | Non
         samples=samples,
         fingerprint=fingerprint(paths.root, samples, faults),
         faults=faults,
+        sizes={image_id: size for image_id, entry in zip(ids, entries, strict=True) if (size := _size(entry))},
     )
+
+
+def _size(entry: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Width and height, where the annotation has both."""
+    width, height = entry.get("width"), entry.get("height")
+    if isinstance(width, int) and isinstance(height, int) and min(width, height) > 0:
+        return width, height
+    return None
 
 
 def _annotation_file(location: Path) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,9 +19,7 @@ __all__ = ["BOS", "EOS", "PAD", "UNK", "Vocabulary", "tokenize"]
 
 PAD, BOS, EOS, UNK = range(4)
 """The numbers of the special tokens, unless a vocabulary says otherwise."""
-_FORMAT = "captionbench vocabulary 2"
-_FIRST_FORMAT = "captionbench vocabulary 1"
-"""Words alone, with the four special tokens in front."""
+FORMAT = "captionbench vocabulary 2"
 
 
 @dataclass(frozen=True)
@@ -108,13 +106,19 @@ class Vocabulary:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Give the words up to the first `eos`, separated by spaces; the four special tokens leave no trace."""
-        found = []
+        return " ".join(word for word in self.words_of(ids) if word is not None)
+
+    def words_of(self, ids: Iterable[int]) -> list[str | None]:
+        """The words up to the first `eos`; None stands where there is one that the vocabulary does not know."""
+        return [self._words_by_id.get(number) for number in self._spoken(ids)]
+
+    def _spoken(self, ids: Iterable[int]) -> Iterator[int]:
+        """The numbers before the first `eos`, without padding and begin."""
         for number in ids:
             if number == self.eos:
                 break
-            if number in self._words_by_id:
-                found.append(self._words_by_id[number])
-        return " ".join(found)
+            if number not in (self.pad, self.bos):
+                yield number
 
     def digest(self) -> str:
         """A hex digest of the words in their order, and of whatever differs from the usual."""
@@ -122,41 +126,14 @@ class Vocabulary:
         return hashlib.sha256("\n".join([*self.words, *unusual]).encode()).hexdigest()
 
     def save(self, path: Path) -> None:
-        """Write the vocabulary as JSON, all at once."""
-        content = {
-            "format": _FORMAT,
+        """Write the vocabulary as JSON, all at once; `harness.data.vocabulary_file.load_vocabulary` reads it."""
+        write_text(path, json.dumps(self.content(), ensure_ascii=False, indent=0) + "\n")
+
+    def content(self) -> dict[str, Any]:
+        """Everything that makes up the vocabulary, as plain values."""
+        return {
+            "format": FORMAT,
             "preparation": self.preparation,
             "specials": dict(zip(("pad", "bos", "eos", "unk"), self.specials, strict=True)),
             "words": self.words,
         }
-        write_text(path, json.dumps(content, ensure_ascii=False, indent=0) + "\n")
-
-    @classmethod
-    def load(cls, path: Path) -> Vocabulary:
-        """Read what `save` wrote, in this version or the first.
-
-        Raises:
-            BenchError: the file is missing, damaged or not a vocabulary.
-        """
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise BenchError(f"the vocabulary {path} cannot be read: {error}") from error
-        known = isinstance(content, dict) and content.get("format") in {_FORMAT, _FIRST_FORMAT}
-        words = content.get("words") if known else None
-        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise BenchError(f"{path} is not a vocabulary of captionbench", hint=f'its "format" must be "{_FORMAT}"')
-        if len(set(words)) != len(words):
-            raise BenchError(f"the vocabulary {path} lists a word twice")
-        return cls(tuple(words)) if content["format"] == _FIRST_FORMAT else cls._of_content(words, content, path)
-
-    @classmethod
-    def _of_content(cls, words: list[str], content: dict[str, Any], path: Path) -> Vocabulary:
-        try:
-            specials = {name: int(content["specials"][name]) for name in ("pad", "bos", "eos", "unk")}
-            preparation = str(content["preparation"])
-            if preparation not in PREPARATIONS:
-                raise ValueError(f"unknown preparation {preparation!r}")
-            return cls(tuple(words), **specials, preparation=preparation)
-        except (KeyError, TypeError, ValueError) as error:
-            raise BenchError(f"the vocabulary {path} is damaged: {type(error).__name__}: {error}") from error

@@ -1,0 +1,142 @@
+"""Boxes without features: the data set's own, COCO's `instances_*.json`, or a detector's output in COCO's results format.
+
+The features are cut from a backbone's map (`harness.data.regions.align`). An image without any box is seen as one
+region, the whole image, and counted as such.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.data.dataset import Dataset
+from harness.data.regions.contract import Numbers, RawRegions, Size
+from harness.errors import BenchError
+
+
+@dataclass(slots=True)
+class _Image:
+    boxes: list[tuple[float, ...]] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+    complaint: str | None = None
+
+
+class DatasetBoxes:
+    """The boxes in a data set's annotations, in pixels of the stored image."""
+
+    boxes_only = True
+    name = "boxes"
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._boxes = {sample.image_id: sample.boxes for sample in dataset.samples}
+        if not any(self._boxes.values()):
+            raise BenchError(
+                f"the data set {dataset.name} has no boxes of its own (--regions boxes)",
+                "give COCO's instances_*.json or a detector's results: --regions FILE.json",
+            )
+        self.fingerprint = dataset.fingerprint
+
+    def read(self, image_ids: Sequence[int]) -> Iterator[tuple[int, RawRegions | str]]:
+        """Boxes in the order of the ids."""
+        for image_id in image_ids:
+            yield image_id, RawRegions(boxes=_rows(self._boxes[image_id] or ()))
+
+
+class CocoBoxes:
+    """A JSON file in COCO's format: {"images", "annotations"}, or a list of {"image_id", "bbox", "score"}.
+
+    `bbox` is x, y, width, height in pixels. Crowds count as regions. The file is held in memory as a whole.
+    """
+
+    boxes_only = True
+
+    def __init__(self, path: Path, dataset: Dataset) -> None:
+        self.name = path.name
+        try:
+            raw = path.read_bytes()
+            content = json.loads(raw)
+        except OSError as error:
+            raise BenchError(f"{path} cannot be read: {error.strerror}") from error
+        except (ValueError, RecursionError) as error:
+            raise BenchError(f"{path} is not valid JSON: {error}") from error
+        self.fingerprint = hashlib.sha256(raw).hexdigest()
+        entries, images = _entries(path, content)
+        self._sizes = _sizes(images)
+        self._images = _by_image(path, entries)
+        self._names = {str(image["file_name"]): int(image["id"]) for image in images if _is_named(image)}
+        if not any(sample.image_id in self._images for sample in dataset.samples):
+            raise BenchError(
+                f"no image of {dataset.name} has a box in {path}",
+                'the ids must be those of the data set ("cocoid", or else "imgid")',
+            )
+
+    def read(self, image_ids: Sequence[int]) -> Iterator[tuple[int, RawRegions | str]]:
+        """Boxes in the order of the ids."""
+        for image_id in image_ids:
+            image = self._images.get(image_id, _Image())
+            if image.complaint:
+                yield image_id, image.complaint
+            else:
+                scores = np.array(image.scores) if len(image.scores) == len(image.boxes) > 0 else None
+                yield image_id, RawRegions(None, _rows(image.boxes), self._sizes.get(image_id), scores)
+
+
+def _finite(number: Any) -> float:
+    if not math.isfinite(number):
+        raise ValueError("not finite")
+    return float(number)
+
+
+def _rows(boxes: Iterable[Sequence[float]]) -> Numbers:
+    return np.array(list(boxes), dtype=np.float64).reshape(-1, 4)
+
+
+def _entries(path: Path, content: Any) -> tuple[list[Any], list[Any]]:
+    """The boxes' entries, and the images' where the file lists them."""
+    entries = content.get("annotations") if isinstance(content, dict) else content
+    images = content.get("images", []) if isinstance(content, dict) else []
+    if not isinstance(entries, list) or not isinstance(images, list) or not all(map(_has_id, entries)):
+        raise BenchError(
+            f"{path} holds no boxes in COCO's format",
+            'give {"images", "annotations"} as in instances_*.json, or a list of {"image_id", "bbox", "score"}',
+        )
+    return entries, images
+
+
+def _has_id(entry: Any) -> bool:
+    return isinstance(entry, dict) and isinstance(entry.get("image_id"), int) and "bbox" in entry
+
+
+def _is_named(image: Any) -> bool:
+    return isinstance(image, dict) and isinstance(image.get("id"), int) and isinstance(image.get("file_name"), str)
+
+
+def _sizes(images: Iterable[Any]) -> dict[int, Size]:
+    found = {}
+    for image in images:
+        if isinstance(image, dict) and isinstance(image.get("id"), int):
+            size = image.get("width"), image.get("height")
+            if all(isinstance(side, int) and side > 0 for side in size):
+                found[image["id"]] = size
+    return found
+
+
+def _by_image(path: Path, entries: Iterable[Mapping[str, Any]]) -> dict[int, _Image]:
+    found: dict[int, _Image] = {}
+    for entry in entries:
+        image = found.setdefault(entry["image_id"], _Image())
+        try:
+            x, y, width, height = (float(number) for number in entry["bbox"])
+            image.boxes.append((x, y, x + width, y + height))
+            if "score" in entry:
+                image.scores.append(_finite(entry["score"]))
+        except (TypeError, ValueError):
+            image.complaint = f"has a bbox or score that is no number: {str(entry['bbox'])[:60]}"
+    return found

@@ -1,0 +1,158 @@
+"""Region features converted once: flat arrays on disk that are read by image, whatever form the user holds them in.
+
+A cache folder `regions/<key>/` holds `features.f16` and `boxes.f32` (all regions, one image after the other), `index.npy`
+(where each image's lie) and in the end `meta.json`, whose appearance says that all is complete: a conversion that was
+killed begins anew. Memory holds one image at a time, or a batch of maps where regions are cut from them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from harness.atomic import write_text
+from harness.canonical import digest
+from harness.config import RegionConfig
+from harness.data.backbones import Backbone
+from harness.data.dataset import Dataset
+from harness.data.feature_cache import disk_errors, extract_features
+from harness.data.regions.checking import read_regions
+from harness.data.regions.contract import Regions, RegionSource
+from harness.data.regions.features import BOXES, COLUMNS, FEATURES, INDEX, META, RegionFeatures
+from harness.data.regions.opening import open_source
+from harness.errors import BenchError
+from harness.workspace import locked
+
+FORMAT = 1
+Found = Iterator[tuple[int, Regions | str]]
+
+
+def prepare_regions(
+    dataset: Dataset,
+    config: RegionConfig,
+    backbone: Backbone,
+    *,
+    cache_dir: Path,
+    skip: Collection[int] = (),
+    device: str = "cpu",
+    progress: Callable[[int], None] | None = None,
+    notify: Callable[[str], None] | None = None,
+) -> RegionFeatures:
+    """Region features of all images of a data set but those in `skip`, from the cache where it has them.
+
+    Images with unusable regions are in `RegionFeatures.bad`, and nothing else is said of them.
+
+    Args:
+        backbone: whose map is cut, where the source has boxes alone.
+        progress: told the number of images done; not called where the cache is complete.
+        notify: told in a sentence when another process holds the cache and this one waits for it.
+
+    Raises:
+        BenchError: a source that cannot be read, a full disk, a damaged cache, pictures that do not fit boxes.
+    """
+    source = open_source(config.source, dataset)
+    settings = [source.name, config.keep]
+    depends = [FORMAT, source.fingerprint, config.keep]
+    if source.boxes_only:
+        if backbone.preprocessing.resize != "squash":
+            raise BenchError(f"boxes do not fit what the backbone {backbone.name} sees: it cuts pictures")
+        settings += [f"roi{config.bins}", backbone.describe()]
+        depends += [config.bins, backbone.digest, backbone.preprocessing.key()]
+    key = digest([*depends, dataset.fingerprint, sorted(dataset.sizes.items()), sorted(skip)], 24)
+    folder = cache_dir / "regions" / key
+    if not (folder / META).is_file():
+
+        def wait() -> None:
+            if notify is not None:
+                notify(f"another process is converting these regions into {folder}; waiting for it")
+
+        with disk_errors(folder), locked(folder / "lock", wait):
+            if not (folder / META).is_file():
+                found = read_regions(source, dataset, skip=skip, keep=config.keep)
+                if source.boxes_only:
+                    found = _cut(found, dataset, backbone, config.bins, cache_dir, skip, device, notify)
+                # Maps differ in their last bits between devices, so that what they are made of identifies them.
+                known = digest(depends, 24) if source.boxes_only else None
+                _write(folder, found, ",".join(settings), known, source, progress or (lambda _done: None))
+    return RegionFeatures(folder)
+
+
+def _cut(
+    found: Found,
+    dataset: Dataset,
+    backbone: Backbone,
+    bins: int,
+    cache_dir: Path,
+    skip: Collection[int],
+    device: str,
+    notify: Callable[[str], None] | None,
+) -> Found:
+    # torchvision takes seconds to import, and files of features need none of it.
+    from harness.data.regions.align import cut_regions
+
+    grid = extract_features(dataset, backbone, cache_dir=cache_dir, skip=skip, device=device, notify=notify)
+    return cut_regions(found, grid, bins)
+
+
+def _write(
+    folder: Path, found: Found, settings: str, known: str | None, source: RegionSource, progress: Callable[[int], None]
+) -> None:
+    """Write all arrays and, last, what they mean.
+
+    Args:
+        known: the digest, where it is known beforehand; else the arrays' checksums make it.
+    """
+    index: dict[int, tuple[int, int, int, int]] = {}
+    bad: dict[int, str] = {}
+    rows = dim = whole = done = 0
+    has_boxes: bool | None = None
+    sums = {name: hashlib.sha256() for name in (FEATURES, BOXES)}
+    with (folder / FEATURES).open("wb") as features, (folder / BOXES).open("wb") as boxes:
+        for image_id, regions in found:
+            done += image_id not in index and image_id not in bad
+            progress(done)
+            if isinstance(regions, str):
+                index.pop(image_id, None)
+                bad[image_id] = regions
+                continue
+            assert regions.features is not None
+            if has_boxes is None:
+                has_boxes = regions.boxes is not None
+            parts = [(features, sums[FEATURES], regions.features.astype("<f2"))]
+            if regions.boxes is not None:
+                parts.append((boxes, sums[BOXES], regions.boxes.astype("<f4")))
+            for file, checksum, array in parts:
+                content = array.tobytes()
+                file.write(content)
+                checksum.update(content)
+            dim, count = regions.features.shape[1], len(regions.features)
+            index[image_id] = (rows, count, *(regions.size or (0, 0)))
+            rows += count
+            whole += regions.whole
+        for file in (features, boxes):
+            file.flush()
+            os.fsync(file.fileno())
+    table = np.array([(image_id, *place) for image_id, place in index.items()], dtype="<i8").reshape(-1, COLUMNS)
+    with (folder / INDEX).open("wb") as file:
+        np.save(file, table)
+        os.fsync(file.fileno())
+    checksums = {name: checksum.hexdigest() for name, checksum in sums.items()}
+    checksums[INDEX] = hashlib.sha256((folder / INDEX).read_bytes()).hexdigest()
+    meta = {
+        "format": FORMAT,
+        "source": source.name,
+        "settings": settings,
+        "digest": known or digest([checksums[name] for name in (FEATURES, BOXES, INDEX)], 24),
+        "rows": rows,
+        "dim": dim,
+        "has_boxes": bool(has_boxes),
+        "whole_images": whole,
+        "bad": bad,
+        "sha256": checksums,
+    }
+    write_text(folder / META, json.dumps(meta))

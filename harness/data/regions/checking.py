@@ -1,0 +1,177 @@
+"""Which regions are sound, and which of them are kept: every complaint names what is wrong with the image.
+
+Boxes end up in [0, 1] of the image. What reaches out of the image by one pixel at most is rounding, and is clipped; more
+is an error, since such boxes belong to a picture of another size.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import chain, islice
+
+import numpy as np
+
+from harness.data.dataset import Dataset
+from harness.data.images import BadImage, image_size
+from harness.data.regions.contract import BadRegions, Numbers, RawRegions, Regions, RegionSource, Size
+from harness.errors import BenchError
+
+ROUNDING = 1.0
+"""Pixels that a box may reach out of its image."""
+
+LEAST_SCORE = 0.2
+"""A detector's score from which `adaptive` keeps a region beyond the least number, as in bottom-up attention."""
+
+_FIRST = 9  # images whose commonest number of channels is the one that all must have
+_WHOLE = ((0.0, 0.0, 1.0, 1.0),)
+
+
+def read_regions(
+    source: RegionSource, dataset: Dataset, *, skip: Collection[int] = (), keep: str = "all"
+) -> Iterator[tuple[int, Regions | str]]:
+    """Sound regions, or the complaint, of every image of a data set but those in `skip`; each at least once.
+
+    An id comes again only with a complaint, which makes void what came before.
+
+    Args:
+        keep: "all"; "fixed:N", the N regions of the highest score (without scores: of the largest area; without boxes:
+            the first); "adaptive:LEAST-MOST", those with a score of 0.2 or more, but at least and at most so many. Kept
+            regions stay in their source's order, and an image with fewer has fewer.
+
+    Raises:
+        BenchError: the source itself cannot be read.
+    """
+    samples = {sample.image_id: sample for sample in dataset.samples if sample.image_id not in skip}
+
+    def size_of(image_id: int) -> Size:
+        if image_id in dataset.sizes:
+            return dataset.sizes[image_id]
+        try:
+            return image_size(dataset.path(samples[image_id]))
+        except BadImage as bad:
+            raise BadRegions(f"its boxes are in pixels, and its picture {bad.reason}") from bad
+
+    missing = dict.fromkeys(samples)
+    told = _widths_known(source.read(list(samples)))
+    for image_id, raw, channels in told:
+        missing.pop(image_id, None)
+        found: Regions | str
+        try:
+            found = raw if isinstance(raw, str) else _checked(raw, channels, partial(size_of, image_id), keep)
+        except BadRegions as bad:
+            found = str(bad)
+        yield image_id, f"image {image_id}: {found} ({source.name})" if isinstance(found, str) else found
+    for image_id in missing:
+        yield image_id, f"image {image_id}: has no regions in {source.name}"
+
+
+def _widths_known(
+    told: Iterator[tuple[int, RawRegions | str]],
+) -> Iterator[tuple[int, RawRegions | str, int | None]]:
+    """Add the number of channels that all images must have: the commonest of the first few."""
+    first = list(islice(told, _FIRST))
+    widths = Counter(
+        raw.features.shape[-1] for _, raw in first if not isinstance(raw, str) and raw.features is not None
+    )
+    channels = widths.most_common(1)[0][0] if widths else None
+    for image_id, raw in chain(first, told):
+        yield image_id, raw, channels
+
+
+def _checked(raw: RawRegions, channels: int | None, size_of: Callable[[], Size], keep: str) -> Regions:
+    features = None if raw.features is None else _sound_features(raw.features, channels)
+    if raw.boxes is None:
+        return _kept(Regions(features, None), raw.scores, keep)
+    size = raw.size or size_of()
+    if features is None and not len(raw.boxes):
+        return Regions(None, np.array(_WHOLE, dtype=np.float32), size, whole=True)
+    if features is not None and len(features) != len(raw.boxes):
+        raise BadRegions(f"has {len(features)} regions but {len(raw.boxes)} boxes")
+    return _kept(Regions(features, normalised(raw.boxes, size), size), raw.scores, keep)
+
+
+def _sound_features(features: Numbers, channels: int | None) -> Numbers:
+    if not len(features):
+        raise BadRegions("has 0 regions")
+    if features.shape[1] != channels:
+        raise BadRegions(f"has {features.shape[1]} channels instead of {channels}")
+    with np.errstate(over="ignore"):
+        half = features.astype(np.float16)
+    if not np.isfinite(half).all():
+        rows = np.flatnonzero(~np.isfinite(half).all(axis=1))
+        beyond = np.isfinite(features[rows]).all()
+        what = "values beyond half precision" if beyond else "NaN or infinite values"
+        raise BadRegions(f"has {what} in {len(rows)} of {len(half)} regions")
+    return half
+
+
+def normalised(boxes: Numbers, size: Size) -> Numbers:
+    """Boxes (K, 4) in pixels of an image of this (width, height), as float32 in [0, 1] of it.
+
+    Raises:
+        BadRegions: a box that is not finite, inverted, without area, or more than a pixel outside the image.
+    """
+    if boxes.ndim != 2 or boxes.shape[1] != 4:
+        raise BadRegions(f"has boxes of shape {tuple(boxes.shape)} instead of (regions, 4)")
+    exact = boxes.astype(np.float64)
+    width, height = size
+    edges = np.array((width, height, width, height), dtype=np.float64)
+    _refuse(exact, ~np.isfinite(exact).all(axis=1), "is not finite")
+    _refuse(exact, (exact[:, :2] > exact[:, 2:]).any(axis=1), "is inverted")
+    outside = (exact < -ROUNDING).any(axis=1) | (exact > edges + ROUNDING).any(axis=1)
+    _refuse(exact, outside, f"lies outside its image of {width} x {height} pixels")
+    clipped = exact.clip(0, edges)
+    _refuse(exact, (clipped[:, :2] >= clipped[:, 2:]).any(axis=1), "has no area")
+    if len(exact) and exact.max() <= 1 and min(size) > 2:
+        raise BadRegions("has boxes that end within the first pixel: they seem normalised, and pixels are expected")
+    return (clipped / edges).astype(np.float32)
+
+
+def _refuse(boxes: Numbers, wrong: np.ndarray, what: str) -> None:
+    """Name the first wrong box, and how many more there are."""
+    places = np.flatnonzero(wrong)
+    if len(places):
+        shown = ", ".join(f"{edge:g}" for edge in boxes[places[0]])
+        more = f", and {len(places) - 1} more" if len(places) > 1 else ""
+        raise BadRegions(f"box {places[0]} ({shown}) {what}{more}")
+
+
+def _kept(regions: Regions, scores: Numbers | None, keep: str) -> Regions:
+    """The regions that are kept, in their source's order."""
+    if keep == "all":
+        return regions
+    _, least, most = parse_keep(keep)
+    told = regions.boxes if regions.features is None else regions.features
+    assert told is not None
+    worth = scores if scores is not None else _areas(regions.boxes, len(told))
+    ranked = np.argsort(-worth, kind="stable")
+    count = most if scores is None else max(least, int((scores >= LEAST_SCORE).sum()))
+    chosen = np.sort(ranked[: min(count, most)])
+    return replace(
+        regions,
+        features=None if regions.features is None else regions.features[chosen],
+        boxes=None if regions.boxes is None else regions.boxes[chosen],
+    )
+
+
+def _areas(boxes: Numbers | None, count: int) -> Numbers:
+    """Areas; zeros where there are no boxes, so that the first regions win."""
+    if boxes is None:
+        return np.zeros(count)
+    areas: Numbers = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    return areas
+
+
+def parse_keep(text: str) -> tuple[str, int, int]:
+    """Name, least and most of `all`, `fixed:N` or `adaptive:LEAST-MOST`; BenchError for anything else."""
+    if text == "all":
+        return "all", 1, 0
+    if found := re.fullmatch(r"fixed:([1-9]\d{0,4})", text):
+        return "fixed", int(found[1]), int(found[1])
+    if (found := re.fullmatch(r"adaptive:([1-9]\d{0,4})-([1-9]\d{0,4})", text)) and int(found[1]) <= int(found[2]):
+        return "adaptive", int(found[1]), int(found[2])
+    raise BenchError(f"--region-count {text!r} is unknown", "choose all, fixed:36 or adaptive:10-100")

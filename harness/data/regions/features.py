@@ -1,0 +1,172 @@
+"""Reading converted region features: each image has its own number of regions, and batches are padded and masked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from harness.data.features import Half, Single, unseen
+from harness.errors import BenchError
+from zoo.captioner import Visual, VisualKind, VisualSpec
+
+FEATURES, BOXES, INDEX, META = "features.f16", "boxes.f32", "index.npy", "meta.json"
+COLUMNS = 5
+"""Of the index: image id, first row, number of regions, width and height (0 where unknown)."""
+
+_BLOCK = 1 << 22
+
+
+class RegionFeatures:
+    """Regions of N images as `harness.data.regions.cache.prepare_regions` left them in a folder.
+
+    Every read maps the files afresh and copies the rows asked for, so that this process' memory does not grow with the
+    data set. Safe to share between threads.
+
+    Attributes:
+        dim: channels C.
+        image_ids: of the sound images, in the order of conversion.
+        bad: what is wrong with the others, by image id.
+        digest: hex, over all that determines the regions, wherever their files lie.
+        has_boxes: whether models that need boxes can see these regions.
+        whole_images: how many images have no box, and are seen as one region.
+
+    Raises:
+        BenchError: on opening, where files of the cache are missing, unreadable or of the wrong size.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            self._meta: dict[str, Any] = json.loads((folder / META).read_text(encoding="utf-8"))
+            self.dim = int(self._meta["dim"])
+            self.digest = str(self._meta["digest"])
+            self.has_boxes = bool(self._meta["has_boxes"])
+            self.whole_images = int(self._meta["whole_images"])
+            self.bad = {int(image_id): str(reason) for image_id, reason in self._meta["bad"].items()}
+            index = np.load(folder / INDEX, allow_pickle=False)
+            self._total = int(self._meta["rows"])
+            sizes = [(folder / name).stat().st_size for name in (FEATURES, BOXES)]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise self._damage(f"{type(error).__name__}: {error}") from error
+        wanted = [self._total * self.dim * 2, self._total * 16 * self.has_boxes]
+        if sizes != wanted or index.ndim != 2 or index.shape[1] != COLUMNS:
+            raise self._damage(f"files of {sizes} bytes instead of {wanted}")
+        self.image_ids: tuple[int, ...] = tuple(index[:, 0].tolist())
+        self._rows = {image_id: (start, count) for image_id, start, count in index[:, :3].tolist()}
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self.image_ids)
+
+    def __contains__(self, image_id: int) -> bool:
+        """Whether the image has features."""
+        return image_id in self._rows
+
+    def describe(self) -> str:
+        """Source, settings, digest and numbers of regions, as a score's signature shows them."""
+        counts = self.counts(self.image_ids) or (0,)
+        spread = f"{min(counts)}-{max(counts)}" if min(counts) != max(counts) else str(max(counts))
+        whole = f",whole:{self.whole_images}" if self.whole_images else ""
+        return f"regions[{self._meta['settings']}]#{self.digest[:8]},{spread}{whole}"
+
+    def visual_dim(self, kind: VisualKind) -> int:
+        """The `visual_dim` to create a model with that wants to see this kind; 0 where it sees nothing or pixels."""
+        return self.dim if kind in {"grid", "regions", "pooled"} else 0
+
+    def counts(self, image_ids: Sequence[int]) -> tuple[int, ...]:
+        """Numbers of regions of the images."""
+        return tuple(count for _, count in self._places(image_ids))
+
+    def typical(self, image_ids: Sequence[int]) -> int:
+        """The image with the median number of regions, to measure costs with; the first of several."""
+        counts = self.counts(image_ids)
+        return image_ids[counts.index(sorted(counts)[len(counts) // 2])]
+
+    def padded(self, image_ids: Sequence[int]) -> tuple[Single, np.ndarray, Single]:
+        """Features (B, L, C), mask (B, L) and boxes (B, L, 4), zeros behind each image's own regions."""
+        places = self._places(image_ids)
+        longest = max((count for _, count in places), default=0)
+        features = np.zeros((len(places), longest, self.dim), dtype=np.float32)
+        boxes = np.zeros((len(places), longest, 4), dtype=np.float32)
+        mask = np.zeros((len(places), longest), dtype=bool)
+        stored: Half = self._map(FEATURES, "<f2", self.dim)
+        stored_boxes = self._map(BOXES, "<f4", 4) if self.has_boxes else None
+        for row, (start, count) in enumerate(places):
+            features[row, :count] = stored[start : start + count]
+            mask[row, :count] = True
+            if stored_boxes is not None:
+                boxes[row, :count] = stored_boxes[start : start + count]
+        return features, mask, boxes
+
+    def pooled(self, image_ids: Sequence[int]) -> Single:
+        """Means over each image's regions (B, C), in single precision."""
+        stored: Half = self._map(FEATURES, "<f2", self.dim)
+        means = np.empty((len(image_ids), self.dim), dtype=np.float32)
+        for row, (start, count) in enumerate(self._places(image_ids)):
+            means[row] = stored[start : start + count].mean(axis=0, dtype=np.float32)
+        return means
+
+    def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
+        """What a model with this `VisualSpec` sees of the images: float32 tensors on the CPU, padded to the longest.
+
+        "grid" gets the regions as its sequence, "regions" their boxes too, "pooled" their mean, "none" a zero.
+
+        Raises:
+            BenchError: the model wants other channels, pixels, or boxes that these regions do not have.
+        """
+        if spec.kind == "pixels":
+            raise BenchError("the model wants pixels, but these are region features")
+        if spec.kind == "none":
+            return unseen(len(image_ids))
+        if spec.dim != self.dim:
+            raise BenchError(f"the model expects {spec.dim} visual channels, the regions have {self.dim}")
+        if spec.kind == "pooled":
+            means = torch.from_numpy(self.pooled(image_ids)).unsqueeze(1)
+            return Visual(features=means, mask=torch.ones(means.shape[:2], dtype=torch.bool))
+        if spec.kind == "regions" and not self.has_boxes:
+            raise BenchError(
+                f"the model needs boxes, and the regions of {self._meta['settings']} have none",
+                "give a source with boxes: NAME_box beside NAME_att, a bottom-up TSV, or ID_boxes in the HDF5 file",
+            )
+        features, mask, boxes = self.padded(image_ids)
+        return Visual(
+            features=torch.from_numpy(features),
+            mask=torch.from_numpy(mask),
+            boxes=torch.from_numpy(boxes) if spec.kind == "regions" else None,
+        )
+
+    def verify(self) -> None:
+        """Read all files and compare their checksums; BenchError naming one that has changed."""
+        for name, wanted in self._meta["sha256"].items():
+            if file_digest(self.folder / name) != wanted:
+                raise self._damage(f"wrong checksum of {name}")
+
+    def _places(self, image_ids: Sequence[int]) -> list[tuple[int, int]]:
+        """First row and number of regions of the images."""
+        try:
+            return [self._rows[image_id] for image_id in image_ids]
+        except KeyError as error:
+            raise BenchError(f"no regions for image {error.args[0]}", hint="it was skipped or is not listed") from None
+
+    def _map(self, name: str, dtype: str, width: int) -> np.ndarray[Any, Any]:
+        return np.memmap(self.folder / name, dtype=dtype, mode="r", shape=(self._total, width))
+
+    def _damage(self, what: str) -> BenchError:
+        return BenchError(
+            f"the region cache {self.folder} is damaged: {what}", hint=f"remove it and run again: rm -r {self.folder}"
+        )
+
+
+def file_digest(path: Path) -> str:
+    """Hex SHA-256 of a file's bytes."""
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            found.update(block)
+    return found.hexdigest()

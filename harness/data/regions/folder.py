@@ -1,0 +1,105 @@
+"""Bottom-up features as a folder of arrays: `NAME_att/ID.npz` and, beside it, `NAME_box/ID.npy`.
+
+As `make_bu_data.py` of the bottom-up converters writes them. A grid (h, w, C), as `prepro_feats.py` writes it, becomes
+h * w regions without boxes. `NAME_fc/ID.npy` is not read: it is the mean over the regions, which "pooled" is anyway.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from harness.data.regions.contract import MOST_BYTES, BadRegions, Numbers, RawRegions
+from harness.errors import BenchError
+
+SUFFIXES = (".npz", ".npy")
+_KEYS = ("feat", "z")
+_DAMAGE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, MemoryError)
+
+
+class RegionFolder:
+    """The arrays of a folder, and the boxes of its neighbour where there is one."""
+
+    boxes_only = False
+
+    def __init__(self, folder: Path) -> None:
+        self._features, files = _listing(folder)
+        if not self._features:
+            raise BenchError(f"the folder {folder} holds no ID.npz or ID.npy", "give the folder NAME_att, or a .tsv")
+        neighbour = folder.with_name(folder.name.removesuffix("_att") + "_box")
+        self._boxes: dict[int, Path] | None = None
+        if folder.name.endswith("_att") and neighbour.is_dir():
+            self._boxes, more = _listing(neighbour)
+            files += more
+        self.name = folder.name
+        self.fingerprint = hashlib.sha256("\n".join(sorted(files)).encode()).hexdigest()
+
+    def read(self, image_ids: Sequence[int]) -> Iterator[tuple[int, RawRegions | str]]:
+        """Regions in the order of the ids."""
+        for image_id in image_ids:
+            if image_id in self._features:
+                try:
+                    yield image_id, self._image(image_id)
+                except BadRegions as bad:
+                    yield image_id, str(bad)
+
+    def _image(self, image_id: int) -> RawRegions:
+        features = _load(self._features[image_id])
+        if features.ndim == 3 and self._boxes is None:
+            features = features.reshape(-1, features.shape[2])
+        if features.ndim != 2:
+            raise BadRegions(f"has features of shape {features.shape} instead of (regions, channels)")
+        if self._boxes is None:
+            return RawRegions(features)
+        if image_id not in self._boxes:
+            raise BadRegions("has features but no box file")
+        return RawRegions(features, _load(self._boxes[image_id]))
+
+
+def _listing(folder: Path) -> tuple[dict[int, Path], list[str]]:
+    """Arrays by image id, and a line with name, size and time for each."""
+    found: dict[int, Path] = {}
+    lines = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            stem, suffix = os.path.splitext(entry.name)
+            if suffix in SUFFIXES and stem.isascii() and stem.isdecimal():
+                state = entry.stat()
+                found[int(stem)] = Path(entry.path)
+                lines.append(f"{folder.name}/{entry.name} {state.st_size} {state.st_mtime_ns}")
+    return found, lines
+
+
+def _load(path: Path) -> Numbers:
+    """The one array of a file, read without running anything that may lie in it."""
+    try:
+        if path.suffix == ".npy":
+            if path.stat().st_size > MOST_BYTES:
+                raise BadRegions(f"has more than {MOST_BYTES >> 20} MiB in {path.name}")
+            array = np.array(np.load(path, mmap_mode="r", allow_pickle=False))
+        else:
+            array = _load_zipped(path)
+    except _DAMAGE as error:
+        raise BadRegions(f"{path.name} cannot be read: {str(error) or type(error).__name__}") from error
+    if not np.issubdtype(array.dtype, np.floating) or not array.ndim:
+        raise BadRegions(f"{path.name} holds {array.dtype} of shape {array.shape} instead of floating-point numbers")
+    return array
+
+
+def _load_zipped(path: Path) -> Numbers:
+    with zipfile.ZipFile(path) as archive:
+        sizes = {member.filename: member.file_size for member in archive.infolist()}
+    key = next((key for key in _KEYS if f"{key}.npy" in sizes), None)
+    if key is None:
+        raise BadRegions(f"{path.name} holds no array named {' or '.join(_KEYS)}")
+    if sizes[f"{key}.npy"] > MOST_BYTES:
+        raise BadRegions(f"has more than {MOST_BYTES >> 20} MiB in {path.name}")
+    with np.load(path, allow_pickle=False) as arrays:
+        found: Numbers = arrays[key]
+        return found

@@ -1,0 +1,69 @@
+"""From what the user typed after `--regions` to a source of regions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from harness.data.dataset import Dataset
+from harness.data.regions import folder, hdf5
+from harness.data.regions.box_files import CocoBoxes, DatasetBoxes
+from harness.data.regions.contract import RegionSource
+from harness.data.regions.folder import RegionFolder
+from harness.data.regions.hdf5 import RegionHdf5
+from harness.data.regions.tsv import RegionTsv
+from harness.errors import BenchError
+
+OWN_BOXES: Literal["boxes"] = "boxes"
+_FORMS = (
+    "boxes (the data set's own), a COCO JSON of boxes, a folder NAME_att with NAME_box beside it, a bottom-up .tsv or a "
+    "folder of them, or an .h5 file"
+)
+
+
+def needs_backbone(source: Path | Literal["boxes"]) -> bool:
+    """Whether the source has boxes alone, so that a backbone has to give the features."""
+    return not isinstance(source, Path) or source.suffix == ".json"
+
+
+def open_source(source: Path | Literal["boxes"], dataset: Dataset) -> RegionSource:
+    """Open a source of regions for a data set.
+
+    Args:
+        source: "boxes", or a file or folder; a folder may be named with or without its `_att`.
+
+    Raises:
+        BenchError: nothing is there, or it is of no known form.
+    """
+    if not isinstance(source, Path):
+        return DatasetBoxes(dataset)
+    if source.is_file():
+        if source.suffix == ".json":
+            return CocoBoxes(source, dataset)
+        if source.suffix in hdf5.SUFFIXES:
+            return RegionHdf5(source)
+        if _is_tsv(source):
+            return RegionTsv(source.name, [source])
+        raise BenchError(f"--regions {source}: a file of no known form", f"give {_FORMS}")
+    named = source.with_name(f"{source.name}_att")
+    if not source.is_dir() and not named.is_dir():
+        raise BenchError(f"--regions {source}: there is nothing", f"give {_FORMS}")
+    if not source.is_dir():
+        return RegionFolder(named)
+    entries = sorted(source.iterdir())
+    if tables := [entry for entry in entries if _is_tsv(entry) and entry.is_file()]:
+        return RegionTsv(source.name, tables)
+    inner = [entry for entry in entries if entry.name.endswith("_att") and entry.is_dir()]
+    if len(inner) == 1 and not any(entry.suffix in folder.SUFFIXES for entry in entries):
+        return RegionFolder(inner[0])
+    if len(inner) > 1:
+        raise BenchError(
+            f"--regions {source}: several folders of features, {', '.join(entry.name for entry in inner)}",
+            f"name the one that is meant: --regions {inner[0]}",
+        )
+    return RegionFolder(source)
+
+
+def _is_tsv(path: Path) -> bool:
+    """Also the parts of a split file: `NAME.tsv.0`."""
+    return ".tsv" in path.suffixes[-2:]

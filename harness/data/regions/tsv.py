@@ -1,0 +1,110 @@
+"""The bottom-up TSV: no header, six columns, boxes and features as base64 of little-endian float32.
+
+`image_id, image_w, image_h, num_boxes, boxes (K, 4), features (K, C)`. Files of many gigabytes are read line by line;
+memory holds one line. Images that the data set does not have are passed over.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from harness.data.fingerprint import picture_digest
+from harness.data.regions.contract import MOST_BYTES, BadRegions, Numbers, RawRegions
+from harness.errors import BenchError
+
+COLUMNS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
+
+
+class RegionTsv:
+    """One or several TSV files, read in the order given.
+
+    An image that comes twice with the same line is one; with two different ones it is bad.
+    """
+
+    boxes_only = False
+
+    def __init__(self, name: str, files: Sequence[Path]) -> None:
+        self.name = name
+        self._files = tuple(files)
+        found = hashlib.sha256()
+        for file in files:
+            found.update(f"{file.name} {file.stat().st_mtime_ns}\n".encode() + picture_digest(file))
+        self.fingerprint = found.hexdigest()
+
+    def read(self, image_ids: Sequence[int]) -> Iterator[tuple[int, RawRegions | str]]:
+        """Regions in the order of the files."""
+        wanted = frozenset(image_ids)
+        lines: dict[int, bytes] = {}
+        for file in self._files:
+            with file.open("rb") as stream:
+                for number, image_id, rest in _lines(stream, file):
+                    if image_id not in wanted:
+                        continue
+                    seal = hashlib.blake2b(rest, digest_size=8).digest()
+                    if image_id in lines:
+                        if lines[image_id] != seal:
+                            yield image_id, f"comes twice with different contents, again in line {number} of {file.name}"
+                        continue
+                    lines[image_id] = seal
+                    try:
+                        yield image_id, _parse(rest)
+                    except BadRegions as bad:
+                        yield image_id, f"{bad}, in line {number} of {file.name}"
+
+
+def _lines(stream: BinaryIO, file: Path) -> Iterator[tuple[int, int, bytes]]:
+    """Number, image id and the rest of every line."""
+    number = 0
+    while line := stream.readline(MOST_BYTES + 1):
+        number += 1
+        if len(line) > MOST_BYTES:
+            raise BenchError(f"line {number} of {file} is longer than {MOST_BYTES >> 20} MiB: it is no bottom-up TSV")
+        if line.isspace():
+            continue
+        name, _, rest = line.partition(b"\t")
+        if not name.isdigit():
+            raise BenchError(
+                f"line {number} of {file} does not begin with an image id: {name[:30]!r}",
+                f"its columns must be {', '.join(COLUMNS)}, separated by tabs, without a header",
+            )
+        yield number, int(name), rest
+
+
+def _parse(rest: bytes) -> RawRegions:
+    """The columns after the id."""
+    columns = rest.rstrip(b"\r\n").split(b"\t")
+    if len(columns) != len(COLUMNS) - 1:
+        raise BadRegions(f"has {len(columns) + 1} columns instead of {len(COLUMNS)}")
+    width, height, count = (_whole(text, name) for text, name in zip(columns[:3], COLUMNS[1:4], strict=True))
+    if not width or not height:
+        raise BadRegions(f"has an image of {width} x {height} pixels")
+    boxes, features = (_floats(text, name) for text, name in zip(columns[3:], COLUMNS[4:], strict=True))
+    if not count:
+        raise BadRegions("has 0 regions")
+    if len(boxes) != 4 * count:
+        raise BadRegions(f"has {len(boxes) / 4:g} boxes instead of {count}")
+    if not len(features) or len(features) % count:
+        raise BadRegions(f"has {len(features)} feature values, which {count} regions cannot share")
+    return RawRegions(features.reshape(count, -1), boxes.reshape(count, 4), (width, height))
+
+
+def _whole(text: bytes, name: str) -> int:
+    if not text.isdigit() or len(text) > 9:
+        raise BadRegions(f"has {text[:20]!r} as {name}")
+    return int(text)
+
+
+def _floats(text: bytes, name: str) -> Numbers:
+    try:
+        raw = binascii.a2b_base64(text, strict_mode=True)
+    except binascii.Error as error:
+        raise BadRegions(f"has {name} that are no base64: {str(error).lower()}") from error
+    if len(raw) % 4:
+        raise BadRegions(f"has {name} of {len(raw)} bytes, which is no array of float32")
+    return np.frombuffer(raw, dtype="<f4")

@@ -1,0 +1,118 @@
+"""Captions as pieces of words: byte-pair encoding (Sennrich et al., ACL 2016), by the `tokenizers` library.
+
+Pieces never cross a word's end. The first piece of a word begins with a space, which no word holds, so that joining the
+pieces of a caption gives its words back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import Split
+from tokenizers.trainers import BpeTrainer
+
+from harness.data.preparation import PREPARATIONS
+from harness.data.vocabulary import Vocabulary
+
+FORMAT = "captionbench subwords 1"
+MERGES = 5000
+_UNKNOWN = "  "
+"""What the library calls a character that no training caption holds; a piece has one space at most."""
+
+
+@dataclass(frozen=True)
+class SubwordVocabulary(Vocabulary):
+    """A vocabulary whose entries (`words`) are pieces of words.
+
+    It knows every word that consists of the characters of the training captions; a word with another character in it is
+    unknown as a whole.
+
+    Attributes:
+        merges: pairs of pieces that are joined, the most frequent ones first.
+    """
+
+    merges: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        pieces = set(self.words)
+        for left, right in self.merges:
+            if not {left, right, left + right} <= pieces:
+                raise ValueError(f"the merge of {left!r} and {right!r} is not one of pieces")
+
+    @classmethod
+    def build(
+        cls, captions: Iterable[str], min_count: int, preparation: str = "words", merges: int = MERGES
+    ) -> SubwordVocabulary:
+        """Learn at most `merges` merges of pairs that occur at least `min_count` times.
+
+        The entries are the characters, sorted by code point, then what each merge makes. The captions' order does not
+        matter.
+        """
+        tokenize = PREPARATIONS[preparation].tokenize
+        texts = [_spaced(tokenize(caption)) for caption in captions]
+        characters = sorted(set().union(*texts))
+        learner = Tokenizer(BPE())
+        learner.pre_tokenizer = Split(" ", "merged_with_next")
+        size = len(characters) + merges
+        learner.train_from_iterator(texts, BpeTrainer(vocab_size=size, min_frequency=min_count, show_progress=False))
+        learnt = [(left, right) for left, right in json.loads(learner.to_str())["model"]["merges"][:merges]]
+        pieces = dict.fromkeys([*characters, *(left + right for left, right in learnt)])
+        return cls(tuple(pieces), preparation=preparation, merges=tuple(learnt))
+
+    def encode(self, caption: str, max_len: int) -> list[int]:
+        """As of words; a caption that is too long loses whole words, never the end of one."""
+        if max_len < 1:
+            raise ValueError(f"max_len must be at least 1, not {max_len}")
+        numbers: list[int] = []
+        for word in self.tokenize(caption):
+            pieces = self._pieces(word)
+            if len(numbers) + len(pieces) >= max_len:
+                break
+            numbers += pieces
+        return [*numbers, self.eos]
+
+    def words_of(self, ids: Iterable[int]) -> list[str | None]:
+        """See `Vocabulary.words_of`; pieces that nothing begins are a word too."""
+        found: list[str | None] = []
+        for number in self._spoken(ids):
+            piece = self._words_by_id.get(number)
+            if not found or (piece is not None and piece.startswith(" ")):
+                found.append("")
+            word = found[-1]
+            found[-1] = None if word is None or piece is None else word + piece.removeprefix(" ")
+        return [word for word in found if word != ""]
+
+    def digest(self) -> str:
+        """A hex digest of the pieces in their order and of how they are merged."""
+        return hashlib.sha256(json.dumps(self.content()).encode()).hexdigest()
+
+    def content(self) -> dict[str, Any]:
+        """Everything that makes up the vocabulary, as plain values."""
+        return super().content() | {"format": FORMAT, "merges": self.merges}
+
+    @cached_property
+    def _encoder(self) -> Tokenizer:
+        numbers = {**self._ids, _UNKNOWN: self.unk}
+        return Tokenizer(BPE(vocab=numbers, merges=list(self.merges), unk_token=_UNKNOWN))
+
+    @cached_property
+    def _encoded(self) -> dict[str, list[int]]:
+        """Words met so far; captions have few different ones."""
+        return {}
+
+    def _pieces(self, word: str) -> list[int]:
+        if word not in self._encoded:
+            self._encoded[word] = self._encoder.encode(_spaced([word])).ids
+        return self._encoded[word]
+
+
+def _spaced(words: Iterable[str]) -> str:
+    return "".join(f" {word}" for word in words)

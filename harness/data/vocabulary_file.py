@@ -1,0 +1,52 @@
+"""Reading a vocabulary of either kind back from its file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from harness.data import subwords
+from harness.data.preparation import PREPARATIONS
+from harness.data.subwords import SubwordVocabulary
+from harness.data.vocabulary import FORMAT, Vocabulary
+from harness.errors import BenchError
+
+_FIRST_FORMAT = "captionbench vocabulary 1"
+"""Words alone, with the four special tokens in front."""
+
+
+def load_vocabulary(path: Path) -> Vocabulary:
+    """Read what `save` of either kind of vocabulary wrote, in this version or an earlier one.
+
+    Raises:
+        BenchError: the file is missing, damaged or not a vocabulary.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BenchError(f"the vocabulary {path} cannot be read: {error}") from error
+    known = isinstance(content, dict) and content.get("format") in {_FIRST_FORMAT, FORMAT, subwords.FORMAT}
+    words = content.get("words") if known else None
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise BenchError(f"{path} is not a vocabulary of captionbench", hint=f'its "format" must be "{FORMAT}"')
+    if len(set(words)) != len(words):
+        raise BenchError(f"the vocabulary {path} lists a word twice")
+    if content["format"] == _FIRST_FORMAT:
+        return Vocabulary(tuple(words))
+    try:
+        return _of_content(tuple(words), content)
+    except (KeyError, TypeError, ValueError) as error:
+        raise BenchError(f"the vocabulary {path} is damaged: {type(error).__name__}: {error}") from error
+
+
+def _of_content(words: tuple[str, ...], content: dict[str, Any]) -> Vocabulary:
+    preparation = str(content["preparation"])
+    if preparation not in PREPARATIONS:
+        raise ValueError(f"unknown preparation {preparation!r}")
+    common: dict[str, Any] = {name: int(content["specials"][name]) for name in ("pad", "bos", "eos", "unk")}
+    common["preparation"] = preparation
+    if content["format"] == FORMAT:
+        return Vocabulary(words, **common)
+    merges = tuple((str(left), str(right)) for left, right in content["merges"])
+    return SubwordVocabulary(words, **common, merges=merges)
