@@ -12,10 +12,41 @@ Cache = dict[str, Tensor]
 """What one layer remembers of the positions already decoded, one row a beam."""
 
 
-class MultiHeadAttention(nn.Module):
-    """softmax(Q K^T / sqrt(d_k)) V over `n_heads` heads, without dropout inside."""
+def split_heads(x: Tensor, n_heads: int) -> Tensor:
+    """(B, T, D) to (B, H, T, D / H)."""
+    return x.view(x.shape[0], x.shape[1], n_heads, -1).transpose(1, 2)
 
-    def __init__(self, d_model: int, n_heads: int) -> None:
+
+def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, dropout: float = 0.0) -> Tensor:
+    """softmax(Q K^T / sqrt(d_k)) V, with the probabilities dropped at the rate `dropout`.
+
+    Args:
+        queries: (B, H, T, d_k).
+        keys, values: (B, H, L, d_k).
+        mask: (B, L), or (B, T, L) where queries differ; true where a key may be seen. A query that may see no key
+            attends to all of them evenly.
+
+    Returns:
+        (B, H, T, d_k).
+    """
+    if mask is not None:
+        mask = mask[:, None, None] if mask.dim() == 2 else mask[:, None]
+        unseeing = ~mask.any(-1, keepdim=True)
+        queries = queries.masked_fill(unseeing, 0.0)
+        mask = mask | unseeing
+    return F.scaled_dot_product_attention(queries, keys, values, mask, dropout)
+
+
+class MultiHeadAttention(nn.Module):
+    """softmax(Q K^T / sqrt(d_k)) V over `n_heads` heads.
+
+    Args:
+        d_model, n_heads: sizes.
+        dropout: rate on the probabilities; without a rate there is no dropout inside, and a stage cannot set one.
+        output: multiply the joined heads by W_O; attention on attention leaves that to its own layer.
+    """
+
+    def __init__(self, d_model: int, n_heads: int, *, dropout: float | None = None, output: bool = True) -> None:
         super().__init__()
         if d_model % n_heads:
             raise ZooError(f"d_model {d_model} is not a multiple of n_heads {n_heads}")
@@ -23,7 +54,8 @@ class MultiHeadAttention(nn.Module):
         self.query = nn.Linear(d_model, d_model)
         self.key = nn.Linear(d_model, d_model)
         self.value = nn.Linear(d_model, d_model)
-        self.output = nn.Linear(d_model, d_model)
+        self.output = nn.Linear(d_model, d_model) if output else None
+        self.dropout = nn.Dropout(dropout) if dropout is not None else None
 
     def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values (B, H, L, d_k) of a memory (B, L, D)."""
@@ -35,33 +67,32 @@ class MultiHeadAttention(nn.Module):
         Args:
             queries: (B * n, T, D); the n rows of an image stand together and share its keys.
             keys, values: (B, H, L, d_k), of `project`.
-            mask: (B, L), or (B, n * T, L) where queries differ; true where a key may be seen. A query that may see
-                no key attends to all of them evenly.
+            mask: (B, L), or (B, n * T, L) where queries differ; true where a key may be seen.
 
         Returns:
             (B * n, T, D).
         """
         heads = self._heads(self.query(queries).view(keys.shape[0], -1, queries.shape[-1]))
-        if mask is not None:
-            mask = mask[:, None, None] if mask.dim() == 2 else mask[:, None]
-            unseeing = ~mask.any(-1, keepdim=True)
-            heads = heads.masked_fill(unseeing, 0.0)
-            mask = mask | unseeing
-        return self._merge(F.scaled_dot_product_attention(heads, keys, values, mask), queries)
+        return self._merge(attend(heads, keys, values, mask, self._rate()), queries)
+
+    def _rate(self) -> float:
+        return self.dropout.p if self.dropout is not None and self.training else 0.0
 
     def _heads(self, x: Tensor) -> Tensor:
-        return x.view(x.shape[0], x.shape[1], self.n_heads, -1).transpose(1, 2)
+        return split_heads(x, self.n_heads)
 
     def _merge(self, heads: Tensor, like: Tensor) -> Tensor:
-        merged: Tensor = self.output(heads.transpose(1, 2).reshape(like.shape))
-        return merged
+        merged = heads.transpose(1, 2).reshape(like.shape)
+        return merged if self.output is None else self.output(merged)
 
 
 class SelfAttention(MultiHeadAttention):
     """Attention of a sequence to itself; `causal` hides what comes later."""
 
-    def __init__(self, d_model: int, n_heads: int, causal: bool) -> None:
-        super().__init__(d_model, n_heads)
+    def __init__(
+        self, d_model: int, n_heads: int, causal: bool, *, dropout: float | None = None, output: bool = True
+    ) -> None:
+        super().__init__(d_model, n_heads, dropout=dropout, output=output)
         self.causal = causal
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
@@ -71,7 +102,9 @@ class SelfAttention(MultiHeadAttention):
         heads = self._heads(self.query(x))
         keys, values = self.project(x)
         if mask is None:
-            return self._merge(F.scaled_dot_product_attention(heads, keys, values, is_causal=True), x)
+            return self._merge(
+                F.scaled_dot_product_attention(heads, keys, values, None, self._rate(), is_causal=True), x
+            )
         length = x.shape[1]
         return super().forward(x, keys, values, mask[:, None] & mask.new_ones(length, length).tril())
 
@@ -89,7 +122,7 @@ class SelfAttention(MultiHeadAttention):
         """One position: x (R, 1, D), the cache of R rows, and what `projection` gives."""
         queries, keys, values = (self._heads(part) for part in F.linear(x, *projection).chunk(3, -1))
         keys, values = append(cache["keys"], keys, 2), append(cache["values"], values, 2)
-        attended = F.scaled_dot_product_attention(queries.to(keys.dtype), keys, values)
+        attended = F.scaled_dot_product_attention(queries.to(keys.dtype), keys, values, None, self._rate())
         return self._merge(attended, x), {"keys": keys, "values": values}
 
 
