@@ -37,8 +37,16 @@ class Decoding(Strict):
 
 
 class VocabularyConfig(Strict):
-    """Word vocabulary, built on the training captions alone."""
+    """What captions are made of, learnt from the training captions alone: `words`, or pieces of them (`bpe`).
 
+    `min_count` is how often a word must occur, or two pieces side by side to be merged, at most `merges` times.
+    Lengths, those of decoding too, count tokens: pieces with `bpe`, of which a caption has a little more than words. A
+    longer training caption loses its last words.
+    """
+
+    later: ClassVar[frozenset[str]] = frozenset({"kind", "merges"})
+    kind: Literal["words", "bpe"] = "words"
+    merges: int = Field(5000, gt=0)
     min_count: int = Field(5, gt=0)
     max_len: int = Field(20, gt=1, description="most tokens of a training caption, begin and end included")
 

@@ -19,7 +19,7 @@ import harness
 from harness.cell import run_model, run_reference, run_stored
 from harness.conditions import Conditions, prepare_conditions
 from harness.config import FeatureConfig, Preset
-from harness.data.vocabulary import Vocabulary
+from harness.data.vocabulary_file import load_vocabulary
 from harness.errors import BenchError
 from harness.measure.environment import describe_environment
 from harness.metrics.evaluator import Evaluator
@@ -154,7 +154,7 @@ def _stored_cell(model: str, conditions: Conditions, workspace: Workspace) -> Ce
         key=model,
         decoding=run.decoding,
         features=f"pixels[{run.preprocessing.key()}]" if pixels else conditions.signature["feat"],
-        vocabulary=f"stored#{Vocabulary.load(folder / VOCABULARY).digest()[:6]}",
+        vocabulary=f"stored#{load_vocabulary(folder / VOCABULARY).digest()[:6]}",
     )
     config = {"arguments": run.arguments, "stored": run.model_dump(mode="json")}
     return _cell(cell_key(model, 0, {}, signature), model, "model", 0, config, signature, conditions)

@@ -12,6 +12,8 @@ import harness
 from harness.canonical import digest
 from harness.config import Decoding, Preset
 from harness.data.dataset import Dataset, Sample
+from harness.data.subwords import SubwordVocabulary
+from harness.data.vocabulary import Vocabulary
 
 NOT_APPLICABLE = "none"
 
@@ -27,6 +29,12 @@ def nrefs_field(samples: Sequence[Sample], held_out: int = 0) -> str:
     """Number of references an image is scored against: one number, or the range."""
     counts = {len(sample.captions) - held_out for sample in samples if len(sample.captions) > held_out}
     return str(min(counts)) if len(counts) == 1 else f"{min(counts)}-{max(counts)}"
+
+
+def vocabulary_field(vocabulary: Vocabulary, min_count: int) -> str:
+    """How captions become tokens: preparation, merges learnt if any, threshold, and a digest of the entries."""
+    merges = f"bpe{len(vocabulary.merges)}," if isinstance(vocabulary, SubwordVocabulary) else ""
+    return f"{vocabulary.preparation},{merges}min{min_count}#{vocabulary.digest()[:6]}"
 
 
 def model_signature(

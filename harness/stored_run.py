@@ -12,6 +12,7 @@ from harness.atomic import write_text
 from harness.config import Decoding, FeatureConfig
 from harness.data.images import ImagePreprocessing
 from harness.data.vocabulary import Vocabulary
+from harness.data.vocabulary_file import load_vocabulary
 from harness.errors import BenchError
 from harness.training.checkpoint import load_weights
 from harness.training.schedule import Strict
@@ -68,7 +69,7 @@ class StoredRun(Strict):
             BenchError: files are missing, damaged or of another model.
             ZooError: the model is not registered.
         """
-        vocabulary = Vocabulary.load(folder / VOCABULARY)
+        vocabulary = load_vocabulary(folder / VOCABULARY)
         model = create_model(self.model, vocab_size=len(vocabulary), visual_dim=self.visual_dim, **self.arguments)
         load_weights(model, folder / WEIGHTS)
         return model.eval(), vocabulary
