@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from results.errors import StoreError
 from results.records import (
+    AttentionRecord,
     Cell,
     DatasetRecord,
     EpochRecord,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from results.store import Store
 
 __all__ = [
+    "AttentionRecord",
     "Cell",
     "DatasetRecord",
     "EpochRecord",

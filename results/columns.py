@@ -1,7 +1,8 @@
-"""Column types that hold on every database: UTC times and packed per-image scores."""
+"""Column types that hold on every database: UTC times, packed per-image scores and packed attention weights."""
 
 from __future__ import annotations
 
+import struct
 import sys
 from array import array
 from datetime import UTC, datetime
@@ -57,3 +58,28 @@ class PackedScores(TypeDecorator[dict[int, float]]):
             ids.byteswap()
             scores.byteswap()
         return dict(zip(ids, scores, strict=True))
+
+
+class PackedWeights(TypeDecorator[list[list[float]]]):
+    """A matrix in half precision as one blob: rows and columns (uint32), then the numbers by rows, little-endian.
+
+    Half precision keeps three digits of an attention weight, more than any picture shows, in a quarter of the space.
+    """
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: list[list[float]] | None, dialect: Dialect) -> bytes | None:  # noqa: ARG002
+        """To bytes; rows of different lengths raise struct.error, numbers beyond 65,504 OverflowError."""
+        if value is None:
+            return None
+        rows, columns = len(value), len(value[0])
+        return struct.pack(f"<II{rows * columns}e", rows, columns, *(number for row in value for number in row))
+
+    def process_result_value(self, value: bytes | None, dialect: Dialect) -> list[list[float]] | None:  # noqa: ARG002
+        """To rows of numbers."""
+        if value is None:
+            return None
+        rows, columns = struct.unpack_from("<II", value)
+        numbers = struct.unpack_from(f"<{rows * columns}e", value, 8)
+        return [list(numbers[start : start + columns]) for start in range(0, rows * columns, columns)]

@@ -1,18 +1,16 @@
-"""Opening the database: where it lies, how SQLite is set up, and what its errors mean to a user."""
+"""Opening the database: where it lies, how transactions begin, and what errors mean to a user."""
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url
-from sqlalchemy.pool import ConnectionPoolEntry
 
+from results import postgresql, sqlite
 from results.errors import StoreError
 
 BUSY_TIMEOUT_S = 30.0
@@ -20,31 +18,17 @@ BUSY_TIMEOUT_S = 30.0
 
 _WRITES = "store_writes"
 
-# SQLite's own names of its error codes (sqlite3.Error.sqlite_errorname), by prefix.
-_MEANINGS = {
-    "SQLITE_NOTADB": ("is not a SQLite database", "name another file, or move this one away to start a new store"),
-    "SQLITE_CORRUPT": ("is damaged", "restore it from a copy, or move it away to start a new store"),
-    "SQLITE_READONLY": ("cannot be written to", "check the permissions of the file and of its folder"),
-    "SQLITE_PERM": ("cannot be accessed", "check the permissions of the file and of its folder"),
-    "SQLITE_CANTOPEN": ("cannot be opened", "check that it is a file and that its folder may be read and written"),
-    "SQLITE_BUSY": (
-        f"is locked by another process and stayed so for {BUSY_TIMEOUT_S:.0f} s",
-        "wait for the other program that writes to it, or end it, then repeat the command",
-    ),
-    "SQLITE_FULL": ("cannot grow: the disk is full", "free some space, then repeat the command: it continues"),
-    "SQLITE_IOERR": ("cannot be read or written: the disk reports an error", "check the disk and its free space"),
-}
-
 
 def resolve_url(url_or_path: str | Path) -> URL:
     """A SQLAlchemy URL as it is, anything else as the path of a SQLite file."""
     if isinstance(url_or_path, str) and "://" in url_or_path:
         try:
-            return make_url(url_or_path)
-        except exc.ArgumentError as error:
+            url = make_url(url_or_path)
+        except (exc.ArgumentError, ValueError) as error:
             raise StoreError(
                 "the database URL cannot be understood", "write a path, or driver://user@host/name"
             ) from error
+        return url.set(drivername=postgresql.DRIVER) if url.drivername in {"postgres", "postgresql"} else url
     return URL.create("sqlite", database=str(url_or_path))
 
 
@@ -61,48 +45,58 @@ def show(url: URL) -> str:
     return str(file) if file else url.render_as_string(hide_password=True)
 
 
-def open_engine(url: URL, *, read_only: bool) -> Engine:
-    """An engine whose transactions are explicit; on SQLite every connection has foreign keys and a busy timeout."""
+def check_file(url: URL, *, create: bool) -> None:
+    """Raise StoreError where the folder of a SQLite file is missing, or the file itself unless it is to be created."""
     file = sqlite_file(url)
-    options: dict[str, Any] = {}
-    if url.get_backend_name() == "sqlite":
-        options["connect_args"] = {"timeout": BUSY_TIMEOUT_S}
+    if file is None:
+        return
+    if not file.parent.is_dir():
+        raise StoreError(f"no folder {file.parent} for the results database", f"create it: mkdir -p {file.parent}")
+    if not create and not file.exists():
+        raise StoreError(f"no results database at {file}", "run `bench run` first, or name another workspace")
+
+
+def open_engine(url: URL, *, read_only: bool, foreign_keys: bool = True) -> Engine:
+    """An engine whose transactions are explicit; those that only read see one instant.
+
+    On SQLite every connection has a busy timeout and, unless a migration says otherwise, checks foreign keys.
+    """
+    backend = url.get_backend_name()
+    file = sqlite_file(url)
+    # A connection may have lain idle through hours of training: ask whether it still stands before it is used.
+    options: dict[str, Any] = {"pool_pre_ping": True}
+    if backend == "sqlite":
+        options = {"connect_args": {"timeout": BUSY_TIMEOUT_S}}
+    elif backend == "postgresql":
+        options |= {"isolation_level": "REPEATABLE READ", "execution_options": {"postgresql_readonly": read_only}}
     if file is not None and read_only:
-        url = url.set(database=_read_only_uri(file), query={"uri": "true"})
+        url = url.set(database=sqlite.read_only_uri(file), query={"uri": "true"})
     try:
         engine = create_engine(url, **options)
     except (exc.NoSuchModuleError, ModuleNotFoundError) as error:
-        raise StoreError(
-            f"no driver for the database {show(url)}: {error}", "install the driver that the URL names"
-        ) from error
-    if url.get_backend_name() == "sqlite":
-        event.listen(engine, "connect", _set_pragmas)
-        event.listen(engine, "begin", _begin)
+        hint = postgresql.NO_DRIVER if backend == "postgresql" else "install the driver that the URL names"
+        raise StoreError(f"no driver for the database {show(url)}: {error}", hint) from error
+    if backend == "sqlite":
+        event.listen(engine, "connect", sqlite.set_pragmas)
+        if not foreign_keys:
+            event.listen(engine, "connect", sqlite.leave_foreign_keys)
+    event.listen(engine, "begin", _begin)
     return engine
 
 
 def writing(engine: Engine) -> Engine:
-    """The same pool, whose transactions take the write lock at once: none can fail half-way for want of it."""
-    return engine.execution_options(**{_WRITES: True})
+    """The same pool, whose transactions write one at a time: none can fail half-way for want of a lock."""
+    options: dict[str, Any] = {_WRITES: True}
+    if engine.dialect.name == "postgresql":
+        # Each statement sees what was committed before it, so also what another wrote while this one waited.
+        options["isolation_level"] = "READ COMMITTED"
+    return engine.execution_options(**options)
 
 
 def use_write_ahead_log(engine: Engine) -> None:
-    """Let readers and one writer work side by side; kept in the file, so once is enough.
-
-    SQLite does not wait for other processes here whatever the busy timeout, so this waits itself.
-    """
-    deadline = time.monotonic() + BUSY_TIMEOUT_S
-    while True:
-        raw = engine.raw_connection()
-        try:
-            raw.cursor().execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if not error.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() > deadline:
-                raise
-        finally:
-            raw.close()
-        time.sleep(0.02)
+    """On SQLite, let readers and one writer work side by side; other databases do anyway."""
+    if engine.dialect.name == "sqlite":
+        sqlite.use_write_ahead_log(engine, BUSY_TIMEOUT_S)
 
 
 @contextmanager
@@ -122,28 +116,19 @@ def translated(url: URL) -> Iterator[None]:
 
 
 def _explain(name: str, cause: BaseException | None) -> tuple[str, str | None]:
-    code = getattr(cause, "sqlite_errorname", "")
-    for prefix, (meaning, hint) in _MEANINGS.items():
-        if code.startswith(prefix):
-            return f"the results database {name} {meaning}", hint
     first_line = next(iter(str(cause).splitlines()), "unknown error")
+    code, meanings, detail = getattr(cause, "sqlite_errorname", ""), sqlite.MEANINGS, ""
+    if not code:
+        code, meanings, detail = postgresql.state(cause), postgresql.MEANINGS, f": {first_line}"
+    for prefix, (meaning, hint) in meanings.items():
+        if code.startswith(prefix):
+            return f"the results database {name} {meaning.format(wait=BUSY_TIMEOUT_S)}{detail}", hint
     return f"the results database {name} refused: {first_line}", None
 
 
-def _read_only_uri(file: Path) -> str:
-    """SQLite's URI of a file that is never written; where its folder cannot be either, no log can appear beside it."""
-    absolute = file.absolute()
-    frozen = not os.access(absolute.parent, os.W_OK) and not absolute.with_name(absolute.name + "-wal").exists()
-    return f"{absolute.as_uri()}?mode=ro" + ("&immutable=1" if frozen else "")
-
-
-def _set_pragmas(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
-    connection.isolation_level = None  # the driver opens no transactions by itself: `_begin` does
-    connection.execute("PRAGMA foreign_keys = ON")
-    # FULL: what was reported as stored survives a power cut too; writes are few, so the extra sync costs nothing.
-    connection.execute("PRAGMA synchronous = FULL")
-
-
 def _begin(connection: Connection) -> None:
-    immediate = connection.get_execution_options().get(_WRITES, False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+    for_writing = bool(connection.get_execution_options().get(_WRITES, False))
+    if connection.dialect.name == "sqlite":
+        sqlite.begin(connection, writing=for_writing)
+    elif connection.dialect.name == "postgresql" and for_writing:
+        postgresql.begin_writing(connection, BUSY_TIMEOUT_S)

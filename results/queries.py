@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, select, true
 
 from results.cells import finished_cells, one_dataset, quantity_of
 from results.errors import StoreError
 from results.gallery import gallery
 from results.leaderboard import leaderboard
-from results.records import EpochRecord, Quantity
-from results.schema import CellRow, Cost, DatasetRow, Epoch, Image, Score, SkippedImage
+from results.records import AttentionRecord, EpochRecord, Quantity
+from results.schema import AttentionMap, CellRow, Cost, DatasetRow, Epoch, Image, Score, SkippedImage
 from results.store import Store
 from results.views import CostRow, DatasetInfo, Failure, RunDetail
 
 __all__ = [
+    "attention_maps",
     "costs_table",
     "dataset_info",
     "datasets",
@@ -80,6 +82,30 @@ def run_detail(store: Store, key: str) -> RunDetail:
             for row in connection.execute(select(Cost).where(Cost.cell_id == cell_id).order_by(Cost.id)).mappings():
                 costs[row["name"]] = quantity_of(row)
         return RunDetail(**cell, epochs=_epochs(connection, cell_id), scores=scores, costs=costs)
+
+
+def attention_maps(
+    store: Store, key: str, split: str, image_ids: Sequence[int] | None = None
+) -> dict[int, AttentionRecord]:
+    """Where a run looked for each word, by image id ascending; `image_ids` (None: all) that have none are left out.
+
+    StoreError where the run was never planned.
+    """
+    with store.reading() as connection:
+        cell_id = _cell(connection, key)["id"]
+        chosen = AttentionMap.image_id.in_(image_ids) if image_ids is not None else true()
+        query = select(AttentionMap).where(AttentionMap.cell_id == cell_id, AttentionMap.split == split, chosen)
+        rows = connection.execute(query.order_by(AttentionMap.image_id)).mappings().all()
+    return {
+        row["image_id"]: AttentionRecord(
+            image_id=row["image_id"],
+            words=tuple(row["words"]),
+            weights=tuple(map(tuple, row["weights"])),
+            grid=None if row["grid_height"] is None else (row["grid_height"], row["grid_width"]),
+            boxes=None if row["boxes"] is None else tuple(map(tuple, row["boxes"])),
+        )
+        for row in rows
+    }
 
 
 def datasets(store: Store) -> list[DatasetInfo]:

@@ -99,6 +99,21 @@ class SplitResult:
 
 
 @dataclass(frozen=True, slots=True)
+class AttentionRecord:
+    """Where a run looked for each word of its caption of one image.
+
+    `weights[word][place]` in [0, 1]. Places are the cells of a `grid` (height, width), row by row, or `boxes` (x1, y1,
+    x2, y2 in fractions of the image); exactly one of the two is set.
+    """
+
+    image_id: int
+    words: tuple[str, ...]
+    weights: tuple[tuple[float, ...], ...]
+    grid: tuple[int, int] | None = None
+    boxes: tuple[tuple[float, float, float, float], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """All that a finished cell leaves: results by split, costs by name, and where its checkpoint lies."""
 

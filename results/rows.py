@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ from sqlalchemy import Connection, insert
 
 from results import checks
 from results.errors import StoreError
-from results.records import Cell, DatasetRecord, EpochRecord, Outcome, SplitResult
+from results.records import AttentionRecord, Cell, DatasetRecord, EpochRecord, Outcome, SplitResult
 from results.schema import Base, Caption, Cost, ImageScores, Score
 
 Columns = dict[str, Any]
@@ -106,6 +107,31 @@ def outcome_columns(key: str, outcome: Outcome) -> dict[type[CellPart], list[Col
         {"name": name, **checks.quantity(cost, f"run {key}: cost {name}")} for name, cost in outcome.costs.items()
     ]
     return rows
+
+
+def attention_columns(key: str, record: AttentionRecord) -> Columns:
+    """A row of `AttentionMap`."""
+    what = f"run {key}: attention on image {record.image_id}"
+    if (record.grid is None) == (record.boxes is None):
+        raise StoreError(f"{what} needs either a grid or boxes")
+    height, width = record.grid or (None, None)
+    places = len(record.boxes or ()) if height is None or width is None else height * width
+    if not record.words or not places:
+        raise StoreError(f"{what} has no words, or no place to look at")
+    if len(record.weights) != len(record.words) or any(len(row) != places for row in record.weights):
+        raise StoreError(f"{what} needs {places} weights for each of its {len(record.words)} words")
+    if not all(0 <= weight <= 1 for row in record.weights for weight in row):
+        raise StoreError(f"{what} has weights that are not between 0 and 1")
+    if not all(math.isfinite(edge) for box in record.boxes or () for edge in box):
+        raise StoreError(f"{what} has boxes with edges that are not finite")
+    return {
+        "image_id": record.image_id,
+        "words": [checks.text(word) for word in record.words],
+        "weights": [list(row) for row in record.weights],
+        "grid_height": height,
+        "grid_width": width,
+        "boxes": None if record.boxes is None else [list(box) for box in record.boxes],
+    }
 
 
 def _score_columns(key: str, result: SplitResult) -> list[Columns]:

@@ -8,13 +8,26 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, CheckConstraint, ForeignKey, UniqueConstraint
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    UniqueConstraint,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from results.columns import PackedScores, UtcDateTime
+from results.columns import PackedScores, PackedWeights, UtcDateTime
 
-SCHEMA_VERSION = 2
-"""Raised with every change of the tables; a store of a higher version is refused."""
+RELEASE = "v0_2_0"
+"""The release that changed the tables last: the newest revision in `results/migrations/versions`."""
 
 # Composite keys cluster the rows of one run together and spare a second copy of the key.
 _CLUSTERED = {"sqlite_with_rowid": False}
@@ -24,11 +37,20 @@ _EITHER = "(value IS NULL) <> (reason IS NULL)"
 class Base(DeclarativeBase):
     """Every table of the store."""
 
-    type_annotation_map = {dict[str, Any]: JSON, datetime: UtcDateTime}  # noqa: RUF012
+    type_annotation_map = {dict[str, Any]: JSON, datetime: UtcDateTime, float: Double}  # noqa: RUF012
+
+
+REVISION = Table(
+    "alembic_version",
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)
+"""One row: the release that the tables are of. It is Alembic's own table, hence no part of `Base`."""
 
 
 class SchemaInfo(Base):
-    """One row: the version of the tables."""
+    """One row, always 2: release 0.1.0, which looks here alone, then says that a newer one wrote the store."""
 
     __tablename__ = "schema_info"
 
@@ -166,6 +188,35 @@ class ImageScores(Base):
     split: Mapped[str] = mapped_column(primary_key=True)
     metric: Mapped[str] = mapped_column(primary_key=True)
     scores: Mapped[dict[int, float]] = mapped_column(PackedScores)
+
+
+class AttentionMap(Base):
+    """Where a cell looked for each word of its caption: over the cells of a grid, or over regions with their boxes.
+
+    `words` is a JSON list, `boxes` a JSON list of x1, y1, x2, y2 in fractions of the image.
+    """
+
+    __tablename__ = "attention_maps"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["cell_id", "split", "image_id"],
+            ["captions.cell_id", "captions.split", "captions.image_id"],
+            ondelete="CASCADE",
+        ),
+        CheckConstraint(
+            "(boxes IS NULL) <> (grid_height IS NULL) AND (grid_height IS NULL) = (grid_width IS NULL)",
+            name="grid_or_boxes",
+        ),
+    )
+
+    cell_id: Mapped[int] = mapped_column(primary_key=True)
+    split: Mapped[str] = mapped_column(primary_key=True)
+    image_id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    words: Mapped[list[str]] = mapped_column(JSON)
+    weights: Mapped[list[list[float]]] = mapped_column(PackedWeights)
+    grid_height: Mapped[int | None]
+    grid_width: Mapped[int | None]
+    boxes: Mapped[list[list[float]] | None] = mapped_column(JSON(none_as_null=True))
 
 
 class Cost(Base):

@@ -8,14 +8,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, cast
 
-from sqlalchemy import Connection, delete, insert, inspect, or_, select, update
+from sqlalchemy import Connection, delete, insert, or_, select, update
 
 from results import checks
-from results.engine import open_engine, resolve_url, show, sqlite_file, translated, use_write_ahead_log, writing
+from results.engine import check_file, open_engine, resolve_url, show, translated, use_write_ahead_log, writing
 from results.errors import StoreError
-from results.records import Cell, DatasetRecord, EpochRecord, Outcome, Status
-from results.rows import cell_columns, epoch_columns, image_columns, insert_all, outcome_columns, skipped_columns
-from results.schema import SCHEMA_VERSION, Base, CellRow, DatasetRow, Epoch, Image, SchemaInfo, SkippedImage
+from results.records import AttentionRecord, Cell, DatasetRecord, EpochRecord, Outcome, Status
+from results.revisions import ensure_current
+from results.rows import (
+    attention_columns,
+    cell_columns,
+    epoch_columns,
+    image_columns,
+    insert_all,
+    outcome_columns,
+    skipped_columns,
+)
+from results.schema import AttentionMap, Caption, CellRow, DatasetRow, Epoch, Image, SkippedImage
 
 
 class Store:
@@ -35,12 +44,12 @@ class Store:
         self._url = resolve_url(url_or_path)
         self._read_only = read_only
         create = create and not read_only
-        self._check_file(create=create)
+        check_file(self._url, create=create)
         self._reader = open_engine(self._url, read_only=read_only)
         self._writer = writing(self._reader)
         try:
-            with translated(self._url):
-                if create and self._url.get_backend_name() == "sqlite":
+            if create:
+                with translated(self._url):
                     use_write_ahead_log(self._reader)
             self._check_schema(create=create)
         except BaseException:
@@ -145,6 +154,26 @@ class Store:
                 insert_all(connection, table, entries, cell_id=cell_id)
             connection.execute(update(CellRow).where(CellRow.id == cell_id).values(columns))
 
+    def record_attention(self, key: str, split: str, maps: Sequence[AttentionRecord]) -> None:
+        """Store where a finished cell looked while it captioned images of a split; again replaces those images' maps.
+
+        Finishing the cell again drops them: they belong to captions that are no more.
+        """
+        rows = [attention_columns(key, record) for record in maps]
+        ids = [record.image_id for record in maps]
+        with self._writing() as connection:
+            cell_id = _cell_id(connection, key)
+            captioned = select(Caption.image_id).where(Caption.cell_id == cell_id, Caption.split == split)
+            if unknown := set(ids) - set(connection.scalars(captioned)):
+                raise StoreError(f"run {key} has no caption of image {min(unknown)} of the split {split}")
+            for image_id in ids:
+                connection.execute(
+                    delete(AttentionMap).where(
+                        AttentionMap.cell_id == cell_id, AttentionMap.split == split, AttentionMap.image_id == image_id
+                    )
+                )
+            insert_all(connection, AttentionMap, rows, cell_id=cell_id, split=split)
+
     def fail(self, key: str, error_class: str, reason: str, log_tail: str) -> None:
         """Mark a cell as failed, with the error's class, message and the last lines of its log."""
         self._end(key, "failed", reason or error_class, checks.text(error_class), checks.text(log_tail))
@@ -171,37 +200,9 @@ class Store:
         with translated(self._url), self._writer.begin() as connection:
             yield connection
 
-    def _check_file(self, *, create: bool) -> None:
-        file = sqlite_file(self._url)
-        if file is None:
-            return
-        if not file.parent.is_dir():
-            raise StoreError(f"no folder {file.parent} for the results database", f"create it: mkdir -p {file.parent}")
-        if not create and not file.exists():
-            raise StoreError(f"no results database at {file}", "run `bench run` first, or name another workspace")
-
     def _check_schema(self, *, create: bool) -> None:
         with self._writing() if create else self.reading() as connection:
-            if not inspect(connection).has_table(SchemaInfo.__tablename__):
-                if not create or inspect(connection).get_table_names():
-                    raise StoreError(
-                        f"the database {show(self._url)} holds no captionbench results",
-                        "name the bench.sqlite of a workspace, or a file that does not exist yet",
-                    )
-                Base.metadata.create_all(connection)
-                connection.execute(insert(SchemaInfo).values(version=SCHEMA_VERSION))
-            version = connection.scalar(select(SchemaInfo.version)) or 0
-        if version < SCHEMA_VERSION:
-            raise StoreError(
-                f"the results database {show(self._url)} is of schema version {version}, of an older captionbench",
-                "move it away to start a new store, or name another workspace",
-            )
-        if version > SCHEMA_VERSION:
-            raise StoreError(
-                f"the results database {show(self._url)} is of schema version {version}, written by a newer "
-                f"captionbench; this one knows version {SCHEMA_VERSION}",
-                "upgrade captionbench, or name another database",
-            )
+            ensure_current(connection, self._url, create=create)
 
 
 def _now() -> datetime:

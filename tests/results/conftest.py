@@ -1,12 +1,22 @@
-"""Small made-up stores."""
+"""Small made-up stores, each test's on SQLite and on a real PostgreSQL server."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import URL, create_engine, make_url
+from sqlalchemy.pool import NullPool
 
 from results import Cell, DatasetRecord, EpochRecord, ImageRecord, Outcome, Quantity, SplitResult, Store
 
@@ -97,10 +107,88 @@ def make() -> type[Make]:
     return Make
 
 
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[URL]:
+    """A PostgreSQL server of this test process: `BENCH_TEST_POSTGRES` names one, otherwise one is started.
+
+    Tests skip where no server is installed, unless `BENCH_TEST_POSTGRES` is "required".
+    """
+    given = os.environ.get("BENCH_TEST_POSTGRES", "")
+    if given not in {"", "required"}:
+        yield make_url(given)
+        return
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name))
+    if not programs:
+        message = "no PostgreSQL server in /usr/lib/postgresql; Debian's package is postgresql"
+        pytest.fail(message) if given else pytest.skip(message)
+    with started_server(programs[-1]) as folder:
+        yield URL.create("postgresql+psycopg", username="bench", database="postgres", query={"host": str(folder)})
+
+
+@contextmanager
+def started_server(programs: Path) -> Iterator[Path]:
+    """Run a new server, which ends with this process; gives the folder of its socket. It refuses to run as root."""
+    folder = Path(tempfile.mkdtemp(prefix="bench-postgres-"))
+    user = ["--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.geteuid() == 0 else []
+    if user:
+        shutil.chown(folder, "postgres", "postgres")
+    data = folder / "data"
+    make = [programs / "initdb", "--username=bench", "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C"]
+    subprocess.run(["setpriv", *user, *make, data], cwd=folder, check=True, capture_output=True)
+    settings = {"listen_addresses": "", "unix_socket_directories": folder, "fsync": "off", "max_connections": 40}
+    options = [f"--{name}={value}" for name, value in settings.items()]
+    command = ["setpriv", *user, "--pdeathsig=QUIT", programs / "postgres", "-D", data, *options]
+    with (folder / "log").open("w") as log:
+        server = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+    try:
+        ready = [programs / "pg_isready", "--quiet", f"--host={folder}"]
+        for _ in range(600):
+            if subprocess.run(ready, check=False).returncode == 0:
+                break
+            assert server.poll() is None, (folder / "log").read_text()
+            time.sleep(0.05)
+        yield folder
+    finally:
+        server.send_signal(signal.SIGQUIT)
+        server.wait(timeout=30)
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def postgres_database(postgres: URL) -> Iterator[URL]:
+    """A database of this test process alone."""
+    name = f"bench_test_{uuid.uuid4().hex}"
+    server = create_engine(postgres, isolation_level="AUTOCOMMIT", poolclass=NullPool)
+    with server.connect() as connection:
+        connection.exec_driver_sql(f"CREATE DATABASE {name}")
+    yield postgres.set(database=name)
+    with server.connect() as connection:
+        connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def postgres_url(postgres_database: URL) -> str:
+    """An empty PostgreSQL database."""
+    engine = create_engine(postgres_database, poolclass=NullPool)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("SET lock_timeout = 5000")  # a store that a test left open fails the next one
+        connection.exec_driver_sql("DROP SCHEMA public CASCADE")
+        connection.exec_driver_sql("CREATE SCHEMA public")
+    return postgres_database.render_as_string(hide_password=False)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a store may be made: a SQLite file, then a PostgreSQL database."""
+    if request.param == "sqlite":
+        return str(tmp_path / "bench.sqlite")
+    return str(request.getfixturevalue("postgres_url"))
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
     """An empty store that knows one data set."""
-    with Store(tmp_path / "bench.sqlite") as opened:
+    with Store(url) as opened:
         opened.record_dataset(Make.dataset())
         yield opened
 

@@ -31,6 +31,12 @@ def pragma(statement: str) -> Iterator[None]:
         event.remove(Engine, "connect", on_connect)
 
 
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """Files alone: what may be wrong with them."""
+    return str(tmp_path / "bench.sqlite")
+
+
 def refused(named: str, *words: str, **options: Any) -> None:
     """Opening must fail with a message that holds the words, and with a hint."""
     with pytest.raises(StoreError) as caught:
@@ -89,10 +95,10 @@ def test_a_newer_schema(tmp_path: Path) -> None:
     file = tmp_path / "bench.sqlite"
     Store(file).close()
     with sqlite3.connect(file) as connection:
-        connection.execute("UPDATE schema_info SET version = 99")
+        connection.execute("UPDATE alembic_version SET version_num = 'v9_10_0'")
     connection.close()
     for read_only in (False, True):
-        refused(str(file), str(file), "version 99", "newer", read_only=read_only)
+        refused(str(file), str(file), "9.10.0", "newer", read_only=read_only)
 
 
 def test_what_is_missing(tmp_path: Path) -> None:
