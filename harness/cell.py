@@ -14,6 +14,7 @@ from harness.captioning import caption_images
 from harness.conditions import Conditions
 from harness.config import Decoding
 from harness.data.batches import CaptionBatches
+from harness.data.regions.opening import needs_backbone
 from harness.errors import BenchError
 from harness.measure.flops import count_flops
 from harness.measure.latency import measure_latency
@@ -68,15 +69,12 @@ def run_stored(
     """Caption, score and measure with the run in the folder `stored`, as it decodes by itself; nothing is trained.
 
     Raises:
-        BenchError: the run is damaged, or it sees the features of another backbone than these.
+        BenchError: the run is damaged, or it sees other features than these.
     """
     run = StoredRun.load(stored)
     model, vocabulary = run.build(stored)
-    if model.visual.kind not in {"pixels", "none"} and run.backbone_digest != conditions.backbone.digest:
-        raise BenchError(
-            f"{cell.model} sees the features of {run.features.backbone}, not those of {conditions.backbone.describe()}",
-            f"add --backbone {run.features.backbone} with the weights that it was trained with",
-        )
+    if model.visual.kind not in {"pixels", "none"}:
+        _refuse_other_features(cell.model, run, conditions)
     conditions = replace(
         conditions,
         vocabulary=vocabulary,
@@ -87,6 +85,26 @@ def run_stored(
     costs = {name: Quantity(None, reason) for name in ("train_seconds", "train_images_per_second", "train_steps")}
     model.to(conditions.device)
     return _caption_and_measure(model, conditions, evaluator, costs, environment, stored / WEIGHTS, reporter)
+
+
+def _refuse_other_features(name: str, run: StoredRun, conditions: Conditions) -> None:
+    """BenchError where a stored run was trained to see something else than the images are shown with here."""
+    theirs, ours = run.features.regions, conditions.feature_config.regions
+    if (theirs is None) != (ours is None):
+        seen, shown = ("grid cells", "regions") if theirs is None else ("regions", "grid cells")
+        hint = "leave out --regions" if theirs is None else "add --regions SOURCE, of the kind that it was trained on"
+        raise BenchError(f"{name} sees {seen}, and here are {shown}", hint)
+    cut = [regions for regions in (theirs, ours) if regions is not None and needs_backbone(regions.source)]
+    if len(cut) == 1 or (cut and cut[0].bins != cut[1].bins) or run.visual_dim != conditions.visual_dim:
+        raise BenchError(
+            f"{name} was trained on other region features ({run.visual_dim} channels here: {conditions.visual_dim})",
+            "add --regions SOURCE, of the kind that it was trained on",
+        )
+    if (cut or theirs is None) and run.backbone_digest != conditions.backbone.digest:
+        raise BenchError(
+            f"{name} sees the features of {run.features.backbone}, not those of {conditions.backbone.describe()}",
+            f"add --backbone {run.features.backbone} with the weights that it was trained with",
+        )
 
 
 def _caption_and_measure(
@@ -126,7 +144,7 @@ def _caption_and_measure(
 
 def _prepare(cell: Cell, conditions: Conditions, folder: Path) -> Captioner:
     """The untrained model; what captioning with it later needs, beside its weights, is written to `folder`."""
-    backbone, dim = conditions.backbone, conditions.features.dim
+    backbone, dim = conditions.backbone, conditions.visual_dim
     arguments = model_arguments(cell.model, cell.config["arguments"], backbone)
     model = build_model(cell.model, arguments, vocab_size=len(conditions.vocabulary), visual_dim=dim, backbone=backbone)
     conditions.vocabulary.save(folder / VOCABULARY)
@@ -151,6 +169,7 @@ def run_reference(cell: Cell, conditions: Conditions, evaluator: Evaluator, envi
         if cell.model == "human":
             captions, references = human_captions(samples, cell.seed)
         else:
+            assert conditions.features is not None
             captions = retrieved_captions(samples, conditions.train, conditions.features)
             references = {sample.image_id: list(sample.captions) for sample in samples}
         splits.append(_score(split, captions, references, conditions, evaluator, costs))
@@ -190,7 +209,7 @@ def _train(
 
     def objective(stage: Stage) -> Objective:
         if stage.objective == "self_critical":
-            rewards = CaptionRewards(conditions.train, conditions.vocabulary)
+            rewards = CaptionRewards(conditions.train, conditions.vocabulary, stage.self_critical.end_in_reward)
             return SelfCriticalLoss(stage, conditions.vocabulary, rewards)
         return CrossEntropy(stage, conditions.vocabulary.pad)
 
@@ -254,8 +273,7 @@ def _score(
 def _measure(model: Captioner, conditions: Conditions) -> tuple[dict[str, Quantity], dict[str, Any]]:
     """Costs of one test image by name, and the operators behind the counts."""
     decoding = conditions.preset.decoding
-    first = conditions.evaluated["test"][0].image_id
-    visual = conditions.source(model.visual).visual([first], model.visual)
+    visual = conditions.source(model.visual).visual([conditions.typical_image()], model.visual)
     counts = count_flops(model, visual, caption_length=decoding.max_len, beam_size=decoding.beam_size)
     latency = measure_latency(
         model,

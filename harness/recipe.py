@@ -53,5 +53,7 @@ def unusual_training(schedule: Schedule) -> Iterator[str]:
         yield "optimiser=radam_liu"
     for warmup in sorted({stage.learning_rate.warmup for stage in stages} - {"linear"}):
         yield f"warmup={warmup}"
+    if any(stage.learning_rate.plateau.negated for stage in stages):
+        yield "plateau=negated"
     if any(stage.accumulation.gradients == "summed" for stage in stages):
         yield "gradients=summed"

@@ -14,6 +14,7 @@ from harness.config import Decoding, Preset
 from harness.data.dataset import Dataset, Sample
 from harness.data.subwords import SubwordVocabulary
 from harness.data.vocabulary import Vocabulary
+from harness.training.schedule import Schedule
 
 NOT_APPLICABLE = "none"
 
@@ -54,10 +55,18 @@ def model_signature(
         "vocab": vocabulary,
         "size": f"{preset.name}#{digest([preset.size, preset.small_models], 6)}",
         "schedule": f"{schedule.name}#{digest(schedule.model_dump(mode='json', exclude={'name', 'summary'}), 6)}",
+        **_rewards(schedule),
         "prec": precision,
         **_track(preset),
         "v": harness.__version__,
     }
+
+
+def _rewards(schedule: Schedule) -> dict[str, str]:
+    """What self-critical training rewards, where there is any; most of all whether the end token is a part of it."""
+    stages = (stage for stage in schedule.stages if stage.objective == "self_critical")
+    found = ",".join(dict.fromkeys(stage.self_critical.signature() for stage in stages))
+    return {"reward": found} if found else {}
 
 
 def _track(preset: Preset) -> dict[str, str]:
@@ -69,7 +78,7 @@ def _track(preset: Preset) -> dict[str, str]:
 def reference_signature(conditions: dict[str, str], *, nrefs: str, features: str | None = None) -> dict[str, str]:
     """The signature of a reference row: the model rows' conditions less what it has no part in."""
     trained = ("beam", "maxlen", "lenpen", "feat", "vocab", "size", "schedule", "prec")
-    unused = dict.fromkeys((*trained, *(["recipe"] if "recipe" in conditions else [])), NOT_APPLICABLE)
+    unused = dict.fromkeys((*trained, *({"recipe", "reward"} & conditions.keys())), NOT_APPLICABLE)
     return conditions | unused | {"nrefs": nrefs, "feat": features or NOT_APPLICABLE}
 
 
@@ -81,7 +90,7 @@ def stored_signature(
     No two stored runs share it, since nothing says that they were trained alike.
     """
     unusual = ",".join(decoding.unusual_settings())
-    return conditions | {
+    return {name: value for name, value in conditions.items() if name != "reward"} | {
         "beam": str(decoding.beam_size),
         "maxlen": str(decoding.max_len),
         "lenpen": f"{decoding.length_penalty:g}",

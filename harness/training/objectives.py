@@ -5,20 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from harness.data.batches import Batch
 from harness.data.vocabulary import PAD
 from harness.training.schedule import Stage
-from zoo import Captioner
+from zoo import Captioner, Memory
 
 
 class Objective(Protocol):
     """The loss of a batch: a mean over what `weight` counts, so that a batch may be worked through in parts."""
 
-    def __call__(self, model: Captioner, batch: Batch) -> Tensor:
-        """The loss, a scalar with a graph; the batch lies on the model's device."""
+    def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:
+        """The loss, a scalar with a graph; the batch lies on the model's device, `epoch` counts from the stage's 0."""
         ...
 
     def weight(self, batch: Batch) -> float:
@@ -28,14 +29,20 @@ class Objective(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CrossEntropy:
-    """Teacher forcing: the mean cross-entropy over all words of a batch."""
+    """The mean cross-entropy over all words of a batch: teacher forcing, or with words of the model's own as inputs."""
 
     stage: Stage
     pad: int = PAD
 
-    def __call__(self, model: Captioner, batch: Batch) -> Tensor:
+    def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:
         """See `cross_entropy`."""
-        logits = model(batch.visual, batch.tokens[:, :-1])
+        inputs = batch.tokens[:, :-1]
+        sampling = self.stage.scheduled_sampling
+        probability = sampling.probability(epoch) if sampling is not None else 0.0
+        memory = model.encode(batch.visual)
+        if probability:
+            inputs = mixed_inputs(model, memory, inputs, probability)
+        logits = model.decode(memory, inputs)
         return cross_entropy(logits, batch.tokens, self.stage.label_smoothing, self.pad)
 
     def weight(self, batch: Batch) -> float:
@@ -55,3 +62,28 @@ def cross_entropy(logits: Tensor, tokens: Tensor, label_smoothing: float = 0.0, 
     return F.cross_entropy(
         logits.flatten(0, 1).float(), tokens[:, 1:].flatten(), ignore_index=pad, label_smoothing=label_smoothing
     )
+
+
+@torch.no_grad()
+def mixed_inputs(model: Captioner, memory: Memory, inputs: Tensor, probability: float) -> Tensor:
+    """The inputs of scheduled sampling (Bengio et al. 2015): true words, and words that the model draws in their place.
+
+    The model steps along the mixed caption, so that a drawn word follows from those drawn before it. No gradient passes
+    through the choice; decoding the result with teacher forcing therefore gives the loss that stepping would give, with
+    the one difference that dropout has another mask. Works for every captioner, whether it can step with gradients or
+    not, and draws from torch's own generator, which checkpoints hold.
+
+    Args:
+        memory: of B images.
+        inputs: (B * n, T), begin token first.
+        probability: of each input but the first to be replaced.
+    """
+    rows, length = inputs.shape
+    state = model.start(memory).expand(rows // memory.batch_size)
+    replaced = torch.rand(rows, length, device=inputs.device) < probability
+    mixed = inputs.clone()
+    for position in range(1, length):
+        logits, state = model.step(mixed[:, position - 1], state)
+        drawn = torch.multinomial(logits.float().softmax(-1), 1)[:, 0]
+        mixed[:, position] = torch.where(replaced[:, position], drawn, inputs[:, position])
+    return mixed

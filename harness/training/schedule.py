@@ -45,35 +45,67 @@ class Optimiser(Strict):
         return self
 
 
+class Plateau(Strict):
+    """When annealing `plateau` multiplies by the learning rate's `factor`: validation CIDEr-D has not risen for more
+    than `patience` validations, where a rise is one by more than a ten-thousandth of the best.
+
+    `negated` is what the codes of AoANet and Image Transformer do instead, for the paper track: they hand the negative
+    CIDEr-D to torch's ReduceLROnPlateau, whose relative threshold then points the wrong way, so that a score up to a
+    ten-thousandth *below* the best counts as a rise, and becomes the best.
+    """
+
+    THRESHOLD: ClassVar[float] = 1e-4
+    patience: int = Field(3, ge=0)
+    negated: bool = False
+
+    def rises(self, cider: float, best: float) -> bool:
+        """Whether a validation's CIDEr-D is better than the best before it; the first one always is."""
+        if best == -math.inf:
+            return True
+        return cider > best * (1 - self.THRESHOLD if self.negated else 1 + self.THRESHOLD)
+
+
 class LearningRate(Strict):
     """A warm-up over `warmup_steps`, then annealing, never below `minimum` after the warm-up.
 
     Warm-ups: `linear` rises by peak / warmup_steps from the first step on; `linear-from-zero` is one step behind it;
     `hyperbolic` is peak / (steps left), which stays near zero until its very end (ExpansionNet's released code; the
-    paper track's). Annealings: `step` multiplies by `factor` every `every_epochs`, counted from the stage's beginning;
-    `cosine` falls to `floor` times the peak at the last step.
+    paper track's). Annealings: `step` multiplies by `factor` every `every_epochs`, counted from epoch `from_epoch` of
+    the stage on; `cosine` falls to `floor` times the peak at the last step; `plateau` multiplies by `factor` when
+    validation stops to improve; `noam` (Vaswani et al. 2017, section 5.3) falls with the root of the step: with
+    peak = factor * (d_model * warmup_steps) ** -0.5 it is theirs.
     """
 
-    later: ClassVar[frozenset[str]] = frozenset({"warmup", "minimum"})
+    later: ClassVar[frozenset[str]] = frozenset({"warmup", "minimum", "from_epoch", "plateau"})
     peak: float = Field(gt=0)
     warmup_steps: int = Field(0, ge=0)
     warmup: Literal["linear", "linear-from-zero", "hyperbolic"] = "linear"
-    annealing: Literal["constant", "step", "cosine"] = "constant"
+    annealing: Literal["constant", "step", "cosine", "plateau", "noam"] = "constant"
     factor: float = Field(0.8, gt=0, le=1)
     every_epochs: float = Field(1.0, gt=0)
+    from_epoch: float = Field(0.0, ge=0)
     floor: float = Field(0.0, ge=0, le=1)
     minimum: float = Field(0.0, ge=0)
+    plateau: Plateau = Plateau()
 
-    def at(self, step: int, steps_per_epoch: int, total_steps: int) -> float:
-        """The rate of step `step` (from 0) of a stage of `total_steps`."""
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.annealing == "noam" and not self.warmup_steps:
+            raise ValueError("annealing noam falls from the end of its warm-up: warmup_steps must be above 0")
+        return self
+
+    def at(self, step: int, steps_per_epoch: int, total_steps: int, reductions: int = 0) -> float:
+        """The rate of step `step` (from 0) of a stage of `total_steps`, after `reductions` on a plateau."""
         if step < self.warmup_steps:
             return self._warming_up(step, steps_per_epoch)
-        rate = self.peak
+        rate = self.peak * self.factor**reductions
         if self.annealing == "step":
             rate *= self._factor(step, steps_per_epoch)
         if self.annealing == "cosine":
             progress = (step - self.warmup_steps) / max(total_steps - self.warmup_steps, 1)
             rate *= self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
+        if self.annealing == "noam":
+            rate *= math.sqrt(self.warmup_steps / (step + 1))
         return max(rate, self.minimum)
 
     def _warming_up(self, step: int, steps_per_epoch: int) -> float:
@@ -85,7 +117,8 @@ class LearningRate(Strict):
         return self.peak / (self.warmup_steps - step) * annealed
 
     def _factor(self, step: int, steps_per_epoch: int) -> float:
-        return float(self.factor ** math.floor(step / (self.every_epochs * steps_per_epoch)))
+        since = max(step - self.from_epoch * steps_per_epoch, 0)
+        return float(self.factor ** math.floor(since / (self.every_epochs * steps_per_epoch)))
 
 
 class Accumulation(Strict):
@@ -101,17 +134,46 @@ class Accumulation(Strict):
     gradients: Literal["mean", "summed"] = "mean"
 
 
+class ScheduledSampling(Strict):
+    """Words of a model's own as its inputs (Bengio et al. 2015), the more the longer a stage goes on.
+
+    In epoch e each input but the first is replaced, with probability min(step * floor((e - start) / every), most), by a
+    word drawn from the model's distribution at the position before; epochs up to `start` have the truth alone.
+    """
+
+    start: int = Field(0, ge=0)
+    every: int = Field(5, gt=0)
+    step: float = Field(0.05, gt=0, le=1)
+    most: float = Field(0.25, gt=0, le=1)
+
+    def probability(self, epoch: int) -> float:
+        """Of epoch `epoch` of the stage, from 0."""
+        return min(self.step * (max(epoch - self.start, 0) // self.every), self.most)
+
+
 class SelfCritical(Strict):
-    """Self-critical sequence training (Rennie et al. 2017) with CIDEr-D, the end token a word of its own, as reward.
+    """Self-critical sequence training (Rennie et al. 2017) with CIDEr-D as reward.
 
     `baseline`: `others` is the mean reward of the image's other samples (Luo 2020), `greedy` that of the greedy
     caption. `average`: the loss is a mean over `captions` (of their summed log-probabilities) or over all `tokens`.
+    `end_in_reward`: the end token is a word of its own in captions, references and document frequencies; without it
+    captions that break off earn what whole ones do. `sampling_dropout` leaves dropout on while captions are drawn, as
+    released codes do; greedy captions are always without.
     """
 
+    later: ClassVar[frozenset[str]] = frozenset({"end_in_reward", "sampling_dropout"})
     samples: int = Field(5, gt=1, description="captions sampled for an image")
     max_len: int = Field(20, gt=0, description="most sampled tokens, the end token included")
     baseline: Literal["others", "greedy"] = "others"
     average: Literal["captions", "tokens"] = "captions"
+    end_in_reward: bool = True
+    sampling_dropout: bool = False
+
+    def signature(self) -> str:
+        """How the reward treats the end token, in the manner of SacreEOS (Hu et al. 2023)."""
+        mode = "STANDARD_wInit" if self.end_in_reward else "NO<EOS>"
+        baseline = "average" if self.baseline == "others" else "greedy"
+        return f"{mode}+Cider-D[n4,s6.0]+{baseline}[nspi{self.samples}]"
 
 
 class Stage(Strict):
@@ -122,7 +184,17 @@ class Stage(Strict):
     one, on pixels.
     """
 
-    later: ClassVar[frozenset[str]] = frozenset({"accumulation", "backbone", "batch_of", "drop_last", "self_critical"})
+    later: ClassVar[frozenset[str]] = frozenset(
+        {
+            "accumulation",
+            "backbone",
+            "batch_of",
+            "clip_value",
+            "drop_last",
+            "scheduled_sampling",
+            "self_critical",
+        }
+    )
     name: str
     objective: Literal["cross_entropy", "self_critical"] = "cross_entropy"
     epochs: int = Field(gt=0)
@@ -137,10 +209,18 @@ class Stage(Strict):
     self_critical: SelfCritical = SelfCritical()
     dropout: float = Field(0.1, ge=0, lt=1)
     label_smoothing: float = Field(0.0, ge=0, lt=1)
+    scheduled_sampling: ScheduledSampling | None = None
     clip_norm: float | None = Field(None, gt=0)
+    clip_value: float | None = Field(None, gt=0, description="every element of a gradient lies within +- this")
     validate_every: int = Field(1, gt=0, description="epochs between validations by decoding")
     validation_beam_size: int = Field(1, gt=0)
     patience: int | None = Field(None, gt=0, description="validations without a better CIDEr-D before an early stop")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.scheduled_sampling is not None and self.objective != "cross_entropy":
+            raise ValueError(f"stage {self.name}: scheduled_sampling is for the objective cross_entropy alone")
+        return self
 
 
 class Schedule(Strict):

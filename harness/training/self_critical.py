@@ -2,7 +2,11 @@
 
 Rennie et al., "Self-critical Sequence Training for Image Captioning", CVPR 2017; mean of the other samples as baseline:
 Luo, "A Better Variant of Self-Critical Sequence Training", 2020. The reward is CIDEr-D with the end token as a word, in
-the references and in their document frequencies too (SacreEOS, Hu et al. 2023: `STANDARD_wInit`).
+the references and in their document frequencies too (SacreEOS, Hu et al. 2023: `STANDARD_wInit`), unless the schedule
+leaves it out.
+
+Early in such a stage validation by greedy or beam search may fall although the reward of samples rises from the first
+steps on: it is the distribution that is trained, and a mode of it that is validated. It recovers as the two meet.
 """
 
 from __future__ import annotations
@@ -59,10 +63,13 @@ class CaptionRewards:
 
     Args:
         samples: the training images; document frequencies are taken over them.
+        with_end: whether the end token counts as a word, in captions, references and their document frequencies.
     """
 
-    def __init__(self, samples: Sequence[Sample], vocabulary: Vocabulary) -> None:
-        self._blank = frozenset(number for number in range(len(vocabulary)) if vocabulary.decode([number]).isspace())
+    def __init__(self, samples: Sequence[Sample], vocabulary: Vocabulary, with_end: bool = True) -> None:
+        blank = {number for number in range(len(vocabulary)) if vocabulary.decode([number]).isspace()}
+        end = [vocabulary.eos] if with_end else []
+        self._blank = frozenset(blank if with_end else {*blank, vocabulary.eos})
         numbers = {word: vocabulary.encode(word, 2)[0] for word in vocabulary.words if word.strip()}
         fresh = count(len(vocabulary))
         references = []
@@ -71,7 +78,7 @@ class CaptionRewards:
             for word in chain.from_iterable(captions):
                 if word not in numbers:
                     numbers[word] = min(next(fresh), LAST_NUMBER)
-            references.append([[*map(numbers.__getitem__, words), vocabulary.eos] for words in captions])
+            references.append([[*map(numbers.__getitem__, words), *end] for words in captions])
         self._references = {image.image_id: captions for image, captions in zip(samples, references, strict=True)}
         self._reward = CiderReward(DocumentFrequencies.of_numbers(references))
 
@@ -90,7 +97,8 @@ class CaptionRewards:
 class SelfCriticalLoss:
     """The objective of a self-critical stage: sampling without a graph, then one teacher-forced pass with one.
 
-    Captions are drawn with dropout off; the pass that is differentiated has the stage's dropout.
+    Captions are drawn with dropout off, unless the schedule says otherwise; the pass that is differentiated has the
+    stage's dropout.
     """
 
     stage: Stage
@@ -102,34 +110,38 @@ class SelfCriticalLoss:
         """The stage's settings of this objective."""
         return self.stage.self_critical
 
-    def __call__(self, model: Captioner, batch: Batch) -> Tensor:
+    def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:  # noqa: ARG002
         """Sample, reward, and weigh the log-probabilities of the samples."""
-        drawn, baseline = self._explore(model, batch)
-        rewards = self.rewards(batch.image_ids, drawn)
-        advantages = rewards - (mean_of_others(rewards) if baseline is None else baseline)
+        drawn, best = self._explore(model, batch)
         tokens = drawn.tokens.flatten(0, 1)[:, : int(drawn.lengths.max())]
         begin = torch.full_like(tokens[:, :1], self.vocabulary.bos)
         logits = model(batch.visual, torch.cat((begin, tokens[:, :-1]), 1))
         log_probs = logits.float().log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
+        # Rewards are counted on the CPU, while a GPU still works on the pass that was begun above.
+        rewards = self.rewards(batch.image_ids, drawn)
+        baseline = mean_of_others(rewards) if best is None else self.rewards(batch.image_ids, best)
         positions = torch.arange(tokens.shape[1], device=tokens.device)
         mask = positions < drawn.lengths.flatten()[:, None]
-        return self_critical_loss(log_probs, mask, advantages.flatten().to(log_probs), self.settings.average)
+        advantages = (rewards - baseline).flatten()
+        return self_critical_loss(log_probs, mask, advantages.to(log_probs), self.settings.average)
 
     def weight(self, batch: Batch) -> float:
         """Images; parts of a batch count alike, also where the loss is a mean over tokens."""
         return float(len(batch.image_ids))
 
     @torch.no_grad()
-    def _explore(self, model: Captioner, batch: Batch) -> tuple[Hypotheses, Tensor | None]:
-        """Sampled captions, and the rewards (B, 1) of the greedy ones where these are the baseline."""
+    def _explore(self, model: Captioner, batch: Batch) -> tuple[Hypotheses, Hypotheses | None]:
+        """Sampled captions, and the greedy ones where these are the baseline."""
         max_len, bos, eos = self.settings.max_len, self.vocabulary.bos, self.vocabulary.eos
         was_training = model.training
-        model.eval()
+        model.train(self.settings.sampling_dropout)
         memory = model.encode(batch.visual)
         drawn = sample(model, memory, n=self.settings.samples, max_len=max_len, bos=bos, eos=eos)
-        baseline = None
+        best = None
         if self.settings.baseline == "greedy":
+            if self.settings.sampling_dropout:
+                model.eval()
+                memory = model.encode(batch.visual)
             best = greedy(model, memory, max_len=max_len, bos=bos, eos=eos)
-            baseline = self.rewards(batch.image_ids, best)
         model.train(was_training)
-        return drawn, baseline
+        return drawn, best

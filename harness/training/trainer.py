@@ -63,6 +63,10 @@ class Position:
     images: int = 0
     finished: bool = False
     saves: int = 0
+    reductions: int = 0
+    level: float = -math.inf
+    """What a plateau is measured from: the best CIDEr-D, as the stage's annealing sees it."""
+    stuck: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +183,7 @@ class Trainer:
         validated = (at.epoch + 1) % stage.validate_every == 0 or at.epoch + 1 == stage.epochs
         cider = self._validate(stage.validation_beam_size) if validated else None
         if cider is not None:
+            self._anneal_on_plateau(stage, cider)
             at.stale += 1
             if cider > at.best:
                 at.best, at.best_epoch, at.stale = cider, at.epoch, 0
@@ -187,6 +192,18 @@ class Trainer:
         at.epoch, at.batch = at.epoch + 1, 0
         at.loss_sum, at.epoch_seconds, at.epoch_images = 0.0, 0.0, 0
         self._save(optimiser)
+
+    def _anneal_on_plateau(self, stage: Stage, cider: float) -> None:
+        """Reduce the learning rate when validation is stuck, as torch's ReduceLROnPlateau does."""
+        at, plateau = self.position, stage.learning_rate.plateau
+        if stage.learning_rate.annealing != "plateau":
+            return
+        if plateau.rises(cider, at.level):
+            at.level, at.stuck = cider, 0
+        else:
+            at.stuck += 1
+        if at.stuck > plateau.patience:
+            at.reductions, at.stuck = at.reductions + 1, 0
 
     def _run_step(
         self,
@@ -198,7 +215,7 @@ class Trainer:
         task: Task,
     ) -> None:
         at, started = self.position, time.monotonic()
-        rate = stage.learning_rate.at(at.step, len(loader), stage.epochs * len(loader))
+        rate = stage.learning_rate.at(at.step, len(loader), stage.epochs * len(loader), at.reductions)
         for group in optimiser.param_groups:
             group["lr"] = rate
         summed = stage.accumulation.gradients == "summed"
@@ -212,6 +229,8 @@ class Trainer:
                 f"(stage {stage.name}, epoch {at.epoch + 1}); last good checkpoint: {self._last_checkpoint()}"
             )
         if stepping:
+            if stage.clip_value:
+                torch.nn.utils.clip_grad_value_(self.model.parameters(), stage.clip_value)
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
         images = len(batch.image_ids)
@@ -229,7 +248,7 @@ class Trainer:
         total, value = objective.weight(batch), 0.0
         for part in batch.split(parts):
             with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self._bf16):
-                loss = objective(self.model, part)
+                loss = objective(self.model, part, self.position.epoch)
             if parts > 1:
                 loss = loss * (objective.weight(part) / total)
             loss.backward()  # type: ignore[no-untyped-call]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
+import torch
+from pydantic import ValidationError
 
 from harness.canonical import digest
 from harness.config import load_preset
-from harness.training.schedule import LearningRate, Stage
+from harness.training.schedule import LearningRate, Plateau, ScheduledSampling, SelfCritical, Stage
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "training"
 
@@ -69,3 +72,67 @@ def test_the_identity_of_a_stored_schedule_stays_what_it_was(name: str, expected
     schedule = load_preset({"quick": "quick", "shared-xe": "paper", "small-xe": "small"}[name]).schedule
     assert schedule.name == name
     assert digest(schedule.model_dump(mode="json", exclude={"name", "summary"}), 6) == expected
+
+
+def test_noam_is_the_transformers_rate() -> None:
+    width, warmup = 512, 20_000
+    rate = LearningRate(peak=(width * warmup) ** -0.5, warmup_steps=warmup, annealing="noam")
+    steps = [0, 1, 500, 19_998, 19_999, 20_000, 80_000]
+    theirs = [width**-0.5 * min((step + 1) ** -0.5, (step + 1) * warmup**-1.5) for step in steps]
+    assert [rate.at(step, 100, 10**6) for step in steps] == pytest.approx(theirs, rel=1e-12)
+    with pytest.raises(ValidationError, match="warmup_steps"):
+        LearningRate(peak=1.0, annealing="noam")
+
+
+def test_step_annealing_may_begin_late() -> None:
+    rate = LearningRate(peak=1.0, annealing="step", factor=0.5, every_epochs=3, from_epoch=3)
+    assert [rate.at(10 * epoch, 10, 1000) for epoch in (0, 3, 5, 6, 8, 9)] == [1.0, 1.0, 1.0, 0.5, 0.5, 0.25]
+
+
+@pytest.mark.parametrize("negated", [False, True])
+def test_plateaus_are_those_of_torch(negated: bool) -> None:
+    """With `negated` it is torch's own class, handed the negative score, as released codes do."""
+    scores = [0.5, 0.9, 1.0, 0.99995, 0.9999, 0.99, 1.00005, 0.8, 0.8, 0.8, 0.8, 1.2, 0.1, 0.1, 0.1, 0.1, 0.1]
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimiser = torch.optim.SGD([weight], lr=1.0)
+    mode = "min" if negated else "max"
+    theirs = torch.optim.lr_scheduler.ReduceLROnPlateau(optimiser, mode, factor=0.5, patience=2)
+    plateau, best, stuck, reductions = Plateau(patience=2, negated=negated), -math.inf, 0, 0
+    rate = LearningRate(peak=1.0, annealing="plateau", factor=0.5)
+    found, expected = [], []
+    for score in scores:
+        theirs.step(-score if negated else score)
+        best, stuck = (score, 0) if plateau.rises(score, best) else (best, stuck + 1)
+        if stuck > plateau.patience:
+            reductions, stuck = reductions + 1, 0
+        found.append(rate.at(0, 1, 1, reductions))
+        expected.append(optimiser.param_groups[0]["lr"])
+    assert found == expected
+    assert found[-1] < 1.0
+
+
+def test_the_negated_metric_takes_a_slightly_worse_score_for_a_better_one() -> None:
+    assert Plateau(negated=True).rises(0.99995, 1.0)
+    assert not Plateau().rises(0.99995, 1.0)
+    assert not Plateau().rises(1.00005, 1.0)
+
+
+def test_scheduled_sampling_rises_in_steps_up_to_its_most() -> None:
+    ramp = ScheduledSampling(start=0, every=5, step=0.05, most=0.25)
+    assert [ramp.probability(epoch) for epoch in (0, 4, 5, 10, 24, 25, 40)] == pytest.approx(
+        [0, 0, 0.05, 0.1, 0.2, 0.25, 0.25]
+    )
+    assert ScheduledSampling(start=3, every=2).probability(4) == 0
+    assert ScheduledSampling(start=3, every=2).probability(5) == 0.05
+
+
+def test_scheduled_sampling_is_for_cross_entropy() -> None:
+    plain = {"name": "rl", "epochs": 1, "batch_size": 2, "learning_rate": {"peak": 0.1}, "scheduled_sampling": {}}
+    with pytest.raises(ValidationError, match="scheduled_sampling is for"):
+        Stage.model_validate(plain | {"objective": "self_critical"})
+
+
+def test_what_is_rewarded_has_a_signature() -> None:
+    assert SelfCritical().signature() == "STANDARD_wInit+Cider-D[n4,s6.0]+average[nspi5]"
+    other = SelfCritical(samples=2, baseline="greedy", end_in_reward=False)
+    assert other.signature() == "NO<EOS>+Cider-D[n4,s6.0]+greedy[nspi2]"

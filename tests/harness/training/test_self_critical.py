@@ -188,10 +188,42 @@ def test_sampling_leaves_no_graph_and_the_models_mode_as_it_was() -> None:
     model = create_model("blind", vocab_size=len(vocabulary), visual_dim=4, **model_card("blind").tiny).train()
     batch = Batch(Visual(torch.zeros(2, 1, 4), torch.ones(2, 1, dtype=torch.bool)), torch.ones(2, 2).long(), (0, 1))
     objective = SelfCriticalLoss(stage(), vocabulary, CaptionRewards(images, vocabulary))
-    drawn, baseline = objective._explore(model, batch)
-    assert baseline is None
+    drawn, best = objective._explore(model, batch)
+    assert best is None
     assert not drawn.log_probs.requires_grad
     assert drawn.tokens.shape == (2, 5, 5)
     assert model.training
     assert objective(model, batch).requires_grad
     assert objective.weight(batch) == 2
+
+
+def test_without_the_end_in_the_reward_an_unfinished_caption_earns_as_much() -> None:
+    images = training_images([["a red ball"], ["a blue ball"], ["one dog"]])
+    vocabulary = Vocabulary.build(["a red ball", "a blue ball", "one dog"], 1)
+    whole = vocabulary.encode("a red ball", 9)
+    drawn = hypotheses([[whole, whole[:-1]]])
+    with_end = CaptionRewards(images, vocabulary)([0], drawn)[0]
+    assert with_end[0] > with_end[1] + 1
+    without = CaptionRewards(images, vocabulary, with_end=False)([0], drawn)[0]
+    assert without[0] == without[1] > 1
+
+
+@pytest.mark.parametrize(("dropout", "modes"), [(False, {False}), (True, {True, False})])
+def test_greedy_captions_are_always_without_dropout(dropout: bool, modes: set[bool]) -> None:
+    images = training_images([["red ball"], ["blue ball"]])
+    vocabulary = Vocabulary.build(["red ball", "blue ball"], 1)
+    model = create_model("blind", vocab_size=len(vocabulary), visual_dim=4, **model_card("blind").tiny).train()
+    batch = Batch(Visual(torch.zeros(2, 1, 4), torch.ones(2, 1, dtype=torch.bool)), torch.ones(2, 2).long(), (0, 1))
+    settings = stage(baseline="greedy", sampling_dropout=dropout)
+    seen: list[bool] = []
+    encode = model.encode
+
+    def watch(visual: Visual) -> Any:
+        seen.append(model.training)
+        return encode(visual)
+
+    model.encode = watch  # type: ignore[method-assign]
+    SelfCriticalLoss(settings, vocabulary, CaptionRewards(images, vocabulary))._explore(model, batch)
+    assert set(seen) == modes
+    assert seen[-1] is False
+    assert model.training

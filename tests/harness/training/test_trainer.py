@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
@@ -206,6 +207,41 @@ def test_a_batch_in_parts_makes_the_same_steps(tmp_path: Path) -> None:
     assert [record.train_loss for record in parts] == pytest.approx([record.train_loss for record in whole], rel=1e-4)
 
 
+@pytest.mark.parametrize("kill_at", [(1, 1), (2, 0)])
+def test_scheduled_sampling_and_plateaus_survive_a_kill(tmp_path: Path, kill_at: tuple[int, int]) -> None:
+    schedule = _schedule(
+        learning_rate={"peak": 0.01, "annealing": "plateau", "factor": 0.5, "plateau": {"patience": 0}},
+        scheduled_sampling={"every": 1, "step": 0.5, "most": 1.0},
+    )
+    undisturbed: list[EpochRecord] = []
+    falling = iter([0.9, 0.8, 0.7, 0.6, 0.5])
+    expected, _ = _fit(
+        tmp_path / "undisturbed", schedule=schedule, validate=lambda _: next(falling), records=undisturbed
+    )
+    assert [record.learning_rate for record in undisturbed] == [0.01, 0.01, 0.005, 0.01]
+    resumed: list[EpochRecord] = []
+    falling = iter([0.9, 0.8, 0.7, 0.6, 0.5])
+    with pytest.raises(Killed):
+        _fit(tmp_path / "k", schedule=schedule, validate=lambda _: next(falling), records=resumed, kill_at=kill_at)
+    model, _ = _fit(tmp_path / "k", schedule=schedule, validate=lambda _: next(falling), records=resumed)
+    assert [record.learning_rate for record in resumed] == [0.01, 0.01, 0.005, 0.01]
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in _weights(expected).items())
+
+
+def test_gradients_are_clipped_element_by_element(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    largest: list[float] = []
+    step = torch.optim.AdamW.step
+
+    def watch(optimiser: torch.optim.AdamW, *_: Any) -> None:
+        gradients = [p.grad for group in optimiser.param_groups for p in group["params"] if p.grad is not None]
+        largest.append(max(gradient.abs().max().item() for gradient in gradients))
+        step(optimiser)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", watch)
+    _fit(tmp_path, schedule=_schedule(clip_norm=None, clip_value=0.001))
+    assert max(largest) == pytest.approx(0.001)
+
+
 @pytest.mark.parametrize("parts", [1, 2, 3, 5])
 def test_losses_of_parts_weigh_as_much_as_their_words(parts: int) -> None:
     torch.manual_seed(5)
@@ -250,6 +286,18 @@ def test_summed_gradients_step_after_the_first_batch_and_then_at_multiples(tmp_p
 def test_a_stage_on_the_backbone_needs_a_model_that_has_one(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="stage 'xe' trains the backbone"):
         _fit(tmp_path, schedule=_schedule(backbone="trained"))
+
+
+@pytest.mark.parametrize(("eps", "name"), [(0.0, "lm"), (0.1, "ls0.1"), (0.2, "ls0.2")])
+def test_cross_entropy_is_that_of_luos_code(eps: float, name: str) -> None:
+    with np.load(Path(__file__).parents[2] / "fixtures" / "training" / "losses.npz") as file:
+        theirs = {key: torch.from_numpy(file[key]) for key in ("in/logprobs", "in/seq", "in/mask", f"out/{name}")}
+    classes = theirs["in/logprobs"].shape[-1]
+    words = torch.where(theirs["in/mask"] > 0, theirs["in/seq"], -1)
+    tokens = torch.cat((torch.zeros_like(words[:, :1]), words), 1)
+    constant = (1 - eps) * math.log(1 - eps) + eps * math.log(eps / (classes - 1)) if eps else 0.0
+    ours = cross_entropy(theirs["in/logprobs"], tokens, eps * classes / (classes - 1), pad=-1).double() + constant
+    torch.testing.assert_close(ours, theirs[f"out/{name}"], atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("pad", [0, 3])
