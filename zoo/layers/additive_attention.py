@@ -1,0 +1,55 @@
+"""Additive attention of one query a row to the regions of its image.
+
+D. Bahdanau, K. Cho, Y. Bengio: "Neural Machine Translation by Jointly Learning to Align and Translate", ICLR 2015;
+over image regions as in K. Xu et al. 2015, S. J. Rennie et al. 2017 and P. Anderson et al. 2018.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class AdditiveAttention(nn.Module):
+    """softmax(w . tanh(W_k a + W_q h)) V over the valid regions a.
+
+    A softmax over all regions, then masked and normalised anew, as ImageCaptioning.pytorch has it, is the softmax over
+    the valid ones; only this form also survives scores of padding that lie far above all others.
+
+    Args:
+        d_query, d_regions: widths of queries and regions.
+        d_attention: width of the tanh layer.
+    """
+
+    def __init__(self, d_query: int, d_regions: int, d_attention: int) -> None:
+        super().__init__()
+        self.query = nn.Linear(d_query, d_attention)
+        self.key = nn.Linear(d_regions, d_attention)
+        self.score = nn.Linear(d_attention, 1)
+
+    def project(self, regions: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """What the attention needs of an image: keys (B, L, A), and a barrier (B, 1, L) to be added to the scores.
+
+        `regions` are (B, L, D), `mask` (B, L) is true where valid. All biases are in it, so that no query adds them.
+        """
+        keys = F.linear(regions, self.key.weight, self.key.bias + self.query.bias)
+        # The lowest number, not minus infinity: an image without valid regions attends to all of them evenly.
+        barrier = self.score.bias.expand(mask.shape).masked_fill(~mask, torch.finfo(self.score.bias.dtype).min)
+        return keys, barrier[:, None]
+
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, barrier: Tensor) -> Tensor:
+        """Attend.
+
+        Args:
+            queries: (B * n, D_q); the n rows of an image stand together and share its keys.
+            keys, barrier: of `project`.
+            values: (B, L, D_v).
+
+        Returns:
+            (B * n, D_v).
+        """
+        projected = F.linear(queries, self.query.weight).view(keys.shape[0], -1, 1, keys.shape[2])
+        scores = torch.tanh(keys[:, None] + projected) @ self.score.weight[0]
+        attended = (scores + barrier).softmax(-1).to(values.dtype) @ values
+        return attended.flatten(0, 1)

@@ -1,0 +1,56 @@
+"""LSTM cells whose inputs are projected beforehand, for all positions of a caption in one product.
+
+S. Hochreiter, J. Schmidhuber: "Long Short-Term Memory", Neural Computation 1997; with maxout candidates as in
+S. J. Rennie et al.: "Self-critical Sequence Training for Image Captioning", CVPR 2017, equations 1 to 5.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class LSTMCell(nn.Module):
+    """c' = f c + i z, h' = o tanh(c'), with the gates i, f, o and the candidate z from input and past states.
+
+    The candidate is tanh(z1), or with `maxout` max(z1, z2) without a tanh. Pre-activations stand in the order
+    [input | forget | output | z1 | z2], each R wide.
+
+    Args:
+        d_input: width of the input.
+        d_hidden: R.
+        d_past: width of the past hidden state, or of several joined.
+        maxout: which candidate.
+        bias: whether both projections have one.
+    """
+
+    def __init__(self, d_input: int, d_hidden: int, d_past: int, *, maxout: bool = False, bias: bool = True) -> None:
+        super().__init__()
+        self.d_hidden, self.maxout, self.biased = d_hidden, maxout, bias
+        width = (5 if maxout else 4) * d_hidden
+        self.input = nn.Linear(d_input, width, bias)
+        self.recurrent = nn.Linear(d_past, width, bias)
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -(d_hidden**-0.5), d_hidden**-0.5)
+
+    def project(self, x: Tensor) -> Tensor:
+        """The input's part (..., 4R or 5R) of the pre-activations, all biases included."""
+        bias = self.input.bias + self.recurrent.bias if self.biased else None
+        return F.linear(x, self.input.weight, bias)
+
+    def preactivate(self, projected: Tensor, past: Tensor) -> Tensor:
+        """Add the part of the past state (rows, d_past) to what `project` gives of one position (rows, 4R or 5R)."""
+        return torch.addmm(projected, past, self.recurrent.weight.t())
+
+    def update(self, gates: Tensor, candidates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        """The next hidden and cell state (rows, R) from pre-activations: `gates` (rows, 3R), `candidates` the rest."""
+        let_in, keep, let_out = gates.sigmoid().chunk(3, -1)
+        candidate = torch.maximum(*candidates.chunk(2, -1)) if self.maxout else candidates.tanh()
+        cell = keep * cell + let_in * candidate
+        return let_out * cell.tanh(), cell
+
+    def forward(self, projected: Tensor, past: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        """One position: `projected` as for `preactivate`, the past state and the cell (rows, R); as `update` gives."""
+        whole = self.preactivate(projected, past)
+        return self.update(whole[:, : 3 * self.d_hidden], whole[:, 3 * self.d_hidden :], cell)

@@ -1,0 +1,99 @@
+"""Att2in and Att2all: an LSTM with maxout candidates that attends to the image by its last state.
+
+S. J. Rennie, E. Marcheret, Y. Mroueh, J. Ross, V. Goel: "Self-critical Sequence Training for Image Captioning",
+CVPR 2017, section 2.
+Numerically equal to `att2in`, `att2in2` and `att2all2` of https://github.com/ruotianluo/ImageCaptioning.pytorch (MIT),
+which says of the last itself that it is no exact Att2all.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor, nn
+
+from zoo.captioner import Memory, Visual, VisualSpec
+from zoo.errors import ZooError
+from zoo.layers.additive_attention import AdditiveAttention
+from zoo.layers.lstm import LSTMCell
+from zoo.recurrent import RecurrentCaptioner, Rows, init_words_and_vocabulary
+
+
+class Att2in(RecurrentCaptioner):
+    """One LSTM; what is attended to enters its candidates alone, or its gates as well.
+
+    Args:
+        vocab_size, visual_dim, max_len: sizes.
+        d_model: R, of the LSTM, and of the regions where they are embedded.
+        d_embedding: of the words; R by default.
+        d_attention: of the attention's tanh layer.
+        dropout: before the logits; of embedded words and regions where these are rectified.
+        attended: "candidates" is Att2in, "all" is Att2all.
+        rectified: embed words and regions through a ReLU (`att2in2`, `att2all2`), instead of words linearly and
+            regions not at all (`att2in`).
+        visual_kind: what the visual tokens are.
+        d_ff, n_heads, n_encoder_layers, n_decoder_layers: not used.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        visual_dim: int,
+        d_model: int = 512,
+        d_ff: int = 0,  # noqa: ARG002  # every model is created with all sizes
+        n_heads: int = 0,  # noqa: ARG002
+        n_encoder_layers: int = 0,  # noqa: ARG002
+        n_decoder_layers: int = 0,  # noqa: ARG002
+        dropout: float = 0.5,
+        max_len: int = 20,
+        d_embedding: int | None = None,
+        d_attention: int = 512,
+        attended: Literal["candidates", "all"] = "candidates",
+        rectified: bool = False,
+        visual_kind: Literal["grid", "regions"] = "grid",
+    ) -> None:
+        super().__init__()
+        if attended not in ("candidates", "all"):
+            raise ZooError(f"attended cannot be {attended!r}", "it is one of candidates, all")
+        self.visual = VisualSpec(visual_kind, visual_dim)
+        self.vocab_size, self.max_len, self.d_model = vocab_size, max_len, d_model
+        words = nn.Embedding(vocab_size, d_embedding or d_model)
+        self.vocabulary = nn.Linear(d_model, vocab_size)
+        self.output_dropout = nn.Dropout(dropout)
+        if rectified:
+            self.embedding = nn.Sequential(words, nn.ReLU(), nn.Dropout(dropout))
+            self.region_embedding = nn.Sequential(nn.Linear(visual_dim, d_model), nn.ReLU(), nn.Dropout(dropout))
+        else:
+            self.embedding, self.region_embedding = words, nn.Sequential()
+            init_words_and_vocabulary(words, self.vocabulary)
+        d_regions = d_model if rectified else visual_dim
+        self.everywhere = attended == "all"
+        self.attention = AdditiveAttention(d_model, d_regions, d_attention)
+        self.attended = nn.Linear(d_regions, (5 if self.everywhere else 2) * d_model)
+        self.lstm = LSTMCell(words.embedding_dim, d_model, d_model, maxout=True)
+
+    def encode(self, visual: Visual) -> Memory:
+        """See `Captioner.encode`.
+
+        The projection into the LSTM is linear, so that the regions go through it once here, and not what was attended
+        to at every word.
+        """
+        features, mask = self.look(visual)
+        regions = self.region_embedding(features)
+        keys, barrier = self.attention.project(regions, mask)
+        return Memory(regions, mask, {"keys": keys, "values": self.attended(regions), "barrier": barrier})
+
+    def first_rows(self, memory: Memory) -> Rows:
+        """See `RecurrentCaptioner.first_rows`."""
+        return self.blank_rows(memory, "hidden", "cell", width=self.d_model)
+
+    def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
+        """See `RecurrentCaptioner.advance`."""
+        attended = self.attention(rows["hidden"], images["keys"], images["values"], images["barrier"])
+        if self.everywhere:
+            hidden, cell = self.lstm(inputs + attended, rows["hidden"], rows["cell"])
+        else:
+            whole, gates = self.lstm.preactivate(inputs, rows["hidden"]), 3 * self.d_model
+            hidden, cell = self.lstm.update(whole[:, :gates], whole[:, gates:] + attended, rows["cell"])
+        return hidden, {"hidden": hidden, "cell": cell}

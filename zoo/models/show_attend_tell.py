@@ -1,0 +1,98 @@
+"""Show, Attend and Tell with soft attention over the grid of an image.
+
+K. Xu, J. L. Ba, R. Kiros, K. Cho, A. Courville, R. Salakhutdinov, R. S. Zemel, Y. Bengio: "Show, Attend and Tell:
+Neural Image Caption Generation with Visual Attention", ICML 2015, sections 3.1 and 4.2.
+Code: https://github.com/kelvinxu/arctic-captions (BSD-3-Clause), from which the sizes for COCO are. Where it differs,
+this follows the paper: no tanh before the logits (equation 7), and no second layer in the projection of the grid. The
+doubly stochastic regularisation (equation 14) belongs to a training objective and is not here.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from zoo.captioner import Memory, Visual, VisualSpec
+from zoo.layers.additive_attention import AdditiveAttention
+from zoo.layers.lstm import LSTMCell
+from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid
+
+
+class ShowAttendTell(RecurrentCaptioner):
+    """LSTM over [word; beta * attended]; logits L_o(E y + L_h h + L_z z) (equation 7).
+
+    Args:
+        vocab_size, visual_dim, max_len: sizes.
+        d_model: n, of the LSTM.
+        d_embedding: m, of words and of the deep output; n by default.
+        d_attention: of the attention's tanh layer.
+        dropout: of the state, of the deep output, and inside the networks of the first state.
+        d_ff, n_heads, n_encoder_layers, n_decoder_layers: not used.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        visual_dim: int,
+        d_model: int = 1800,
+        d_ff: int = 0,  # noqa: ARG002  # every model is created with all sizes
+        n_heads: int = 0,  # noqa: ARG002
+        n_encoder_layers: int = 0,  # noqa: ARG002
+        n_decoder_layers: int = 0,  # noqa: ARG002
+        dropout: float = 0.5,
+        max_len: int = 20,
+        d_embedding: int | None = None,
+        d_attention: int = 512,
+    ) -> None:
+        super().__init__()
+        self.visual = VisualSpec("grid", visual_dim)
+        self.vocab_size, self.max_len, self.d_model = vocab_size, max_len, d_model
+        d_embedding = d_embedding or d_model
+        self.embedding = nn.Embedding(vocab_size, d_embedding)
+        self.first_hidden = _first_state(visual_dim, d_model, dropout)
+        self.first_cell = _first_state(visual_dim, d_model, dropout)
+        self.attention = AdditiveAttention(d_model, visual_dim, d_attention)
+        self.gate = nn.Linear(d_model, 1)
+        self.lstm = LSTMCell(d_embedding, d_model, d_model)
+        self.attended_gates = nn.Linear(visual_dim, 4 * d_model, bias=False)
+        self.attended_output = nn.Linear(visual_dim, d_embedding, bias=False)
+        self.hidden_output = nn.Linear(d_model, d_embedding)
+        self.hidden_dropout = nn.Dropout(dropout)
+        self.output_dropout = nn.Dropout(dropout)
+        self.vocabulary = nn.Linear(d_embedding, vocab_size)
+
+    def encode(self, visual: Visual) -> Memory:
+        """See `Captioner.encode`.
+
+        Both uses of what is attended to are linear, so that the grid goes through them once here, not at every word.
+        """
+        features, mask = self.look(visual)
+        keys, barrier = self.attention.project(features, mask)
+        values = torch.cat((self.attended_output(features), self.attended_gates(features)), -1)
+        return Memory(features, mask, {"keys": keys, "values": values, "barrier": barrier})
+
+    def first_rows(self, memory: Memory) -> Rows:
+        """Two small networks of the grid's mean."""
+        mean = mean_of_valid(memory.features, memory.mask)
+        return {"hidden": self.first_hidden(mean), "cell": self.first_cell(mean)}
+
+    def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
+        """See `RecurrentCaptioner.advance`; the output is [h ; L_z z]."""
+        attended = self.attention(rows["hidden"], images["keys"], images["values"], images["barrier"])
+        attended = self.gate(rows["hidden"]).sigmoid() * attended
+        width = self.vocabulary.in_features
+        hidden, cell = self.lstm(inputs + attended[:, width:], rows["hidden"], rows["cell"])
+        return torch.cat((hidden, attended[:, :width]), 1), {"hidden": hidden, "cell": cell}
+
+    def predict(self, outputs: Tensor, words: Tensor) -> Tensor:
+        """See `RecurrentCaptioner.predict`."""
+        hidden, attended = outputs[..., : self.d_model], outputs[..., self.d_model :]
+        deep = words + self.hidden_output(self.hidden_dropout(hidden)) + attended
+        return super().predict(deep, words)
+
+
+def _first_state(visual_dim: int, d_model: int, dropout: float) -> nn.Sequential:
+    """f_init of the paper: one hidden layer, as the authors' settings for COCO have it."""
+    hidden = nn.Linear(visual_dim, visual_dim)
+    return nn.Sequential(hidden, nn.ReLU(), nn.Dropout(dropout), nn.Linear(visual_dim, d_model), nn.Tanh())

@@ -1,0 +1,90 @@
+"""Show and Tell: the image is what an LSTM reads before the first word.
+
+O. Vinyals, A. Toshev, S. Bengio, D. Erhan: "Show and Tell: A Neural Image Caption Generator", CVPR 2015; with maxout
+candidates it is the FC model of S. J. Rennie et al.: "Self-critical Sequence Training for Image Captioning", CVPR 2017.
+Numerically equal to `show_tell` and to `fc` and `newfc` of https://github.com/ruotianluo/ImageCaptioning.pytorch (MIT).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from torch import Tensor, nn
+
+from zoo.captioner import Memory, Visual, VisualSpec
+from zoo.errors import ZooError
+from zoo.layers.lstm import LSTMCell
+from zoo.recurrent import RecurrentCaptioner, Rows, init_words_and_vocabulary, mean_of_valid
+
+
+class ShowTell(RecurrentCaptioner):
+    """LSTM layers over the pooled image and then the words.
+
+    Args:
+        vocab_size, visual_dim, max_len: sizes.
+        d_model: R, of every layer.
+        d_embedding: of words and image; R by default.
+        n_layers: LSTM layers; both papers have one.
+        dropout: between layers and before the logits.
+        cell: "lstm" is Show and Tell's, without biases; "maxout" the FC model's, with maxout candidates and biases.
+        d_ff, n_heads, n_encoder_layers, n_decoder_layers: not used.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        visual_dim: int,
+        d_model: int = 512,
+        d_ff: int = 0,  # noqa: ARG002  # every model is created with all sizes
+        n_heads: int = 0,  # noqa: ARG002
+        n_encoder_layers: int = 0,  # noqa: ARG002
+        n_decoder_layers: int = 0,  # noqa: ARG002
+        dropout: float = 0.5,
+        max_len: int = 20,
+        d_embedding: int | None = None,
+        n_layers: int = 1,
+        cell: Literal["lstm", "maxout"] = "lstm",
+    ) -> None:
+        super().__init__()
+        if cell not in ("lstm", "maxout"):
+            raise ZooError(f"cell cannot be {cell!r}", "it is one of lstm, maxout")
+        if n_layers < 1:
+            raise ZooError(f"n_layers must be at least 1, not {n_layers}")
+        self.visual = VisualSpec("pooled", visual_dim)
+        self.vocab_size, self.max_len, self.d_model = vocab_size, max_len, d_model
+        d_embedding = d_embedding or d_model
+        self.image_embedding = nn.Linear(visual_dim, d_embedding)
+        self.embedding = nn.Embedding(vocab_size, d_embedding)
+        self.vocabulary = nn.Linear(d_model, vocab_size)
+        init_words_and_vocabulary(self.embedding, self.vocabulary)
+        maxout = cell == "maxout"
+        self.lstm = LSTMCell(d_embedding, d_model, d_model, maxout=maxout, bias=maxout)
+        self.upper_layers = nn.ModuleList(
+            LSTMCell(d_model, d_model, d_model, maxout=maxout, bias=maxout) for _ in range(n_layers - 1)
+        )
+        self.layer_dropout = nn.Dropout(dropout)
+        self.output_dropout = nn.Dropout(dropout)
+
+    def encode(self, visual: Visual) -> Memory:
+        """See `Captioner.encode`."""
+        features, mask = self.look(visual)
+        return Memory(self.image_embedding(mean_of_valid(features, mask))[:, None], mask.any(1, keepdim=True))
+
+    def first_rows(self, memory: Memory) -> Rows:
+        """The state behind the image, which is read like a word."""
+        names = [f"{part}{index}" for index in range(1 + len(self.upper_layers)) for part in ("hidden", "cell")]
+        blank = self.blank_rows(memory, *names, width=self.d_model)
+        return self.advance(self.lstm.project(memory.features[:, 0]), blank, {})[1]
+
+    def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:  # noqa: ARG002
+        """See `RecurrentCaptioner.advance`."""
+        hidden, cell = self.lstm(inputs, rows["hidden0"], rows["cell0"])
+        after = {"hidden0": hidden, "cell0": cell}
+        upper_layers: Iterable[LSTMCell] = self.upper_layers  # type: ignore[assignment]  # ModuleList is not generic
+        for index, layer in enumerate(upper_layers, 1):
+            below = layer.project(self.layer_dropout(hidden))
+            hidden, cell = layer(below, rows[f"hidden{index}"], rows[f"cell{index}"])
+            after |= {f"hidden{index}": hidden, f"cell{index}": cell}
+        return hidden, after

@@ -1,0 +1,102 @@
+"""Up-Down: a top-down attention LSTM below a language LSTM, on region features.
+
+P. Anderson, X. He, C. Buehler, D. Teney, M. Johnson, S. Gould, L. Zhang: "Bottom-Up and Top-Down Attention for Image
+Captioning and Visual Question Answering", CVPR 2018, section 3.2.
+Numerically equal to `updown` of https://github.com/ruotianluo/ImageCaptioning.pytorch (MIT), which embeds the regions
+in R dimensions, where the paper attends to them as they are. The image as a whole is the mean of its regions.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from zoo.captioner import Memory, Visual, VisualSpec
+from zoo.layers.additive_attention import AdditiveAttention
+from zoo.layers.lstm import LSTMCell
+from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid
+
+
+class UpDown(RecurrentCaptioner):
+    """Attention LSTM [h_language; image; word], attention by its state, language LSTM [attended; h_attention].
+
+    Args:
+        vocab_size, visual_dim, max_len: sizes.
+        d_model: R, of both LSTMs, the embedded regions and the embedded image.
+        d_embedding: of the words; R by default.
+        d_attention: of the attention's tanh layer.
+        dropout: of embedded words, regions and image, and before the logits.
+        visual_kind: what the visual tokens are.
+        d_ff, n_heads, n_encoder_layers, n_decoder_layers: not used.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        visual_dim: int,
+        d_model: int = 1000,
+        d_ff: int = 0,  # noqa: ARG002  # every model is created with all sizes
+        n_heads: int = 0,  # noqa: ARG002
+        n_encoder_layers: int = 0,  # noqa: ARG002
+        n_decoder_layers: int = 0,  # noqa: ARG002
+        dropout: float = 0.5,
+        max_len: int = 20,
+        d_embedding: int | None = None,
+        d_attention: int = 512,
+        visual_kind: Literal["grid", "regions"] = "regions",
+    ) -> None:
+        super().__init__()
+        self.visual = VisualSpec(visual_kind, visual_dim)
+        self.vocab_size, self.max_len, self.d_model = vocab_size, max_len, d_model
+        d_embedding = d_embedding or d_model
+        self.embedding = nn.Sequential(nn.Embedding(vocab_size, d_embedding), nn.ReLU(), nn.Dropout(dropout))
+        self.region_embedding = nn.Sequential(nn.Linear(visual_dim, d_model), nn.ReLU(), nn.Dropout(dropout))
+        self.image_embedding = nn.Sequential(nn.Linear(visual_dim, d_model), nn.ReLU(), nn.Dropout(dropout))
+        self.lstm = LSTMCell(d_embedding, d_model, 2 * d_model)
+        self.image_gates = nn.Linear(d_model, 4 * d_model, bias=False)
+        nn.init.uniform_(self.image_gates.weight, -(d_model**-0.5), d_model**-0.5)
+        self.attention = AdditiveAttention(d_model, d_model, d_attention)
+        self.language_lstm = LSTMCell(d_model, d_model, 2 * d_model)
+        self.output_dropout = nn.Dropout(dropout)
+        self.vocabulary = nn.Linear(d_model, vocab_size)
+
+    def encode(self, visual: Visual) -> Memory:
+        """See `Captioner.encode`.
+
+        The language LSTM's projection is linear, so that the regions go through it once here, and not what was
+        attended to at every word.
+        """
+        features, mask = self.look(visual)
+        regions = self.region_embedding(features)
+        keys, barrier = self.attention.project(regions, mask)
+        image = self.image_gates(self.image_embedding(mean_of_valid(features, mask)))
+        values = self.language_lstm.project(regions)
+        return Memory(regions, mask, {"keys": keys, "values": values, "barrier": barrier, "image": image})
+
+    def first_rows(self, memory: Memory) -> Rows:
+        """See `RecurrentCaptioner.first_rows`."""
+        names = ("attention_hidden", "attention_cell", "language_hidden", "language_cell")
+        return self.blank_rows(memory, *names, width=self.d_model)
+
+    def word_inputs(self, words: Tensor, images: dict[str, Tensor]) -> Tensor:
+        """See `RecurrentCaptioner.word_inputs`; the image as a whole goes in with every word."""
+        projected, image = super().word_inputs(words, images), images["image"]
+        return (projected.view(image.shape[0], -1, image.shape[1]) + image[:, None]).view(projected.shape)
+
+    def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
+        """See `RecurrentCaptioner.advance`."""
+        language = rows["language_hidden"]
+        past = torch.cat((language, rows["attention_hidden"]), 1)
+        attention, attention_cell = self.lstm(inputs, past, rows["attention_cell"])
+        attended = self.attention(attention, images["keys"], images["values"], images["barrier"])
+        past = torch.cat((attention, language), 1)
+        language, language_cell = self.language_lstm(attended, past, rows["language_cell"])
+        return language, {
+            "attention_hidden": attention,
+            "attention_cell": attention_cell,
+            "language_hidden": language,
+            "language_cell": language_cell,
+        }
