@@ -111,6 +111,15 @@ def run_benchmark(request: Request, reporter: Reporter) -> Summary:
         return _run_cells(cells, request, conditions, store, evaluator, reporter)
 
 
+def _sees(model: str, workspace: Workspace) -> VisualKind:
+    """What a row looks at; retrieval compares the pooled features."""
+    if model in REFERENCE_ROWS:
+        return "pooled" if model == "retrieval" else "none"
+    if is_stored(model, workspace):
+        model = StoredRun.load(workspace.run_folder(model)).model
+    return model_card(model).visual
+
+
 def plan_cells(models: Sequence[str], seeds: int, conditions: Conditions, workspace: Workspace) -> list[Cell]:
     """The grid in the order it is run: seed by seed, so that every model has a row early; untrained rows once."""
     cells = []
@@ -128,7 +137,7 @@ def plan_cells(models: Sequence[str], seeds: int, conditions: Conditions, worksp
 
 def _trained_cell(model: str, seed: int, conditions: Conditions) -> Cell:
     arguments = conditions.preset.model_arguments(model)
-    config = {"arguments": arguments, "preset": conditions.preset.model_dump(mode="json")}
+    config = {"arguments": arguments, "preset": conditions.preset.model_dump(mode="json"), "card": _card(model)}
     key = cell_key(model, seed, arguments, conditions.signature)
     return _cell(key, model, "model", seed, config, conditions.signature, conditions)
 
@@ -156,8 +165,15 @@ def _stored_cell(model: str, conditions: Conditions, workspace: Workspace) -> Ce
         features=f"pixels[{run.preprocessing.key()}]" if pixels else conditions.signature["feat"],
         vocabulary=f"stored#{load_vocabulary(folder / VOCABULARY).digest()[:6]}",
     )
-    config = {"arguments": run.arguments, "stored": run.model_dump(mode="json")}
+    config = {"arguments": run.arguments, "stored": run.model_dump(mode="json"), "card": _card(run.model)}
     return _cell(cell_key(model, 0, {}, signature), model, "model", 0, config, signature, conditions)
+
+
+def _card(model: str) -> dict[str, Any]:
+    """What reports say of a model, kept with its results: they need neither registry nor the plug-in it came from."""
+    card = model_card(model)
+    described = {name: getattr(card, name) for name in ("name", "paper", "year", "source", "summary", "visual")}
+    return {"family": model.partition("/")[0], **described}
 
 
 def _cell(

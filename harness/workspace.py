@@ -16,14 +16,15 @@ DEFAULT = Path("workspace")
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The folders and files of a workspace."""
+    """The folders and files of a workspace; its results may be in a database elsewhere (`db`: a file or a URL)."""
 
     root: Path
+    db: str | None = None
 
     @property
-    def database(self) -> Path:
-        """The SQLite results."""
-        return self.root / "bench.sqlite"
+    def database(self) -> str:
+        """The results: a SQLite file, or a SQLAlchemy URL."""
+        return self.db or str(self.root / "bench.sqlite")
 
     @property
     def cache(self) -> Path:

@@ -47,8 +47,12 @@ class FinishedCell:
 
     @property
     def variant(self) -> dict[str, str]:
-        """What tells it from other cells of its model: dotted configuration fields but seeds, and the code version."""
-        return {**dict(_flat(self.config, "")), "code_version": self.code_version}
+        """What tells it from other cells of its model: dotted configuration fields but seeds, and the code version.
+
+        The model's card, which describes and changes nothing, is none of it.
+        """
+        config = {name: value for name, value in self.config.items() if name != "card"}
+        return {**dict(_flat(config, "")), "code_version": self.code_version}
 
 
 def dataset_matches(dataset: str | None) -> ColumnElement[bool]:

@@ -181,4 +181,4 @@ def _show(checks: list[Check]) -> None:
 
 def _next_command(place: Workspace) -> str:
     option = "" if place.root == DEFAULT else f" --workspace {place.root}"
-    return f"bench report{option}" if place.database.is_file() else f"bench run --models all{option}"
+    return f"bench report{option}" if Path(place.database).is_file() else f"bench run --models all{option}"

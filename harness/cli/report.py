@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from harness.cli._options import DatabaseOption, WorkspaceOption
 from harness.errors import BenchError
 from harness.workspace import DEFAULT, Workspace
 
@@ -26,7 +27,8 @@ def register(app: typer.Typer) -> None:
 
 
 def report(
-    workspace: Annotated[Path, typer.Option("--workspace", "-w", help="Folder that `bench run` wrote to.")] = DEFAULT,
+    workspace: WorkspaceOption = DEFAULT,
+    db: DatabaseOption = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to write, replaced as a whole.")] = None,
     terminal: Annotated[bool, typer.Option("--terminal", help="Print the leaderboard here; write nothing.")] = False,
 ) -> None:
@@ -38,8 +40,8 @@ def report(
 
     from results.store import Store
 
-    place = Workspace(workspace)
-    if not place.database.is_file():
+    place = Workspace(workspace, db)
+    if db is None and not Path(place.database).is_file():
         raise BenchError(
             f"no results in the workspace {workspace}: {place.database} does not exist",
             "make some with: bench run --models all; or name a workspace with --workspace DIR",

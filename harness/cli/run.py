@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from harness.cli._options import DatabaseOption
 from harness.errors import BenchError
 
 EXAMPLES = """
@@ -19,6 +20,10 @@ Examples:
 
   bench run --models transformer_base --data flickr8k/ --preset small
   --backbone mobilenetv2_100 --backbone-weights mobilenetv2.safetensors
+
+  bench run --models all --regions boxes
+
+  bench run --models updown,m2 --data dataset_coco.json --regions cocobu_att
 """
 
 
@@ -35,11 +40,17 @@ def run(
     change: Annotated[list[str] | None, typer.Option("--set", help="KEY.PATH=VALUE: change the preset.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds to train each model with.")] = 1,
     workspace: Annotated[Path, typer.Option(help="Where results, caches and reports go.")] = Path("workspace"),
+    db: DatabaseOption = None,
     backbone: Annotated[str | None, typer.Option(help="'filterbank' or a timm model.")] = None,
     backbone_weights: Annotated[Path | None, typer.Option(help="Its weights: .safetensors or .pth.")] = None,
     backbone_option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for timm's create_model.")] = None,
     image_size: Annotated[int | None, typer.Option(min=1, help="Pixels a side, if not the backbone's.")] = None,
     normalisation: Annotated[str | None, typer.Option(help="imagenet, half or clip.")] = None,
+    regions: Annotated[
+        str | None, typer.Option(help="Regions for all models: boxes, or a JSON, TSV, HDF5 file or folder.")
+    ] = None,
+    region_count: Annotated[str, typer.Option(help="all, fixed:36 or adaptive:10-100.")] = "all",
+    region_bins: Annotated[int, typer.Option(min=1, max=14, help="Bins a side that are cut for a box.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     precision: Annotated[str, typer.Option(help="auto, fp32 or bf16.")] = "auto",
     skip_bad_images: Annotated[
@@ -52,19 +63,21 @@ def run(
 
     The same command again continues where it stopped, re-uses what is finished and retries what failed.
     """
-    from harness.config import feature_config, load_preset
+    from harness.config import feature_config, load_preset, region_config
+    from harness.data.regions.opening import needs_backbone
     from harness.plugins import load_plugin
     from harness.workspace import Workspace
 
     settings = load_preset(preset, tuple(change or ()))
-    if backbone is None and data != "scenes":
+    seen = region_config(regions, region_count, region_bins)
+    if backbone is None and data != "scenes" and (seen is None or needs_backbone(seen.source)):
         raise BenchError(
             f"--data {data} needs a backbone: pictures become features first",
             "add --backbone NAME [--backbone-weights FILE], for example --backbone resnet50; "
             "or --backbone filterbank, which needs no weights and sees little",
         )
     features = feature_config(
-        backbone or "filterbank", backbone_weights, tuple(backbone_option or ()), image_size, normalisation
+        backbone or "filterbank", backbone_weights, tuple(backbone_option or ()), image_size, normalisation, seen
     )
     if precision not in {"auto", "fp32", "bf16"}:
         raise BenchError(f"--precision {precision!r} is unknown", "choose auto, fp32 or bf16")
@@ -77,7 +90,7 @@ def run(
     from reports.terminal import print_leaderboard
     from results import Store
 
-    place = Workspace(workspace)
+    place = Workspace(workspace, db)
     request = Request(
         models=tuple(name.strip() for name in models.split(",") if name.strip()),
         data=data,
