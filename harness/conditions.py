@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,31 +10,39 @@ import torch
 
 from harness.config import FeatureConfig, Preset, VocabularyConfig
 from harness.data import open_dataset
-from harness.data.backbones import Backbone, open_backbone
+from harness.data.backbones import Backbone
 from harness.data.batches import VisualSource
 from harness.data.dataset import Dataset, Sample
-from harness.data.feature_cache import extract_features
-from harness.data.features import Features
+from harness.data.features import Nothing, VisualFeatures
 from harness.data.images import ImagePreprocessing
 from harness.data.pixels import Pictures
+from harness.data.regions.opening import needs_backbone
 from harness.data.subwords import SubwordVocabulary
-from harness.data.verify import find_bad_images
 from harness.data.vocabulary import Vocabulary
 from harness.errors import BenchError
+from harness.features import (
+    TRAINING_SPLITS,
+    check_pictures,
+    configured_backbone,
+    grid_features,
+    region_features,
+    skip_or_refuse,
+)
 from harness.metrics.evaluator import DF
 from harness.metrics.tokenizer import TOKENIZER
 from harness.progress import Reporter
 from harness.signature import data_field, model_signature, nrefs_field, vocabulary_field
 from harness.workspace import Workspace
 from results.records import DatasetRecord, ImageRecord
-from zoo.captioner import VisualSpec
-
-TRAINING_SPLITS = ("train", "val")
+from zoo.captioner import VisualKind, VisualSpec
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """Everything shared; `evaluated` holds the scored splits by name, `skipped` the reasons by image id."""
+    """Everything shared; `evaluated` holds the scored splits by name, `skipped` the reasons by image id.
+
+    `features` are None where no model of the run looks at any.
+    """
 
     dataset: Dataset
     skipped: dict[int, str]
@@ -44,7 +52,7 @@ class Conditions:
     backbone: Backbone
     preprocessing: ImagePreprocessing
     feature_config: FeatureConfig
-    features: Features
+    features: VisualFeatures | None
     vocabulary: Vocabulary
     preset: Preset
     device: torch.device
@@ -53,7 +61,19 @@ class Conditions:
 
     def source(self, spec: VisualSpec) -> VisualSource:
         """Where a model with this `spec` looks: at the features, or at the pictures as the backbone gets them."""
-        return Pictures(self.dataset, self.preprocessing) if spec.kind == "pixels" else self.features
+        if spec.kind == "pixels":
+            return Pictures(self.dataset, self.preprocessing)
+        return self.features or Nothing()
+
+    @property
+    def visual_dim(self) -> int:
+        """Channels of the features, be they needed here or not."""
+        return self.backbone.dim if self.features is None else self.features.dim
+
+    def typical_image(self) -> int:
+        """The test image to measure costs with."""
+        ids = [sample.image_id for sample in self.evaluated["test"]]
+        return ids[0] if self.features is None else self.features.typical(ids)
 
     def record(self) -> DatasetRecord:
         """The data set as the store and the reports know it."""
@@ -78,6 +98,7 @@ def prepare_conditions(
     images: Path | None,
     preset: Preset,
     feature_config: FeatureConfig,
+    sees: Mapping[str, VisualKind],
     skip_bad_images: bool,
     device: torch.device,
     precision: str,
@@ -86,42 +107,53 @@ def prepare_conditions(
 ) -> Conditions:
     """Open the data, verify every picture, extract or re-use the features and build the vocabulary.
 
+    Where files bring the features of regions, and no model reads pixels, the pictures are not looked at.
+
+    Args:
+        sees: what each model of the run wants to see, by its name. Grid cells are extracted only where one looks at
+            them; regions, whose digest is in the signature, are always prepared.
+
     Raises:
-        BenchError: unreadable data, damaged pictures without `skip_bad_images`, an empty split, a wrong backbone.
+        BenchError: unreadable data, damaged pictures or regions without `skip_bad_images`, an empty split, a wrong
+            backbone, regions without boxes for a model that needs them.
     """
     dataset = open_dataset(data, cache_dir=workspace.cache, images=images)
-    skipped = _check_pictures(dataset, skip_bad_images, workspace, reporter)
-    splits = {
-        name: tuple(sample for sample in samples if sample.image_id not in skipped)
-        for name, samples in dataset.splits.items()
-    }
-    evaluated = {name: samples for name, samples in splits.items() if name not in TRAINING_SPLITS}
-    for name in (*TRAINING_SPLITS, "test"):
-        if not splits.get(name):
-            raise BenchError(
-                f"{data} has no usable image in its {name!r} split", "mark images with split train, val and test"
-            )
-    backbone = open_backbone(
-        feature_config.backbone,
-        weights=feature_config.weights,
-        options=feature_config.options,
-        image_size=feature_config.image_size,
-        normalisation=feature_config.normalisation,
-    )
+    regions = feature_config.regions
+    looked_at = regions is None or needs_backbone(regions.source) or "pixels" in sees.values()
+    bad = check_pictures(dataset, cache_dir=workspace.cache, reporter=reporter) if looked_at else dict(dataset.faults)
+    skip_or_refuse(bad, dataset, skip_bad_images, reporter)
+    splits = _splits(dataset, bad)
+    backbone = configured_backbone(feature_config)
     recipe = preset.recipe
     if recipe is not None:
         backbone.preprocessing = replace(backbone.preprocessing, non_rgb=recipe.non_rgb)
-    count = len(dataset.samples) - len(skipped)
-    with reporter.task(f"features ({backbone.name})", count) as task:
-        features = extract_features(
+    features: VisualFeatures | None = None
+    described = backbone.describe()
+    skipped = bad
+    if regions is not None:
+        found = region_features(
             dataset,
+            feature_config,
             backbone,
             cache_dir=workspace.cache,
-            skip=skipped,
-            device=str(device),
-            progress=lambda done, _: task.reach(done),
-            notify=reporter.note,
+            skip=bad,
+            may_skip=skip_bad_images,
+            device=device,
+            reporter=reporter,
         )
+        blind = [model for model, kind in sees.items() if kind == "regions" and not found.has_boxes]
+        if blind:
+            raise BenchError(
+                f"{', '.join(blind)}: needs boxes, and --regions {regions.source} has none",
+                "give a source with boxes (NAME_box beside NAME_att, a bottom-up .tsv), or choose other --models",
+            )
+        features, described, skipped = found, found.describe(), bad | found.bad
+        splits = _splits(dataset, skipped)
+    elif not {"grid", "regions", "pooled"}.isdisjoint(sees.values()):
+        features = grid_features(
+            dataset, backbone, cache_dir=workspace.cache, skip=bad, device=device, reporter=reporter
+        )
+    evaluated = {name: samples for name, samples in splits.items() if name not in TRAINING_SPLITS}
     preparation = recipe.captions if recipe is not None else "words"
     vocabulary = _build_vocabulary(splits["train"], preset.vocabulary, preparation)
     signature = model_signature(
@@ -130,7 +162,7 @@ def prepare_conditions(
         nrefs=nrefs_field([sample for samples in evaluated.values() for sample in samples]),
         tokenizer=TOKENIZER,
         df=DF,
-        features=backbone.describe(),
+        features=described,
         vocabulary=vocabulary_field(vocabulary, preset.vocabulary.min_count),
         precision=precision,
     )
@@ -159,29 +191,16 @@ def _build_vocabulary(train: Sequence[Sample], config: VocabularyConfig, prepara
     return Vocabulary.build(captions, config.min_count, preparation)
 
 
-def _check_pictures(
-    dataset: Dataset, skip_bad_images: bool, workspace: Workspace, reporter: Reporter
-) -> dict[int, str]:
-    """Reasons by id of the images that cannot be used; BenchError naming them unless they may be skipped."""
-    with reporter.task("pictures checked", len(dataset.samples)) as task:
-        bad = find_bad_images(dataset, cache_dir=workspace.cache, progress=lambda done, _: task.reach(done))
-    if not bad:
-        return {}
-    listing = _first_reasons(bad)
-    if not skip_bad_images:
-        raise BenchError(
-            f"{len(bad)} of {len(dataset.samples)} images cannot be used:\n{listing}",
-            "repair them, or add --skip-bad-images to go on without them (recorded with the results); "
-            "`bench data verify` lists them all",
-        )
-    in_test = sum(sample.image_id in bad and sample.split not in TRAINING_SPLITS for sample in dataset.samples)
-    reporter.note(f"{len(bad)} bad images skipped, {in_test} of them from evaluated splits; recorded with the results:")
-    reporter.note(listing)
-    return bad
-
-
-def _first_reasons(bad: Mapping[int, str], most: int = 20) -> str:
-    lines = [f"  {reason}" for _, reason in sorted(bad.items())[:most]]
-    if len(bad) > most:
-        lines.append(f"  and {len(bad) - most} more")
-    return "\n".join(lines)
+def _splits(dataset: Dataset, skipped: Collection[int]) -> dict[str, tuple[Sample, ...]]:
+    """Usable images by split; BenchError where one that is needed has none."""
+    splits = {
+        name: tuple(sample for sample in samples if sample.image_id not in skipped)
+        for name, samples in dataset.splits.items()
+    }
+    for name in (*TRAINING_SPLITS, "test"):
+        if not splits.get(name):
+            raise BenchError(
+                f"{dataset.name} has no usable image in its {name!r} split",
+                "mark images with split train, val and test",
+            )
+    return splits

@@ -59,8 +59,20 @@ class RegionConfig(Strict):
     """
 
     source: Literal["boxes"] | Path
-    keep: str = Field("all", pattern=r"^(all|fixed:\d+|adaptive:\d+-\d+)$")
+    keep: str = Field("all", pattern=r"^(all|fixed:[1-9]\d{0,4}|adaptive:[1-9]\d{0,4}-[1-9]\d{0,4})$")
     bins: int = Field(1, gt=0, le=14)
+
+    @model_validator(mode="after")
+    def _order_the_limits(self) -> Self:
+        if self.limits is not None and self.limits[0] > self.limits[1]:
+            raise ValueError("the least number of regions is above the most")
+        return self
+
+    @property
+    def limits(self) -> tuple[int, int] | None:
+        """Least and most regions that are kept of an image; None for all."""
+        least, _, most = self.keep.partition(":")[2].partition("-")
+        return (int(least), int(most or least)) if least else None
 
 
 class FeatureConfig(Strict):
@@ -119,6 +131,21 @@ def feature_config(
         )
     except ValidationError as error:
         raise BenchError(f"--normalisation {normalisation!r} is unknown", "choose imagenet, half or clip") from error
+
+
+def region_config(source: str | None, keep: str, bins: int) -> RegionConfig | None:
+    """A `RegionConfig` from command-line values; None where the models are to see grid cells.
+
+    Raises:
+        BenchError: an unknown `keep`, or a source that is not there.
+    """
+    if source is None:
+        return None
+    chosen: str | Path = source if source == "boxes" else Path(source).expanduser()
+    try:
+        return RegionConfig.model_validate({"source": chosen, "keep": keep, "bins": bins})
+    except ValidationError as error:
+        raise BenchError(f"--region-count {keep!r} is unknown", "choose all, fixed:36 or adaptive:10-100") from error
 
 
 class Preset(Strict):

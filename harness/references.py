@@ -8,13 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.data.dataset import Sample
-from harness.data.features import Features
+from harness.data.features import VisualFeatures
 
 Rows = NDArray[np.float32]
+TIE = 1e-12
+"""Scores this near to each other differ by rounding alone."""
 
 REFERENCE_ROWS = {
     "human": "one reference caption of each image, scored against its other references",
     "retrieval": "the first caption of the nearest training image by pooled features (cosine)",
+    "majority": "the one training caption that scores best (CIDEr-D) as the caption of every training image",
 }
 
 
@@ -33,7 +36,7 @@ def human_captions(samples: Sequence[Sample], seed: int) -> tuple[dict[int, str]
 
 
 def retrieved_captions(
-    samples: Sequence[Sample], train: Sequence[Sample], features: Features, block: int = 256
+    samples: Sequence[Sample], train: Sequence[Sample], features: VisualFeatures, block: int = 256
 ) -> dict[int, str]:
     """Give each image the first caption of its nearest training image; ties go to the earlier one."""
     index = _unit_rows(features.pooled([sample.image_id for sample in train]))
@@ -45,6 +48,19 @@ def retrieved_captions(
             (sample.image_id, train[at].captions[0]) for sample, at in zip(part, nearest.tolist(), strict=True)
         )
     return captions
+
+
+def majority_caption(train: Sequence[Sample]) -> str:
+    """The training caption with the highest mean CIDEr-D against all training images.
+
+    Of several captions that score alike, the first by its tokens is taken, as the first image has it.
+    """
+    tokens = tokenize_by_image({sample.image_id: sample.captions for sample in train}, tokenize_ptb)
+    scores = consensus_scores(tokens)
+    written = [caption for sample in train for caption in sample.captions]
+    tokenized = [text for texts in tokens.values() for text in texts]
+    best = np.flatnonzero(scores >= scores.max() - TIE)
+    return written[min(best.tolist(), key=tokenized.__getitem__)]
 
 
 def _unit_rows(rows: Rows) -> Rows:

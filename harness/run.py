@@ -32,6 +32,7 @@ from harness.workspace import Workspace, locked
 from results import Store
 from results.records import Cell, Role
 from zoo import model_card, select_models
+from zoo.captioner import VisualKind
 
 LOG_TAIL_LINES = 40
 
@@ -99,6 +100,7 @@ def run_benchmark(request: Request, reporter: Reporter) -> Summary:
             images=request.images,
             preset=request.preset,
             feature_config=request.features,
+            sees={model: _sees(model, request.workspace) for model in models},
             skip_bad_images=request.skip_bad_images,
             device=device,
             precision=_precision(request.precision, device),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from harness.errors import BenchError
 
@@ -27,6 +28,14 @@ class Sample:
     captions: tuple[str, ...]
     domain: str | None = None
     boxes: tuple[Box, ...] | None = None
+
+
+def told_size(entry: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Width and height in pixels, where an image's annotation has both."""
+    width, height = entry.get("width"), entry.get("height")
+    if isinstance(width, int) and isinstance(height, int) and min(width, height) > 0:
+        return width, height
+    return None
 
 
 @dataclass(frozen=True)

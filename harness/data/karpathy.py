@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.data.dataset import Box, Dataset, Sample
+from harness.data.dataset import Box, Dataset, Sample, told_size
 from harness.data.fingerprint import fingerprint
 from harness.data.picture_paths import PicturePaths, RefusedPath
 from harness.errors import BenchError
@@ -65,16 +65,8 @@ def read_karpathy(location: Path, *, images: Path | None = None, name: str | Non
         samples=samples,
         fingerprint=fingerprint(paths.root, samples, faults),
         faults=faults,
-        sizes={image_id: size for image_id, entry in zip(ids, entries, strict=True) if (size := _size(entry))},
+        sizes={image_id: size for image_id, entry in zip(ids, entries, strict=True) if (size := told_size(entry))},
     )
-
-
-def _size(entry: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Width and height, where the annotation has both."""
-    width, height = entry.get("width"), entry.get("height")
-    if isinstance(width, int) and isinstance(height, int) and min(width, height) > 0:
-        return width, height
-    return None
 
 
 def _annotation_file(location: Path) -> Path:

@@ -36,7 +36,7 @@ def _cut(grid: Features, boxes: dict[int, Numbers], bins: int) -> dict[int, Numb
         return {}
     height, width = grid.grid
     maps = torch.from_numpy(grid.grid_features(list(boxes))).float()
-    maps = maps.transpose(1, 2).unflatten(2, (height, width))
+    maps = maps.transpose(1, 2).reshape(len(boxes), -1, height, width)
     scale = np.array((width, height, width, height), dtype=np.float32)
     rois = [torch.from_numpy(np.asarray(rows * scale, dtype=np.float32)) for rows in boxes.values()]
     pooled = roi_align(maps, rois, bins, spatial_scale=1.0, sampling_ratio=-1, aligned=True)

@@ -1,4 +1,4 @@
-"""Boxes without features: the data set's own, COCO's `instances_*.json`, or a detector's output in COCO's results format.
+"""Boxes without features: the data set's own, COCO's `instances_*.json`, or a detector's output as COCO results.
 
 The features are cut from a backbone's map (`harness.data.regions.align`). An image without any box is seen as one
 region, the whole image, and counted as such.
@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.data.dataset import Dataset
-from harness.data.regions.contract import Numbers, RawRegions, Size
+from harness.data.dataset import Dataset, told_size
+from harness.data.regions.contract import Numbers, RawRegions
 from harness.errors import BenchError
 
 
@@ -68,9 +68,9 @@ class CocoBoxes:
             raise BenchError(f"{path} is not valid JSON: {error}") from error
         self.fingerprint = hashlib.sha256(raw).hexdigest()
         entries, images = _entries(path, content)
-        self._sizes = _sizes(images)
-        self._images = _by_image(path, entries)
-        self._names = {str(image["file_name"]): int(image["id"]) for image in images if _is_named(image)}
+        sizes = {image["id"]: told_size(image) for image in images if isinstance(image, dict) and "id" in image}
+        self._sizes = {image_id: size for image_id, size in sizes.items() if size is not None}
+        self._images = _by_image(entries)
         if not any(sample.image_id in self._images for sample in dataset.samples):
             raise BenchError(
                 f"no image of {dataset.name} has a box in {path}",
@@ -114,21 +114,7 @@ def _has_id(entry: Any) -> bool:
     return isinstance(entry, dict) and isinstance(entry.get("image_id"), int) and "bbox" in entry
 
 
-def _is_named(image: Any) -> bool:
-    return isinstance(image, dict) and isinstance(image.get("id"), int) and isinstance(image.get("file_name"), str)
-
-
-def _sizes(images: Iterable[Any]) -> dict[int, Size]:
-    found = {}
-    for image in images:
-        if isinstance(image, dict) and isinstance(image.get("id"), int):
-            size = image.get("width"), image.get("height")
-            if all(isinstance(side, int) and side > 0 for side in size):
-                found[image["id"]] = size
-    return found
-
-
-def _by_image(path: Path, entries: Iterable[Mapping[str, Any]]) -> dict[int, _Image]:
+def _by_image(entries: Iterable[Mapping[str, Any]]) -> dict[int, _Image]:
     found: dict[int, _Image] = {}
     for entry in entries:
         image = found.setdefault(entry["image_id"], _Image())

@@ -1,8 +1,8 @@
 """Region features converted once: flat arrays on disk that are read by image, whatever form the user holds them in.
 
-A cache folder `regions/<key>/` holds `features.f16` and `boxes.f32` (all regions, one image after the other), `index.npy`
-(where each image's lie) and in the end `meta.json`, whose appearance says that all is complete: a conversion that was
-killed begins anew. Memory holds one image at a time, or a batch of maps where regions are cut from them.
+A cache folder `regions/<key>/` holds `features.f16` and `boxes.f32` (all regions, one image after the other),
+`index.npy` (where each image's lie) and in the end `meta.json`, whose appearance says that all is complete: a
+conversion that was killed begins anew. Memory holds one image at a time, or a batch of maps where regions are cut.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,8 @@ from harness.canonical import digest
 from harness.config import RegionConfig
 from harness.data.backbones import Backbone
 from harness.data.dataset import Dataset
-from harness.data.feature_cache import disk_errors, extract_features
+from harness.data.feature_cache import disk_errors
+from harness.data.features import Features
 from harness.data.regions.checking import read_regions
 from harness.data.regions.contract import Regions, RegionSource
 from harness.data.regions.features import BOXES, COLUMNS, FEATURES, INDEX, META, RegionFeatures
@@ -36,10 +37,10 @@ def prepare_regions(
     dataset: Dataset,
     config: RegionConfig,
     backbone: Backbone,
+    maps: Callable[[Mapping[int, str]], Features],
     *,
     cache_dir: Path,
     skip: Collection[int] = (),
-    device: str = "cpu",
     progress: Callable[[int], None] | None = None,
     notify: Callable[[str], None] | None = None,
 ) -> RegionFeatures:
@@ -48,7 +49,9 @@ def prepare_regions(
     Images with unusable regions are in `RegionFeatures.bad`, and nothing else is said of them.
 
     Args:
-        backbone: whose map is cut, where the source has boxes alone.
+        backbone: whose maps are cut, where the source has boxes alone.
+        maps: gives these maps for all images but those in `skip`; called once all boxes are checked, with what is
+            wrong with them, so that it can refuse before the work begins.
         progress: told the number of images done; not called where the cache is complete.
         notify: told in a sentence when another process holds the cache and this one waits for it.
 
@@ -73,9 +76,9 @@ def prepare_regions(
 
         with disk_errors(folder), locked(folder / "lock", wait):
             if not (folder / META).is_file():
-                found = read_regions(source, dataset, skip=skip, keep=config.keep)
+                found = read_regions(source, dataset, skip=skip, limits=config.limits)
                 if source.boxes_only:
-                    found = _cut(found, dataset, backbone, config.bins, cache_dir, skip, device, notify)
+                    found = _cut(list(found), maps, config.bins)
                 # Maps differ in their last bits between devices, so that what they are made of identifies them.
                 known = digest(depends, 24) if source.boxes_only else None
                 _write(folder, found, ",".join(settings), known, source, progress or (lambda _done: None))
@@ -83,20 +86,13 @@ def prepare_regions(
 
 
 def _cut(
-    found: Found,
-    dataset: Dataset,
-    backbone: Backbone,
-    bins: int,
-    cache_dir: Path,
-    skip: Collection[int],
-    device: str,
-    notify: Callable[[str], None] | None,
+    checked: Sequence[tuple[int, Regions | str]], maps: Callable[[Mapping[int, str]], Features], bins: int
 ) -> Found:
     # torchvision takes seconds to import, and files of features need none of it.
     from harness.data.regions.align import cut_regions
 
-    grid = extract_features(dataset, backbone, cache_dir=cache_dir, skip=skip, device=device, notify=notify)
-    return cut_regions(found, grid, bins)
+    bad = {image_id: found for image_id, found in checked if isinstance(found, str)}
+    return cut_regions(iter(checked), maps(bad), bins)
 
 
 def _write(

@@ -1,24 +1,25 @@
 """Which regions are sound, and which of them are kept: every complaint names what is wrong with the image.
 
-Boxes end up in [0, 1] of the image. What reaches out of the image by one pixel at most is rounding, and is clipped; more
-is an error, since such boxes belong to a picture of another size.
+Boxes end up in [0, 1] of the image. What reaches out of it by one pixel at most is rounding, and is clipped; more is an
+error, since such boxes belong to a picture of another size.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
+from typing import Any
 
 import numpy as np
 
 from harness.data.dataset import Dataset
 from harness.data.images import BadImage, image_size
 from harness.data.regions.contract import BadRegions, Numbers, RawRegions, Regions, RegionSource, Size
-from harness.errors import BenchError
+
+Limits = tuple[int, int]
 
 ROUNDING = 1.0
 """Pixels that a box may reach out of its image."""
@@ -31,16 +32,16 @@ _WHOLE = ((0.0, 0.0, 1.0, 1.0),)
 
 
 def read_regions(
-    source: RegionSource, dataset: Dataset, *, skip: Collection[int] = (), keep: str = "all"
+    source: RegionSource, dataset: Dataset, *, skip: Collection[int] = (), limits: Limits | None = None
 ) -> Iterator[tuple[int, Regions | str]]:
     """Sound regions, or the complaint, of every image of a data set but those in `skip`; each at least once.
 
     An id comes again only with a complaint, which makes void what came before.
 
     Args:
-        keep: "all"; "fixed:N", the N regions of the highest score (without scores: of the largest area; without boxes:
-            the first); "adaptive:LEAST-MOST", those with a score of 0.2 or more, but at least and at most so many. Kept
-            regions stay in their source's order, and an image with fewer has fewer.
+        limits: least and most regions that are kept: those of the highest score if it is 0.2 or more, but at least and
+            at most so many; without scores the most that there may be, of the largest area; without boxes the first.
+            They stay in their source's order, and an image with fewer has fewer. None keeps all.
 
     Raises:
         BenchError: the source itself cannot be read.
@@ -61,7 +62,7 @@ def read_regions(
         missing.pop(image_id, None)
         found: Regions | str
         try:
-            found = raw if isinstance(raw, str) else _checked(raw, channels, partial(size_of, image_id), keep)
+            found = raw if isinstance(raw, str) else _checked(raw, channels, partial(size_of, image_id), limits)
         except BadRegions as bad:
             found = str(bad)
         yield image_id, f"image {image_id}: {found} ({source.name})" if isinstance(found, str) else found
@@ -82,16 +83,16 @@ def _widths_known(
         yield image_id, raw, channels
 
 
-def _checked(raw: RawRegions, channels: int | None, size_of: Callable[[], Size], keep: str) -> Regions:
+def _checked(raw: RawRegions, channels: int | None, size_of: Callable[[], Size], limits: Limits | None) -> Regions:
     features = None if raw.features is None else _sound_features(raw.features, channels)
     if raw.boxes is None:
-        return _kept(Regions(features, None), raw.scores, keep)
+        return _kept(Regions(features, None), raw.scores, limits)
     size = raw.size or size_of()
     if features is None and not len(raw.boxes):
         return Regions(None, np.array(_WHOLE, dtype=np.float32), size, whole=True)
     if features is not None and len(features) != len(raw.boxes):
         raise BadRegions(f"has {len(features)} regions but {len(raw.boxes)} boxes")
-    return _kept(Regions(features, normalised(raw.boxes, size), size), raw.scores, keep)
+    return _kept(Regions(features, normalised(raw.boxes, size), size), raw.scores, limits)
 
 
 def _sound_features(features: Numbers, channels: int | None) -> Numbers:
@@ -131,7 +132,7 @@ def normalised(boxes: Numbers, size: Size) -> Numbers:
     return (clipped / edges).astype(np.float32)
 
 
-def _refuse(boxes: Numbers, wrong: np.ndarray, what: str) -> None:
+def _refuse(boxes: Numbers, wrong: Any, what: str) -> None:
     """Name the first wrong box, and how many more there are."""
     places = np.flatnonzero(wrong)
     if len(places):
@@ -140,11 +141,11 @@ def _refuse(boxes: Numbers, wrong: np.ndarray, what: str) -> None:
         raise BadRegions(f"box {places[0]} ({shown}) {what}{more}")
 
 
-def _kept(regions: Regions, scores: Numbers | None, keep: str) -> Regions:
+def _kept(regions: Regions, scores: Numbers | None, limits: Limits | None) -> Regions:
     """The regions that are kept, in their source's order."""
-    if keep == "all":
+    if limits is None:
         return regions
-    _, least, most = parse_keep(keep)
+    least, most = limits
     told = regions.boxes if regions.features is None else regions.features
     assert told is not None
     worth = scores if scores is not None else _areas(regions.boxes, len(told))
@@ -164,14 +165,3 @@ def _areas(boxes: Numbers | None, count: int) -> Numbers:
         return np.zeros(count)
     areas: Numbers = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     return areas
-
-
-def parse_keep(text: str) -> tuple[str, int, int]:
-    """Name, least and most of `all`, `fixed:N` or `adaptive:LEAST-MOST`; BenchError for anything else."""
-    if text == "all":
-        return "all", 1, 0
-    if found := re.fullmatch(r"fixed:([1-9]\d{0,4})", text):
-        return "fixed", int(found[1]), int(found[1])
-    if (found := re.fullmatch(r"adaptive:([1-9]\d{0,4})-([1-9]\d{0,4})", text)) and int(found[1]) <= int(found[2]):
-        return "adaptive", int(found[1]), int(found[2])
-    raise BenchError(f"--region-count {text!r} is unknown", "choose all, fixed:36 or adaptive:10-100")

@@ -68,8 +68,8 @@ def _listing(folder: Path) -> tuple[dict[int, Path], list[str]]:
     lines = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            stem, suffix = os.path.splitext(entry.name)
-            if suffix in SUFFIXES and stem.isascii() and stem.isdecimal():
+            stem, dot, suffix = entry.name.rpartition(".")
+            if dot + suffix in SUFFIXES and stem.isascii() and stem.isdecimal():
                 state = entry.stat()
                 found[int(stem)] = Path(entry.path)
                 lines.append(f"{folder.name}/{entry.name} {state.st_size} {state.st_mtime_ns}")

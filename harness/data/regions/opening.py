@@ -14,10 +14,9 @@ from harness.data.regions.hdf5 import RegionHdf5
 from harness.data.regions.tsv import RegionTsv
 from harness.errors import BenchError
 
-OWN_BOXES: Literal["boxes"] = "boxes"
 _FORMS = (
-    "boxes (the data set's own), a COCO JSON of boxes, a folder NAME_att with NAME_box beside it, a bottom-up .tsv or a "
-    "folder of them, or an .h5 file"
+    "boxes (the data set's own), a COCO JSON of boxes, a folder NAME_att with NAME_box beside it, a bottom-up .tsv or "
+    "a folder of them, or an .h5 file"
 )
 
 

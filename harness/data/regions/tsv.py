@@ -49,7 +49,10 @@ class RegionTsv:
                     seal = hashlib.blake2b(rest, digest_size=8).digest()
                     if image_id in lines:
                         if lines[image_id] != seal:
-                            yield image_id, f"comes twice with different contents, again in line {number} of {file.name}"
+                            yield (
+                                image_id,
+                                f"comes twice with different contents, again in line {number} of {file.name}",
+                            )
                         continue
                     lines[image_id] = seal
                     try:
