@@ -16,9 +16,15 @@ from zoo.captioner import Captioner
 from zoo.errors import ZooError
 
 CONVERTERS = {
+    "att2all": "zoo.weights.recurrent",
+    "att2in": "zoo.weights.recurrent",
+    "aoanet": "zoo.weights.aoa",
     "expansionnet_v1": "zoo.weights.expansionnet",
     "expansionnet_v2": "zoo.weights.expansionnet",
+    "image_transformer": "zoo.weights.aoa",
+    "show_tell": "zoo.weights.recurrent",
     "transformer_base": "zoo.weights.expansionnet",
+    "updown": "zoo.weights.recurrent",
 }
 """Module by family, the part of a model's name before the slash."""
 
