@@ -13,6 +13,8 @@ from typing import Literal, Self
 import torch
 from torch import Tensor, nn
 
+from zoo.errors import ZooError
+
 VisualKind = Literal["grid", "regions", "pooled", "pixels", "none"]
 
 
@@ -44,6 +46,15 @@ class Visual:
             if part is not None:
                 return part.shape[0]
         raise ValueError("a Visual needs features or pixels")
+
+    def valid_features(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Features (B, L, C) with their padding blanked, so that not even a NaN in it can spread, and a mask (B, L)."""
+        if self.features is None:
+            raise ZooError("this model needs visual features, and got none")
+        features, mask = self.features.to(dtype), self.mask
+        if mask is None:
+            return features, torch.ones(features.shape[:2], dtype=torch.bool, device=features.device)
+        return features.masked_fill(~mask[..., None], 0.0), mask
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Self:
         """Move every part; `dtype` touches floating-point parts alone."""

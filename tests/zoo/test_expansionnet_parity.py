@@ -98,7 +98,8 @@ def test_encoder_layer(official):
 
 def test_decoder_layer(official):
     numbers = official("expansionnet_decoder_layer")
-    layer = DecoderLayer(DynamicExpansion(32, 3, 0.0, causal=True), 32, 64, numbers.size("num_heads"), 0.0)
+    attention = MultiHeadAttention(32, numbers.size("num_heads"))
+    layer = DecoderLayer(DynamicExpansion(32, 3, 0.0, causal=True), attention, 32, 64, 0.0)
     numbers.load(layer, "decoders.0.")
     x, cross = numbers["in/x"].requires_grad_(), numbers["in/cross"].requires_grad_()
     keys, values = layer.cross_attention.project(cross)

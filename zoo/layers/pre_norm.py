@@ -1,12 +1,12 @@
-"""Pre-norm encoder and decoder layers around any token mixer, and what ends a stack of them.
+"""Encoder and decoder layers around any token mixer, and what ends a stack of them.
 
-A mixer is a `SelfAttention`, a `StaticExpansion` or a `DynamicExpansion`; each residual branch is
-x + dropout(f(norm(x))).
+A mixer is a `SelfAttention`, a `StaticExpansion`, a `DynamicExpansion` or whatever is called as they are; each residual
+branch is x + dropout(f(norm(x))), or with `post_norm` norm(x + dropout(f(x))).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -14,50 +14,83 @@ from torch import Tensor, nn
 from zoo.layers.attention import Cache, MultiHeadAttention, SelfAttention
 from zoo.layers.dynamic_expansion import DynamicExpansion
 from zoo.layers.feed_forward import FeedForward
-from zoo.layers.static_expansion import StaticExpansion
+
+NormFactory = Callable[[int], nn.Module]
 
 
-class EncoderLayer(nn.Module):
+class ResidualLayer(nn.Module):
+    """Where a layer's branches leave its residual stream, and where they come back."""
+
+    def __init__(self, dropout: float, post_norm: bool) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.post_norm = post_norm
+
+    def enter(self, x: Tensor, norm: nn.Module) -> Tensor:
+        """What a branch gets of the stream."""
+        entering: Tensor = x if self.post_norm else norm(x)
+        return entering
+
+    def leave(self, x: Tensor, branch: Tensor, norm: nn.Module) -> Tensor:
+        """The stream after a branch."""
+        left: Tensor = x + self.dropout(branch)
+        return norm(left) if self.post_norm else left
+
+
+class EncoderLayer(ResidualLayer):
     """Mix the visual tokens, then feed forward."""
 
     def __init__(
-        self, mixer: SelfAttention | StaticExpansion | DynamicExpansion, d_model: int, d_ff: int, dropout: float
+        self,
+        mixer: nn.Module,
+        d_model: int,
+        d_ff: int,
+        dropout: float,
+        *,
+        norm: NormFactory = nn.LayerNorm,
+        post_norm: bool = False,
     ) -> None:
-        super().__init__()
-        self.mixer_norm = nn.LayerNorm(d_model)
+        super().__init__(dropout, post_norm)
+        self.mixer_norm = norm(d_model)
         self.mixer = mixer
-        self.feed_forward_norm = nn.LayerNorm(d_model)
+        self.feed_forward_norm = norm(d_model)
         self.feed_forward = FeedForward(d_model, d_ff, dropout)
-        self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(B, L, D) to (B, L, D); `mask` (B, L) is true at valid tokens."""
-        x = x + self.dropout(self.mixer(self.mixer_norm(x), mask))
-        mixed: Tensor = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
-        return mixed
+    def forward(self, x: Tensor, mask: Tensor | None = None, *context: Tensor) -> Tensor:
+        """(B, L, D) to (B, L, D); `mask` (B, L) is true at valid tokens, `context` goes to the mixer as it is."""
+        x = self.leave(x, self.mixer(self.enter(x, self.mixer_norm), mask, *context), self.mixer_norm)
+        fed = self.feed_forward(self.enter(x, self.feed_forward_norm))
+        return self.leave(x, fed, self.feed_forward_norm)
 
 
-class DecoderLayer(nn.Module):
+class DecoderLayer(ResidualLayer):
     """Mix the words so far, look at the image, then feed forward."""
 
     def __init__(
-        self, mixer: SelfAttention | DynamicExpansion, d_model: int, d_ff: int, n_heads: int, dropout: float
+        self,
+        mixer: SelfAttention | DynamicExpansion,
+        cross_attention: MultiHeadAttention,
+        d_model: int,
+        d_ff: int,
+        dropout: float,
+        *,
+        norm: NormFactory = nn.LayerNorm,
+        post_norm: bool = False,
     ) -> None:
-        super().__init__()
-        self.mixer_norm = nn.LayerNorm(d_model)
+        super().__init__(dropout, post_norm)
+        self.mixer_norm = norm(d_model)
         self.mixer = mixer
-        self.cross_norm = nn.LayerNorm(d_model)
-        self.cross_attention = MultiHeadAttention(d_model, n_heads)
-        self.feed_forward_norm = nn.LayerNorm(d_model)
+        self.cross_norm = norm(d_model)
+        self.cross_attention = cross_attention
+        self.feed_forward_norm = norm(d_model)
         self.feed_forward = FeedForward(d_model, d_ff, dropout)
-        self.dropout = nn.Dropout(dropout)
 
     def forward(
         self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """(B * n, T, D) to the same; keys and values of `cross_attention.project`, `mask` (B * n, T) of the words."""
-        x = x + self.dropout(self.mixer(self.mixer_norm(x), mask))
-        return self._look(x, keys, values, memory_mask)
+        mixed = self.mixer(self.enter(x, self.mixer_norm), mask)
+        return self._go_on(x, mixed, keys, values, memory_mask)
 
     def step(
         self,
@@ -69,22 +102,29 @@ class DecoderLayer(nn.Module):
         projection: tuple[Tensor, Tensor],
     ) -> tuple[Tensor, Cache]:
         """One position: x (R, 1, D) with the mixer's cache of R rows and its `projection`."""
-        mixed, cache = self.mixer.step(self.mixer_norm(x), cache, projection)
-        return self._look(x + self.dropout(mixed), keys, values, memory_mask), cache
+        mixed, cache = self.mixer.step(self.enter(x, self.mixer_norm), cache, projection)
+        return self._go_on(x, mixed, keys, values, memory_mask), cache
 
-    def _look(self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None) -> Tensor:
-        x = x + self.dropout(self.cross_attention(self.cross_norm(x), keys, values, memory_mask))
-        looked: Tensor = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
-        return looked
+    def look(self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None) -> Tensor:
+        """The branch between the words and the feed-forward, (B * n, T, D) to the same."""
+        looked = self.cross_attention(self.enter(x, self.cross_norm), keys, values, memory_mask)
+        return self.leave(x, looked, self.cross_norm)
+
+    def _go_on(self, x: Tensor, mixed: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None) -> Tensor:
+        x = self.look(self.leave(x, mixed, self.mixer_norm), keys, values, memory_mask)
+        fed = self.feed_forward(self.enter(x, self.feed_forward_norm))
+        return self.leave(x, fed, self.feed_forward_norm)
 
 
 class StackOutput(nn.Module):
     """What leaves a stack: norm(x_N), or with `reduce` norm(x_N + dropout(W [x_1; ...; x_N])) over all its layers."""
 
-    def __init__(self, d_model: int, n_layers: int, dropout: float, reduce: bool) -> None:
+    def __init__(
+        self, d_model: int, n_layers: int, dropout: float, reduce: bool, *, norm: NormFactory = nn.LayerNorm
+    ) -> None:
         super().__init__()
         self.reduce = nn.Linear(n_layers * d_model, d_model) if reduce else None
-        self.norm = nn.LayerNorm(d_model)
+        self.norm = norm(d_model)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, layers: Sequence[Tensor]) -> Tensor:

@@ -9,25 +9,26 @@ Code: https://github.com/jchenghu/ExpansionNet_v2 (MIT). Where code and papers d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from zoo.captioner import Captioner, DecodingState, Memory, Visual, VisualSpec
+from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import ZooError
-from zoo.layers.attention import SelfAttention
+from zoo.layers.attention import MultiHeadAttention, SelfAttention
 from zoo.layers.dynamic_expansion import DynamicExpansion
 from zoo.layers.embedding import TokenEmbedding
 from zoo.layers.pre_norm import DecoderLayer, EncoderLayer, StackOutput
 from zoo.layers.static_expansion import StaticExpansion
+from zoo.stacked import StackedCaptioner
 
 EncoderMixer = Literal["self_attention", "static", "dynamic", "none"]
 DecoderMixer = Literal["self_attention", "dynamic"]
 
 
-class ExpansionNet(Captioner):
+class ExpansionNet(StackedCaptioner):
     """Pre-norm encoder and decoder with a choice of token mixer on either side.
 
     Args:
@@ -97,9 +98,9 @@ class ExpansionNet(Captioner):
                 DynamicExpansion(d_model, dynamic_length, dropout, causal=True)
                 if decoder == "dynamic"
                 else SelfAttention(d_model, n_heads, causal=True),
+                MultiHeadAttention(d_model, n_heads),
                 d_model,
                 d_ff,
-                n_heads,
                 dropout,
             )
             for _ in range(n_decoder_layers)
@@ -112,61 +113,17 @@ class ExpansionNet(Captioner):
                 nn.init.xavier_uniform_(parameter)
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`; padded tokens are blanked first, so that not even a NaN in them can spread."""
+        """See `Captioner.encode`."""
         if self.visual.kind == "none":
             features = self.memory.expand(visual.batch_size, 1, -1)
             return Memory(features, torch.ones(features.shape[:2], dtype=torch.bool, device=features.device))
-        if visual.features is None:
-            raise ZooError("this model needs visual features, and got none")
-        x, mask = visual.features.to(self.input.weight.dtype), visual.mask
-        if mask is not None:
-            x = x.masked_fill(~mask[..., None], 0.0)
+        x, mask = visual.valid_features(self.input.weight.dtype)
         x = self.input_dropout(self.input(x))
         outputs = []
         for layer in self.encoder_layers:
-            x = layer(x, mask)
+            x = layer(x, visual.mask)
             outputs.append(x)
-        if mask is None:
-            mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
         return Memory(self.encoder_output(outputs), mask)
-
-    def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
-        """See `Captioner.decode`. Padding stands at the end, where the causal mixers let nothing look at it."""
-        x = self.embedding(tokens)
-        outputs = []
-        for layer in self._decoder_layers():
-            x = layer(x, *layer.cross_attention.project(memory.features), memory.mask)
-            outputs.append(x)
-        logits: Tensor = self.vocabulary(self.decoder_output(outputs))
-        return logits
-
-    def start(self, memory: Memory) -> DecodingState:
-        """See `Captioner.start`."""
-        images, shared = {"mask": memory.mask}, {}
-        rows = {"position": torch.zeros(memory.batch_size, dtype=torch.long, device=memory.features.device)}
-        for index, layer in enumerate(self._decoder_layers()):
-            images[f"{index}.keys"], images[f"{index}.values"] = layer.cross_attention.project(memory.features)
-            rows.update({f"{index}.{name}": entry for name, entry in layer.mixer.start(memory.features).items()})
-            shared[f"{index}.weight"], shared[f"{index}.bias"] = layer.mixer.projection()
-        return DecodingState(images, rows, shared)
-
-    def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
-        """See `Captioner.step`. The expansions' inner dropout is left out here: sample in evaluation mode."""
-        images, shared, position = state.images, state.shared, state.rows["position"]
-        x = self.embedding(tokens[:, None], position[:, None])
-        rows, outputs = {"position": position + 1}, []
-        for index, layer in enumerate(self._decoder_layers()):
-            prefix = f"{index}."
-            cache = {name.removeprefix(prefix): row for name, row in state.rows.items() if name.startswith(prefix)}
-            keys, values = images[prefix + "keys"], images[prefix + "values"]
-            projection = shared[prefix + "weight"], shared[prefix + "bias"]
-            x, cache = layer.step(x, keys, values, images["mask"], cache, projection)
-            rows.update({prefix + name: row for name, row in cache.items()})
-            outputs.append(x)
-        return self.vocabulary(self.decoder_output(outputs))[:, 0], DecodingState(images, rows, shared)
-
-    def _decoder_layers(self) -> Iterable[DecoderLayer]:
-        return self.decoder_layers  # type: ignore[return-value]  # ModuleList is not generic
 
 
 def _check_choice(argument: str, value: str, choices: Sequence[str]) -> None:

@@ -1,0 +1,59 @@
+"""What captioners share whose decoder is a stack of layers that mix the words and look at the image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from zoo.captioner import Captioner, DecodingState, Memory
+from zoo.layers.embedding import TokenEmbedding
+from zoo.layers.pre_norm import DecoderLayer, StackOutput
+
+
+class StackedCaptioner(Captioner):
+    """Decodes with `embedding`, `decoder_layers`, `decoder_output` and `vocabulary`, which the architecture builds."""
+
+    embedding: TokenEmbedding
+    decoder_layers: nn.ModuleList
+    decoder_output: StackOutput
+    vocabulary: nn.Linear
+
+    def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
+        """See `Captioner.decode`. Padding stands at the end, where the causal mixers let nothing look at it."""
+        x = self.embedding(tokens)
+        outputs = []
+        for layer in self._layers():
+            x = layer(x, *layer.cross_attention.project(memory.features), memory.mask)
+            outputs.append(x)
+        logits: Tensor = self.vocabulary(self.decoder_output(outputs))
+        return logits
+
+    def start(self, memory: Memory) -> DecodingState:
+        """See `Captioner.start`."""
+        images, shared = {"mask": memory.mask}, {}
+        rows = {"position": torch.zeros(memory.batch_size, dtype=torch.long, device=memory.features.device)}
+        for index, layer in enumerate(self._layers()):
+            images[f"{index}.keys"], images[f"{index}.values"] = layer.cross_attention.project(memory.features)
+            rows.update({f"{index}.{name}": entry for name, entry in layer.mixer.start(memory.features).items()})
+            shared[f"{index}.weight"], shared[f"{index}.bias"] = layer.mixer.projection()
+        return DecodingState(images, rows, shared)
+
+    def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
+        """See `Captioner.step`. The expansions' inner dropout is left out here: sample in evaluation mode."""
+        images, shared, position = state.images, state.shared, state.rows["position"]
+        x = self.embedding(tokens[:, None], position[:, None])
+        rows, outputs = {"position": position + 1}, []
+        for index, layer in enumerate(self._layers()):
+            prefix = f"{index}."
+            cache = {name.removeprefix(prefix): row for name, row in state.rows.items() if name.startswith(prefix)}
+            keys, values = images[prefix + "keys"], images[prefix + "values"]
+            projection = shared[prefix + "weight"], shared[prefix + "bias"]
+            x, cache = layer.step(x, keys, values, images["mask"], cache, projection)
+            rows.update({prefix + name: row for name, row in cache.items()})
+            outputs.append(x)
+        return self.vocabulary(self.decoder_output(outputs))[:, 0], DecodingState(images, rows, shared)
+
+    def _layers(self) -> Iterable[DecoderLayer]:
+        return self.decoder_layers  # type: ignore[return-value]  # ModuleList is not generic
