@@ -12,7 +12,8 @@ def test_autocast_trains_and_decodes(architecture):
     model = zoo.create_model(architecture, vocab_size=23, visual_dim=6, **zoo.model_card(architecture).tiny)
     features, mask = torch.rand(2, 5, 6), torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
     seen = 1 if model.visual.kind == "pooled" else 5
-    visual = zoo.Visual(features[:, :seen], mask[:, :seen], pixels=torch.rand(2, 3, 32, 32))
+    boxes = torch.rand(2, seen, 4) + torch.tensor([0, 0, 1, 1])
+    visual = zoo.Visual(features[:, :seen], mask[:, :seen], boxes, torch.rand(2, 3, 32, 32))
     tokens = torch.randint(3, 23, (4, 6))
     with torch.autocast("cpu", torch.bfloat16):
         model(visual, tokens).float().square().mean().backward()

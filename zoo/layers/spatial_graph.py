@@ -1,0 +1,86 @@
+"""The spatial graph of an image's regions, and attention over it.
+
+S. He et al.: "Image Captioning through Image Transformer", ACCV 2020 (arXiv:2004.14231), section 3.1.
+Code: https://github.com/wtliao/ImageTransformer (no licence stated). Where the two differ, `GraphMode` names both.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from zoo.errors import ZooError
+from zoo.layers.attention import split_heads
+
+GraphMode = Literal["paper", "official"]
+"""`paper` clamps an intersection at zero. `official` does not, as in the released code: boxes that are apart in both
+directions then intersect in the product of their two gaps, and some of them count as one inside the other."""
+
+CHILD, NEIGHBOUR, PARENT = 1, 2, 3
+"""What region j is to region i: inside of it, neither, or around it. 0 stands for no region at all."""
+
+
+def spatial_graph(
+    boxes: Tensor, mask: Tensor | None = None, *, threshold: float = 0.9, mode: GraphMode = "paper"
+) -> Tensor:
+    """What every region is to every other one.
+
+    Region i lies inside j where at least `threshold` of its area does, and more of its own than of j's: equal boxes are
+    neighbours. The shares are compared in the boxes' own precision, or in single if that is higher.
+
+    Args:
+        boxes: (B, L, 4) as x1, y1, x2, y2, in any unit.
+        mask: (B, L), true at valid regions.
+
+    Returns:
+        (B, L, L) uint8 of `CHILD`, `NEIGHBOUR` (the diagonal too) and `PARENT`, 0 in rows and columns of padding.
+    """
+    boxes = boxes.to(torch.promote_types(boxes.dtype, torch.float32))
+    low, high = boxes[..., :2], boxes[..., 2:]
+    sides = torch.minimum(high[:, :, None], high[:, None]) - torch.maximum(low[:, :, None], low[:, None])
+    if mode == "paper":
+        sides = sides.clamp(min=0)
+    intersections = sides.prod(-1)
+    areas = (high - low).prod(-1)
+    own, others = intersections / areas[:, :, None], intersections / areas[:, None]
+    contained = ((own >= threshold) | (others >= threshold)) & ~torch.eye(
+        boxes.shape[1], dtype=torch.bool, device=boxes.device
+    )
+    graph = torch.full(own.shape, NEIGHBOUR, dtype=torch.uint8, device=boxes.device)
+    graph = graph.masked_fill(contained & (own > others), PARENT).masked_fill(contained & (own < others), CHILD)
+    return graph if mask is None else graph.masked_fill(~(mask[:, :, None] & mask[:, None]), 0)
+
+
+class SpatialGraphAttention(nn.Module):
+    """Three attentions with one query, each over the regions of its own kind (equations 7 and 8), added up.
+
+    Every branch has its softmax over all valid regions; those of another kind are blanked afterwards, and what is left
+    is not normalised again. Without a graph, the branches see all regions and are averaged. No W_O.
+    """
+
+    def __init__(self, d_model: int, n_heads: int, dropout: float) -> None:
+        super().__init__()
+        if d_model % n_heads:
+            raise ZooError(f"d_model {d_model} is not a multiple of n_heads {n_heads}")
+        self.n_heads = n_heads
+        self.query = nn.Linear(d_model, d_model)
+        self.keys = nn.ModuleList(nn.Linear(d_model, d_model) for _ in range(3))
+        self.values = nn.ModuleList(nn.Linear(d_model, d_model) for _ in range(3))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, graph: Tensor | None = None) -> Tensor:
+        """(B, L, D) to (B, L, D); `mask` (B, L) is true at valid regions, `graph` (B, L, L) is of `spatial_graph`."""
+        queries = split_heads(self.query(x), self.n_heads) * (x.shape[-1] // self.n_heads) ** -0.5
+        branches = []
+        for kind, key, value in zip((CHILD, NEIGHBOUR, PARENT), self.keys, self.values, strict=True):
+            scores = queries @ split_heads(key(x), self.n_heads).transpose(-1, -2)
+            if mask is not None:
+                scores = scores.masked_fill(~mask[:, None, None], torch.finfo(scores.dtype).min)
+            weights = self.dropout(scores.softmax(-1))
+            if graph is not None:
+                weights = weights * (graph == kind)[:, None]
+            branches.append(weights @ split_heads(value(x), self.n_heads))
+        joined = torch.stack(branches).mean(0) if graph is None else branches[0] + branches[1] + branches[2]
+        return joined.transpose(1, 2).reshape(x.shape)

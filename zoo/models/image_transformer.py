@@ -1,0 +1,102 @@
+"""Image Transformer.
+
+S. He, W. Liao, H. R. Tavakoli, M. Yang, B. Rosenhahn, N. Pugeault: "Image Captioning through Image Transformer", ACCV
+2020 (arXiv:2004.14231). Code: https://github.com/wtliao/ImageTransformer (no licence stated), which builds on AoANet.
+Where code and paper differ, this follows the code, but for the spatial graph, where `graph` chooses between both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zoo.captioner import Memory, Visual, VisualSpec
+from zoo.errors import ZooError
+from zoo.layers.aoa import AoADropouts, AoAEncoder, AoARefiner
+from zoo.layers.aoa_decoder import AoADecoder
+from zoo.layers.spatial_graph import GraphMode, spatial_graph
+from zoo.models.aoanet import AoACaptioner
+
+_GRAPHS = ("paper", "official")
+
+
+class ImageTransformer(AoACaptioner):
+    """AoANet whose refiner attends along a spatial graph, and whose decoder asks M memories of the image.
+
+    Args:
+        vocab_size, visual_dim, d_model, n_heads, n_encoder_layers: sizes.
+        d_word: of the word embeddings; d_model if not given.
+        d_ff, n_decoder_layers: not used: there is no feed-forward, and one LSTM.
+        dropout: on embedded regions and words, and in the decoder.
+        attention_dropout, residual_dropout, gate_dropout: in the refiner; the first one in the decoder too.
+        max_len: longest caption; no parameter depends on it.
+        wide_layers: encoder layers, counted from 1, with three attentions; the others are AoANet's. All by default.
+        spatial: let these attend along the graph of parents, neighbours and children; otherwise their three attentions
+            see all regions and are averaged.
+        sub_transformers: M of the decoder, the paper's number of parallel sub-transformers.
+        graph: how boxes make the graph; see `GraphMode`.
+        threshold: share of its area from which on a region counts as inside another.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        visual_dim: int,
+        d_model: int = 1024,
+        d_word: int | None = None,
+        d_ff: int = 2048,  # noqa: ARG002
+        n_heads: int = 8,
+        n_encoder_layers: int = 3,
+        n_decoder_layers: int = 1,  # noqa: ARG002
+        dropout: float = 0.5,
+        attention_dropout: float = 0.1,
+        residual_dropout: float = 0.1,
+        gate_dropout: float = 0.3,
+        max_len: int = 74,
+        wide_layers: Sequence[int] | None = None,
+        spatial: bool = True,
+        sub_transformers: int = 3,
+        graph: GraphMode = "paper",
+        threshold: float = 0.9,
+    ) -> None:
+        super().__init__()
+        every_layer = range(1, n_encoder_layers + 1)
+        wide = set(every_layer if wide_layers is None else wide_layers)
+        if outside := sorted(wide - set(every_layer)):
+            raise ZooError(f"wide_layers names layer {outside[0]}, but n_encoder_layers is {n_encoder_layers}")
+        if graph not in _GRAPHS:
+            raise ZooError(f"graph cannot be {graph!r}", f"it is one of {', '.join(_GRAPHS)}")
+        if sub_transformers < 1:
+            raise ZooError(f"sub_transformers must be at least 1, not {sub_transformers}")
+        if not 0 < threshold <= 1:
+            raise ZooError(f"threshold must lie above 0 and be at most 1, not {threshold}")
+        self.visual = VisualSpec("regions", visual_dim)
+        self.vocab_size = vocab_size
+        self.max_len = max_len
+        self.sees_graph = spatial and bool(wide)
+        self.graph = graph
+        self.threshold = threshold
+        dropouts = AoADropouts(attention_dropout, residual_dropout, gate_dropout)
+        refiner = AoARefiner(d_model, n_heads, n_encoder_layers, dropouts, wide)
+        self.encoder = AoAEncoder(visual_dim, d_model, dropout, refiner)
+        self.decoder = AoADecoder(
+            vocab_size,
+            d_model,
+            d_model if d_word is None else d_word,
+            n_heads,
+            max_len,
+            n_memories=sub_transformers,
+            values_first=sub_transformers == 1,  # the authors' model of one is AoANet's decoder
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+        )
+
+    def encode(self, visual: Visual) -> Memory:
+        """See `Captioner.encode`; ZooError where the graph is to be seen but there are no boxes."""
+        if not self.sees_graph:
+            return super().encode(visual)
+        if visual.boxes is None:
+            raise ZooError("the spatial graph needs the regions' boxes, and there are none", "or set spatial=False")
+        relations = spatial_graph(visual.boxes, visual.mask, threshold=self.threshold, mode=self.graph)
+        memory: Memory = self.encoder(visual, relations)
+        return memory

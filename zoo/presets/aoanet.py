@@ -1,0 +1,104 @@
+"""Cards of AoANet, of the Image Transformer with its ablations, and of the transformer with attention on attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zoo.registry import ModelCard, register_model
+
+_AOANET: dict[str, Any] = {
+    "entry": "zoo.models.aoanet:AoANet",
+    "paper": "Huang, Wang, Chen, Wei: Attention on Attention for Image Captioning, ICCV 2019 (arXiv:1908.06954)",
+    "year": 2019,
+    "source": "https://github.com/husthuaan/AoANet",
+    "licence": "MIT",
+    "visual": "regions",
+}
+_IMAGE_TRANSFORMER: dict[str, Any] = {
+    "entry": "zoo.models.image_transformer:ImageTransformer",
+    "paper": (
+        "He, Liao, Tavakoli, Yang, Rosenhahn, Pugeault: Image Captioning through Image Transformer, ACCV 2020 "
+        "(arXiv:2004.14231)"
+    ),
+    "year": 2020,
+    "source": "https://github.com/wtliao/ImageTransformer",
+    "licence": "none stated",
+    "visual": "regions",
+}
+_TRANSFORMER: dict[str, Any] = {
+    "entry": "zoo.models.transformer_aoa:AoATransformer",
+    "paper": (
+        'Huang et al.: Attention on Attention for Image Captioning, ICCV 2019; as the baseline "Base w/ AoA" of Hu, '
+        "Cavicchioli, Capotondi: ExpansionNet, 2022 (arXiv:2207.03327)"
+    ),
+    "year": 2022,
+    "source": "https://github.com/jchenghu/ExpansionNet",
+    "licence": "none stated",
+    "visual": "regions",
+}
+_LSTM_SIZES = {"d_model": 1024, "n_heads": 8, "dropout": 0.5}
+_IMAGE_TRANSFORMER_ROWS: dict[str, tuple[str, dict[str, Any]]] = {
+    # Rows of Table 3. Those about the encoder have M = 1; a row that names no layers has all three wide.
+    "baseline": ("AoA, no wide layer; M=1", {"wide_layers": (), "sub_transformers": 1}),
+    "layer-1": ("spatial graph in layer 1; M=1", {"wide_layers": (1,), "sub_transformers": 1}),
+    "layer-2": ("spatial graph in layer 2; M=1", {"wide_layers": (2,), "sub_transformers": 1}),
+    "layer-3": ("spatial graph in layer 3; M=1", {"wide_layers": (3,), "sub_transformers": 1}),
+    "no-spatial": ("three wide layers that see no graph; M=1", {"spatial": False, "sub_transformers": 1}),
+    "sub-1": ("spatial graph in layers 1, 2, 3; M=1", {"sub_transformers": 1}),
+    "sub-2": ("spatial graph in layers 1, 2, 3; M=2", {"sub_transformers": 2}),
+    "sub-4": ("spatial graph in layers 1, 2, 3; M=4", {"sub_transformers": 4}),
+}
+
+
+def _tiny(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Unit-test size: two layers, and variants that differ in a number alone become one."""
+    tiny: dict[str, Any] = {"d_model": 16, "d_word": 12, "n_heads": 2, "n_encoder_layers": 2, "max_len": 12}
+    if arguments.get("wide_layers"):
+        tiny["wide_layers"] = (1,)
+    if arguments.get("sub_transformers", 1) > 1:
+        tiny["sub_transformers"] = 2
+    return tiny
+
+
+def _register(name: str, summary: str, origin: dict[str, Any], arguments: dict[str, Any]) -> None:
+    card = ModelCard(
+        name=name,
+        summary=summary,
+        **origin,
+        arguments={**_LSTM_SIZES, **arguments},
+        tiny=_tiny(arguments),
+        # A layer's number means something only where there are as many as the paper counts.
+        small={"n_encoder_layers": 3} if arguments.get("wide_layers") else {},
+    )
+    register_model(card)
+
+
+_REFINED = {"n_encoder_layers": 6}
+_register("aoanet", "Regions refined by attention on attention, and an LSTM that attends so too", _AOANET, _REFINED)
+_register("aoanet/no-refiner", "AoANet whose LSTM sees the embedded regions as they are", _AOANET, {"refiner": False})
+
+_FULL = {"n_encoder_layers": 3, "sub_transformers": 3}
+_register(
+    "image_transformer",
+    "AoANet along a spatial graph of regions; M=3 sub-transformers in the decoder",
+    _IMAGE_TRANSFORMER,
+    _FULL,
+)
+_register(
+    "image_transformer/official-graph",
+    "Image Transformer on the graph as released: intersections not clamped at zero",
+    _IMAGE_TRANSFORMER,
+    {**_FULL, "graph": "official"},
+)
+for _name, (_row, _arguments) in _IMAGE_TRANSFORMER_ROWS.items():
+    _register(f"image_transformer/{_name}", f"Table 3: {_row}", _IMAGE_TRANSFORMER, {**_FULL, **_arguments})
+
+register_model(
+    ModelCard(
+        name="transformer_aoa",
+        summary="ExpansionNet v1's Table 2, Base w/ AoA: AoA blocks and self-attention, no LSTM",
+        **_TRANSFORMER,
+        arguments={"d_model": 512, "n_heads": 8, "n_encoder_layers": 3, "n_decoder_layers": 3, "dropout": 0.3},
+        tiny={"d_model": 16, "n_heads": 2, "n_encoder_layers": 2, "n_decoder_layers": 2, "max_len": 12},
+    )
+)
