@@ -22,7 +22,7 @@ from harness.measure.memory import PeakMemory
 from harness.metrics.cider import CiderD
 from harness.metrics.evaluator import Evaluator
 from harness.progress import Reporter
-from harness.references import human_captions, retrieved_captions
+from harness.references import human_captions, majority_caption, retrieved_captions
 from harness.stored_run import VOCABULARY, WEIGHTS, StoredRun
 from harness.training.objectives import CrossEntropy, Objective
 from harness.training.schedule import Stage
@@ -165,13 +165,16 @@ def run_reference(cell: Cell, conditions: Conditions, evaluator: Evaluator, envi
     reason = "a reference row has no model"
     costs = {name: Quantity(None, reason) for name in ("parameters", "train_seconds", "gmac_beam")}
     splits = []
+    always = majority_caption(conditions.train) if cell.model == "majority" else ""
     for split, samples in conditions.evaluated.items():
+        references = {sample.image_id: list(sample.captions) for sample in samples}
         if cell.model == "human":
             captions, references = human_captions(samples, cell.seed)
+        elif cell.model == "majority":
+            captions = dict.fromkeys(references, always)
         else:
             assert conditions.features is not None
             captions = retrieved_captions(samples, conditions.train, conditions.features)
-            references = {sample.image_id: list(sample.captions) for sample in samples}
         splits.append(_score(split, captions, references, conditions, evaluator, costs))
     return Outcome(splits=tuple(splits), costs=costs, environment=environment)
 

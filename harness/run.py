@@ -146,12 +146,11 @@ def _trained_cell(model: str, seed: int, conditions: Conditions) -> Cell:
 
 def _reference_cell(model: str, conditions: Conditions) -> Cell:
     everything = [sample for samples in conditions.evaluated.values() for sample in samples]
-    if model == "human":
-        signature = reference_signature(conditions.signature, nrefs=nrefs_field(everything, held_out=1))
-    else:
-        signature = reference_signature(
-            conditions.signature, nrefs=conditions.signature["nrefs"], features=conditions.signature["feat"]
-        )
+    signature = reference_signature(
+        conditions.signature,
+        nrefs=nrefs_field(everything, held_out=int(model == "human")),
+        features=conditions.signature["feat"] if model == "retrieval" else None,
+    )
     config = {"arguments": {}, "what": REFERENCE_ROWS[model]}
     return _cell(cell_key(model, 0, {}, signature), model, "reference", 0, config, signature, conditions)
 

@@ -19,7 +19,7 @@ from harness.metrics.image_ids import require_same_images
 from harness.metrics.ngrams import MAX_ORDER, Ints
 
 SIGMA: Final = 6.0
-_SCALE: Final = 10.0
+SCALE: Final = 10.0
 
 
 class CiderD:
@@ -95,7 +95,7 @@ def _of_block(block: Block, idf: Array) -> Array:
     similarity *= np.exp(-(gap.astype(np.float64) ** 2) / (2 * SIGMA**2))
     totals = np.bincount(caption[candidate], similarity, len(block.lengths))
     mine = (block.first[:-1, None] + np.arange(block.candidates)).ravel()
-    scores: Array = totals[mine] * (_SCALE / MAX_ORDER) / np.repeat(block.references, block.candidates)
+    scores: Array = totals[mine] * (SCALE / MAX_ORDER) / np.repeat(block.references, block.candidates)
     return scores
 
 

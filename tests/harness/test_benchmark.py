@@ -78,14 +78,14 @@ def scores_and_captions(workspace: Path) -> tuple[dict[str, dict[str, float | No
 def undisturbed(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The workspace of one run that nothing interrupted."""
     workspace = tmp_path_factory.mktemp("undisturbed") / "workspace"
-    done = bench_run(data, workspace, "blind,transformer_base,expansionnet_v2,human,retrieval")
+    done = bench_run(data, workspace, "blind,transformer_base,expansionnet_v2,human,retrieval,majority")
     assert done.returncode == 0, done.stdout + done.stderr
     return workspace
 
 
 def test_every_cell_is_scored_costed_and_reported(undisturbed: Path) -> None:
     found = rows(undisturbed)
-    assert set(found) == {"blind", "transformer_base", "expansionnet_v2", "human", "retrieval"}
+    assert set(found) == {"blind", "transformer_base", "expansionnet_v2", "human", "retrieval", "majority"}
     for model, row in found.items():
         for metric in ("BLEU-1", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D"):
             assert row.scores[metric].mean is not None, (model, metric, row.scores[metric].reason)
@@ -100,14 +100,14 @@ def test_every_cell_is_scored_costed_and_reported(undisturbed: Path) -> None:
 
 def test_the_same_command_again_uses_what_is_finished(undisturbed: Path, data: Path) -> None:
     before = scores_and_captions(undisturbed)
-    again = bench_run(data, undisturbed, "blind,transformer_base,expansionnet_v2,human,retrieval")
+    again = bench_run(data, undisturbed, "blind,transformer_base,expansionnet_v2,human,retrieval,majority")
     assert again.returncode == 0, again.stderr
-    assert "0 finished, 5 re-used, 0 failed" in again.stdout
+    assert "0 finished, 6 re-used, 0 failed" in again.stdout
     assert scores_and_captions(undisturbed) == before
 
 
 def test_kills_at_any_moment_leave_the_same_results(undisturbed: Path, data: Path, tmp_path: Path) -> None:
-    models = "blind,transformer_base,expansionnet_v2,human,retrieval"
+    models = "blind,transformer_base,expansionnet_v2,human,retrieval,majority"
     for moment in ("extraction", "training", "checkpointing", "between_epochs", "captioning", "storing", "stored"):
         killed = bench_run(data, tmp_path, models, kill_at=moment)
         assert killed.returncode == -signal.SIGKILL, (moment, killed.stdout + killed.stderr)
