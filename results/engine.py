@@ -19,8 +19,10 @@ BUSY_TIMEOUT_S = 30.0
 _WRITES = "store_writes"
 
 
-def resolve_url(url_or_path: str | Path) -> URL:
+def resolve_url(url_or_path: str | Path | URL) -> URL:
     """A SQLAlchemy URL as it is, anything else as the path of a SQLite file."""
+    if isinstance(url_or_path, URL):
+        return url_or_path
     if isinstance(url_or_path, str) and "://" in url_or_path:
         try:
             url = make_url(url_or_path)

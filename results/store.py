@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, cast
 
-from sqlalchemy import Connection, delete, insert, or_, select, update
+from sqlalchemy import URL, Connection, delete, insert, or_, select, update
 
 from results import checks
 from results.engine import check_file, open_engine, resolve_url, show, translated, use_write_ahead_log, writing
@@ -40,7 +40,7 @@ class Store:
             be stored; the message names the file or value, the hint what to do.
     """
 
-    def __init__(self, url_or_path: str | Path, *, create: bool = True, read_only: bool = False) -> None:
+    def __init__(self, url_or_path: str | Path | URL, *, create: bool = True, read_only: bool = False) -> None:
         self._url = resolve_url(url_or_path)
         self._read_only = read_only
         create = create and not read_only
@@ -65,6 +65,11 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def url(self) -> URL:
+        """Where the results lie."""
+        return self._url
+
     def close(self) -> None:
         """Let go of the database; needed once, at the end."""
         self._reader.dispose()
@@ -73,6 +78,14 @@ class Store:
     def reading(self) -> Iterator[Connection]:
         """A connection in one read transaction; on SQLite all that is read through it is of the same instant."""
         with translated(self._url), self._reader.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A connection in one write transaction; others that write wait for its end."""
+        if self._read_only:
+            raise StoreError(f"the results database {show(self._url)} was opened for reading alone")
+        with translated(self._url), self._writer.begin() as connection:
             yield connection
 
     def record_dataset(self, record: DatasetRecord) -> None:
@@ -84,7 +97,7 @@ class Store:
             "split_sizes": checks.json_object(record.split_sizes, f"data set {record.name}: split sizes"),
         }
         find = select(DatasetRow.id).where(DatasetRow.fingerprint == record.fingerprint)
-        with self._writing() as connection:
+        with self.writing() as connection:
             if connection.scalar(find) is None:
                 first = {"fingerprint": record.fingerprint, "recorded_at": _now()}
                 connection.execute(insert(DatasetRow).values(**first, **columns))
@@ -98,7 +111,7 @@ class Store:
 
     def plan(self, cells: Sequence[Cell]) -> None:
         """Enter cells as "planned", so that none goes missing without a word; those already known stay as they are."""
-        with self._writing() as connection:
+        with self.writing() as connection:
             found = connection.execute(select(DatasetRow.fingerprint, DatasetRow.id)).all()
             datasets = dict(found)
             known = set(connection.scalars(select(CellRow.key)))
@@ -122,13 +135,13 @@ class Store:
             "error_class": None,
             "log_tail": None,
         }
-        with self._writing() as connection:
+        with self.writing() as connection:
             connection.execute(update(CellRow).where(CellRow.id == _cell_id(connection, key)).values(columns))
 
     def record_epoch(self, key: str, record: EpochRecord) -> None:
         """Store an epoch; again replaces it, and drops later ones: they are of an attempt that was given up."""
         columns = epoch_columns(key, record)
-        with self._writing() as connection:
+        with self.writing() as connection:
             cell_id = _cell_id(connection, key)
             given_up = or_(Epoch.stage > record.stage, (Epoch.stage == record.stage) & (Epoch.epoch >= record.epoch))
             connection.execute(delete(Epoch).where(Epoch.cell_id == cell_id, given_up))
@@ -147,7 +160,7 @@ class Store:
             "environment": checks.json_object(outcome.environment, f"run {key}: environment"),
             "operators": checks.json_object(outcome.operators, f"run {key}: operators"),
         }
-        with self._writing() as connection:
+        with self.writing() as connection:
             cell_id = _cell_id(connection, key)
             for table, entries in rows.items():
                 connection.execute(delete(table).where(table.cell_id == cell_id))
@@ -161,7 +174,7 @@ class Store:
         """
         rows = [attention_columns(key, record) for record in maps]
         ids = [record.image_id for record in maps]
-        with self._writing() as connection:
+        with self.writing() as connection:
             cell_id = _cell_id(connection, key)
             captioned = select(Caption.image_id).where(Caption.cell_id == cell_id, Caption.split == split)
             if unknown := set(ids) - set(connection.scalars(captioned)):
@@ -190,18 +203,11 @@ class Store:
             "log_tail": log_tail,
             "finished_at": _now(),
         }
-        with self._writing() as connection:
+        with self.writing() as connection:
             connection.execute(update(CellRow).where(CellRow.id == _cell_id(connection, key)).values(columns))
 
-    @contextmanager
-    def _writing(self) -> Iterator[Connection]:
-        if self._read_only:
-            raise StoreError(f"the results database {show(self._url)} was opened for reading alone")
-        with translated(self._url), self._writer.begin() as connection:
-            yield connection
-
     def _check_schema(self, *, create: bool) -> None:
-        with self._writing() if create else self.reading() as connection:
+        with self.writing() if create else self.reading() as connection:
             ensure_current(connection, self._url, create=create)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sqlalchemy import Connection, insert, inspect
+from sqlalchemy import URL, Connection, insert, inspect
 
 from results import migrations
 from results.engine import check_file, open_engine, resolve_url, show, translated, writing
@@ -13,7 +13,22 @@ from results.revisions import is_older, no_results, stored_revision
 from results.schema import RELEASE, REVISION
 
 
-def upgrade(url_or_path: str | Path) -> str:
+def revision_of(url_or_path: str | Path | URL) -> str:
+    """The revision of a database's tables, whatever release wrote them; StoreError where it holds no results."""
+    url = resolve_url(url_or_path)
+    check_file(url, create=False)
+    engine = open_engine(url, read_only=True)
+    try:
+        with translated(url), engine.connect() as connection:
+            revision = stored_revision(connection)
+    finally:
+        engine.dispose()
+    if revision is None:
+        raise no_results(url)
+    return revision
+
+
+def upgrade(url_or_path: str | Path | URL) -> str:
     """Change the tables to this release's, in one transaction: wholly or not at all. Gives the revision found.
 
     Raises:

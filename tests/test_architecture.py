@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 ALLOWED = {"zoo": set(), "results": set(), "reports": {"results"}, "harness": {"zoo", "results"}}
 COMMANDS = "harness/cli"  # the one place that may touch every room
-HEAVY = ("torch", "torchvision", "timm", "transformers", "pandas", "scipy", "fvcore", "pycocoevalcap")
+HEAVY = ("torch", "torchvision", "timm", "transformers", "pandas", "scipy", "alembic", "fvcore", "pycocoevalcap")
 FILES = sorted(path for room in ALLOWED for path in (ROOT / room).rglob("*.py"))
 
 
@@ -61,7 +61,7 @@ def loaded_by(*arguments: str, folder: Path) -> tuple[int, set[str]]:
     return int(code), set(found)
 
 
-@pytest.mark.parametrize("line", ["--help", "--version", "models", "report --help", "run --help"])
+@pytest.mark.parametrize("line", ["--help", "--version", "models", "report --help", "run --help", "db --help"])
 def test_quick_commands_load_nothing_heavy(line: str, tmp_path: Path) -> None:
     assert loaded_by(*line.split(), folder=tmp_path) == (0, set())
 

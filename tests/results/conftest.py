@@ -18,7 +18,17 @@ import pytest
 from sqlalchemy import URL, create_engine, make_url
 from sqlalchemy.pool import NullPool
 
-from results import Cell, DatasetRecord, EpochRecord, ImageRecord, Outcome, Quantity, SplitResult, Store
+from results import (
+    AttentionRecord,
+    Cell,
+    DatasetRecord,
+    EpochRecord,
+    ImageRecord,
+    Outcome,
+    Quantity,
+    SplitResult,
+    Store,
+)
 
 SIGNATURE = {"nrefs": "5", "split": "scenes-test", "beam": "3"}
 
@@ -82,6 +92,13 @@ class Make:
             "operators": {"counted": {"linear": 12}, "uncounted": ["aten::sort"]},
         }
         return Outcome(**(fields | changes))
+
+    @staticmethod
+    def attention(image_id: int = 1, **changes: Any) -> AttentionRecord:
+        """Two words that look at a grid of 1 x 3; numbers that half precision keeps."""
+        weights = ((0.5, 0.25, 0.25), (0.0, 1.0, 0.0))
+        fields: dict[str, Any] = {"words": ("a", "ball"), "weights": weights, "grid": (1, 3)}
+        return AttentionRecord(image_id, **(fields | changes))
 
     @staticmethod
     def epoch(epoch: int, **changes: Any) -> EpochRecord:

@@ -26,14 +26,14 @@ def upgrade() -> None:
     )
     op.create_table(
         "skipped_images",
-        sa.Column("dataset_id", sa.ForeignKey("datasets.id", ondelete=_CASCADE), primary_key=True),
+        sa.Column("dataset_id", sa.Integer, sa.ForeignKey("datasets.id", ondelete=_CASCADE), primary_key=True),
         sa.Column("file", sa.String, primary_key=True),
         sa.Column("reason", sa.String, nullable=False),
         sqlite_with_rowid=False,
     )
     op.create_table(
         "images",
-        sa.Column("dataset_id", sa.ForeignKey("datasets.id", ondelete=_CASCADE), primary_key=True),
+        sa.Column("dataset_id", sa.Integer, sa.ForeignKey("datasets.id", ondelete=_CASCADE), primary_key=True),
         sa.Column("image_id", sa.BigInteger, primary_key=True),
         sa.Column("file", sa.String, nullable=False),
         sa.Column("split", sa.String, nullable=False),
@@ -45,7 +45,9 @@ def upgrade() -> None:
         "cells",
         sa.Column("id", sa.Integer, primary_key=True),
         sa.Column("key", sa.String, nullable=False, unique=True),
-        sa.Column("dataset_id", sa.ForeignKey("datasets.id", ondelete=_CASCADE), nullable=False, index=True),
+        sa.Column(
+            "dataset_id", sa.Integer, sa.ForeignKey("datasets.id", ondelete=_CASCADE), nullable=False, index=True
+        ),
         sa.Column("model", sa.String, nullable=False),
         sa.Column("role", sa.String, nullable=False),
         sa.Column("seed", sa.BigInteger, nullable=False),
@@ -69,7 +71,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "epochs",
-        sa.Column("cell_id", sa.ForeignKey("cells.id", ondelete=_CASCADE), primary_key=True),
+        sa.Column("cell_id", sa.Integer, sa.ForeignKey("cells.id", ondelete=_CASCADE), primary_key=True),
         sa.Column("stage", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("epoch", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("stage_name", sa.String, nullable=False),
@@ -84,7 +86,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "captions",
-        sa.Column("cell_id", sa.ForeignKey("cells.id", ondelete=_CASCADE), primary_key=True),
+        sa.Column("cell_id", sa.Integer, sa.ForeignKey("cells.id", ondelete=_CASCADE), primary_key=True),
         sa.Column("split", sa.String, primary_key=True),
         sa.Column("image_id", sa.BigInteger, primary_key=True),
         sa.Column("caption", sa.String, nullable=False),
@@ -93,7 +95,7 @@ def upgrade() -> None:
     op.create_table(
         "scores",
         sa.Column("id", sa.Integer, primary_key=True),
-        sa.Column("cell_id", sa.ForeignKey("cells.id", ondelete=_CASCADE), nullable=False),
+        sa.Column("cell_id", sa.Integer, sa.ForeignKey("cells.id", ondelete=_CASCADE), nullable=False),
         sa.Column("split", sa.String, nullable=False),
         sa.Column("domain", sa.String, nullable=False),
         sa.Column("metric", sa.String, nullable=False),
@@ -105,7 +107,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "image_scores",
-        sa.Column("cell_id", sa.ForeignKey("cells.id", ondelete=_CASCADE), primary_key=True),
+        sa.Column("cell_id", sa.Integer, sa.ForeignKey("cells.id", ondelete=_CASCADE), primary_key=True),
         sa.Column("split", sa.String, primary_key=True),
         sa.Column("metric", sa.String, primary_key=True),
         sa.Column("scores", sa.LargeBinary, nullable=False),
@@ -113,7 +115,7 @@ def upgrade() -> None:
     op.create_table(
         "costs",
         sa.Column("id", sa.Integer, primary_key=True),
-        sa.Column("cell_id", sa.ForeignKey("cells.id", ondelete=_CASCADE), nullable=False),
+        sa.Column("cell_id", sa.Integer, sa.ForeignKey("cells.id", ondelete=_CASCADE), nullable=False),
         sa.Column("name", sa.String, nullable=False),
         sa.Column("value", sa.Double),
         sa.Column("reason", sa.String),
