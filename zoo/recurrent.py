@@ -23,12 +23,13 @@ class RecurrentCaptioner(Captioner):
     nothing but the recurrence itself. Stepping runs the same code on one position.
 
     Attributes:
+        d_model: width of the state h_t that words follow from.
         embedding: tokens to word vectors.
-        lstm: what reads the words.
-        vocabulary: outputs to logits.
-        output_dropout: before `vocabulary`.
+        lstm: what reads the words, unless a model has `word_inputs` of its own.
+        vocabulary, output_dropout: outputs to logits, unless a model has a `predict` of its own.
     """
 
+    d_model: int
     embedding: nn.Module
     lstm: LSTMCell
     vocabulary: nn.Linear
@@ -40,7 +41,10 @@ class RecurrentCaptioner(Captioner):
 
     @abstractmethod
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
-        """One position: its `word_inputs` (rows, ...) and the state to its output (rows, ...) and the next state."""
+        """One position: its `word_inputs` (rows, ...) and the state to its output (rows, ...) and the next state.
+
+        The output begins with h_t, in d_model channels.
+        """
 
     def word_inputs(self, words: Tensor, images: dict[str, Tensor]) -> Tensor:  # noqa: ARG002
         """What words (rows, T, E) give to the recurrence (rows, T, ...), whatever was said before them."""
@@ -53,6 +57,10 @@ class RecurrentCaptioner(Captioner):
 
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
         """See `Captioner.decode`."""
+        return self.decode_with_states(memory, tokens)[0]
+
+    def decode_with_states(self, memory: Memory, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """`decode`, and the states h_t (B * n, T, d_model) behind its logits."""
         if tokens.shape[1] > self.max_len:
             raise ZooError(f"a caption of {tokens.shape[1]} tokens is longer than max_len {self.max_len}")
         state = self.start(memory).expand(tokens.shape[0] // memory.batch_size)
@@ -60,7 +68,8 @@ class RecurrentCaptioner(Captioner):
         for inputs in self.word_inputs(words, state.images).unbind(1):
             output, rows = self.advance(inputs, rows, state.images)
             outputs.append(output)
-        return self.predict(torch.stack(outputs, 1), words)
+        whole = torch.stack(outputs, 1)
+        return self.predict(whole, words), whole[..., : self.d_model]
 
     def start(self, memory: Memory) -> DecodingState:
         """See `Captioner.start`."""
@@ -74,13 +83,18 @@ class RecurrentCaptioner(Captioner):
 
     def blank_rows(self, memory: Memory, *names: str, width: int) -> Rows:
         """States of zeros (B, width)."""
-        return {name: self.vocabulary.weight.new_zeros(memory.batch_size, width) for name in names}
+        return {name: self._weight.new_zeros(memory.batch_size, width) for name in names}
+
+    @property
+    def _weight(self) -> Tensor:
+        """Some weight, for type and device."""
+        return next(self.parameters())
 
     def look(self, visual: Visual) -> tuple[Tensor, Tensor]:
         """Features (B, L, C), blank where padded, so that not even a NaN there can spread, and the mask (B, L)."""
         if visual.features is None:
             raise ZooError("this model needs visual features, and got none")
-        features, mask = visual.features.to(self.vocabulary.weight.dtype), visual.mask
+        features, mask = visual.features.to(self._weight.dtype), visual.mask
         if mask is None:
             return features, torch.ones(features.shape[:2], dtype=torch.bool, device=features.device)
         return features.masked_fill(~mask[..., None], 0.0), mask

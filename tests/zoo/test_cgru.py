@@ -22,11 +22,11 @@ def gru(x, h, cell):
 
 
 def gate(model, state, features, _):
-    return state * torch.tanh(model.look.image.weight @ features[0])
+    return state * torch.tanh(model.glance.image.weight @ features[0])
 
 
 def attention(model, state, features, mask):
-    look, width = model.look, len(state)
+    look, width = model.glance, len(state)
     heads = []
     for head in range(look.n_heads):
         rows = slice(head * width, (head + 1) * width)
@@ -57,13 +57,13 @@ def test_logits_and_states_are_the_papers_equations(look, seen, bottleneck):
     for row, words in enumerate(tokens):
         h = torch.zeros(8, dtype=torch.double)
         for t, word in enumerate(words):
-            y = model.words.weight[word]
+            y = model.embedding.weight[word]
             between = gru(model.input.weight @ y, h, model.first)
             c = seen(model, between, features[row // CAPTIONS], mask[row // CAPTIONS])
             h = gru(c, between, model.second)
             b = gru(torch.cat((y, between, c)), h, model.bottleneck) if bottleneck == "gru" else torch.cat((y, h, c))
             narrow = model.projection.weight @ b + model.projection.bias
-            expected = model.words.weight @ narrow + model.bias
+            expected = model.embedding.weight @ narrow + model.bias
             torch.testing.assert_close(logits[row, t], expected, atol=1e-10, rtol=1e-10)
             torch.testing.assert_close(states[row, t], h, atol=1e-10, rtol=1e-10)
 
@@ -89,7 +89,7 @@ def test_the_papers_size_is_a_claim_about_its_features():
 def test_dropout_falls_on_the_bottleneck():
     torch.manual_seed(0)
     model = zoo.create_model("cgru", vocab_size=VOCAB, visual_dim=CHANNELS, d_model=8)
-    assert model.dropout.p == 0.5
+    assert model.output_dropout.p == 0.5
     memory = model.encode(zoo.Visual(torch.randn(1, 1, CHANNELS)))
     tokens = torch.randint(VOCAB, (1, LENGTH))
     trained, states = model.train().decode_with_states(memory, tokens)

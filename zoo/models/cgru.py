@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.captioner import Captioner, DecodingState, Memory, Visual, VisualSpec
+from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import ZooError
+from zoo.recurrent import RecurrentCaptioner, Rows
 
 Look = Literal["gate", "attention"]
 Bottleneck = Literal["gru", "linear"]
@@ -69,7 +70,7 @@ class SharedHeads(nn.Module):
         return x.view(x.shape[0], x.shape[1], self.n_heads, -1).transpose(1, 2)
 
 
-class ConditionalGRU(Captioner):
+class ConditionalGRU(RecurrentCaptioner):
     """x = W^x E y; h' = GRU1(x, h); c = look(h', V); h = GRU2(c, h'); b = GRU3([E y; h'; c], h); p = softmax(E' W b).
 
     The GRUs are torch's (the paper's equations 6 and 7, with two bias vectors). The state is h alone, zero at first.
@@ -110,18 +111,18 @@ class ConditionalGRU(Captioner):
                 f"this preset is the paper's size on features of {only_dim} channels, not {visual_dim}",
                 f"the preset cgru takes any; {only_dim} channels are those of a ResNet-50's third stage",
             )
-        self.vocab_size, self.max_len = vocab_size, max_len
+        self.vocab_size, self.max_len, self.d_model = vocab_size, max_len, d_model
         self.visual = VisualSpec("pooled" if look == "gate" else "grid", visual_dim)
         embedded = d_model // 2
-        self.words = nn.Embedding(vocab_size, embedded)
+        self.embedding: nn.Embedding = nn.Embedding(vocab_size, embedded)
         self.input = nn.Linear(embedded, d_model, bias=False)
         self.first = nn.GRUCell(d_model, d_model)
-        self.look = ImageGate(visual_dim, d_model) if look == "gate" else SharedHeads(visual_dim, d_model, n_heads)
+        self.glance = ImageGate(visual_dim, d_model) if look == "gate" else SharedHeads(visual_dim, d_model, n_heads)
         self.second = nn.GRUCell(d_model, d_model)
         joined = embedded + 2 * d_model
         self.bottleneck = nn.GRUCell(joined, d_model) if bottleneck == "gru" else None
         self.projection = nn.Linear(d_model if bottleneck == "gru" else joined, embedded)
-        self.dropout = nn.Dropout(dropout)
+        self.output_dropout = nn.Dropout(dropout)
         self.bias = nn.Parameter(torch.zeros(vocab_size))
         for name, parameter in self.named_parameters():
             if parameter.dim() > 1:
@@ -130,77 +131,38 @@ class ConditionalGRU(Captioner):
                 nn.init.zeros_(parameter)
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`; padded cells are blanked first, so that not even a NaN in them can spread."""
-        if visual.features is None:
-            raise ZooError("this model needs visual features, and got none")
-        features, mask = visual.features.to(self.input.weight.dtype), visual.mask
+        """See `Captioner.encode`."""
+        features, mask = self.look(visual)
         if self.visual.kind == "pooled" and features.shape[1] != 1:
             raise ZooError(f"this model sees one pooled vector an image, and got {features.shape[1]}")
-        if mask is None:
-            mask = torch.ones(features.shape[:2], dtype=torch.bool, device=features.device)
-        return Memory(self.look.project(features.masked_fill(~mask[..., None], 0.0)), mask)
+        image = self.glance.project(features)
+        return Memory(image, mask, {"image": image, "mask": mask})
 
-    def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
-        """See `Captioner.decode`."""
-        return self.decode_with_states(memory, tokens)[0]
+    def first_rows(self, memory: Memory) -> Rows:
+        """See `RecurrentCaptioner.first_rows`."""
+        return self.blank_rows(memory, "state", width=self.d_model)
 
-    def decode_with_states(self, memory: Memory, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """`decode`, and the states h_t (B * n, T, D) behind its logits.
+    def word_inputs(self, words: Tensor, images: dict[str, Tensor]) -> Tensor:  # noqa: ARG002
+        """See `RecurrentCaptioner.word_inputs`."""
+        return F.linear(self.input(words), self.first.weight_ih, self.first.bias_ih)
 
-        Only what depends on the state before is computed position by position; the products with the words come before
-        the loop, and the bottleneck, which hands nothing on, after it.
-        """
-        if tokens.shape[1] > self.max_len:
-            raise ZooError(f"a caption of {tokens.shape[1]} tokens is longer than max_len {self.max_len}")
-        words = self.words(tokens)
-        inputs = self._read(self.input(words)).transpose(0, 1).contiguous()
-        state = self._blank(memory, len(tokens))
-        steps = []
-        for position in inputs:
-            steps.append(self._advance(position, state, memory.features, memory.mask))
-            state = steps[-1][-1]
-        between, seen, states = (torch.stack(parts, 1) for parts in zip(*steps, strict=True))
-        return self._speak(words, between, seen, states), states
+    def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
+        """See `RecurrentCaptioner.advance`; the output is [h ; h' ; c]."""
+        between = gru_update(inputs, self.first, rows["state"])
+        image, mask = images["image"], images["mask"]
+        seen = self.glance(between.view(len(image), -1, self.d_model), image, mask).flatten(0, 1)
+        state = gru_update(F.linear(seen, self.second.weight_ih, self.second.bias_ih), self.second, between)
+        return torch.cat((state, between, seen), 1), {"state": state}
 
-    def start(self, memory: Memory) -> DecodingState:
-        """See `Captioner.start`."""
-        images = {"look": memory.features, "mask": memory.mask}
-        return DecodingState(images, {"state": self._blank(memory, memory.batch_size)})
-
-    def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
-        """See `Captioner.step`."""
-        words, images = self.words(tokens), state.images
-        inputs = self._read(self.input(words))
-        between, seen, new = self._advance(inputs, state.rows["state"], images["look"], images["mask"])
-        return self._speak(words, between, seen, new), DecodingState(images, {"state": new})
-
-    @property
-    def state_dim(self) -> int:
-        """Width of the states that `decode_with_states` gives."""
-        return self.second.hidden_size
-
-    def _blank(self, memory: Memory, rows: int) -> Tensor:
-        return memory.features.new_zeros(rows, self.state_dim)
-
-    def _read(self, x: Tensor) -> Tensor:
-        """What the first GRU makes of its input, (..., 3 D)."""
-        return F.linear(x, self.first.weight_ih, self.first.bias_ih)
-
-    def _advance(self, inputs: Tensor, state: Tensor, look: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """One position of R rows: h', c and h, (R, D) each."""
-        between = gru_update(inputs, self.first, state)
-        seen = self.look(between.view(len(look), -1, between.shape[-1]), look, mask).flatten(0, 1)
-        read = F.linear(seen, self.second.weight_ih, self.second.bias_ih)
-        return between, seen, gru_update(read, self.second, between)
-
-    def _speak(self, words: Tensor, between: Tensor, seen: Tensor, states: Tensor) -> Tensor:
-        """Logits (..., V) of any number of positions."""
+    def predict(self, outputs: Tensor, words: Tensor) -> Tensor:
+        """See `RecurrentCaptioner.predict`; the bottleneck hands nothing on, so that it works on all positions."""
+        state, between, seen = outputs.chunk(3, -1)
         if self.bottleneck is None:
-            narrow = self.dropout(self.projection(torch.cat((words, states, seen), -1)))
+            narrow = self.output_dropout(self.projection(torch.cat((words, state, seen), -1)))
         else:
             read = F.linear(torch.cat((words, between, seen), -1), self.bottleneck.weight_ih, self.bottleneck.bias_ih)
-            narrow = self.projection(self.dropout(gru_update(read, self.bottleneck, states)))
-        return F.linear(narrow, self.words.weight, self.bias)
+            narrow = self.projection(self.output_dropout(gru_update(read, self.bottleneck, state)))
+        return F.linear(narrow, self.embedding.weight, self.bias)
 
 
 def gru_update(inputs: Tensor, cell: nn.GRUCell, state: Tensor) -> Tensor:
