@@ -16,18 +16,10 @@ from harness.data.dataset import Dataset, Sample
 from harness.data.features import Nothing, VisualFeatures
 from harness.data.images import ImagePreprocessing
 from harness.data.pixels import Pictures
-from harness.data.regions.opening import needs_backbone
 from harness.data.subwords import SubwordVocabulary
 from harness.data.vocabulary import Vocabulary
 from harness.errors import BenchError
-from harness.features import (
-    TRAINING_SPLITS,
-    check_pictures,
-    configured_backbone,
-    grid_features,
-    region_features,
-    skip_or_refuse,
-)
+from harness.features import TRAINING_SPLITS, configured_backbone, prepare_features
 from harness.metrics.evaluator import DF
 from harness.metrics.tokenizer import TOKENIZER
 from harness.progress import Reporter
@@ -107,75 +99,52 @@ def prepare_conditions(
 ) -> Conditions:
     """Open the data, verify every picture, extract or re-use the features and build the vocabulary.
 
-    Where files bring the features of regions, and no model reads pixels, the pictures are not looked at.
-
     Args:
-        sees: what each model of the run wants to see, by its name. Grid cells are extracted only where one looks at
-            them; regions, whose digest is in the signature, are always prepared.
+        sees: what each model of the run wants to see, by its name.
 
     Raises:
-        BenchError: unreadable data, damaged pictures or regions without `skip_bad_images`, an empty split, a wrong
-            backbone, regions without boxes for a model that needs them.
+        BenchError: unreadable data, an empty split, a wrong backbone, and what `prepare_features` refuses.
     """
     dataset = open_dataset(data, cache_dir=workspace.cache, images=images)
-    regions = feature_config.regions
-    looked_at = regions is None or needs_backbone(regions.source) or "pixels" in sees.values()
-    bad = check_pictures(dataset, cache_dir=workspace.cache, reporter=reporter) if looked_at else dict(dataset.faults)
-    skip_or_refuse(bad, dataset, skip_bad_images, reporter)
-    splits = _splits(dataset, bad)
+    _splits(dataset, dataset.faults)  # before any work
     backbone = configured_backbone(feature_config)
     recipe = preset.recipe
     if recipe is not None:
         backbone.preprocessing = replace(backbone.preprocessing, non_rgb=recipe.non_rgb)
-    features: VisualFeatures | None = None
-    described = backbone.describe()
-    skipped = bad
-    if regions is not None:
-        found = region_features(
-            dataset,
-            feature_config,
-            backbone,
-            cache_dir=workspace.cache,
-            skip=bad,
-            may_skip=skip_bad_images,
-            device=device,
-            reporter=reporter,
-        )
-        blind = [model for model, kind in sees.items() if kind == "regions" and not found.has_boxes]
-        if blind:
-            raise BenchError(
-                f"{', '.join(blind)}: needs boxes, and --regions {regions.source} has none",
-                "give a source with boxes (NAME_box beside NAME_att, a bottom-up .tsv), or choose other --models",
-            )
-        features, described, skipped = found, found.describe(), bad | found.bad
-        splits = _splits(dataset, skipped)
-    elif not {"grid", "regions", "pooled"}.isdisjoint(sees.values()):
-        features = grid_features(
-            dataset, backbone, cache_dir=workspace.cache, skip=bad, device=device, reporter=reporter
-        )
+    seen = prepare_features(
+        dataset,
+        feature_config,
+        backbone,
+        sees=sees,
+        cache_dir=workspace.cache,
+        may_skip=skip_bad_images,
+        device=device,
+        reporter=reporter,
+    )
+    splits = _splits(dataset, seen.skipped)
     evaluated = {name: samples for name, samples in splits.items() if name not in TRAINING_SPLITS}
     preparation = recipe.captions if recipe is not None else "words"
     vocabulary = _build_vocabulary(splits["train"], preset.vocabulary, preparation)
     signature = model_signature(
         preset,
-        data=data_field(dataset, skipped),
+        data=data_field(dataset, seen.skipped),
         nrefs=nrefs_field([sample for samples in evaluated.values() for sample in samples]),
         tokenizer=TOKENIZER,
         df=DF,
-        features=described,
+        features=seen.described,
         vocabulary=vocabulary_field(vocabulary, preset.vocabulary.min_count),
         precision=precision,
     )
     return Conditions(
         dataset=dataset,
-        skipped=skipped,
+        skipped=seen.skipped,
         train=splits["train"],
         val=splits["val"],
         evaluated=evaluated,
         backbone=backbone,
         preprocessing=backbone.preprocessing,
         feature_config=feature_config,
-        features=features,
+        features=seen.features,
         vocabulary=vocabulary,
         preset=preset,
         device=device,

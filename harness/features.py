@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -11,12 +12,13 @@ from harness.config import FeatureConfig
 from harness.data.backbones import Backbone, open_backbone
 from harness.data.dataset import Dataset
 from harness.data.feature_cache import extract_features
-from harness.data.features import Features
+from harness.data.features import Features, VisualFeatures
 from harness.data.regions.cache import prepare_regions
-from harness.data.regions.features import RegionFeatures
+from harness.data.regions.opening import needs_backbone
 from harness.data.verify import find_bad_images
 from harness.errors import BenchError
 from harness.progress import Reporter
+from zoo.captioner import VisualKind
 
 TRAINING_SPLITS = ("train", "val")
 _LISTED = 20
@@ -33,13 +35,97 @@ def configured_backbone(config: FeatureConfig) -> Backbone:
     )
 
 
-def check_pictures(dataset: Dataset, *, cache_dir: Path, reporter: Reporter) -> dict[int, str]:
-    """What is wrong with pictures and annotations, by image id."""
-    with reporter.task("pictures checked", len(dataset.samples)) as task:
-        return find_bad_images(dataset, cache_dir=cache_dir, progress=lambda done, _: task.reach(done))
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What the models of a run see.
+
+    `features` are None where none looks at any; `described` is what a signature says of them; `skipped` are the reasons
+    by id of the images that are left out.
+    """
+
+    features: VisualFeatures | None
+    described: str
+    skipped: dict[int, str]
 
 
-def skip_or_refuse(bad: Mapping[int, str], dataset: Dataset, may_skip: bool, reporter: Reporter) -> None:
+def prepare_features(
+    dataset: Dataset,
+    config: FeatureConfig,
+    backbone: Backbone,
+    *,
+    sees: Mapping[str, VisualKind],
+    cache_dir: Path,
+    may_skip: bool,
+    device: torch.device,
+    reporter: Reporter,
+) -> Prepared:
+    """Check every picture, then extract, convert or re-use the features.
+
+    Where files bring the features of regions, and no model reads pixels, the pictures are not looked at.
+
+    Args:
+        sees: what each model wants to see, by its name. Grid cells are extracted only where one looks at them;
+            regions, whose digest is in the signature, are always prepared.
+
+    Raises:
+        BenchError: naming images with unusable pictures or regions, unless `may_skip`; models that need boxes where
+            there are none; a source that cannot be read.
+    """
+    regions = config.regions
+    if regions is None or needs_backbone(regions.source) or "pixels" in sees.values():
+        with reporter.task("pictures checked", len(dataset.samples)) as task:
+            bad = find_bad_images(dataset, cache_dir=cache_dir, progress=lambda done, _: task.reach(done))
+    else:
+        bad = dict(dataset.faults)
+    _skip_or_refuse(bad, dataset, may_skip, reporter)
+
+    def maps() -> Features:
+        with reporter.task(f"features ({backbone.name})", len(dataset.samples) - len(bad)) as task:
+            return extract_features(
+                dataset,
+                backbone,
+                cache_dir=cache_dir,
+                skip=bad,
+                device=str(device),
+                progress=lambda done, _: task.reach(done),
+                notify=reporter.note,
+            )
+
+    if regions is None:
+        wanted = not {"grid", "regions", "pooled"}.isdisjoint(sees.values())
+        return Prepared(maps() if wanted else None, backbone.describe(), bad)
+
+    def maps_for(bad_boxes: Mapping[int, str]) -> Features:
+        if not may_skip:
+            _skip_or_refuse(bad_boxes, dataset, may_skip, reporter)
+        return maps()
+
+    with reporter.task("regions converted", len(dataset.samples) - len(bad)) as task:
+        found = prepare_regions(
+            dataset,
+            regions,
+            backbone,
+            maps_for,
+            cache_dir=cache_dir,
+            skip=bad,
+            progress=task.reach,
+            notify=reporter.note,
+        )
+    _skip_or_refuse(found.bad, dataset, may_skip, reporter)
+    if found.whole_images:
+        reporter.note(
+            f"{found.whole_images} of {len(found)} images have no box: one region, the whole image, stands in"
+        )
+    needy = [model for model, kind in sees.items() if kind == "regions"]
+    if needy and not found.has_boxes:
+        raise BenchError(
+            f"{', '.join(needy)}: needs boxes, and --regions {regions.source} has none",
+            "give a source with boxes (NAME_box beside NAME_att, a bottom-up .tsv), or choose other --models",
+        )
+    return Prepared(found, found.describe(), bad | found.bad)
+
+
+def _skip_or_refuse(bad: Mapping[int, str], dataset: Dataset, may_skip: bool, reporter: Reporter) -> None:
     """Say which images are skipped.
 
     Raises:
@@ -57,71 +143,6 @@ def skip_or_refuse(bad: Mapping[int, str], dataset: Dataset, may_skip: bool, rep
     in_test = sum(sample.image_id in bad and sample.split not in TRAINING_SPLITS for sample in dataset.samples)
     reporter.note(f"{len(bad)} bad images skipped, {in_test} of them from evaluated splits; recorded with the results:")
     reporter.note(listing)
-
-
-def grid_features(
-    dataset: Dataset,
-    backbone: Backbone,
-    *,
-    cache_dir: Path,
-    skip: Collection[int],
-    device: torch.device,
-    reporter: Reporter,
-) -> Features:
-    """Cells of the backbone's maps for all images but those in `skip`, extracted or re-used."""
-    with reporter.task(f"features ({backbone.name})", len(dataset.samples) - len(skip)) as task:
-        return extract_features(
-            dataset,
-            backbone,
-            cache_dir=cache_dir,
-            skip=skip,
-            device=str(device),
-            progress=lambda done, _: task.reach(done),
-            notify=reporter.note,
-        )
-
-
-def region_features(
-    dataset: Dataset,
-    config: FeatureConfig,
-    backbone: Backbone,
-    *,
-    cache_dir: Path,
-    skip: Collection[int],
-    may_skip: bool,
-    device: torch.device,
-    reporter: Reporter,
-) -> RegionFeatures:
-    """Regions of all images but those in `skip`, converted or re-used; images seen as a whole are counted aloud.
-
-    Raises:
-        BenchError: naming the images whose regions cannot be used, unless `may_skip`.
-    """
-    assert config.regions is not None
-
-    def maps(bad: Mapping[int, str]) -> Features:
-        if not may_skip:
-            skip_or_refuse(bad, dataset, may_skip, reporter)
-        return grid_features(dataset, backbone, cache_dir=cache_dir, skip=skip, device=device, reporter=reporter)
-
-    count = len(dataset.samples) - len(skip)
-    with reporter.task("regions converted", count) as task:
-        features = prepare_regions(
-            dataset,
-            config.regions,
-            backbone,
-            maps,
-            cache_dir=cache_dir,
-            skip=skip,
-            progress=task.reach,
-            notify=reporter.note,
-        )
-    skip_or_refuse(features.bad, dataset, may_skip, reporter)
-    if features.whole_images:
-        reporter.note(
-            f"{features.whole_images} of {len(features)} images have no box: each of them is one region, the whole image"
-        )
-    return features
 
 
 def _first_reasons(bad: Mapping[int, str]) -> str:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Literal
 
 import torch
 
 from harness.captioning import caption_images
-from harness.data.backbones import Backbone, open_backbone
+from harness.config import FeatureConfig
+from harness.data.backbones import Backbone
 from harness.data.batches import VisualSource
 from harness.data.dataset import Dataset, Sample
 from harness.data.feature_cache import extract_features
+from harness.data.features import Nothing
 from harness.data.images import BadImage, load_image
 from harness.data.pixels import Pictures
+from harness.data.regions.cache import prepare_regions
+from harness.data.regions.opening import needs_backbone
 from harness.errors import BenchError
+from harness.features import configured_backbone
 from harness.progress import Reporter
 from harness.stored_run import StoredRun
 from zoo.captioner import VisualSpec
@@ -36,6 +43,23 @@ def of_files(paths: Sequence[Path]) -> Dataset:
     return Dataset("own pictures", Path("/"), tuple(samples), "own pictures")
 
 
+def of_numbered_files(paths: Sequence[Path]) -> Dataset:
+    """Pictures anywhere whose ids are the numbers that their names end with, as COCO's do: `000000000042.jpg` is 42.
+
+    Raises:
+        BenchError: a name without a number, or two with the same.
+    """
+    files: dict[int, str] = {}
+    for path in dict.fromkeys(paths):
+        number = re.search(r"[0-9]{1,18}$", path.stem)
+        if number is None or int(number[0]) in files:
+            what = "has no image id at its end" if number is None else f"has the image id of {files[int(number[0])]}"
+            raise BenchError(f"the name of {path} {what}", "regions are looked up by image id, as in 000000000042.jpg")
+        files[int(number[0])] = str(path.absolute())
+    samples = (Sample(image_id, file, "test", ()) for image_id, file in files.items())
+    return Dataset("own pictures", Path("/"), tuple(samples), "own pictures")
+
+
 def caption_pictures(
     pictures: Dataset,
     folder: Path,
@@ -43,15 +67,19 @@ def caption_pictures(
     reporter: Reporter,
     beam_size: int | None = None,
     backbone_weights: Path | None = None,
+    regions: Path | Literal["boxes"] | None = None,
+    as_trained: bool = False,
 ) -> Captioned:
     """Caption every picture of a data set as the run in `folder` was evaluated.
 
     Args:
         beam_size: in place of the run's.
         backbone_weights: where the backbone's weights lie now, if no longer where they lay in training.
+        regions: the pictures' regions, by image id, for a run that sees regions.
+        as_trained: where `regions` are not given, the source that the run was trained with knows these images too.
 
     Raises:
-        BenchError: the run cannot be read, or the backbone's weights are gone or others.
+        BenchError: the run cannot be read, the backbone's weights are gone or others, or regions are needed.
     """
     run = StoredRun.load(folder)
     complaints = {sample.image_id: _complaint(pictures.path(sample)) for sample in pictures.samples}
@@ -63,11 +91,16 @@ def caption_pictures(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     decoding = run.decoding if beam_size is None else run.decoding.model_copy(update={"beam_size": beam_size})
     with TemporaryDirectory(prefix="bench-caption-") as scratch:
+        shown = replace(pictures, samples=usable)
+        source, bad = _source(run, model.visual, shown, backbone_weights, regions, as_trained, Path(scratch), device)
+        unusable += tuple(
+            BadImage(shown.path(sample), bad[sample.image_id]) for sample in usable if sample.image_id in bad
+        )
         captions = caption_images(
             model.to(device),
             vocabulary,
-            _source(run, model.visual, replace(pictures, samples=usable), backbone_weights, Path(scratch), device),
-            [sample.image_id for sample in usable],
+            source,
+            [sample.image_id for sample in usable if sample.image_id not in bad],
             decoding,
             device=device,
             reporter=reporter,
@@ -85,13 +118,41 @@ def _complaint(path: Path) -> BadImage | None:
 
 
 def _source(
-    run: StoredRun, spec: VisualSpec, pictures: Dataset, weights: Path | None, scratch: Path, device: torch.device
-) -> VisualSource:
-    """The pictures as the model saw those that it was trained on."""
+    run: StoredRun,
+    spec: VisualSpec,
+    pictures: Dataset,
+    weights: Path | None,
+    regions: Path | Literal["boxes"] | None,
+    as_trained: bool,
+    scratch: Path,
+    device: torch.device,
+) -> tuple[VisualSource, dict[int, str]]:
+    """The pictures as the model saw those that it was trained on, and what is wrong with the regions of some."""
     if spec.kind == "pixels":
-        return Pictures(pictures, run.preprocessing)
-    backbone = _open_backbone(run, weights)
-    return extract_features(pictures, backbone, cache_dir=scratch, device=str(device))
+        return Pictures(pictures, run.preprocessing), {}
+    if spec.kind == "none":
+        return Nothing(), {}
+    trained = run.features.regions
+    if trained is None:
+        if regions is not None:
+            raise BenchError("the run sees grid cells, and --regions is for runs that see regions", "leave it out")
+        return extract_features(pictures, _open_backbone(run, weights), cache_dir=scratch, device=str(device)), {}
+    source = regions or (trained.source if as_trained else None)
+    if source is None or needs_backbone(source) != needs_backbone(trained.source):
+        kind = "a JSON of boxes" if needs_backbone(trained.source) else "files of region features like those"
+        raise BenchError(
+            f"the run sees regions (it was trained on {trained.source}): it needs them for these pictures too",
+            f"add --regions FILE, {kind}, by image id",
+        )
+    backbone = _open_backbone(run, weights) if needs_backbone(source) else configured_backbone(FeatureConfig())
+    found = prepare_regions(
+        pictures,
+        trained.model_copy(update={"source": source}),
+        backbone,
+        lambda _bad: extract_features(pictures, backbone, cache_dir=scratch, device=str(device)),
+        cache_dir=scratch,
+    )
+    return found, found.bad
 
 
 def _open_backbone(run: StoredRun, moved_to: Path | None) -> Backbone:
@@ -99,13 +160,7 @@ def _open_backbone(run: StoredRun, moved_to: Path | None) -> Backbone:
     weights = moved_to or settings.weights
     if isinstance(weights, Path) and not weights.is_file():
         raise BenchError(f"no backbone weights at {weights}", "add --backbone-weights FILE: where do they lie now?")
-    backbone = open_backbone(
-        settings.backbone,
-        weights=weights,
-        options=settings.options,
-        image_size=settings.image_size,
-        normalisation=settings.normalisation,
-    )
+    backbone = configured_backbone(settings.model_copy(update={"weights": weights}))
     if backbone.digest != run.backbone_digest:
         raise BenchError(
             f"the backbone {backbone.describe()} is another than the run was trained with",

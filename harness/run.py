@@ -93,7 +93,7 @@ def run_benchmark(request: Request, reporter: Reporter) -> Summary:
         if model not in REFERENCE_ROWS and not is_stored(model, request.workspace):
             request.preset.model_arguments(model)  # refuses a model that the preset is not for, before any work
     request.workspace.create()
-    device = _device(request.device)
+    device = choose_device(request.device)
     with Store(request.workspace.database) as store, Evaluator() as evaluator:
         conditions = prepare_conditions(
             request.data,
@@ -279,7 +279,8 @@ def _run_one(
     return True
 
 
-def _device(name: str) -> torch.device:
+def choose_device(name: str) -> torch.device:
+    """The device of a name or of `auto`; BenchError where it cannot be used here."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

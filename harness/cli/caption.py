@@ -44,6 +44,9 @@ def caption(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Write COCO's results JSON, for bench evaluate.")
     ] = None,
+    regions: Annotated[
+        str | None, typer.Option(help="For a run that sees regions: theirs, by image id; names end with it.")
+    ] = None,
     plugin: Annotated[list[str] | None, typer.Option(help="Python module or file that registers models.")] = None,
 ) -> None:
     """Caption pictures with a trained model: one line each, the picture and its caption.
@@ -55,7 +58,8 @@ def caption(
 
     from rich.console import Console
 
-    from harness.own_pictures import caption_pictures, of_files
+    from harness.config import region_config
+    from harness.own_pictures import caption_pictures, of_files, of_numbered_files
     from harness.plugins import load_plugin
     from harness.progress import Reporter
     from harness.stored_run import find_run
@@ -63,7 +67,9 @@ def caption(
     for name in plugin or ():
         load_plugin(name)
     place = Workspace(workspace)
-    pictures = of_files(images) if images else _split(data or "", data_images, split, place)
+    seen = region_config(regions, "all", 1)
+    own = of_numbered_files if seen else of_files
+    pictures = own(images) if images else _split(data or "", data_images, split, place)
     with Reporter(Console(stderr=True, highlight=False)) as reporter:
         found = caption_pictures(
             pictures,
@@ -71,6 +77,8 @@ def caption(
             reporter=reporter,
             beam_size=beam_size,
             backbone_weights=backbone_weights,
+            regions=seen.source if seen else None,
+            as_trained=data is not None,
         )
     if out is not None:
         entries = [{"image_id": image_id, "caption": text} for image_id, text in found.captions.items()]
@@ -78,7 +86,7 @@ def caption(
         typer.echo(f"{len(entries)} captions written to {out}")
     else:
         names = {sample.image_id: sample.file for sample in pictures.samples}
-        names |= {number: str(path) for number, path in enumerate(dict.fromkeys(images or ()))}
+        names |= dict(zip(names, map(str, dict.fromkeys(images or ())), strict=False))
         for image_id, text in found.captions.items():
             typer.echo(f"{names[image_id]}: {text}")
     for bad in found.unusable:

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from harness.cli import _data_features
 from harness.errors import BenchError
 from harness.workspace import DEFAULT, Workspace
 
@@ -28,6 +29,8 @@ Examples:
   bench data verify flickr8k/
 
   bench data verify annotations/dataset_coco.json --images coco/
+
+  bench data verify annotations/dataset_coco.json --images coco/ --regions cocobu_att
 """
 _OWN_DATA = """\
 FOLDER       your own: COCO, Flickr8k or Flickr30k in Karpathy's format.
@@ -46,6 +49,7 @@ def register(app: typer.Typer) -> None:
     group.command("list")(list_data)
     group.command("verify", epilog=_VERIFY_EXAMPLES)(verify)
     group.command("prepare", epilog=_PREPARE_EXAMPLES)(prepare)
+    group.command("features", epilog=_data_features.EXAMPLES)(_data_features.features)
     app.add_typer(group, name="data", help="List, verify and prepare data sets.")
 
 
@@ -68,13 +72,17 @@ def list_data(workspace: WorkspaceOption = DEFAULT) -> None:
 def verify(
     data: Annotated[str, typer.Argument(metavar="DATA", help="'scenes', a Karpathy folder, or its JSON file.")],
     images: Annotated[Path | None, typer.Option(help="Where the pictures lie, if not with the JSON.")] = None,
+    regions: Annotated[str | None, typer.Option(help="Check these regions too, as for bench run.")] = None,
     workspace: WorkspaceOption = DEFAULT,
 ) -> None:
-    """Decode every picture and list all that cannot be used.
+    """Decode every picture and list all that cannot be used; with --regions, all unusable regions too.
 
     Exit code 0: all are sound; 1: some are not; 2: the data set itself cannot be opened.
     """
+    from harness.config import region_config
     from harness.data.opening import open_dataset
+    from harness.data.regions.checking import read_regions
+    from harness.data.regions.opening import open_source
     from harness.data.verify import find_bad_images
     from harness.progress import Reporter
 
@@ -83,6 +91,12 @@ def verify(
     dataset = open_dataset(data, cache_dir=place.cache, images=images)
     with Reporter() as reporter, reporter.task("pictures checked", len(dataset.samples)) as task:
         bad = find_bad_images(dataset, cache_dir=place.cache, progress=lambda done, _: task.reach(done), reuse=False)
+    chosen = region_config(regions, "all", 1)
+    if chosen is not None:
+        source = open_source(chosen.source, dataset)
+        for image_id, found in read_regions(source, dataset, skip=bad):
+            if isinstance(found, str):
+                bad[image_id] = found
     splits = {sample.image_id: sample.split for sample in dataset.samples}
     for image_id, reason in bad.items():
         typer.echo(f"image {image_id} ({splits[image_id]}): {reason}")
