@@ -17,14 +17,22 @@ def split_heads(x: Tensor, n_heads: int) -> Tensor:
     return x.view(x.shape[0], x.shape[1], n_heads, -1).transpose(1, 2)
 
 
-def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, dropout: float = 0.0) -> Tensor:
-    """softmax(Q K^T / sqrt(d_k)) V, with the probabilities dropped at the rate `dropout`.
+def attend(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    dropout: float = 0.0,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """softmax(Q K^T / sqrt(d_k) + bias) V, with the probabilities dropped at the rate `dropout`.
 
     Args:
         queries: (B, H, T, d_k).
         keys, values: (B, H, L, d_k).
         mask: (B, L), or (B, T, L) where queries differ; true where a key may be seen. A query that may see no key
-            attends to all of them evenly.
+            attends to all of them evenly, but for the bias.
+        bias: (B, H, T, L), what else speaks for a key.
 
     Returns:
         (B, H, T, d_k).
@@ -34,6 +42,9 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, d
         unseeing = ~mask.any(-1, keepdim=True)
         queries = queries.masked_fill(unseeing, 0.0)
         mask = mask | unseeing
+    if bias is not None:
+        bias = bias.to(queries.dtype)
+        mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
     return F.scaled_dot_product_attention(queries, keys, values, mask, dropout)
 
 
@@ -110,7 +121,7 @@ class SelfAttention(MultiHeadAttention):
 
     def start(self, like: Tensor) -> Cache:
         """The cache before the first position; `like` (B, ..., D) gives batch size, device and type."""
-        empty = like.new_zeros(like.shape[0], self.n_heads, 0, like.shape[-1] // self.n_heads)
+        empty = like.new_zeros(like.shape[0], self.n_heads, 0, self.key.out_features // self.n_heads)
         return {"keys": empty, "values": empty}
 
     def projection(self) -> tuple[Tensor, Tensor]:

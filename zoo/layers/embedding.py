@@ -1,30 +1,87 @@
-"""Word embeddings with learned absolute positions, as in ExpansionNet v2."""
+"""Word embeddings with absolute positions, learned or sinusoidal."""
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from zoo.errors import ZooError
 
 
-class TokenEmbedding(nn.Module):
-    """dropout(word) * sqrt(d_model) + position; positions are neither scaled nor dropped."""
+class FixedPositions(nn.Module):
+    """A table of positions that is not trained.
 
-    def __init__(self, vocab_size: int, d_model: int, max_len: int, dropout: float) -> None:
+    Args:
+        table: (T, D).
+        first: row of the first position.
+        saved: whether the table is part of the state dict.
+    """
+
+    table: Tensor
+
+    def __init__(self, table: Tensor, *, first: int = 0, saved: bool = False) -> None:
+        super().__init__()
+        self.register_buffer("table", table, persistent=saved)
+        self.first = first
+
+    def forward(self, positions: Tensor) -> Tensor:
+        """Positions (...) to (..., D)."""
+        return F.embedding(positions + self.first, self.table)
+
+
+class TokenEmbedding(nn.Module):
+    """dropout(word) * scale + position, or with `drop_sum` dropout(word * scale + position).
+
+    Args:
+        vocab_size, d_model: sizes.
+        max_len: longest caption.
+        dropout: without a rate there is none, and a stage cannot set one.
+        positions: a table; positions are learned if not given.
+        scale: sqrt(d_model) if not given.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        d_model: int,
+        max_len: int,
+        dropout: float | None,
+        *,
+        positions: FixedPositions | None = None,
+        scale: float | None = None,
+        drop_sum: bool = False,
+    ) -> None:
         super().__init__()
         self.words = nn.Embedding(vocab_size, d_model)
-        self.positions = nn.Embedding(max_len, d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.positions = nn.Embedding(max_len, d_model) if positions is None else positions
+        self.dropout = nn.Identity() if dropout is None else nn.Dropout(dropout)
+        self.max_len = max_len
+        self.scale = d_model**0.5 if scale is None else scale
+        self.drop_sum = drop_sum
 
     def forward(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
         """Tokens (R, T) to (R, T, D); `positions` (R, T) default to 0 .. T - 1."""
         if positions is None:
-            if tokens.shape[1] > self.positions.num_embeddings:
-                raise ZooError(
-                    f"a caption of {tokens.shape[1]} tokens is longer than max_len {self.positions.num_embeddings}"
-                )
+            if tokens.shape[1] > self.max_len:
+                raise ZooError(f"a caption of {tokens.shape[1]} tokens is longer than max_len {self.max_len}")
             positions = torch.arange(tokens.shape[1], device=tokens.device)
-        scale: float = self.words.embedding_dim**0.5
-        embedded: Tensor = self.dropout(self.words(tokens)) * scale + self.positions(positions)
+        places = self.positions(positions)
+        if self.drop_sum:
+            embedded: Tensor = self.dropout(self.words(tokens) * self.scale + places)
+        else:
+            embedded = self.dropout(self.words(tokens)) * self.scale + places
         return embedded
+
+
+def sinusoids(length: int, d_model: int) -> Tensor:
+    """sin (even channels) and cos (odd ones) of i / 10000^(2k / d_model), (length, d_model); Vaswani et al. 2017.
+
+    Computed in float32 whatever the model's type, as the captioners' codes do, so that their numbers can be met.
+    """
+    positions = torch.arange(length, dtype=torch.float32)[:, None]
+    rates = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float32) * -(math.log(10_000.0) / d_model))
+    waves = torch.stack((torch.sin(positions * rates), torch.cos(positions * rates)), -1)
+    return waves.flatten(1)[:, :d_model].contiguous()

@@ -22,7 +22,9 @@ CONVERTERS = {
     "expansionnet_v1": "zoo.weights.expansionnet",
     "expansionnet_v2": "zoo.weights.expansionnet",
     "image_transformer": "zoo.weights.aoa",
+    "m2": "zoo.weights.m2",
     "show_tell": "zoo.weights.recurrent",
+    "transformer": "zoo.weights.transformer",
     "transformer_base": "zoo.weights.expansionnet",
     "updown": "zoo.weights.recurrent",
 }

@@ -1,0 +1,63 @@
+"""Attention that also weighs how two boxes lie to each other.
+
+H. Hu et al.: "Relation Networks for Object Detection", CVPR 2018 (equations 3 to 5);
+S. Herdade et al.: "Image Captioning: Transforming Objects into Words", NeurIPS 2019 (equations 5 to 8).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from zoo.layers.attention import MultiHeadAttention, attend
+
+GEOMETRY_DIM = 64
+_WAVE_LENGTH, _STRETCH = 1000.0, 100.0
+_NEAREST = 1e-3
+"""Relative offsets below this count as this: a box has an offset of 0 to itself, of which there is no logarithm."""
+_THINNEST = 1e-6
+"""Of the picture: boxes are checked when features are prepared, but rounding may still close a very thin one."""
+
+
+def box_geometry(boxes: Tensor, mask: Tensor) -> Tensor:
+    """How every box n lies as seen from every box m of its image.
+
+    (log |dx| / w_m, log |dy| / h_m, log w_n / w_m, log h_n / h_m), each as sines and cosines of 8 wave lengths; neither
+    moving nor stretching all boxes of an image alike changes them.
+
+    Args:
+        boxes: (B, L, 4), x1, y1, x2, y2.
+        mask: (B, L), true at valid boxes; the others may hold anything.
+
+    Returns:
+        (B, L, L, 64) in at least float32, where half precision would round large phases to noise.
+    """
+    boxes = boxes.to(torch.promote_types(boxes.dtype, torch.float32))
+    boxes = torch.where(mask[..., None], boxes, boxes.new_tensor((0.0, 0.0, 1.0, 1.0)))
+    low, high = boxes.chunk(2, -1)
+    centre, size = (low + high) / 2, (high - low).clamp(min=_THINNEST)
+    seen_from = size[:, :, None]
+    offset = (centre[:, None] - centre[:, :, None]).abs() / seen_from
+    relative = torch.cat((offset.clamp(min=_NEAREST), size[:, None] / seen_from), -1).log()
+    steps = torch.arange(GEOMETRY_DIM // 8, dtype=boxes.dtype, device=boxes.device) / (GEOMETRY_DIM // 8)
+    phases = (_STRETCH * relative[..., None] / _WAVE_LENGTH**steps).flatten(-2)
+    return torch.cat((phases.sin(), phases.cos()), -1)
+
+
+class GeometricAttention(MultiHeadAttention):
+    """Self-attention of regions with w_G exp(w_A) / sum w_G exp(w_A) in the place of a softmax.
+
+    w_A is the scaled product of query and key, w_G = relu(W_G geometry) a number a head and pair of boxes.
+    """
+
+    def __init__(self, d_model: int, n_heads: int, *, dropout: float | None = None) -> None:
+        super().__init__(d_model, n_heads, dropout=dropout)
+        self.geometry = nn.Linear(GEOMETRY_DIM, n_heads)
+
+    def forward(self, x: Tensor, mask: Tensor | None, geometry: Tensor) -> Tensor:  # type: ignore[override]
+        """(B, L, D) to (B, L, D); `mask` (B, L) is true at valid regions, `geometry` is that of `box_geometry`."""
+        # log w_G is added to w_A before the softmax. Clamping from below is the relu too.
+        weights = self.geometry(geometry.to(self.geometry.weight.dtype)).clamp(min=1e-6)
+        bias = weights.log().permute(0, 3, 1, 2)
+        heads = self._heads(self.query(x))
+        return self._merge(attend(heads, *self.project(x), mask, self._rate(), bias), x)

@@ -1,0 +1,89 @@
+"""The transformer as a captioner of region features, of pre-norm layers, without positions of regions.
+
+A. Vaswani et al.: "Attention Is All You Need", NeurIPS 2017; P. Sharma et al.: "Conceptual Captions", ACL 2018, brought
+it to captioning. Conventions: https://github.com/ruotianluo/ImageCaptioning.pytorch (MIT), whose words of padding also
+hide from other words; standing at the end, they are hidden by the causal mask here.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from zoo.captioner import Memory, Visual, VisualSpec
+from zoo.layers.annotated_norm import AnnotatedNorm
+from zoo.layers.attention import MultiHeadAttention, SelfAttention
+from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
+from zoo.layers.pre_norm import DecoderLayer, EncoderLayer, StackOutput
+from zoo.stacked import StackedCaptioner
+
+
+class Transformer(StackedCaptioner):
+    """Regions through an encoder of self-attention, words through a decoder of causal and cross-attention.
+
+    Args:
+        vocab_size, visual_dim, d_model, d_ff, n_heads, n_encoder_layers, n_decoder_layers: sizes.
+        dropout: on the probabilities of every attention, in every feed-forward, on every branch and embedded word.
+        region_dropout: on the embedded regions.
+        max_len: longest caption; no parameter depends on it.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        visual_dim: int,
+        d_model: int = 512,
+        d_ff: int = 2048,
+        n_heads: int = 8,
+        n_encoder_layers: int = 6,
+        n_decoder_layers: int = 6,
+        dropout: float = 0.1,
+        region_dropout: float = 0.5,
+        max_len: int = 74,
+    ) -> None:
+        super().__init__()
+        self.visual = VisualSpec("regions", visual_dim)
+        self.vocab_size = vocab_size
+        self.max_len = max_len
+        self.input = nn.Linear(visual_dim, d_model)
+        self.input_dropout = nn.Dropout(region_dropout)
+        self.encoder_layers = nn.ModuleList(
+            EncoderLayer(self.region_mixer(d_model, n_heads, dropout), d_model, d_ff, dropout, norm=AnnotatedNorm)
+            for _ in range(n_encoder_layers)
+        )
+        self.encoder_output = StackOutput(d_model, n_encoder_layers, dropout, reduce=False, norm=AnnotatedNorm)
+        positions = FixedPositions(sinusoids(max_len, d_model))
+        self.embedding = TokenEmbedding(vocab_size, d_model, max_len, dropout, positions=positions, drop_sum=True)
+        self.decoder_layers = nn.ModuleList(
+            DecoderLayer(
+                SelfAttention(d_model, n_heads, causal=True, dropout=dropout),
+                MultiHeadAttention(d_model, n_heads, dropout=dropout),
+                d_model,
+                d_ff,
+                dropout,
+                norm=AnnotatedNorm,
+            )
+            for _ in range(n_decoder_layers)
+        )
+        self.decoder_output = StackOutput(d_model, n_decoder_layers, dropout, reduce=False, norm=AnnotatedNorm)
+        self.vocabulary = nn.Linear(d_model, vocab_size)
+        for name, parameter in self.named_parameters():
+            if parameter.dim() > 1 and not name.startswith("input"):
+                nn.init.xavier_uniform_(parameter)
+
+    def region_mixer(self, d_model: int, n_heads: int, dropout: float) -> nn.Module:
+        """How the regions of an encoder layer attend to each other."""
+        return SelfAttention(d_model, n_heads, causal=False, dropout=dropout)
+
+    def relations(self, visual: Visual, mask: Tensor) -> tuple[Tensor, ...]:  # noqa: ARG002  # none here
+        """What the mixers need to know of the regions beside their features, once for all layers."""
+        return ()
+
+    def encode(self, visual: Visual) -> Memory:
+        """See `Captioner.encode`."""
+        features, mask = visual.valid_features(self.input.weight.dtype)
+        relations = self.relations(visual, mask)
+        x = self.input_dropout(self.input(features).relu())
+        for layer in self.encoder_layers:
+            x = layer(x, mask, *relations)
+        return Memory(self.encoder_output([x]), mask)
