@@ -12,22 +12,16 @@ import torch
 from harness.building import build_model, model_arguments
 from harness.captioning import caption_images
 from harness.conditions import Conditions
-from harness.config import Decoding
-from harness.data.batches import CaptionBatches
 from harness.data.regions.opening import needs_backbone
 from harness.errors import BenchError
+from harness.fitting import fit
 from harness.measure.flops import count_flops
 from harness.measure.latency import measure_latency
 from harness.measure.memory import PeakMemory
-from harness.metrics.cider import CiderD
 from harness.metrics.evaluator import Evaluator
 from harness.progress import Reporter
 from harness.references import human_captions, majority_caption, retrieved_captions
 from harness.stored_run import VOCABULARY, WEIGHTS, StoredRun
-from harness.training.objectives import CrossEntropy, Objective
-from harness.training.schedule import Stage
-from harness.training.self_critical import CaptionRewards, SelfCriticalLoss
-from harness.training.trainer import Trainer, TrainingSummary
 from results.records import Cell, EpochRecord, Outcome, Quantity, SplitResult
 from zoo import Captioner
 
@@ -46,7 +40,7 @@ def run_model(
     torch.manual_seed(cell.seed)
     model = _prepare(cell, conditions, folder)
     with PeakMemory(conditions.device) as memory:
-        summary = _train(model, cell.seed, conditions, folder, on_epoch, reporter)
+        summary = fit(model, cell.seed, conditions, folder, on_epoch, reporter)
     costs: dict[str, Quantity] = {
         "train_seconds": Quantity(summary.seconds, unit="s"),
         "train_images_per_second": Quantity(summary.images / summary.seconds, unit="images/s"),
@@ -177,81 +171,6 @@ def run_reference(cell: Cell, conditions: Conditions, evaluator: Evaluator, envi
             captions = retrieved_captions(samples, conditions.train, conditions.features)
         splits.append(_score(split, captions, references, conditions, evaluator, costs))
     return Outcome(splits=tuple(splits), costs=costs, environment=environment)
-
-
-def _train(
-    model: Captioner,
-    seed: int,
-    conditions: Conditions,
-    folder: Path,
-    on_epoch: Callable[[EpochRecord], None],
-    reporter: Reporter,
-) -> TrainingSummary:
-    tokenised = {
-        sample.image_id: [" ".join(conditions.vocabulary.tokenize(caption)) for caption in sample.captions]
-        for sample in conditions.val
-    }
-    scorer = CiderD(tokenised)
-
-    def batches(stage: Stage) -> CaptionBatches:
-        if stage.batch_of == "captions":
-            samples = [replace(image, captions=(caption,)) for image in conditions.train for caption in image.captions]
-        else:
-            samples = list(conditions.train)
-        return CaptionBatches(
-            samples,
-            conditions.vocabulary,
-            conditions.source(model.visual),
-            model.visual,
-            batch_size=stage.batch_size,
-            captions_per_image=1 if stage.batch_of == "captions" else stage.captions_per_image,
-            seed=seed,
-            max_len=conditions.preset.vocabulary.max_len,
-            drop_last=stage.drop_last,
-        )
-
-    def objective(stage: Stage) -> Objective:
-        if stage.objective == "self_critical":
-            rewards = CaptionRewards(conditions.train, conditions.vocabulary, stage.self_critical.end_in_reward)
-            return SelfCriticalLoss(stage, conditions.vocabulary, rewards)
-        return CrossEntropy(stage, conditions.vocabulary.pad)
-
-    def validate(beam_size: int) -> float:
-        decoding = Decoding(beam_size=beam_size, max_len=conditions.preset.decoding.max_len)
-        captions = caption_images(
-            model,
-            conditions.vocabulary,
-            conditions.source(model.visual),
-            list(tokenised),
-            decoding,
-            device=conditions.device,
-            reporter=reporter,
-            title="  validating",
-        )
-        return scorer.score(captions.by_image)[0]
-
-    def report_epoch(record: EpochRecord) -> None:
-        on_epoch(record)
-        cider = "" if record.val_cider is None else f", validation CIDEr-D {100 * record.val_cider:.1f}"
-        reporter.note(
-            f"  {record.stage_name} epoch {record.epoch + 1}: loss {record.train_loss:.3f}{cider}, "
-            f"{record.images_per_second:.0f} images/s"
-        )
-
-    trainer = Trainer(
-        model,
-        conditions.preset.schedule,
-        batches=batches,
-        validate=validate,
-        folder=folder,
-        device=conditions.device,
-        precision=conditions.precision,
-        seed=seed,
-        on_epoch=report_epoch,
-        reporter=reporter,
-        objective=objective,
-    )
-    return trainer.fit()
 
 
 def _score(

@@ -207,7 +207,7 @@ class Stage(Strict):
     learning_rate: LearningRate
     accumulation: Accumulation = Accumulation()
     self_critical: SelfCritical = SelfCritical()
-    dropout: float = Field(0.1, ge=0, lt=1)
+    dropout: float | None = Field(0.1, ge=0, lt=1, description="of the whole model; null leaves what it was built with")
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     scheduled_sampling: ScheduledSampling | None = None
     clip_norm: float | None = Field(None, gt=0)

@@ -11,9 +11,10 @@ steps on: it is the distribution that is trained, and a mode of it that is valid
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, count
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -31,7 +32,8 @@ from zoo import Captioner
 from zoo.decoding import Hypotheses, greedy, sample
 
 LAST_NUMBER = NARROW_WORDS - 2
-"""What words share that the vocabulary does not know, should there be more of them than numbers for n-grams."""
+"""What the rarest words share that the vocabulary does not know, should there be too many to number them all."""
+_END, _UNKNOWN = 0, 1
 
 
 def mean_of_others(rewards: Tensor) -> Tensor:
@@ -56,10 +58,11 @@ def self_critical_loss(
 
 
 class CaptionRewards:
-    """CIDEr-D of sampled captions against the training captions of their images.
+    """CIDEr-D of sampled captions against the training captions of their images, word by word.
 
-    References are words as the vocabulary's preparation makes them, the end token at the end of each. Words that the
-    vocabulary does not know keep numbers of their own, so that a sampled unknown word earns nothing.
+    Words are what the vocabulary's preparation makes of references, and what pieces of words are joined to in samples;
+    the end token is one more at the end of each. A sampled word that the vocabulary does not know, or that no reference
+    has, earns nothing.
 
     Args:
         samples: the training images; document frequencies are taken over them.
@@ -67,30 +70,34 @@ class CaptionRewards:
     """
 
     def __init__(self, samples: Sequence[Sample], vocabulary: Vocabulary, with_end: bool = True) -> None:
-        blank = {number for number in range(len(vocabulary)) if vocabulary.decode([number]).isspace()}
-        end = [vocabulary.eos] if with_end else []
-        self._blank = frozenset(blank if with_end else {*blank, vocabulary.eos})
-        numbers = {word: vocabulary.encode(word, 2)[0] for word in vocabulary.words if word.strip()}
-        fresh = count(len(vocabulary))
-        references = []
-        for image in samples:
-            captions = [" ".join(vocabulary.tokenize(caption)).split() for caption in image.captions]
-            for word in chain.from_iterable(captions):
-                if word not in numbers:
-                    numbers[word] = min(next(fresh), LAST_NUMBER)
-            references.append([[*map(numbers.__getitem__, words), *end] for words in captions])
-        self._references = {image.image_id: captions for image, captions in zip(samples, references, strict=True)}
+        self._vocabulary, self._with_end = vocabulary, with_end
+        captions = [[" ".join(vocabulary.tokenize(caption)).split() for caption in image.captions] for image in samples]
+        counts = Counter(chain.from_iterable(chain.from_iterable(captions)))
+        known = set(vocabulary.words)
+        ranked = sorted(counts, key=lambda word: (word not in known, -counts[word]))
+        self._numbers = {word: min(number, LAST_NUMBER) for number, word in enumerate(ranked, _UNKNOWN + 1)}
+        references = [[self._count(words, with_end) for words in image] for image in captions]
+        self._references = {image.image_id: numbers for image, numbers in zip(samples, references, strict=True)}
         self._reward = CiderReward(DocumentFrequencies.of_numbers(references))
 
     def __call__(self, image_ids: Iterable[int], hypotheses: Hypotheses) -> Tensor:
         """Rewards (B, W) in double precision, on the CPU."""
         tokens, lengths = hypotheses.tokens.tolist(), hypotheses.lengths.tolist()
         samples = [
-            [[token for token in row[:length] if token not in self._blank] for row, length in zip(*image, strict=True)]
+            [self._read(row[:length]) for row, length in zip(*image, strict=True)]
             for image in zip(tokens, lengths, strict=True)
         ]
         rewards = self._reward([self._references[image_id] for image_id in image_ids], samples)
         return torch.from_numpy(np.ascontiguousarray(rewards))
+
+    def _read(self, tokens: Sequence[int]) -> list[int]:
+        """Numbers of a sampled caption's words; those that are nothing but white space do not count."""
+        words = (word for word in self._vocabulary.words_of(tokens) if word is None or word.strip())
+        return self._count(words, self._with_end and self._vocabulary.eos in tokens)
+
+    def _count(self, words: Iterable[str | None], ended: bool) -> list[int]:
+        numbers = [_UNKNOWN if word is None else self._numbers.get(word, _UNKNOWN) for word in words]
+        return [*numbers, _END] if ended else numbers
 
 
 @dataclass(frozen=True, slots=True)

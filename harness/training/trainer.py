@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from harness.data.batches import Batch, CaptionBatches
 from harness.errors import BenchError
@@ -116,6 +116,7 @@ class Trainer:
         self._saved = time.monotonic()
         self.best_path = folder / "best.safetensors"
         self.checkpoints = folder / CHECKPOINTS
+        self._dropouts = {module: module.p for module in model.modules() if isinstance(module, nn.Dropout)}
         self.position = Position()
 
     def fit(self) -> TrainingSummary:
@@ -142,7 +143,7 @@ class Trainer:
         return TrainingSummary(at.seconds, at.images, at.total_steps, at.best)
 
     def _run_stage(self, stage: Stage, state: dict[str, Any] | None) -> None:
-        self.model.set_dropout(stage.dropout)
+        self._set_dropout(stage.dropout)
         if isinstance(self.model, HasBackbone):
             self.model.freeze_backbone(stage.backbone == "frozen")
         loader, objective = self._batches(stage), self._objective(stage)
@@ -170,6 +171,14 @@ class Trainer:
             saves=at.saves,
         )
         self._save(make_optimiser(self.model.parameters(), stage.optimiser))
+
+    def _set_dropout(self, p: float | None) -> None:
+        """One rate for the whole model, or what each part was built with."""
+        if p is not None:
+            self.model.set_dropout(p)
+            return
+        for module, built_with in self._dropouts.items():
+            module.p = built_with
 
     def _run_epoch(
         self, stage: Stage, loader: CaptionBatches, objective: Objective, optimiser: torch.optim.Optimizer

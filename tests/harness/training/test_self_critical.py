@@ -13,6 +13,7 @@ from torch import Tensor
 
 from harness.data.batches import Batch
 from harness.data.dataset import Sample
+from harness.data.subwords import SubwordVocabulary
 from harness.data.vocabulary import Vocabulary
 from harness.metrics.cider import CiderReward
 from harness.metrics.frequencies import DocumentFrequencies
@@ -78,6 +79,27 @@ def test_words_unknown_to_the_vocabulary_are_no_reward_to_sample() -> None:
     unknown = [vocabulary.unk, *known[1:]]
     found = rewards([1], hypotheses([[known, unknown]]))[0]
     assert found[0] > found[1]
+
+
+@pytest.mark.parametrize("merges", [1, 50])
+@pytest.mark.parametrize("with_end", [True, False])
+def test_rewards_are_those_of_words_whatever_pieces_they_are_made_of(merges: int, with_end: bool) -> None:
+    images = training_images([["a red ball", "the red ball"], ["a blue balloon", "balloons"], ["red balloons"]])
+    everything = [caption for image in images for caption in image.captions]
+    words, pieces = Vocabulary.build(everything, 1), SubwordVocabulary.build(everything, 1, merges=merges)
+    captions = ["a red ball", "red balloon", "balloons balloons", "the blue ball"]
+
+    def rewards(vocabulary: Vocabulary, cut: int = 0) -> Tensor:
+        drawn = [vocabulary.encode(caption, 99) for caption in captions]
+        rows = [row[: len(row) - cut] for row in drawn]
+        return CaptionRewards(images, vocabulary, with_end)([0, 1], hypotheses([rows[:2], rows[2:]]))
+
+    assert torch.equal(rewards(pieces), rewards(words))
+    assert torch.equal(rewards(pieces, cut=1), rewards(words, cut=1))
+    assert rewards(words).min() > 0
+    scored = CaptionRewards(images, pieces, with_end)
+    novel = scored([0], hypotheses([[pieces.encode("a rball", 99), pieces.encode("a", 99)]]))[0]
+    assert novel[0] < novel[1]
 
 
 def test_more_words_than_numbers_share_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:

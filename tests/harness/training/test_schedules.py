@@ -1,0 +1,122 @@
+"""Every schedule that comes with the harness: typed, shown, and run once from end to end on a handful of images."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+from typer.testing import CliRunner
+
+from harness.cli.schedules import register
+from harness.config import list_presets, list_schedules, load_preset, load_schedule
+from harness.data.batches import CaptionBatches
+from harness.data.dataset import Sample
+from harness.data.vocabulary import Vocabulary
+from harness.fitting import make_objective
+from harness.progress import Reporter
+from harness.training.schedule import Schedule
+from harness.training.trainer import Trainer
+from zoo import Visual, VisualSpec, create_model, model_card
+
+SAMPLES = [
+    Sample(number, f"{number}.png", "train", (f"a {colour} {thing}", f"one {colour} {thing} here"))
+    for number, (colour, thing) in enumerate((c, t) for c in ("red", "blue") for t in ("ball", "cube", "star"))
+]
+VOCABULARY = Vocabulary.build((caption for sample in SAMPLES for caption in sample.captions), 1)
+
+
+class Eyes:
+    """What a model sees of an image: numbers that follow from its id."""
+
+    def visual(self, image_ids: tuple[int, ...], spec: VisualSpec) -> Visual:
+        random = np.random.default_rng(list(image_ids))
+        if spec.kind == "pixels":
+            return Visual(pixels=torch.from_numpy(random.random((len(image_ids), 3, 64, 64), dtype=np.float32)))
+        features = torch.from_numpy(random.random((len(image_ids), 4, spec.dim), dtype=np.float32))
+        return Visual(features, torch.ones(features.shape[:2], dtype=torch.bool))
+
+
+def shortened(schedule: Schedule) -> Schedule:
+    """One epoch of one batch a stage, with the first words of a model's own already then."""
+    stages = []
+    for stage in schedule.stages:
+        content = stage.model_dump(mode="json") | {"epochs": 1, "batch_size": len(SAMPLES)}
+        if stage.batch_of == "captions":
+            content["batch_size"] *= 2
+        if stage.scheduled_sampling:
+            content["scheduled_sampling"] |= {"every": 1, "step": 0.5, "most": 0.5}
+            content["epochs"] = 2
+        stages.append(content)
+    return Schedule.model_validate(schedule.model_dump(mode="json") | {"stages": stages})
+
+
+@pytest.mark.parametrize("name", list_schedules())
+def test_every_schedule_runs(name: str, tmp_path: Path) -> None:
+    schedule = shortened(load_schedule(name))
+    torch.manual_seed(0)
+    trained = any(stage.backbone == "trained" for stage in schedule.stages)
+    model_name = "expansionnet_v2/end-to-end" if trained else "transformer_base"
+    model = create_model(
+        model_name, vocab_size=len(VOCABULARY), visual_dim=8, **model_card(model_name).tiny | {"max_len": 24}
+    )
+    before = {name: value.clone() for name, value in model.named_parameters()}
+    records = []
+    trainer = Trainer(
+        model,
+        schedule,
+        batches=lambda stage: CaptionBatches(
+            SAMPLES if stage.batch_of == "images" else SAMPLES * 2,
+            VOCABULARY,
+            Eyes(),
+            model.visual,
+            batch_size=stage.batch_size,
+            captions_per_image=stage.captions_per_image,
+            seed=0,
+            max_len=12,
+        ),
+        validate=lambda _: float(len(records)),
+        folder=tmp_path,
+        device=torch.device("cpu"),
+        precision="fp32",
+        seed=0,
+        on_epoch=records.append,
+        reporter=Reporter(Console(file=io.StringIO())),
+        objective=lambda stage: make_objective(stage, SAMPLES, VOCABULARY),
+    )
+    summary = trainer.fit()
+    assert {record.stage_name for record in records} == {stage.name for stage in schedule.stages}
+    assert all(np.isfinite(record.train_loss) for record in records)
+    assert summary.steps == len(records)
+    changed = [name for name, value in model.named_parameters() if not torch.equal(value, before[name])]
+    still = all(stage.optimiser.name == "radam_liu" for stage in schedule.stages)  # which waits for five steps
+    assert bool(changed) != still
+
+
+def test_every_schedule_is_shown_by_its_name() -> None:
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    register(app)
+    for name in list_schedules():
+        shown = CliRunner().invoke(app, ["schedules", name])
+        assert shown.exit_code == 0
+        assert all(stage.name in shown.stdout for stage in load_schedule(name).stages)
+
+
+def test_unknown_keys_are_refused() -> None:
+    content = load_schedule("updown").model_dump(mode="json")
+    content["stages"][0]["scheduled_sampling"]["probability"] = 0.5
+    with pytest.raises(ValidationError, match="probability"):
+        Schedule.model_validate(content)
+
+
+@pytest.mark.parametrize("name", list_presets())
+def test_every_preset_is_whole(name: str) -> None:
+    preset = load_preset(name)
+    assert preset.schedule.name in list_schedules()
+    assert preset.summary
