@@ -33,7 +33,7 @@ class AdditiveAttention(nn.Module):
 
         `regions` are (B, L, D), `mask` (B, L) is true where valid. All biases are in it, so that no query adds them.
         """
-        keys = F.linear(regions, self.key.weight, self.key.bias + self.query.bias)
+        keys = 2 * F.linear(regions, self.key.weight, self.key.bias + self.query.bias)
         # The lowest number, not minus infinity: an image without valid regions attends to all of them evenly.
         barrier = self.score.bias.expand(mask.shape).masked_fill(~mask, torch.finfo(self.score.bias.dtype).min)
         return keys, barrier[:, None]
@@ -50,6 +50,8 @@ class AdditiveAttention(nn.Module):
             (B * n, D_v).
         """
         projected = F.linear(queries, self.query.weight).view(keys.shape[0], -1, 1, keys.shape[2])
-        scores = torch.tanh(keys[:, None] + projected) @ self.score.weight[0]
+        # tanh(x) = 2 sigmoid(2 x) - 1. On processors a sigmoid takes a sixth of tanh's time, and the softmax does not
+        # notice what lowers all scores alike.
+        scores = torch.sigmoid(torch.add(keys[:, None], projected, alpha=2)) @ (2 * self.score.weight[0])
         attended = (scores + barrier).softmax(-1).to(values.dtype) @ values
         return attended.flatten(0, 1)

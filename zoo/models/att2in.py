@@ -74,15 +74,11 @@ class Att2in(RecurrentCaptioner):
         self.lstm = LSTMCell(words.embedding_dim, d_model, d_model, maxout=True)
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`.
-
-        The projection into the LSTM is linear, so that the regions go through it once here, and not what was attended
-        to at every word.
-        """
+        """See `Captioner.encode`."""
         features, mask = self.look(visual)
         regions = self.region_embedding(features)
         keys, barrier = self.attention.project(regions, mask)
-        return Memory(regions, mask, {"keys": keys, "values": self.attended(regions), "barrier": barrier})
+        return Memory(regions, mask, {"keys": keys, "values": regions, "barrier": barrier})
 
     def first_rows(self, memory: Memory) -> Rows:
         """See `RecurrentCaptioner.first_rows`."""
@@ -91,6 +87,7 @@ class Att2in(RecurrentCaptioner):
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
         """See `RecurrentCaptioner.advance`."""
         attended = self.attention(rows["hidden"], images["keys"], images["values"], images["barrier"])
+        attended = self.attended(attended)
         if self.everywhere:
             hidden, cell = self.lstm(inputs + attended, rows["hidden"], rows["cell"])
         else:

@@ -54,8 +54,7 @@ class ShowAttendTell(RecurrentCaptioner):
         self.first_cell = _first_state(visual_dim, d_model, dropout)
         self.attention = AdditiveAttention(d_model, visual_dim, d_attention)
         self.gate = nn.Linear(d_model, 1)
-        self.lstm = LSTMCell(d_embedding, d_model, d_model)
-        self.attended_gates = nn.Linear(visual_dim, 4 * d_model, bias=False)
+        self.lstm = LSTMCell(d_embedding, d_model, d_model + visual_dim)
         self.attended_output = nn.Linear(visual_dim, d_embedding, bias=False)
         self.hidden_output = nn.Linear(d_model, d_embedding)
         self.hidden_dropout = nn.Dropout(dropout)
@@ -63,14 +62,10 @@ class ShowAttendTell(RecurrentCaptioner):
         self.vocabulary = nn.Linear(d_embedding, vocab_size)
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`.
-
-        Both uses of what is attended to are linear, so that the grid goes through them once here, not at every word.
-        """
+        """See `Captioner.encode`."""
         features, mask = self.look(visual)
         keys, barrier = self.attention.project(features, mask)
-        values = torch.cat((self.attended_output(features), self.attended_gates(features)), -1)
-        return Memory(features, mask, {"keys": keys, "values": values, "barrier": barrier})
+        return Memory(features, mask, {"keys": keys, "values": features, "barrier": barrier})
 
     def first_rows(self, memory: Memory) -> Rows:
         """Two small networks of the grid's mean."""
@@ -78,17 +73,17 @@ class ShowAttendTell(RecurrentCaptioner):
         return {"hidden": self.first_hidden(mean), "cell": self.first_cell(mean)}
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
-        """See `RecurrentCaptioner.advance`; the output is [h ; L_z z]."""
+        """See `RecurrentCaptioner.advance`; the output is [h ; z]."""
         attended = self.attention(rows["hidden"], images["keys"], images["values"], images["barrier"])
         attended = self.gate(rows["hidden"]).sigmoid() * attended
-        width = self.vocabulary.in_features
-        hidden, cell = self.lstm(inputs + attended[:, width:], rows["hidden"], rows["cell"])
-        return torch.cat((hidden, attended[:, :width]), 1), {"hidden": hidden, "cell": cell}
+        past = torch.cat((rows["hidden"], attended), 1)
+        hidden, cell = self.lstm(inputs, past, rows["cell"])
+        return torch.cat((hidden, attended), 1), {"hidden": hidden, "cell": cell}
 
     def predict(self, outputs: Tensor, words: Tensor) -> Tensor:
         """See `RecurrentCaptioner.predict`."""
         hidden, attended = outputs[..., : self.d_model], outputs[..., self.d_model :]
-        deep = words + self.hidden_output(self.hidden_dropout(hidden)) + attended
+        deep = words + self.hidden_output(self.hidden_dropout(hidden)) + self.attended_output(attended)
         return super().predict(deep, words)
 
 

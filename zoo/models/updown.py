@@ -64,17 +64,12 @@ class UpDown(RecurrentCaptioner):
         self.vocabulary = nn.Linear(d_model, vocab_size)
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`.
-
-        The language LSTM's projection is linear, so that the regions go through it once here, and not what was
-        attended to at every word.
-        """
+        """See `Captioner.encode`."""
         features, mask = self.look(visual)
         regions = self.region_embedding(features)
         keys, barrier = self.attention.project(regions, mask)
         image = self.image_gates(self.image_embedding(mean_of_valid(features, mask)))
-        values = self.language_lstm.project(regions)
-        return Memory(regions, mask, {"keys": keys, "values": values, "barrier": barrier, "image": image})
+        return Memory(regions, mask, {"keys": keys, "values": regions, "barrier": barrier, "image": image})
 
     def first_rows(self, memory: Memory) -> Rows:
         """See `RecurrentCaptioner.first_rows`."""
@@ -93,7 +88,7 @@ class UpDown(RecurrentCaptioner):
         attention, attention_cell = self.lstm(inputs, past, rows["attention_cell"])
         attended = self.attention(attention, images["keys"], images["values"], images["barrier"])
         past = torch.cat((attention, language), 1)
-        language, language_cell = self.language_lstm(attended, past, rows["language_cell"])
+        language, language_cell = self.language_lstm(self.language_lstm.project(attended), past, rows["language_cell"])
         return language, {
             "attention_hidden": attention,
             "attention_cell": attention_cell,
