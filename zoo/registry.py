@@ -41,6 +41,9 @@ class ModelCard:
         arguments: the preset, as keyword arguments of the constructor.
         tiny: arguments on top of the preset that give a model small enough for unit tests.
         small: sizes outside the size contract (`SIZES`) that suit a small run, on top of the preset.
+        in_all: whether `all` means this one too though it is a variant.
+        hub: for a pretrained model the repository of its weights on the Hugging Face Hub; its constructor takes
+            `folder`, where they lie, and without it has random weights.
     """
 
     name: str
@@ -54,6 +57,8 @@ class ModelCard:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     tiny: Mapping[str, Any] = field(default_factory=dict)
     small: Mapping[str, Any] = field(default_factory=dict)
+    in_all: bool = False
+    hub: str = ""
 
 
 def register_model(card: ModelCard) -> ModelCard:
@@ -83,12 +88,16 @@ def list_models(pattern: str = "*") -> list[str]:
 def select_models(pattern: str) -> list[str]:
     """Names for one word of a command line: `all`, a shell pattern, or a name.
 
-    `all` is every model that is no variant. A pattern leaves out models that read pixels, which train their own
-    backbone at many times the cost of the others: these are chosen by name alone.
+    `all` is every model that is no variant, and the variants whose cards say so. A pattern leaves out models that read
+    pixels, which train their own backbone at many times the cost of the others: these are chosen by name alone.
     """
     if pattern == "all":
-        return [name for name in select_models("*") if "/" not in name]
+        return [name for name in list_models() if _in_all(model_card(name))]
     return [name for name in list_models(pattern) if name == pattern or model_card(name).visual != "pixels"]
+
+
+def _in_all(card: ModelCard) -> bool:
+    return card.in_all or ("/" not in card.name and card.visual != "pixels")
 
 
 def model_card(name: str) -> ModelCard:

@@ -1,0 +1,84 @@
+"""BLIP: Bootstrapping Language-Image Pre-training (Li et al., ICML 2022, arXiv:2201.12086), as in transformers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import Tensor
+
+from zoo.models.hub import load_network
+from zoo.models.vision_language import KeysValues, VisionLanguage, cross_attending, heads
+
+
+class Blip(VisionLanguage):
+    """A vision transformer, and a BERT-like decoder that attends across to its tokens.
+
+    Args:
+        vocab_size: V; with `folder` that of its tokenizer.
+        visual_dim: ignored, the model sees pixels.
+        folder: a pretrained model on this machine; its sizes count, not those given here.
+        image_size: side of the pictures that position embeddings are made for; others are interpolated.
+        patch_size: side of a visual token, in pixels.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        visual_dim: int = 0,  # noqa: ARG002  # every model is created with it
+        folder: Path | None = None,
+        image_size: int = 384,
+        patch_size: int = 16,
+        d_model: int = 768,
+        d_ff: int = 3072,
+        n_heads: int = 12,
+        n_encoder_layers: int = 12,
+        n_decoder_layers: int = 12,
+        dropout: float = 0.0,
+        max_len: int = 64,
+    ) -> None:
+        from transformers import BlipConfig, BlipForConditionalGeneration
+
+        if folder is not None:
+            network = load_network(BlipForConditionalGeneration, folder)
+        else:
+            sizes = {"hidden_size": d_model, "intermediate_size": d_ff, "num_attention_heads": n_heads}
+            vision = {
+                **sizes,
+                "num_hidden_layers": n_encoder_layers,
+                "image_size": image_size,
+                "patch_size": patch_size,
+                "initializer_range": 0.02,  # the library's 1e-10 suits loading weights alone
+            }
+            text = {
+                **sizes,
+                "encoder_hidden_size": d_model,
+                "num_hidden_layers": n_decoder_layers,
+                "vocab_size": vocab_size,
+                "hidden_dropout_prob": dropout,
+                "attention_probs_dropout_prob": dropout,
+                "max_position_embeddings": max_len,
+                "bos_token_id": None,
+                "eos_token_id": None,
+                "sep_token_id": None,
+            }
+            network = BlipForConditionalGeneration(BlipConfig(vision_config=vision, text_config=text))
+        super().__init__(network, vocab_size=network.config.text_config.vocab_size, max_len=max_len)
+
+    def look(self, pixels: Tensor) -> Tensor:
+        """See `VisionLanguage.look`."""
+        tokens: Tensor = self.network.vision_model(pixels, interpolate_pos_encoding=True).last_hidden_state
+        return tokens
+
+    def image_keys_values(self, features: Tensor) -> KeysValues:
+        """See `VisionLanguage.image_keys_values`."""
+        attentions = [layer.crossattention.self for layer in self.network.text_decoder.bert.encoder.layer]
+        return [
+            (heads(each.key(features), each.num_attention_heads), heads(each.value(features), each.num_attention_heads))
+            for each in attentions
+        ]
+
+    def read(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
+        """See `VisionLanguage.read`."""
+        width = self.network.config.vision_config.hidden_size
+        return cross_attending(self.network.text_decoder, tokens, images, past, width)

@@ -1,0 +1,110 @@
+"""GIT: A Generative Image-to-text Transformer (Wang et al., TMLR 2022, arXiv:2205.14100), as in transformers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from zoo.models.hub import load_network
+from zoo.models.vision_language import KeysValues, VisionLanguage, cached
+
+
+class Git(VisionLanguage):
+    """One transformer over visual tokens, which see each other, and words, which see both what is before them.
+
+    Args:
+        vocab_size: V; with `folder` that of its tokenizer.
+        visual_dim: ignored, the model sees pixels.
+        folder: a pretrained model on this machine; its sizes count, not those given here.
+        image_size: side of the pictures that position embeddings are made for; others are interpolated.
+        patch_size: side of a visual token, in pixels.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        visual_dim: int = 0,  # noqa: ARG002  # every model is created with it
+        folder: Path | None = None,
+        image_size: int = 224,
+        patch_size: int = 16,
+        d_model: int = 768,
+        d_ff: int = 3072,
+        n_heads: int = 12,
+        n_encoder_layers: int = 12,
+        n_decoder_layers: int = 6,
+        dropout: float = 0.1,
+        max_len: int = 64,
+    ) -> None:
+        from transformers import GitConfig, GitForCausalLM, GitVisionConfig
+
+        if folder is not None:
+            network = load_network(GitForCausalLM, folder)
+        else:
+            vision = GitVisionConfig(
+                hidden_size=d_model,
+                intermediate_size=d_ff,
+                num_hidden_layers=n_encoder_layers,
+                num_attention_heads=n_heads,
+                image_size=image_size,
+                patch_size=patch_size,
+            )
+            network = GitForCausalLM(
+                GitConfig(
+                    vision_config=vision,
+                    vocab_size=vocab_size,
+                    hidden_size=d_model,
+                    intermediate_size=d_ff,
+                    num_hidden_layers=n_decoder_layers,
+                    num_attention_heads=n_heads,
+                    hidden_dropout_prob=dropout,
+                    attention_probs_dropout_prob=dropout,
+                    max_position_embeddings=max_len,
+                    bos_token_id=None,
+                    eos_token_id=None,
+                )
+            )
+        super().__init__(network, vocab_size=network.config.vocab_size, max_len=max_len)
+
+    def look(self, pixels: Tensor) -> Tensor:
+        """See `VisionLanguage.look`."""
+        git = self.network.git
+        projected: Tensor = git.visual_projection(
+            git.image_encoder(pixels, interpolate_pos_encoding=True).last_hidden_state
+        )
+        return projected
+
+    def image_keys_values(self, features: Tensor) -> KeysValues:
+        """See `VisionLanguage.image_keys_values`: visual tokens see each other alone, so no caption changes these."""
+        from transformers import DynamicCache
+
+        cache = DynamicCache()
+        self.network.git.encoder(features, None, cache)
+        return cached(cache)
+
+    def read(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
+        """See `VisionLanguage.read`."""
+        from transformers import DynamicCache
+
+        seen = images[0][0].shape[2]
+        before = images if past is None else [_joined(image, row) for image, row in zip(images, past, strict=True)]
+        cache = DynamicCache(before)
+        start, length = before[0][0].shape[2] - seen, tokens.shape[1]
+        positions = torch.arange(start, start + length, device=tokens.device).expand_as(tokens)
+        embedded = self.network.git.embeddings(input_ids=tokens, position_ids=positions)
+        hidden = self.network.git.encoder(embedded, _causal(length, seen + start, embedded), cache).last_hidden_state
+        words = [(keys[:, :, seen:], values[:, :, seen:]) for keys, values in cached(cache)]
+        logits: Tensor = self.network.output(hidden)
+        return logits, words
+
+
+def _joined(image: tuple[Tensor, Tensor], row: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    return torch.cat((image[0], row[0]), 2), torch.cat((image[1], row[1]), 2)
+
+
+def _causal(length: int, before: int, like: Tensor) -> Tensor:
+    """(1, 1, T, before + T), added to attention scores: zero where a word may look, very negative where not."""
+    later = torch.ones(length, before + length, dtype=torch.bool, device=like.device).triu(before + 1)
+    return like.new_zeros(later.shape).masked_fill(later, torch.finfo(like.dtype).min)[None, None]

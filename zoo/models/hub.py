@@ -1,0 +1,49 @@
+"""Pretrained networks from a folder as transformers writes it: safetensors alone, nothing fetched, nothing executed."""
+
+from __future__ import annotations
+
+from logging import CRITICAL
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zoo.errors import ZooError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+_HINT = "fetch it again, or name the folder of a complete model: config.json and model.safetensors"
+
+
+def load_network(kind: type[PreTrainedModel], folder: Path, unused: str = "") -> PreTrainedModel:
+    """The network in `folder`, in the type its weights are stored in.
+
+    Args:
+        kind: the class that the folder must hold.
+        folder: config.json and weights as .safetensors.
+        unused: beginning of the names of weights that may be missing, since nothing is computed with them.
+
+    Raises:
+        ZooError: naming the folder and what is wrong with it: no configuration, of another architecture, weights that
+            are missing, cut short or of other shapes.
+    """
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(CRITICAL)
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        loaded: Any = kind.from_pretrained(
+            str(folder), local_files_only=True, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+        )
+    except Exception as error:  # the library raises whatever its parts raise: OSError, SafetensorError, ValueError ...
+        raise ZooError(f"{folder} holds no usable {kind.__name__}: {_first_line(error)}", _HINT) from error
+    finally:
+        logging.set_verbosity(verbosity)
+    network: PreTrainedModel = loaded[0]
+    if lacking := sorted(name for name in loaded[1]["missing_keys"] if not unused or not name.startswith(unused)):
+        raise ZooError(f"the weights in {folder} lack {len(lacking)} tensors, {lacking[0]} first", _HINT)
+    return network
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

@@ -1,0 +1,148 @@
+"""Vision-language models of the transformers library behind the interface, decoded by the zoo's own searches.
+
+Their key-value caches become decoding states: what belongs to an image is kept once, what belongs to a beam reordered.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from zoo.captioner import Captioner, DecodingState, Memory, Visual, VisualSpec
+from zoo.errors import ZooError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+KeysValues = list[tuple[Tensor, Tensor]]
+"""Keys and values (R, H, L, d_k) of each layer."""
+
+
+class VisionLanguage(Captioner):
+    """A pretrained network, or one of its kind with random weights, on pixels.
+
+    Args:
+        network: of the transformers library.
+        max_len: the most tokens, the begin token included.
+    """
+
+    def __init__(self, network: PreTrainedModel, *, vocab_size: int, max_len: int) -> None:
+        super().__init__()
+        self.network: Any = network
+        self.visual = VisualSpec("pixels", 0)
+        self.vocab_size = vocab_size
+        self.max_len = max_len
+        self._same = _shared_names(self)
+        self.register_state_dict_post_hook(_leave_out_copies)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(_put_back_copies)  # type: ignore[no-untyped-call]
+
+    @abstractmethod
+    def look(self, pixels: Tensor) -> Tensor:
+        """Pixels (B, 3, H, W) to visual tokens (B, L, D)."""
+
+    @abstractmethod
+    def image_keys_values(self, features: Tensor) -> KeysValues:
+        """What the words of a caption attend to of the images: one pair (B, H, L, d_k) for each layer."""
+
+    @abstractmethod
+    def read(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
+        """Tokens (R, T) after those of `past`, R rows of everything, to logits (R, T, V) and the new past."""
+
+    def encode(self, visual: Visual) -> Memory:
+        """See `Captioner.encode`."""
+        if visual.pixels is None:
+            raise ZooError("this model needs pixels, and got none")
+        features = self.look(visual.pixels.to(next(self.parameters()).dtype))
+        extra = {
+            f"{part}.{layer}": tensor
+            for layer, pair in enumerate(self.image_keys_values(features))
+            for part, tensor in zip(("keys", "values"), pair, strict=True)
+        }
+        return Memory(features, features.new_ones(features.shape[:2]).bool(), extra)
+
+    def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
+        """See `Captioner.decode`."""
+        if tokens.shape[1] > self.max_len:
+            raise ZooError(f"a caption of {tokens.shape[1]} tokens is longer than max_len {self.max_len}")
+        return self.read(tokens, _layers(memory.extra, tokens.shape[0]), None)[0]
+
+    def start(self, memory: Memory) -> DecodingState:
+        """See `Captioner.start`."""
+        rows = {name: tensor[:, :, :0] for name, tensor in memory.extra.items()}
+        return DecodingState(images=memory.extra, rows=rows)
+
+    def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
+        """See `Captioner.step`."""
+        rows = tokens.shape[0]
+        logits, past = self.read(tokens[:, None], _layers(state.images, rows), _layers(state.rows, rows))
+        new = {f"{part}.{layer}": pair[part == "values"] for layer, pair in enumerate(past) for part in _PARTS}
+        return logits[:, -1], DecodingState(state.images, new)
+
+
+_PARTS = ("keys", "values")
+
+
+def _shared_names(module: nn.Module) -> dict[str, str]:
+    """Names of tied parameters by the name under which each is stored."""
+    first: dict[int, str] = {}
+    same = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        kept = first.setdefault(id(parameter), name)
+        if kept != name:
+            same[name] = kept
+    return same
+
+
+def _leave_out_copies(module: VisionLanguage, state_dict: dict[str, Tensor], prefix: str, _: Any) -> None:
+    """Store a tied parameter once, as safetensors demands."""
+    for name in module._same:
+        del state_dict[prefix + name]
+
+
+def _put_back_copies(module: VisionLanguage, state_dict: dict[str, Tensor], prefix: str, *_: Any) -> None:
+    for name, kept in module._same.items():
+        state_dict[prefix + name] = state_dict[prefix + kept]
+
+
+def _layers(tensors: dict[str, Tensor], rows: int) -> KeysValues:
+    """The pairs by layer, each image's repeated for its share of the rows."""
+
+    def repeated(name: str) -> Tensor:
+        tensor = tensors[name]
+        return tensor if tensor.shape[0] == rows else tensor.repeat_interleave(rows // tensor.shape[0], 0)
+
+    return [(repeated(f"keys.{layer}"), repeated(f"values.{layer}")) for layer in range(len(tensors) // 2)]
+
+
+def heads(projected: Tensor, count: int) -> Tensor:
+    """(B, L, D) to (B, H, L, d_k)."""
+    return projected.view(*projected.shape[:2], count, -1).transpose(1, 2)
+
+
+def cached(cache: Any) -> KeysValues:
+    """What a cache of transformers holds, layer by layer."""
+    return [(layer.keys, layer.values) for layer in cache.layers]
+
+
+def cross_attending(
+    decoder: nn.Module, tokens: Tensor, images: KeysValues, past: KeysValues | None, width: int
+) -> tuple[Tensor, KeysValues]:
+    """`VisionLanguage.read` for a text decoder that attends across to the images.
+
+    Args:
+        decoder: a causal language model of transformers with cross-attention.
+        width: channels of the visual tokens, which the decoder asks for though it finds keys and values cached.
+    """
+    from transformers import DynamicCache, EncoderDecoderCache
+
+    cache = EncoderDecoderCache(DynamicCache(past) if past else DynamicCache(), DynamicCache(images))
+    rows, length = tokens.shape[0], images[0][0].shape[2]
+    output = decoder(
+        input_ids=tokens,
+        encoder_hidden_states=images[0][0].new_zeros(1, 1, 1).expand(rows, length, width),
+        past_key_values=cache,
+        use_cache=True,
+    )
+    return output.logits, cached(cache.self_attention_cache)
