@@ -171,7 +171,7 @@ def _difference(own: dict[tuple[Any, ...], Any], other: dict[tuple[Any, ...], An
     where, *_, what = names[0]
     first = f"{what} on {where}" if isinstance(what, str) else f"the caption of image {what} of {where}"
     here, there = pairs[names[0]]
-    return f"{len(names)} results differ, first {first}: {here!r} here, {there!r} there"
+    return f"captions or scores that differ: {len(names)}, first {first}: {here!r} here, {there!r} there"
 
 
 def _agree(one: object, other: object) -> bool:

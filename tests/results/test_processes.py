@@ -2,110 +2,156 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from results.schema import Base
+from sqlalchemy import Connection, create_engine, func, inspect, select, text
 
-CELLS_EACH = 6
+from results import Store
+from results.schema import REVISION, Base, Caption, CellRow, Cost, DatasetRow, Epoch, Image, ImageScores, Score
+
+CELLS_EACH = 4
 IMAGES = 200
+WRITERS = 8
+KILLS = 50
 
-# Creates the store if it is the first, then runs cells one after the other: argument 1 is the file, 2 its name,
-# 3 how many cells (0: until killed).
-WRITER = f"""
-import itertools, sys
+# A writer creates the store if it is the first, then runs cells one after the other, without end where `cells` is 0.
+# Writers are forked from a process that has imported and compiled everything: Python starts once, not fifty times.
+FORKING = f"""
+import contextlib, io, itertools, os, sys, traceback
+import psycopg
+import sqlalchemy.dialects.postgresql.psycopg
 from results import *
 
-file, name, cells = sys.argv[1], sys.argv[2], int(sys.argv[3])
-images = tuple(ImageRecord(i, f"{{i}}.png", "test", ("a ball", "a red ball")) for i in range({IMAGES}))
-with Store(file) as store:
-    store.record_dataset(DatasetRecord("scenes", "fingerprint", "/pictures", {{"test": {IMAGES}}}, images))
-    print("open", flush=True)
-    for number in range(cells) if cells else itertools.count():
-        key = f"{{name}}-{{number}}"
-        store.plan([Cell(key, name, "model", number, "controlled", "fingerprint", {{}}, {{}})])
-        store.begin(key, {{}})
-        for epoch in (1, 2):
-            store.record_epoch(key, EpochRecord(0, "xe", "xe", epoch, epoch, 0.1, 1.0, None, 1.0, 1.0))
-        captions = {{i: f"a ball of {{key}}" for i in range({IMAGES})}}
-        scores = {{"CIDEr-D": {{i: 0.5 for i in captions}}}}
-        result = SplitResult("test", captions, {{"overall": {{"CIDEr-D": Quantity(0.5)}}}}, scores)
-        store.finish(key, Outcome((result,), {{"seconds": Quantity(1.0)}}, {{}}))
-        print(key, flush=True)
+def write(url, name, cells):
+    images = tuple(ImageRecord(i, f"{{i}}.png", "test", ("a ball", "a red ball")) for i in range({IMAGES}))
+    with Store(url) as store:
+        store.record_dataset(DatasetRecord("scenes", "fingerprint", "/pictures", {{"test": {IMAGES}}}, images))
+        for number in range(cells) if cells else itertools.count():
+            key = f"{{name}}-{{number}}"
+            store.plan([Cell(key, name, "model", number, "controlled", "fingerprint", {{}}, {{}})])
+            store.begin(key, {{}})
+            for epoch in (1, 2):
+                store.record_epoch(key, EpochRecord(0, "xe", "xe", epoch, epoch, 0.1, 1.0, None, 1.0, 1.0))
+            captions = {{i: f"a ball of {{key}}" for i in range({IMAGES})}}
+            scores = {{"CIDEr-D": {{i: 0.5 for i in captions}}}}
+            result = SplitResult("test", captions, {{"overall": {{"CIDEr-D": Quantity(0.5)}}}}, scores)
+            store.finish(key, Outcome((result,), {{"seconds": Quantity(1.0)}}, {{}}))
+            print(key, flush=True)
+
+def fork(name, cells):
+    child = os.fork()
+    if child:
+        return child
+    try:
+        write(sys.argv[1], name, cells)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+with contextlib.redirect_stdout(io.StringIO()):
+    write("sqlite://", "warm", 1)
 """
 
+# All at once; fails where one of them does.
+TOGETHER = (
+    FORKING
+    + f"""
+children = [fork(f"model{{number}}", {CELLS_EACH}) for number in range({WRITERS})]
+sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
+"""
+)
 
-def start(file: Path, name: str, cells: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", WRITER, str(file), name, str(cells)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+# One for each line, a name; it goes on until it is killed.
+ONE_BY_ONE = (
+    FORKING
+    + """
+for line in sys.stdin:
+    child = fork(line.strip(), 0)
+    print(child, flush=True)
+    os.waitpid(child, 0)
+    print("killed", flush=True)
+"""
+)
 
 
-def check(file: Path) -> dict[str, int]:
+def start(program: str, url: str) -> subprocess.Popen[str]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, "-c", program, url], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+
+def check(url: str) -> dict[str, int]:
     """Every cell is there as a whole or not at all; gives the number of cells by status."""
-    connection = sqlite3.connect(file)
+    engine = create_engine(url if "://" in url else f"sqlite:///{url}")
     try:
-        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
-        if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            return {}
-        names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        assert set(Base.metadata.tables) <= names, "the tables appear all at once"
-        assert connection.execute("SELECT count(*) FROM schema_info").fetchone() == (1,)
-        images = connection.execute("SELECT count(*) FROM images").fetchone()[0]
-        assert images == IMAGES * connection.execute("SELECT count(*) FROM datasets").fetchone()[0]
-        parts = connection.execute(
-            """SELECT status, (SELECT count(*) FROM captions WHERE cell_id = cells.id),
-                      (SELECT count(*) FROM scores WHERE cell_id = cells.id),
-                      (SELECT count(*) FROM image_scores WHERE cell_id = cells.id),
-                      (SELECT count(*) FROM costs WHERE cell_id = cells.id),
-                      (SELECT count(*) FROM epochs WHERE cell_id = cells.id) FROM cells"""
-        ).fetchall()
+        with engine.connect() as connection:
+            return _check(connection)
     finally:
-        connection.close()
+        engine.dispose()
+
+
+def _check(connection: Connection) -> dict[str, int]:
+    if connection.dialect.name == "sqlite":
+        assert connection.exec_driver_sql("PRAGMA integrity_check").all() == [("ok",)]
+        assert connection.exec_driver_sql("PRAGMA foreign_key_check").all() == []
+    names = set(inspect(connection).get_table_names())
+    if not names:
+        return {}
+    assert {*Base.metadata.tables, REVISION.name} <= names, "the tables appear all at once"
+    assert connection.execute(text("SELECT version FROM schema_info")).all() == [(2,)]
+
+    def count(table: type[Base]) -> int:
+        return connection.scalar(select(func.count()).select_from(table)) or 0
+
+    assert count(Image) == IMAGES * count(DatasetRow)
+    parts = [
+        select(func.count()).select_from(table).where(table.cell_id == CellRow.id).scalar_subquery()
+        for table in (Caption, Score, ImageScores, Cost, Epoch)
+    ]
     found: dict[str, int] = {}
-    for status, *counts, epochs in parts:
+    for status, *counts, epochs in connection.execute(select(CellRow.status, *parts)):
         assert counts == ([IMAGES, 1, 1, 1] if status == "finished" else [0, 0, 0, 0])
         assert epochs == 2 or status != "finished"
         found[status] = found.get(status, 0) + 1
     return found
 
 
-def test_four_processes_writing_at_once_lose_no_row(tmp_path: Path) -> None:
-    file = tmp_path / "bench.sqlite"
-    writers = [start(file, f"model{number}", CELLS_EACH) for number in range(4)]
-    for writer in writers:
-        _, errors = writer.communicate(timeout=120)
-        assert writer.returncode == 0, errors
-    assert check(file) == {"finished": 4 * CELLS_EACH}
+def test_eight_processes_writing_at_once_lose_no_row(url: str) -> None:
+    writers = start(TOGETHER, url)
+    _, errors = writers.communicate(timeout=120)
+    assert writers.returncode == 0, errors
+    assert check(url) == {"finished": WRITERS * CELLS_EACH}
 
 
-def test_a_killed_writer_leaves_nothing_half_written(tmp_path: Path) -> None:
+def test_writers_killed_at_random_moments_leave_nothing_half_written(tmp_path: Path) -> None:
     file = tmp_path / "bench.sqlite"
     moments = random.Random(7)
     finished = 0
-    for attempt in range(5):
-        writer = start(file, f"attempt{attempt}", 0)
-        try:
-            if attempt:  # the first one may be killed while it creates the tables
-                assert writer.stdout is not None
-                for _ in range(1 + attempt % 3):
-                    assert writer.stdout.readline()
-                time.sleep(moments.uniform(0.0, 0.06))
-            else:
-                while not file.exists() and writer.poll() is None:
-                    time.sleep(0.001)
-        finally:
-            writer.send_signal(signal.SIGKILL)
-            writer.communicate()
-        now = check(file).get("finished", 0)
-        assert now >= finished + attempt % 3, "what was reported as finished stays so"
-        finished = now
-    last = start(file, "after", 1)
-    _, errors = last.communicate(timeout=60)
-    assert last.returncode == 0, errors
-    assert check(file)["finished"] == finished + 1
+    found: set[str] = set()
+    with start(ONE_BY_ONE, str(file)) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        for attempt in range(KILLS):
+            if attempt % 5 == 0:  # these are killed while they create the file and its tables, or soon after
+                for leftover in tmp_path.iterdir():
+                    leftover.unlink()
+                finished = 0
+            program.stdin.write(f"attempt{attempt}\n")
+            program.stdin.flush()
+            writer = int(program.stdout.readline())
+            time.sleep(moments.uniform(0.0, 0.1))
+            os.kill(writer, signal.SIGKILL)
+            reported = list(iter(program.stdout.readline, "killed\n"))
+            cells = check(str(file))
+            assert cells.get("finished", 0) >= finished + len(reported), "what was reported as finished stays so"
+            finished = cells.get("finished", 0)
+            found |= set(cells)
+    assert {"running", "finished"} <= found, "some were killed within a cell, some after one"
+    with Store(file) as store, store.reading() as connection:
+        assert connection.scalar(select(func.count()).select_from(CellRow)) == sum(cells.values())
