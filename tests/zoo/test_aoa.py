@@ -47,10 +47,11 @@ def test_a_step_projects_no_region(sub_transformers):
         model = zoo.create_model(
             "image_transformer", vocab_size=vocabulary, visual_dim=2048, sub_transformers=sub_transformers
         ).eval()
-        memory = zoo.captioner.Memory(torch.empty(1, regions, d_model), torch.ones(1, regions, dtype=torch.bool))
+        visual = zoo.Visual(torch.empty(1, regions, 2048), boxes=torch.empty(1, regions, 4))
         words = torch.ones(width, dtype=torch.long)
-    projected, state = macs(lambda: model.start(memory))
-    assert projected == sub_transformers * regions * 2 * d_model**2
+    memory = model.encode(visual)
+    started, state = macs(lambda: model.start(memory))
+    assert started == 0
     state = state.expand(width)
     assert state.images["keys"].shape == (1, sub_transformers * 8, regions, d_model // 8)
     lstm, query, gate = 4 * d_model * 3 * d_model, d_model**2, 4 * d_model**2

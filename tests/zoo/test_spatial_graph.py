@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import zoo
+from zoo.layers.aoa import AttentionOnAttention
 from zoo.layers.attention import SelfAttention
 from zoo.layers.spatial_graph import CHILD, NEIGHBOUR, PARENT, SpatialGraphAttention, spatial_graph
 
@@ -81,7 +82,9 @@ def test_half_precision_boxes_are_compared_in_single():
 @torch.no_grad()
 def test_where_all_are_neighbours_one_attention_of_the_three_remains():
     torch.manual_seed(0)
-    wide, narrow = SpatialGraphAttention(16, 4, 0.0), SelfAttention(16, 4, causal=False, output=False)
+    gate = AttentionOnAttention(16)
+    wide = SpatialGraphAttention(16, 4, 0.0, gate)
+    narrow = SelfAttention(16, 4, causal=False, gate=gate)
     for part, weights in (("query", wide.query), ("key", wide.keys[1]), ("value", wide.values[1])):
         getattr(narrow, part).load_state_dict(weights.state_dict())
     x, mask = torch.rand(2, 5, 16), torch.arange(5) < torch.tensor([5, 3])[:, None]

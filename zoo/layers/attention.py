@@ -54,10 +54,13 @@ class MultiHeadAttention(nn.Module):
     Args:
         d_model, n_heads: sizes.
         dropout: rate on the probabilities; without a rate there is no dropout inside, and a stage cannot set one.
-        output: multiply the joined heads by W_O; attention on attention leaves that to its own layer.
+        gate: what joins the heads' answer (B, T, D) with the query of the same shape, in place of multiplying the
+            answer by W_O; see `zoo.layers.aoa`.
     """
 
-    def __init__(self, d_model: int, n_heads: int, *, dropout: float | None = None, output: bool = True) -> None:
+    def __init__(
+        self, d_model: int, n_heads: int, *, dropout: float | None = None, gate: nn.Module | None = None
+    ) -> None:
         super().__init__()
         if d_model % n_heads:
             raise ZooError(f"d_model {d_model} is not a multiple of n_heads {n_heads}")
@@ -65,7 +68,9 @@ class MultiHeadAttention(nn.Module):
         self.query = nn.Linear(d_model, d_model)
         self.key = nn.Linear(d_model, d_model)
         self.value = nn.Linear(d_model, d_model)
-        self.output = nn.Linear(d_model, d_model) if output else None
+        if gate is None:
+            self.output = nn.Linear(d_model, d_model)
+        self.gate = gate
         self.dropout = nn.Dropout(dropout) if dropout is not None else None
 
     def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
@@ -94,16 +99,23 @@ class MultiHeadAttention(nn.Module):
 
     def _merge(self, heads: Tensor, like: Tensor) -> Tensor:
         merged = heads.transpose(1, 2).reshape(like.shape)
-        return merged if self.output is None else self.output(merged)
+        joined: Tensor = self.output(merged) if self.gate is None else self.gate(merged, like)
+        return joined
 
 
 class SelfAttention(MultiHeadAttention):
     """Attention of a sequence to itself; `causal` hides what comes later."""
 
     def __init__(
-        self, d_model: int, n_heads: int, causal: bool, *, dropout: float | None = None, output: bool = True
+        self,
+        d_model: int,
+        n_heads: int,
+        causal: bool,
+        *,
+        dropout: float | None = None,
+        gate: nn.Module | None = None,
     ) -> None:
-        super().__init__(d_model, n_heads, dropout=dropout, output=output)
+        super().__init__(d_model, n_heads, dropout=dropout, gate=gate)
         self.causal = causal
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # type: ignore[override]

@@ -19,12 +19,13 @@ NormFactory = Callable[[int], nn.Module]
 
 
 class ResidualLayer(nn.Module):
-    """Where a layer's branches leave its residual stream, and where they come back."""
+    """Where a layer's branches leave its residual stream, and where they come back; the last may be a feed-forward."""
 
     def __init__(self, dropout: float, post_norm: bool) -> None:
         super().__init__()
         self.dropout = nn.Dropout(dropout)
         self.post_norm = post_norm
+        self.feed_forward: FeedForward | None = None
 
     def enter(self, x: Tensor, norm: nn.Module) -> Tensor:
         """What a branch gets of the stream."""
@@ -36,15 +37,27 @@ class ResidualLayer(nn.Module):
         left: Tensor = x + self.dropout(branch)
         return norm(left) if self.post_norm else left
 
+    def add_feed_forward(self, d_model: int, d_ff: int | None, norm: NormFactory) -> None:
+        """Close the layer with a feed-forward, unless `d_ff` is none."""
+        if d_ff is not None:
+            self.feed_forward_norm = norm(d_model)
+            self.feed_forward = FeedForward(d_model, d_ff, self.dropout.p)
+
+    def feed(self, x: Tensor) -> Tensor:
+        """The stream after the feed-forward, if there is one."""
+        if self.feed_forward is None:
+            return x
+        return self.leave(x, self.feed_forward(self.enter(x, self.feed_forward_norm)), self.feed_forward_norm)
+
 
 class EncoderLayer(ResidualLayer):
-    """Mix the visual tokens, then feed forward."""
+    """Mix the visual tokens, then feed forward, unless `d_ff` is none."""
 
     def __init__(
         self,
         mixer: nn.Module,
         d_model: int,
-        d_ff: int,
+        d_ff: int | None,
         dropout: float,
         *,
         norm: NormFactory = nn.LayerNorm,
@@ -53,25 +66,23 @@ class EncoderLayer(ResidualLayer):
         super().__init__(dropout, post_norm)
         self.mixer_norm = norm(d_model)
         self.mixer = mixer
-        self.feed_forward_norm = norm(d_model)
-        self.feed_forward = FeedForward(d_model, d_ff, dropout)
+        self.add_feed_forward(d_model, d_ff, norm)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, *context: Tensor) -> Tensor:
         """(B, L, D) to (B, L, D); `mask` (B, L) is true at valid tokens, `context` goes to the mixer as it is."""
-        x = self.leave(x, self.mixer(self.enter(x, self.mixer_norm), mask, *context), self.mixer_norm)
-        fed = self.feed_forward(self.enter(x, self.feed_forward_norm))
-        return self.leave(x, fed, self.feed_forward_norm)
+        mixed = self.mixer(self.enter(x, self.mixer_norm), mask, *context)
+        return self.feed(self.leave(x, mixed, self.mixer_norm))
 
 
 class DecoderLayer(ResidualLayer):
-    """Mix the words so far, look at the image, then feed forward."""
+    """Mix the words so far, look at the image, then feed forward, unless `d_ff` is none."""
 
     def __init__(
         self,
         mixer: SelfAttention | DynamicExpansion,
         cross_attention: MultiHeadAttention,
         d_model: int,
-        d_ff: int,
+        d_ff: int | None,
         dropout: float,
         *,
         norm: NormFactory = nn.LayerNorm,
@@ -82,8 +93,7 @@ class DecoderLayer(ResidualLayer):
         self.mixer = mixer
         self.cross_norm = norm(d_model)
         self.cross_attention = cross_attention
-        self.feed_forward_norm = norm(d_model)
-        self.feed_forward = FeedForward(d_model, d_ff, dropout)
+        self.add_feed_forward(d_model, d_ff, norm)
 
     def forward(
         self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None = None, mask: Tensor | None = None
@@ -111,9 +121,7 @@ class DecoderLayer(ResidualLayer):
         return self.leave(x, looked, self.cross_norm)
 
     def _go_on(self, x: Tensor, mixed: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None) -> Tensor:
-        x = self.look(self.leave(x, mixed, self.mixer_norm), keys, values, memory_mask)
-        fed = self.feed_forward(self.enter(x, self.feed_forward_norm))
-        return self.leave(x, fed, self.feed_forward_norm)
+        return self.feed(self.look(self.leave(x, mixed, self.mixer_norm), keys, values, memory_mask))
 
 
 class StackOutput(nn.Module):

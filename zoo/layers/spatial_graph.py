@@ -57,10 +57,11 @@ class SpatialGraphAttention(nn.Module):
     """Three attentions with one query, each over the regions of its own kind (equations 7 and 8), added up.
 
     Every branch has its softmax over all valid regions; those of another kind are blanked afterwards, and what is left
-    is not normalised again. Without a graph, the branches see all regions and are averaged. No W_O.
+    is not normalised again. Without a graph, the branches see all regions and are averaged. The `gate` joins their
+    answer with the query (attention on attention).
     """
 
-    def __init__(self, d_model: int, n_heads: int, dropout: float) -> None:
+    def __init__(self, d_model: int, n_heads: int, dropout: float, gate: nn.Module) -> None:
         super().__init__()
         if d_model % n_heads:
             raise ZooError(f"d_model {d_model} is not a multiple of n_heads {n_heads}")
@@ -69,6 +70,7 @@ class SpatialGraphAttention(nn.Module):
         self.keys = nn.ModuleList(nn.Linear(d_model, d_model) for _ in range(3))
         self.values = nn.ModuleList(nn.Linear(d_model, d_model) for _ in range(3))
         self.dropout = nn.Dropout(dropout)
+        self.gate = gate
 
     def forward(self, x: Tensor, mask: Tensor | None = None, graph: Tensor | None = None) -> Tensor:
         """(B, L, D) to (B, L, D); `mask` (B, L) is true at valid regions, `graph` (B, L, L) is of `spatial_graph`."""
@@ -82,5 +84,6 @@ class SpatialGraphAttention(nn.Module):
             if graph is not None:
                 weights = weights * (graph == kind)[:, None]
             branches.append(weights @ split_heads(value(x), self.n_heads))
-        joined = torch.stack(branches).mean(0) if graph is None else branches[0] + branches[1] + branches[2]
-        return joined.transpose(1, 2).reshape(x.shape)
+        answer = torch.stack(branches).mean(0) if graph is None else branches[0] + branches[1] + branches[2]
+        joined: Tensor = self.gate(answer.transpose(1, 2).reshape(x.shape), x)
+        return joined

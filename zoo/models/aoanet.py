@@ -1,4 +1,4 @@
-"""AoANet.
+"""AoANet, and what its descendants share with it.
 
 L. Huang, W. Wang, J. Chen, X.-Y. Wei: "Attention on Attention for Image Captioning", ICCV 2019 (arXiv:1908.06954).
 Code: https://github.com/husthuaan/AoANet (MIT). Where code and paper differ, this follows the code.
@@ -6,35 +6,100 @@ Code: https://github.com/husthuaan/AoANet (MIT). Where code and paper differ, th
 
 from __future__ import annotations
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
-from zoo.captioner import Captioner, DecodingState, Memory, Visual, VisualSpec
-from zoo.layers.aoa import AoADropouts, AoAEncoder, AoARefiner
-from zoo.layers.aoa_decoder import AoADecoder
+from zoo.captioner import Memory, Visual, VisualSpec
+from zoo.errors import ZooError
+from zoo.layers.annotated_norm import AnnotatedNorm
+from zoo.layers.aoa import AoADropouts, AoARefiner, AttentionOnAttention
+from zoo.layers.attention import attend, split_heads
+from zoo.layers.lstm import LSTMCell
+from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid
 
 
-class AoACaptioner(Captioner):
-    """What AoANet and its descendants share: refined regions, and an LSTM with attention on attention."""
+class AoACaptioner(RecurrentCaptioner):
+    """Refined regions, and an LSTM with attention on attention: AoANet and what was made of it.
 
-    encoder: AoAEncoder
-    decoder: AoADecoder
+    h = LSTM([word; mean + context], h); context = GLU(W [1/M sum_m attend_m(norm(h)); h]); p = softmax(W context).
+
+    Args:
+        vocab_size, visual_dim, d_model, d_word, n_heads, max_len: sizes.
+        dropout: on embedded regions and words, on the context that goes back into the LSTM, and before the vocabulary.
+        attention_dropout: on the probabilities of the decoder's attention.
+        refiner: of the embedded regions; without it the decoder sees them as they are.
+        n_memories: M, how many keys and values of the image a query meets; the answers are averaged.
+        values_first: which half of a memory's projection are the values. The authors' codes differ in it.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        visual_dim: int,
+        d_model: int,
+        d_word: int,
+        n_heads: int,
+        max_len: int,
+        dropout: float,
+        attention_dropout: float,
+        refiner: AoARefiner | None,
+        n_memories: int,
+        values_first: bool,
+    ) -> None:
+        super().__init__()
+        if d_model % n_heads:
+            raise ZooError(f"d_model {d_model} is not a multiple of n_heads {n_heads}")
+        self.visual = VisualSpec("regions", visual_dim)
+        self.vocab_size, self.max_len, self.d_model, self.n_heads = vocab_size, max_len, d_model, n_heads
+        self.region_embedding = nn.Sequential(nn.Linear(visual_dim, d_model), nn.ReLU(), nn.Dropout(dropout))
+        self.refiner = refiner
+        self.memories = nn.ModuleList(nn.Linear(d_model, 2 * d_model) for _ in range(n_memories))
+        self.values_first = values_first
+        self.embedding = nn.Sequential(nn.Embedding(vocab_size, d_word), nn.ReLU(), nn.Dropout(dropout))
+        self.lstm = LSTMCell(d_word, d_model, 2 * d_model)
+        self.query_norm = AnnotatedNorm(d_model)
+        self.query = nn.Linear(d_model, d_model)
+        self.attention_dropout = nn.Dropout(attention_dropout)
+        self.context_dropout = nn.Dropout(dropout)
+        self.gate = AttentionOnAttention(d_model)
+        self.output_dropout = nn.Dropout(dropout)
+        self.vocabulary = nn.Linear(d_model, vocab_size)
+
+    def relations(self, visual: Visual, mask: Tensor) -> tuple[Tensor, ...]:  # noqa: ARG002  # none here
+        """What the refiner needs to know of the regions beside their features."""
+        return ()
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`."""
-        memory: Memory = self.encoder(visual)
-        return memory
+        """See `Captioner.encode`; keys and values (B, M * H, L, d_k) and the mean region (B, D) are computed here."""
+        features, mask = self.look(visual)
+        regions = self.region_embedding(features)
+        if self.refiner is not None:
+            regions = self.refiner(regions, mask, *self.relations(visual, mask))
+        halves = [project(regions).chunk(2, -1) for project in self.memories]
+        first, second = (
+            torch.cat([split_heads(half, self.n_heads) for half in same], 1) for same in zip(*halves, strict=True)
+        )
+        keys, values = (second, first) if self.values_first else (first, second)
+        mean = mean_of_valid(regions.masked_fill(~mask[..., None], 0.0), mask)
+        return Memory(regions, mask, {"keys": keys, "values": values, "mean": mean, "mask": mask})
 
-    def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
-        """See `Captioner.decode`."""
-        return self.decoder.decode(memory, tokens)
+    def first_rows(self, memory: Memory) -> Rows:
+        """See `RecurrentCaptioner.first_rows`."""
+        return self.blank_rows(memory, "hidden", "cell", "context", width=self.d_model)
 
-    def start(self, memory: Memory) -> DecodingState:
-        """See `Captioner.start`."""
-        return self.decoder.start(memory)
-
-    def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
-        """See `Captioner.step`."""
-        return self.decoder.step(tokens, state)
+    def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
+        """See `RecurrentCaptioner.advance`; the rows of an image stand together and share its keys and values."""
+        mean = images["mean"][:, None]
+        seen = self.context_dropout(rows["context"]).view(mean.shape[0], -1, self.d_model) + mean
+        hidden, cell = self.lstm(inputs, torch.cat((seen.flatten(0, 1), rows["hidden"]), 1), rows["cell"])
+        queries = split_heads(self.query(self.query_norm(hidden)).view(seen.shape), self.n_heads)
+        rate = self.attention_dropout.p if self.training else 0.0
+        n_memories = len(self.memories)
+        answers = attend(queries.repeat(1, n_memories, 1, 1), images["keys"], images["values"], images["mask"], rate)
+        answer = torch.stack(answers.chunk(n_memories, 1)).mean(0)
+        context = self.gate(answer.transpose(1, 2).reshape(hidden.shape), hidden)
+        return context, {"hidden": hidden, "cell": cell, "context": context}
 
 
 class AoANet(AoACaptioner):
@@ -44,10 +109,10 @@ class AoANet(AoACaptioner):
         vocab_size, visual_dim, d_model, n_heads, n_encoder_layers: sizes.
         d_word: of the word embeddings; d_model if not given.
         d_ff, n_decoder_layers: not used: there is no feed-forward, and one LSTM.
-        dropout: on embedded regions and words, and in the decoder.
-        attention_dropout, residual_dropout, gate_dropout: in the refiner; the first one in the decoder too.
+        dropout: see `AoACaptioner`.
+        attention_dropout, branch_dropout, gate_dropout: in the refiner; the first one in the decoder too.
         max_len: longest caption; no parameter depends on it.
-        refiner: without it, the decoder sees the embedded regions as they are.
+        refiner: whether there is one.
     """
 
     def __init__(
@@ -57,32 +122,28 @@ class AoANet(AoACaptioner):
         visual_dim: int,
         d_model: int = 1024,
         d_word: int | None = None,
-        d_ff: int = 2048,  # noqa: ARG002
+        d_ff: int = 0,  # noqa: ARG002  # every model is created with all sizes
         n_heads: int = 8,
         n_encoder_layers: int = 6,
-        n_decoder_layers: int = 1,  # noqa: ARG002
+        n_decoder_layers: int = 0,  # noqa: ARG002
         dropout: float = 0.5,
         attention_dropout: float = 0.1,
-        residual_dropout: float = 0.1,
+        branch_dropout: float = 0.1,
         gate_dropout: float = 0.3,
         max_len: int = 74,
         refiner: bool = True,
     ) -> None:
-        super().__init__()
-        self.visual = VisualSpec("regions", visual_dim)
-        self.vocab_size = vocab_size
-        self.max_len = max_len
-        dropouts = AoADropouts(attention_dropout, residual_dropout, gate_dropout)
-        layers = AoARefiner(d_model, n_heads, n_encoder_layers, dropouts) if refiner else None
-        self.encoder = AoAEncoder(visual_dim, d_model, dropout, layers)
-        self.decoder = AoADecoder(
-            vocab_size,
-            d_model,
-            d_model if d_word is None else d_word,
-            n_heads,
-            max_len,
-            n_memories=1,
-            values_first=True,
+        dropouts = AoADropouts(attention_dropout, branch_dropout, gate_dropout)
+        super().__init__(
+            vocab_size=vocab_size,
+            visual_dim=visual_dim,
+            d_model=d_model,
+            d_word=d_model if d_word is None else d_word,
+            n_heads=n_heads,
+            max_len=max_len,
             dropout=dropout,
             attention_dropout=attention_dropout,
+            refiner=AoARefiner(d_model, n_heads, n_encoder_layers, dropouts) if refiner else None,
+            n_memories=1,
+            values_first=True,
         )

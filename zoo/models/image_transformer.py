@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zoo.captioner import Memory, Visual, VisualSpec
+from torch import Tensor
+
+from zoo.captioner import Visual
 from zoo.errors import ZooError
-from zoo.layers.aoa import AoADropouts, AoAEncoder, AoARefiner
-from zoo.layers.aoa_decoder import AoADecoder
+from zoo.layers.aoa import AoADropouts, AoARefiner
 from zoo.layers.spatial_graph import GraphMode, spatial_graph
 from zoo.models.aoanet import AoACaptioner
 
@@ -26,8 +27,8 @@ class ImageTransformer(AoACaptioner):
         vocab_size, visual_dim, d_model, n_heads, n_encoder_layers: sizes.
         d_word: of the word embeddings; d_model if not given.
         d_ff, n_decoder_layers: not used: there is no feed-forward, and one LSTM.
-        dropout: on embedded regions and words, and in the decoder.
-        attention_dropout, residual_dropout, gate_dropout: in the refiner; the first one in the decoder too.
+        dropout: see `AoACaptioner`.
+        attention_dropout, branch_dropout, gate_dropout: in the refiner; the first one in the decoder too.
         max_len: longest caption; no parameter depends on it.
         wide_layers: encoder layers, counted from 1, with three attentions; the others are AoANet's. All by default.
         spatial: let these attend along the graph of parents, neighbours and children; otherwise their three attentions
@@ -44,13 +45,13 @@ class ImageTransformer(AoACaptioner):
         visual_dim: int,
         d_model: int = 1024,
         d_word: int | None = None,
-        d_ff: int = 2048,  # noqa: ARG002
+        d_ff: int = 0,  # noqa: ARG002  # every model is created with all sizes
         n_heads: int = 8,
         n_encoder_layers: int = 3,
-        n_decoder_layers: int = 1,  # noqa: ARG002
+        n_decoder_layers: int = 0,  # noqa: ARG002
         dropout: float = 0.5,
         attention_dropout: float = 0.1,
-        residual_dropout: float = 0.1,
+        branch_dropout: float = 0.1,
         gate_dropout: float = 0.3,
         max_len: int = 74,
         wide_layers: Sequence[int] | None = None,
@@ -59,7 +60,6 @@ class ImageTransformer(AoACaptioner):
         graph: GraphMode = "paper",
         threshold: float = 0.9,
     ) -> None:
-        super().__init__()
         every_layer = range(1, n_encoder_layers + 1)
         wide = set(every_layer if wide_layers is None else wide_layers)
         if outside := sorted(wide - set(every_layer)):
@@ -70,33 +70,28 @@ class ImageTransformer(AoACaptioner):
             raise ZooError(f"sub_transformers must be at least 1, not {sub_transformers}")
         if not 0 < threshold <= 1:
             raise ZooError(f"threshold must lie above 0 and be at most 1, not {threshold}")
-        self.visual = VisualSpec("regions", visual_dim)
-        self.vocab_size = vocab_size
-        self.max_len = max_len
-        self.sees_graph = spatial and bool(wide)
-        self.graph = graph
-        self.threshold = threshold
-        dropouts = AoADropouts(attention_dropout, residual_dropout, gate_dropout)
-        refiner = AoARefiner(d_model, n_heads, n_encoder_layers, dropouts, wide)
-        self.encoder = AoAEncoder(visual_dim, d_model, dropout, refiner)
-        self.decoder = AoADecoder(
-            vocab_size,
-            d_model,
-            d_model if d_word is None else d_word,
-            n_heads,
-            max_len,
-            n_memories=sub_transformers,
-            values_first=sub_transformers == 1,  # the authors' model of one is AoANet's decoder
+        dropouts = AoADropouts(attention_dropout, branch_dropout, gate_dropout)
+        super().__init__(
+            vocab_size=vocab_size,
+            visual_dim=visual_dim,
+            d_model=d_model,
+            d_word=d_model if d_word is None else d_word,
+            n_heads=n_heads,
+            max_len=max_len,
             dropout=dropout,
             attention_dropout=attention_dropout,
+            refiner=AoARefiner(d_model, n_heads, n_encoder_layers, dropouts, wide),
+            n_memories=sub_transformers,
+            values_first=sub_transformers == 1,  # the authors' model of one has AoANet's decoder
         )
+        self.sees_graph = spatial and bool(wide)
+        self.graph: GraphMode = graph
+        self.threshold = threshold
 
-    def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`; ZooError where the graph is to be seen but there are no boxes."""
+    def relations(self, visual: Visual, mask: Tensor) -> tuple[Tensor, ...]:
+        """The spatial graph, if there is to be one; ZooError where it is, but there are no boxes."""
         if not self.sees_graph:
-            return super().encode(visual)
+            return ()
         if visual.boxes is None:
             raise ZooError("the spatial graph needs the regions' boxes, and there are none", "or set spatial=False")
-        relations = spatial_graph(visual.boxes, visual.mask, threshold=self.threshold, mode=self.graph)
-        memory: Memory = self.encoder(visual, relations)
-        return memory
+        return (spatial_graph(visual.boxes, mask, threshold=self.threshold, mode=self.graph),)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -44,14 +44,16 @@ def build_fitting(
 
 
 def sizes_of_shapes(
-    state_dict: Mapping[str, Tensor], where: Mapping[str, tuple[str, int]], what: str
+    state_dict: Mapping[str, Tensor], where: Mapping[str, tuple[str, int]], what: str, needed: Iterable[str] = ()
 ) -> dict[str, int]:
     """Sizes that single dimensions tell: `where` maps an argument to a tensor's name and one of its axes.
+
+    Further tensors may be `needed` to go on.
 
     Raises:
         ZooError: a tensor is missing, so that this is no state dict of `what`.
     """
-    missing = sorted({key for key, _ in where.values()} - set(state_dict))
+    missing = sorted({*needed, *(key for key, _ in where.values())} - set(state_dict))
     if missing:
         raise ZooError(
             f"this is no state dict of {what}: {', '.join(missing)} missing", "pass the checkpoint's 'model_state_dict'"

@@ -45,7 +45,7 @@ def zoo_tensors(official: Mapping[str, Tensor]) -> dict[str, Tensor]:
     for key, tensor in official.items():
         if match := _TORCH_LSTM.fullmatch(key):
             layer = f"upper_layers.{int(match[2]) - 1}" if int(match[2]) else "lstm"
-            found[f"{layer}.{'input' if match[1] == 'ih' else 'recurrent'}.weight"] = _candidate_last(tensor)
+            found[f"{layer}.{'input' if match[1] == 'ih' else 'recurrent'}.weight"] = candidate_last(tensor)
         elif key not in _UPDOWN_LSTMS:
             places = ((pattern, place) for pattern, place in _PLACES if re.match(pattern, key))
             pattern, place = next(places, ("", ""))
@@ -96,7 +96,7 @@ def _updown_lstms(official: Mapping[str, Tensor]) -> dict[str, Tensor]:
     if missing:
         raise ZooError(f"this is no state dict of {_WHAT}: {', '.join(missing)} missing")
     att_ih, att_hh, att_bias, att_past_bias, lang_ih, lang_hh, lang_bias, lang_past_bias = (
-        _candidate_last(official[key]) for key in _UPDOWN_LSTMS
+        candidate_last(official[key]) for key in _UPDOWN_LSTMS
     )
     width = att_hh.shape[1]
     return {
@@ -112,7 +112,7 @@ def _updown_lstms(official: Mapping[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-def _candidate_last(tensor: Tensor) -> Tensor:
-    """Rows in torch's order of gates to the zoo's."""
+def candidate_last(tensor: Tensor) -> Tensor:
+    """Rows in torch's order of gates to the zoo's, see `zoo.layers.lstm`."""
     let_in, keep, candidate, let_out = tensor.chunk(4)
     return torch.cat((let_in, keep, let_out, candidate))
