@@ -15,6 +15,7 @@ import timm
 import torch
 from torch import Tensor, nn
 
+from harness.data.hub import quick_hub
 from harness.data.images import ImagePreprocessing
 from harness.errors import BenchError
 from zoo.weights.swin import timm_name
@@ -149,7 +150,8 @@ def _build(name: str, arguments: dict[str, Any], *, pretrained: bool) -> nn.Modu
     if not pretrained:
         return model
     try:
-        model = timm.create_model(name, pretrained=True, num_classes=0, **arguments)
+        with quick_hub():
+            model = timm.create_model(name, pretrained=True, num_classes=0, **arguments)
     except Exception as error:  # no network, no such file, a full disk: the hub's clients raise what they like
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise BenchError(

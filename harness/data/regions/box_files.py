@@ -88,10 +88,11 @@ class CocoBoxes:
                 yield image_id, RawRegions(None, _rows(image.boxes), self._sizes.get(image_id), scores)
 
 
-def _finite(number: Any) -> float:
-    if not math.isfinite(number):
-        raise ValueError("not finite")
-    return float(number)
+def _number(value: object, finite: bool = False) -> float:
+    """A number of JSON; boxes that are not finite are told later, with the others that are unsound."""
+    if not isinstance(value, int | float) or (finite and not math.isfinite(value)):
+        raise ValueError("not a number")
+    return float(value)
 
 
 def _rows(boxes: Iterable[Sequence[float]]) -> Numbers:
@@ -119,10 +120,10 @@ def _by_image(entries: Iterable[Mapping[str, Any]]) -> dict[int, _Image]:
     for entry in entries:
         image = found.setdefault(entry["image_id"], _Image())
         try:
-            x, y, width, height = (float(number) for number in entry["bbox"])
+            x, y, width, height = map(_number, entry["bbox"])
             image.boxes.append((x, y, x + width, y + height))
             if "score" in entry:
-                image.scores.append(_finite(entry["score"]))
+                image.scores.append(_number(entry["score"], finite=True))
         except (TypeError, ValueError):
             image.complaint = f"has a bbox or score that is no number: {str(entry['bbox'])[:60]}"
     return found

@@ -76,12 +76,12 @@ def _lines(stream: BinaryIO, file: Path) -> Iterator[tuple[int, int, bytes]]:
                 f"line {number} of {file} does not begin with an image id: {name[:30]!r}",
                 f"its columns must be {', '.join(COLUMNS)}, separated by tabs, without a header",
             )
-        yield number, int(name), rest
+        yield number, int(name), rest.rstrip(b"\r\n")
 
 
 def _parse(rest: bytes) -> RawRegions:
     """The columns after the id."""
-    columns = rest.rstrip(b"\r\n").split(b"\t")
+    columns = rest.split(b"\t")
     if len(columns) != len(COLUMNS) - 1:
         raise BadRegions(f"has {len(columns) + 1} columns instead of {len(COLUMNS)}")
     width, height, count = (_whole(text, name) for text, name in zip(columns[:3], COLUMNS[1:4], strict=True))

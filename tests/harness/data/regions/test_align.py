@@ -1,0 +1,132 @@
+"""RoIAlign over a map whose numbers are known, and boxes from every place they may lie in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.data.dataset import Dataset
+from harness.data.features import ARRAY, META, Features
+from harness.data.regions.align import cut_regions
+from harness.data.regions.box_files import CocoBoxes, DatasetBoxes
+from harness.data.regions.checking import read_regions
+from harness.data.regions.contract import RawRegions, Regions
+from harness.errors import BenchError
+
+HEIGHT, WIDTH, CHANNELS = 4, 6, 3
+Make = Callable[..., Dataset]
+
+
+@pytest.fixture
+def grid(tmp_path: Path) -> Features:
+    """Maps of three images; channel 0 is each cell's column, channel 1 its row, channel 2 noise."""
+    maps = np.random.default_rng(0).normal(size=(3, HEIGHT, WIDTH, CHANNELS)).astype(np.float16)
+    maps[..., 0], maps[..., 1] = np.arange(WIDTH), np.arange(HEIGHT)[:, None]
+    (tmp_path / "grid").mkdir()
+    np.save(tmp_path / "grid" / ARRAY, maps.reshape(3, -1, CHANNELS))
+    meta = {"key": "k", "shape": [3, HEIGHT * WIDTH, CHANNELS], "grid": [HEIGHT, WIDTH], "image_ids": [1, 2, 3]}
+    (tmp_path / "grid" / META).write_text(json.dumps(meta))
+    return Features(tmp_path / "grid")
+
+
+def cut(grid: Features, boxes: dict[int, Any], bins: int = 1) -> dict[int, np.ndarray[Any, Any]]:
+    found = ((image_id, Regions(None, np.array(rows, np.float32))) for image_id, rows in boxes.items())
+    return {image_id: regions.features for image_id, regions in cut_regions(found, grid, bins)}  # type: ignore[union-attr, misc]
+
+
+def test_boxes_along_cells_give_the_plain_mean(grid: Features) -> None:
+    whole, corner = (0, 0, 1, 1), (1 / 3, 0.5, 1, 1)
+    found = cut(grid, {2: [whole, corner], 1: [whole]})
+    cells = grid.grid_features([2])[0].astype(np.float32).reshape(HEIGHT, WIDTH, CHANNELS)
+    np.testing.assert_allclose(found[2][0], cells.mean(axis=(0, 1)), atol=1e-5)
+    np.testing.assert_allclose(found[2][1], cells[2:, 2:].mean(axis=(0, 1)), atol=1e-5)
+    np.testing.assert_allclose(found[1][0], grid.pooled([1])[0], atol=1e-5)
+
+
+def test_a_small_box_is_where_it_lies(grid: Features) -> None:
+    [(column, row, _)] = cut(grid, {3: [(0.45, 0.55, 0.5, 0.6)]})[3]
+    assert column == pytest.approx(0.475 * WIDTH - 0.5, abs=1e-3)
+    assert row == pytest.approx(0.575 * HEIGHT - 0.5, abs=1e-3)
+
+
+def test_bins_are_the_means_of_the_parts(grid: Features) -> None:
+    [found] = cut(grid, {1: [(0, 0, 1, 1)]}, bins=2)[1]
+    assert found.shape == (CHANNELS * 4,)
+    np.testing.assert_allclose(found[:4], [1, 4, 1, 4], atol=1e-5)
+    np.testing.assert_allclose(found[4:8], [0.5, 0.5, 2.5, 2.5], atol=1e-5)
+
+
+def test_complaints_pass_through(grid: Features) -> None:
+    found = list(cut_regions(iter([(1, "is bad"), (2, Regions(None, np.array([[0, 0, 1, 1]], np.float32)))]), grid, 1))
+    assert found[0] == (1, "is bad")
+    assert isinstance(found[1][1], Regions)
+    assert list(cut_regions(iter([(1, "is bad")]), grid, 1)) == [(1, "is bad")]
+
+
+def test_own_boxes_and_the_whole_image_where_there_are_none(make_dataset: Make) -> None:
+    dataset = make_dataset((1, 2, 3), b1=((10.0, 0.0, 20.0, 15.0),), b2=())
+    found = dict(read_regions(DatasetBoxes(dataset), dataset))
+    assert [(regions.boxes.tolist(), regions.whole) for regions in found.values()] == [  # type: ignore[union-attr]
+        ([[0.25, 0, 0.5, 0.5]], False),
+        ([[0, 0, 1, 1]], True),
+        ([[0, 0, 1, 1]], True),
+    ]
+
+
+def write(path: Path, content: object) -> Path:
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_coco_instances_and_results(make_dataset: Make, tmp_path: Path) -> None:
+    dataset = make_dataset((1, 2, 3))
+    entries = [{"image_id": 1, "bbox": [10, 0, 10, 15], "score": 0.5}, {"image_id": 9, "bbox": [0, 0, 1, 1]}]
+    images = [{"id": 1, "width": 80, "height": 60}, {"id": 2}]
+    instances = CocoBoxes(
+        write(tmp_path / "i.json", {"images": images, "annotations": entries[1:] + entries[:1]}), dataset
+    )
+    results = CocoBoxes(write(tmp_path / "r.json", entries), dataset)
+    (_, first), (_, second) = instances.read((1, 2))
+    assert isinstance(first, RawRegions)
+    assert isinstance(second, RawRegions)
+    assert first.boxes is not None
+    assert first.boxes.tolist() == [[10, 0, 20, 15]]
+    assert first.size == (80, 60)
+    assert second.boxes is not None
+    assert len(second.boxes) == 0
+    [(_, detected)] = results.read((1,))
+    assert isinstance(detected, RawRegions)
+    assert detected.scores is not None
+    assert detected.scores.tolist() == [0.5]
+    assert detected.size is None
+
+
+@pytest.mark.parametrize(
+    "entry", [{"bbox": [1, 2, 3]}, {"bbox": "1234"}, {"bbox": None}, {"bbox": [0, 0, 1, 1], "score": float("nan")}]
+)
+def test_malformed_boxes_name_their_image(make_dataset: Make, tmp_path: Path, entry: dict[str, Any]) -> None:
+    source = CocoBoxes(write(tmp_path / "r.json", [{"image_id": 1} | entry]), make_dataset([1]))
+    [(image_id, complaint)] = source.read((1,))
+    assert image_id == 1
+    assert "bbox or score that is no number" in str(complaint)
+
+
+@pytest.mark.parametrize(
+    "content", [{}, {"annotations": 3}, [{"bbox": [0, 0, 1, 1]}], [1], {"annotations": [], "images": 1}]
+)
+def test_other_json_is_refused(make_dataset: Make, tmp_path: Path, content: object) -> None:
+    with pytest.raises(BenchError, match="no boxes in COCO's format"):
+        CocoBoxes(write(tmp_path / "x.json", content), make_dataset([1]))
+
+
+def test_json_of_another_data_set_is_refused(make_dataset: Make, tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match="no image of tiny has a box"):
+        CocoBoxes(write(tmp_path / "x.json", [{"image_id": 5, "bbox": [0, 0, 1, 1]}]), make_dataset([1]))
+    (tmp_path / "y.json").write_text("{")
+    with pytest.raises(BenchError, match="not valid JSON"):
+        CocoBoxes(tmp_path / "y.json", make_dataset([1]))
