@@ -15,6 +15,7 @@ from harness.data.vocabulary import Vocabulary
 from harness.metrics.cider import CiderD
 from harness.progress import Reporter
 from harness.training.objectives import CrossEntropy, Objective
+from harness.training.reinforce import ReinforceLoss, require_states
 from harness.training.schedule import Stage
 from harness.training.self_critical import CaptionRewards, SelfCriticalLoss
 from harness.training.trainer import Trainer, TrainingSummary
@@ -57,11 +58,14 @@ def fit(
     return trainer.fit()
 
 
-def make_objective(stage: Stage, samples: Sequence[Sample], vocabulary: Vocabulary) -> Objective:
-    """What a stage makes smaller, on these training images."""
+def make_objective(stage: Stage, model: Captioner, samples: Sequence[Sample], vocabulary: Vocabulary) -> Objective:
+    """What a stage makes smaller, on these training images; BenchError where the model is of the wrong kind."""
     if stage.objective == "self_critical":
         rewards = CaptionRewards(samples, vocabulary, stage.self_critical.end_in_reward)
         return SelfCriticalLoss(stage, vocabulary, rewards)
+    if stage.objective == "reinforce":
+        rewards = CaptionRewards(samples, vocabulary, stage.reinforce.end_in_reward)
+        return ReinforceLoss(stage, vocabulary, rewards, require_states(model, stage).d_model)
     return CrossEntropy(stage, vocabulary.pad)
 
 
@@ -96,7 +100,7 @@ class _Task:
 
     def objective(self, stage: Stage) -> Objective:
         """See `make_objective`."""
-        return make_objective(stage, self._conditions.train, self._conditions.vocabulary)
+        return make_objective(stage, self._model, self._conditions.train, self._conditions.vocabulary)
 
     def validate(self, beam_size: int) -> float:
         """CIDEr-D of the validation split's captions, as a fraction."""

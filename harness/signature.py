@@ -63,9 +63,8 @@ def model_signature(
 
 
 def _rewards(schedule: Schedule) -> dict[str, str]:
-    """What self-critical training rewards, where there is any; most of all whether the end token is a part of it."""
-    stages = (stage for stage in schedule.stages if stage.objective == "self_critical")
-    found = ",".join(dict.fromkeys(stage.self_critical.signature() for stage in stages))
+    """What training rewards, where it does; most of all whether the end token is a part of it."""
+    found = ",".join(dict.fromkeys(filter(None, (stage.reward_signature() for stage in schedule.stages))))
     return {"reward": found} if found else {}
 
 

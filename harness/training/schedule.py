@@ -171,9 +171,27 @@ class SelfCritical(Strict):
 
     def signature(self) -> str:
         """How the reward treats the end token, in the manner of SacreEOS (Hu et al. 2023)."""
-        mode = "STANDARD_wInit" if self.end_in_reward else "NO<EOS>"
         baseline = "average" if self.baseline == "others" else "greedy"
-        return f"{mode}+Cider-D[n4,s6.0]+{baseline}[nspi{self.samples}]"
+        return _reward_signature(self.end_in_reward, baseline, self.samples)
+
+
+class Reinforce(Strict):
+    """REINFORCE with CIDEr-D as reward, one caption sampled for an image, and a baseline linear in the decoder's state.
+
+    For recurrent models. `end_in_reward` as of `SelfCritical`.
+    """
+
+    max_len: int = Field(20, gt=0, description="most sampled tokens, the end token included")
+    end_in_reward: bool = True
+
+    def signature(self) -> str:
+        """In the manner of SacreEOS."""
+        return _reward_signature(self.end_in_reward, "linear", 1)
+
+
+def _reward_signature(end_in_reward: bool, baseline: str, samples: int) -> str:
+    mode = "STANDARD_wInit" if end_in_reward else "NO<EOS>"
+    return f"{mode}+Cider-D[n4,s6.0]+{baseline}[nspi{samples}]"
 
 
 class Stage(Strict):
@@ -191,12 +209,13 @@ class Stage(Strict):
             "batch_of",
             "clip_value",
             "drop_last",
+            "reinforce",
             "scheduled_sampling",
             "self_critical",
         }
     )
     name: str
-    objective: Literal["cross_entropy", "self_critical"] = "cross_entropy"
+    objective: Literal["cross_entropy", "self_critical", "reinforce"] = "cross_entropy"
     epochs: int = Field(gt=0)
     batch_size: int = Field(gt=0)
     batch_of: Literal["images", "captions"] = "images"
@@ -207,6 +226,7 @@ class Stage(Strict):
     learning_rate: LearningRate
     accumulation: Accumulation = Accumulation()
     self_critical: SelfCritical = SelfCritical()
+    reinforce: Reinforce = Reinforce()
     dropout: float | None = Field(0.1, ge=0, lt=1, description="of the whole model; null leaves what it was built with")
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     scheduled_sampling: ScheduledSampling | None = None
@@ -221,6 +241,12 @@ class Stage(Strict):
         if self.scheduled_sampling is not None and self.objective != "cross_entropy":
             raise ValueError(f"stage {self.name}: scheduled_sampling is for the objective cross_entropy alone")
         return self
+
+    def reward_signature(self) -> str | None:
+        """What the stage rewards; None where it learns from captions alone."""
+        if self.objective == "reinforce":
+            return self.reinforce.signature()
+        return self.self_critical.signature() if self.objective == "self_critical" else None
 
 
 class Schedule(Strict):

@@ -57,6 +57,18 @@ def self_critical_loss(
     return weighed.sum() / (mask.sum() if average == "tokens" else len(log_probs))
 
 
+def targets_of(drawn: Hypotheses, bos: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Sampled captions as one batch of teacher forcing.
+
+    Returns:
+        The tokens (R, T), what goes in for each (R, T), and where they were said (R, T), the end token included.
+    """
+    tokens = drawn.tokens.flatten(0, 1)[:, : int(drawn.lengths.max())]
+    inputs = torch.cat((torch.full_like(tokens[:, :1], bos), tokens[:, :-1]), 1)
+    positions = torch.arange(tokens.shape[1], device=tokens.device)
+    return tokens, inputs, positions < drawn.lengths.flatten()[:, None]
+
+
 class CaptionRewards:
     """CIDEr-D of sampled captions against the training captions of their images, word by word.
 
@@ -120,17 +132,14 @@ class SelfCriticalLoss:
     def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:  # noqa: ARG002
         """Sample, reward, and weigh the log-probabilities of the samples."""
         drawn, best = self._explore(model, batch)
-        tokens = drawn.tokens.flatten(0, 1)[:, : int(drawn.lengths.max())]
-        begin = torch.full_like(tokens[:, :1], self.vocabulary.bos)
-        logits = model(batch.visual, torch.cat((begin, tokens[:, :-1]), 1))
+        tokens, inputs, said = targets_of(drawn, self.vocabulary.bos)
+        logits = model(batch.visual, inputs)
         log_probs = logits.float().log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
         # Rewards are counted on the CPU, while a GPU still works on the pass that was begun above.
         rewards = self.rewards(batch.image_ids, drawn)
         baseline = mean_of_others(rewards) if best is None else self.rewards(batch.image_ids, best)
-        positions = torch.arange(tokens.shape[1], device=tokens.device)
-        mask = positions < drawn.lengths.flatten()[:, None]
         advantages = (rewards - baseline).flatten()
-        return self_critical_loss(log_probs, mask, advantages.to(log_probs), self.settings.average)
+        return self_critical_loss(log_probs, said, advantages.to(log_probs), self.settings.average)
 
     def weight(self, batch: Batch) -> float:
         """Images; parts of a batch count alike, also where the loss is a mean over tokens."""

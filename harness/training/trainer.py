@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -22,6 +22,7 @@ from harness.progress import Reporter, Task
 from harness.training.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
 from harness.training.objectives import CrossEntropy, Objective
 from harness.training.optimisers import make_optimiser
+from harness.training.reinforce import require_states
 from harness.training.schedule import Schedule, Stage
 from results.records import EpochRecord
 from zoo import Captioner
@@ -118,12 +119,13 @@ class Trainer:
         self.checkpoints = folder / CHECKPOINTS
         self._dropouts = {module: module.p for module in model.modules() if isinstance(module, nn.Dropout)}
         self.position = Position()
+        self._beside = nn.Module()  # what a stage's objective learns; clipping is for the model's gradients alone
 
     def fit(self) -> TrainingSummary:
         """Train to the end from wherever the last checkpoint stands, then load the best weights.
 
         Raises:
-            BenchError: a stage trains the backbone of a model that has none, or a checkpoint is damaged.
+            BenchError: a stage needs a backbone or recurrent states that the model has not, or a checkpoint is damaged.
             TrainingDivergedError: the loss is no number.
         """
         for stage in self.schedule.stages:
@@ -132,6 +134,8 @@ class Trainer:
                     f"stage {stage.name!r} trains the backbone, but this model sees cached features",
                     "choose a model on pixels, such as expansionnet_v2/end-to-end, or another schedule",
                 )
+            if stage.objective == "reinforce":
+                require_states(self.model, stage)
         state = load_checkpoint(self.checkpoints, self.model)
         if state is not None:
             self.position = Position(**state["position"])
@@ -147,9 +151,11 @@ class Trainer:
         if isinstance(self.model, HasBackbone):
             self.model.freeze_backbone(stage.backbone == "frozen")
         loader, objective = self._batches(stage), self._objective(stage)
-        optimiser = make_optimiser(self.model.parameters(), stage.optimiser)
-        if state is not None:
+        self._beside = objective.to(self.device) if isinstance(objective, nn.Module) else nn.Module()
+        optimiser = make_optimiser((value for _, value in self._named_parameters()), stage.optimiser)
+        if state is not None and self.position.step:  # a checkpoint between stages has nothing of the next one
             optimiser.load_state_dict(state["optimiser"])
+            self._beside.load_state_dict(state.get("objective", {}))
             self._restore_gradients(state.get("gradients", {}))
             _restore_generators(state["generators"])
         else:
@@ -287,8 +293,9 @@ class Trainer:
             "position": asdict(self.position),
             "optimiser": optimiser.state_dict(),
             "generators": _generators(),
+            "objective": self._beside.state_dict(),
             "gradients": {
-                name: parameter.grad for name, parameter in self.model.named_parameters() if parameter.grad is not None
+                name: parameter.grad for name, parameter in self._named_parameters() if parameter.grad is not None
             },
         }
         save_checkpoint(self.checkpoints, self.position.saves, self.model, state)
@@ -296,8 +303,13 @@ class Trainer:
 
     def _restore_gradients(self, gradients: dict[str, Tensor]) -> None:
         """What was accumulated for a step that is still to come."""
-        for name, parameter in self.model.named_parameters():
+        for name, parameter in self._named_parameters():
             parameter.grad = gradients[name].to(parameter) if name in gradients else None
+
+    def _named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """All that a stage trains: the model, and what its objective learns."""
+        yield from self.model.named_parameters()
+        yield from self._beside.named_parameters("objective")
 
     def _last_checkpoint(self) -> str:
         found = sorted(self.checkpoints.glob("step-*"))

@@ -61,7 +61,8 @@ def test_every_schedule_runs(name: str, tmp_path: Path) -> None:
     schedule = shortened(load_schedule(name))
     torch.manual_seed(0)
     trained = any(stage.backbone == "trained" for stage in schedule.stages)
-    model_name = "expansionnet_v2/end-to-end" if trained else "transformer_base"
+    recurrent = any(stage.objective == "reinforce" for stage in schedule.stages)
+    model_name = "expansionnet_v2/end-to-end" if trained else "cgru/mha" if recurrent else "transformer_base"
     model = create_model(
         model_name, vocab_size=len(VOCABULARY), visual_dim=8, **model_card(model_name).tiny | {"max_len": 24}
     )
@@ -87,7 +88,7 @@ def test_every_schedule_runs(name: str, tmp_path: Path) -> None:
         seed=0,
         on_epoch=records.append,
         reporter=Reporter(Console(file=io.StringIO())),
-        objective=lambda stage: make_objective(stage, SAMPLES, VOCABULARY),
+        objective=lambda stage: make_objective(stage, model, SAMPLES, VOCABULARY),
     )
     summary = trainer.fit()
     assert {record.stage_name for record in records} == {stage.name for stage in schedule.stages}

@@ -19,7 +19,7 @@ from harness.errors import BenchError
 from harness.progress import Reporter
 from harness.training.objectives import CrossEntropy, cross_entropy
 from harness.training.optimisers import make_optimiser
-from harness.training.schedule import Schedule
+from harness.training.schedule import Optimiser, Schedule
 from harness.training.trainer import Trainer, TrainingDivergedError, TrainingSummary
 from results.records import EpochRecord
 from zoo import Captioner, Visual, create_model, model_card
@@ -71,6 +71,7 @@ def _fit(
     *,
     schedule: Schedule | None = None,
     kill_at: tuple[int, int] | None = None,
+    kill_stage: str = "xe",
     validate: Callable[[Captioner], float] | None = None,
     records: list[EpochRecord] | None = None,
     model: Captioner | None = None,
@@ -89,7 +90,7 @@ def _fit(
     trainer = Trainer(
         model,
         schedule or _schedule(),
-        batches=lambda _: Loader(kill_at),  # type: ignore[arg-type, return-value]
+        batches=lambda stage: Loader(kill_at if stage.name == kill_stage else None),  # type: ignore[arg-type, return-value]
         validate=score,
         folder=folder,
         device=torch.device("cpu"),
@@ -120,6 +121,18 @@ def test_a_killed_run_resumes_bit_for_bit(tmp_path: Path, kill_at: tuple[int, in
     assert [(r.stage, r.epoch, r.train_loss, r.val_cider, r.step) for r in resumed] == [
         (r.stage, r.epoch, r.train_loss, r.val_cider, r.step) for r in undisturbed
     ]
+
+
+def test_a_kill_between_stages_begins_the_next_as_if_nothing_had_been(tmp_path: Path) -> None:
+    """With another optimiser, whose settings are not those of the stage before."""
+    first, second = _schedule().stages
+    other = second.model_copy(update={"optimiser": Optimiser(name="adam", betas=(0.5, 0.6), weight_decay=0.1)})
+    schedule = _schedule().model_copy(update={"stages": (first, other)})
+    expected, _ = _fit(tmp_path / "undisturbed", schedule=schedule)
+    with pytest.raises(Killed):
+        _fit(tmp_path / "killed", schedule=schedule, kill_at=(0, 0), kill_stage="second")
+    model, _ = _fit(tmp_path / "killed", schedule=schedule)
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in _weights(expected).items())
 
 
 def test_a_kill_during_validation_repeats_only_what_was_lost(tmp_path: Path) -> None:

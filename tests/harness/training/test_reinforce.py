@@ -1,0 +1,215 @@
+"""REINFORCE: what reaches the model and what the baseline, that the reward rises, and that kills change nothing."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+
+from harness.data.batches import Batch
+from harness.data.dataset import Sample
+from harness.data.vocabulary import Vocabulary
+from harness.errors import BenchError
+from harness.fitting import make_objective
+from harness.progress import Reporter
+from harness.training.objectives import Objective
+from harness.training.reinforce import HasStates, ReinforceLoss
+from harness.training.schedule import Schedule, Stage
+from harness.training.self_critical import targets_of
+from harness.training.trainer import Trainer
+from zoo import Captioner, Visual, create_model, model_card
+
+IMAGES = [
+    Sample(number, f"{number}.png", "train", (f"{colour} {thing}",))
+    for number, (colour, thing) in enumerate((c, t) for c in ("red", "blue") for t in ("ball", "cube"))
+]
+VOCABULARY = Vocabulary.build((caption for image in IMAGES for caption in image.captions), 1)
+VISUAL = Visual(torch.eye(4)[:, None] * 3, torch.ones(4, 1, dtype=torch.bool))
+BATCH = Batch(VISUAL, torch.ones(4, 2, dtype=torch.long), (0, 1, 2, 3))
+RECURRENT = ("cgru", "show_tell")
+
+
+def stage(**changes: Any) -> Stage:
+    content = {
+        "name": "reinforce", "objective": "reinforce", "epochs": 2, "batch_size": 4, "dropout": 0.0,
+        "learning_rate": {"peak": 0.01}, "reinforce": {"max_len": 5},
+    }  # fmt: skip
+    return Stage.model_validate(content | changes)
+
+
+def tiny(name: str) -> Captioner:
+    torch.manual_seed(0)
+    model = create_model(name, vocab_size=len(VOCABULARY), visual_dim=4, **model_card(name).tiny)
+    model.set_dropout(0.0)
+    return model.train()
+
+
+def objective_for(model: Captioner, settings: Stage | None = None) -> ReinforceLoss:
+    objective = make_objective(settings or stage(), model, IMAGES, VOCABULARY)
+    assert isinstance(objective, ReinforceLoss)
+    return objective
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_the_loss_and_both_gradients_are_those_of_the_definition(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny(name)
+    objective = objective_for(model)
+    nn.init.normal_(objective.baseline.weight)
+    nn.init.normal_(objective.baseline.bias)
+    drawn = objective._explore(model, BATCH)
+    monkeypatch.setattr(objective, "_explore", lambda *_: drawn)
+    objective(model, BATCH).backward()
+    found = {name: value.grad for name, value in model.named_parameters()}
+    learnt = [value.grad for value in objective.parameters()]
+    model.zero_grad()
+
+    assert isinstance(model, HasStates)
+    tokens, inputs, said = targets_of(drawn, VOCABULARY.bos)
+    logits, states = model.decode_with_states(model.encode(VISUAL), inputs)
+    rewards = objective._rewards(BATCH.image_ids, drawn).float()
+    assert rewards.std() > 0
+    weight, bias = (value.detach().clone().requires_grad_() for value in objective.parameters())
+    policy, error = torch.zeros(()), torch.zeros(())
+    for row in range(4):
+        length = int(said[row].sum())
+        assert length == int(drawn.lengths[row, 0])
+        for t in range(length):
+            predicted = (weight[0] * states[row, t].detach()).sum() + bias[0]
+            log_prob = logits[row, t].log_softmax(-1)[tokens[row, t]]
+            policy = policy - (rewards[row, 0] - predicted.detach()) * log_prob / 4
+            error = error + (rewards[row, 0] - predicted) ** 2 / length / 4
+    policy.backward()  # type: ignore[no-untyped-call]
+    error.backward()  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(objective(model, BATCH), policy + error)
+    for label, value in model.named_parameters():
+        torch.testing.assert_close(found[label], value.grad, msg=label)
+    for ours, theirs in zip(learnt, (weight.grad, bias.grad), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_captions_are_drawn_without_dropout_and_a_graph() -> None:
+    model = tiny("cgru")
+    model.set_dropout(0.9)
+    objective = objective_for(model)
+    torch.manual_seed(3)
+    drawn = objective._explore(model, BATCH)
+    torch.manual_seed(3)
+    model.set_dropout(0.0)
+    assert torch.equal(objective._explore(model, BATCH).tokens, drawn.tokens)
+    assert drawn.tokens.shape == (4, 1, 5)
+    assert not drawn.log_probs.requires_grad
+    assert model.training
+    assert objective.weight(BATCH) == 4
+
+
+def test_training_raises_the_reward_and_the_baseline_follows_it() -> None:
+    model = tiny("cgru")
+    objective = objective_for(model)
+    optimiser = torch.optim.Adam([*model.parameters(), *objective.parameters()], 0.01)
+    level = []
+    for _ in range(150):
+        optimiser.zero_grad()
+        objective(model, BATCH).backward()
+        optimiser.step()
+        level.append(objective._rewards(BATCH.image_ids, objective._explore(model, BATCH)).mean().item())
+    assert sum(level[-20:]) / 20 > sum(level[:20]) / 20 + 1.0
+    assert objective.baseline.bias.item() > 0.5
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+class Loader:
+    """Two batches of two images; the process may end before one of them."""
+
+    def __init__(self, kill_at: tuple[int, int] | None) -> None:
+        self._kill_at = kill_at
+
+    def __len__(self) -> int:
+        return 2
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
+        for at in range(start, 2):
+            if (number, at) == self._kill_at:
+                raise Killed
+            yield BATCH.split(2)[at]
+
+
+SCHEDULE = Schedule(
+    name="t",
+    summary="t",
+    stages=(
+        stage(name="xe", objective="cross_entropy", epochs=1, dropout=0.2),
+        stage(dropout=0.2, clip_norm=0.1),
+    ),
+)
+
+
+def fit(
+    folder: Path, schedule: Schedule, kill_at: tuple[int, int] | None = None
+) -> tuple[dict[str, Tensor], nn.Module]:
+    model = tiny("cgru")
+    made: list[Any] = []
+
+    def objective(stage: Stage) -> Objective:
+        made.append(make_objective(stage, model, IMAGES, VOCABULARY))
+        return made[-1]  # type: ignore[no-any-return]
+
+    Trainer(
+        model,
+        schedule,
+        batches=lambda stage: Loader(kill_at if stage.objective == "reinforce" else None),  # type: ignore[arg-type, return-value]
+        validate=lambda _: -sum(value.square().sum().item() for value in model.parameters()),
+        folder=folder,
+        device=torch.device("cpu"),
+        precision="fp32",
+        seed=5,
+        on_epoch=lambda _: None,
+        reporter=Reporter(Console(file=io.StringIO())),
+        objective=objective,
+        checkpoint_interval_s=0.0,
+    ).fit()
+    return {name: value.clone() for name, value in model.state_dict().items()}, made[-1]
+
+
+@pytest.mark.parametrize("accumulation", [{"parts": 1}, {"parts": 2}, {"parts": 2, "gradients": "summed"}])
+@pytest.mark.parametrize("kill_at", [(0, 0), (0, 1), (1, 0)])
+def test_a_killed_run_resumes_bit_for_bit_with_its_baseline(
+    tmp_path: Path, kill_at: tuple[int, int], accumulation: dict[str, Any]
+) -> None:
+    last = stage(dropout=0.2, clip_norm=0.1, accumulation=accumulation)
+    schedule = SCHEDULE.model_copy(update={"stages": (SCHEDULE.stages[0], last)})
+    expected, baseline = fit(tmp_path / "undisturbed", schedule)
+    with pytest.raises(Killed):
+        fit(tmp_path / "killed", schedule, kill_at)
+    found, again = fit(tmp_path / "killed", schedule)
+    assert all(torch.equal(value, found[name]) for name, value in expected.items())
+    assert all(torch.equal(one, other) for one, other in zip(baseline.parameters(), again.parameters(), strict=True))
+    assert all(value.abs().sum() > 0 for value in again.parameters())
+
+
+def test_a_model_without_recurrent_states_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    model = create_model("transformer_base", vocab_size=9, visual_dim=4, **model_card("transformer_base").tiny)
+    with pytest.raises(BenchError, match=r"stage 'reinforce' .* this model has none"):
+        objective_for(model)
+    trainer = Trainer(
+        model,
+        SCHEDULE,
+        batches=lambda _: Loader((0, 0)),  # type: ignore[arg-type, return-value]
+        validate=lambda _: 0.0,
+        folder=tmp_path,
+        device=torch.device("cpu"),
+        precision="fp32",
+        seed=5,
+        on_epoch=lambda _: None,
+        reporter=Reporter(Console(file=io.StringIO())),
+    )
+    with pytest.raises(BenchError, match="recurrent decoder's states"):
+        trainer.fit()
