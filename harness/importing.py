@@ -20,6 +20,7 @@ from harness.training.checkpoint import save_weights
 from harness.workspace import Workspace
 from zoo.errors import ZooError
 from zoo.weights import from_official, read_checkpoint, read_sizes, read_vocabulary
+from zoo.weights.official import CONVERTERS
 
 IMPORTABLE = ("expansionnet_v2",)
 END_TO_END = "expansionnet_v2/end-to-end"
@@ -54,7 +55,10 @@ def import_weights(
         ZooError: a file cannot be read or holds other tensors; every misfit is named.
     """
     if name not in IMPORTABLE:
-        raise BenchError(f"no released weights of {name!r} can be read", f"choose one of: {', '.join(IMPORTABLE)}")
+        raise BenchError(
+            f"no released weights of {name!r} can be made a run",
+            f"choose one of: {', '.join(IMPORTABLE)}; zoo.weights.from_official reads those of {', '.join(CONVERTERS)}",
+        )
     state = read_checkpoint(checkpoint)
     words = Vocabulary.of_entries(read_vocabulary(vocabulary), "expansionnet")
     sizes = read_sizes(name, state)

@@ -37,10 +37,18 @@ def test_a_checkpoint_keeps_the_weights_alone(tmp_path):
     assert torch.equal(found["weight"], weight)
 
 
+@pytest.mark.parametrize("place", ["model_state_dict", "state_dict", None])
+def test_weights_stand_alone_or_under_either_usual_name(tmp_path, place):
+    weights = {"weight": torch.ones(2)}
+    torch.save(weights if place is None else {place: weights, "epoch": 3}, tmp_path / "model.pth")
+    assert list(read_checkpoint(tmp_path / "model.pth")) == ["weight"]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"weight": torch.ones(1)}, "its keys are weight"),
+        ({"weight": torch.ones(1), "epoch": 3}, "its keys are epoch, weight"),
+        ({}, "is no state dict"),
         ({"model_state_dict": {"weight": 3.0}}, "no tensors under 'model_state_dict'"),
         ([torch.ones(1)], "no tensors under 'model_state_dict'"),
         ({"model_state_dict": {}, "more": Runs()}, "cannot be read"),

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from zoo.errors import ZooError
 
-_STATE_DICT = "model_state_dict"
+_STATE_DICTS = ("model_state_dict", "state_dict")
 _PLAIN = (dict, list, str, int)
 
 
 def read_checkpoint(path: Path) -> dict[str, Tensor]:
-    """The tensors of a training checkpoint: a torch file of a dictionary with `model_state_dict`.
+    """The tensors of a checkpoint: a torch file of a state dict, alone or as `model_state_dict` or `state_dict`.
 
     The states of optimiser, scheduler and data loader beside it are left aside. Only tensors and plain containers are
     read (`weights_only`), so that a file cannot run code.
@@ -33,16 +33,19 @@ def read_checkpoint(path: Path) -> dict[str, Tensor]:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ZooError(
             f"the checkpoint {path} cannot be read: {reason}",
-            f"it must be a torch file of tensors and plain containers, with the weights under {_STATE_DICT!r}",
+            f"it must be a torch file of tensors and plain containers, with the weights under {_STATE_DICTS[0]!r}",
         ) from error
-    weights = found.get(_STATE_DICT) if isinstance(found, dict) else None
-    if not isinstance(weights, dict) or not all(isinstance(tensor, Tensor) for tensor in weights.values()):
-        shown = f"its keys are {', '.join(sorted(map(str, found))[:6])}" if isinstance(found, dict) else type(found)
-        raise ZooError(
-            f"the checkpoint {path} has no tensors under {_STATE_DICT!r}: {shown}",
-            f"save a dictionary {{{_STATE_DICT!r}: model.state_dict()}}",
-        )
-    return dict(weights)
+    if isinstance(found, dict):
+        place = next((key for key in _STATE_DICTS if key in found), None)
+        weights = found if place is None else found[place]
+        if isinstance(weights, dict) and weights and all(isinstance(tensor, Tensor) for tensor in weights.values()):
+            return dict(weights)
+    shown = f"its keys are {', '.join(sorted(map(str, found))[:6])}" if isinstance(found, dict) else type(found)
+    places = " or ".join(map(repr, _STATE_DICTS))
+    raise ZooError(
+        f"the checkpoint {path} is no state dict, and has no tensors under {places}: {shown}",
+        f"save a dictionary {{{_STATE_DICTS[0]!r}: model.state_dict()}}",
+    )
 
 
 def read_vocabulary(path: Path) -> list[str]:
