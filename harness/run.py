@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -209,7 +210,9 @@ def _run_cells(
 ) -> Summary:
     summary = Summary()
     if request.rerun or any(store.status(cell.key) != "finished" for cell in cells):
-        evaluator.warm_up()  # its Java needs seconds to start: hidden behind the first training
+        samples = chain.from_iterable(conditions.evaluated.values())
+        references = chain.from_iterable(sample.captions for sample in samples)
+        evaluator.warm_up([*conditions.vocabulary.words, *references])  # hidden behind the first training
     environment = describe_environment(conditions.device)
     for number, cell in enumerate(cells, 1):
         title = f"[{number}/{len(cells)}] {cell.model}" + (f" seed {cell.seed}" if request.seeds > 1 else "")

@@ -87,7 +87,6 @@ def evaluate(
     ):
         for note in notes:
             reporter.note(f"left out: {note}", style="yellow")
-        evaluator.warm_up()
         report = run(
             chosen,
             captions,

@@ -21,7 +21,7 @@ from harness.metrics.corpus import Corpus
 from harness.metrics.image_ids import require_same_images
 from harness.metrics.java import JavaError, find_java
 from harness.metrics.meteor import METEOR
-from harness.metrics.meteor_process import MeteorProcess
+from harness.metrics.meteor_session import MeteorSession
 from harness.metrics.ptb import tokenize_ptb
 from harness.metrics.ptb_java import tokenize_java
 from harness.metrics.rouge import rouge_l
@@ -93,17 +93,16 @@ class Evaluator:
         self.settings = settings
         self._spice_heap_mb = spice_heap_mb
         self._java: Path | None = None
-        self._meteor: MeteorProcess | None = None
+        self._meteor = MeteorSession(self._find_java, timeout_s=timeout_s)
         self._references: dict[str, Tokens] = {}
 
-    def warm_up(self) -> None:
-        """Start METEOR in the background. A Java that does not work is reported by `evaluate`, not here."""
-        if not self.settings.meteor:
-            return
-        try:
-            self._start_meteor()
-        except JavaError:
-            return
+    def warm_up(self, captions: Sequence[str]) -> None:
+        """Start METEOR in the background, for captions of the words of `captions`: others make it start anew.
+
+        A Java that does not work is reported by `evaluate`, not here.
+        """
+        if self.settings.meteor:
+            self._meteor.prepare(captions)
 
     def evaluate(
         self,
@@ -165,9 +164,7 @@ class Evaluator:
 
     def close(self) -> None:
         """End METEOR's process; safe to call twice."""
-        if self._meteor is not None:
-            self._meteor.close()
-            self._meteor = None
+        self._meteor.close()
 
     def __enter__(self) -> Self:
         return self
@@ -233,11 +230,6 @@ class Evaluator:
             self._references[key] = tokenize_by_image(references, self._tokenize)
         return self._references[key]
 
-    def _start_meteor(self) -> MeteorProcess:
-        if self._meteor is None:
-            self._meteor = MeteorProcess(self._find_java(), timeout_s=self._timeout_s)
-        return self._meteor
-
     def _java_statistics(
         self, references: Tokens, captions: dict[int, str], seconds: dict[str, float], progress: Progress | None
     ) -> tuple[list[Statistics], dict[str, str]]:
@@ -249,10 +241,9 @@ class Evaluator:
         else:
             with _timed(seconds, "METEOR"):
                 try:
-                    answers = self._start_meteor().statistics(references, captions, progress=progress)
+                    answers = self._meteor.statistics(references, captions, progress=progress)
                     found.append(METEOR.statistics(answers))
                 except JavaError as error:
-                    self.close()
                     reasons["METEOR"] = str(error)
         if self.settings.spice:
             with _timed(seconds, SPICE_NAME):

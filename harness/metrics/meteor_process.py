@@ -26,6 +26,8 @@ from harness.metrics.meteor import STATISTICS
 from harness.metrics.sanitise import METEOR_SEPARATOR, sanitise_meteor_field
 
 _HEAP_MB: Final = 512
+# Java's quick compiler alone: 5,000 captions take a third less time, and 20,000 the same as with its thorough one.
+_COMPILER: Final = "-XX:TieredStopAtLevel=1"
 _GRACE_S: Final = 5.0
 _PROGRESS_EVERY: Final = 100
 _T = TypeVar("_T")
@@ -36,22 +38,27 @@ def meteor_jar() -> Path:
     return Path(str(resources.files("pycocoevalcap") / "meteor" / "meteor-1.5.jar"))
 
 
+def meteor_paraphrases() -> Path:
+    """Path of the jar's paraphrase table."""
+    return meteor_jar().parent / "data" / "paraphrase-en.gz"
+
+
 class MeteorProcess:
-    """One JVM that answers statistics; starting takes 5 to 8 s, each caption about 1 ms.
+    """One JVM that answers statistics, about 1 ms a caption.
 
     Args:
         java: the runtime.
         timeout_s: longest wait for the next answer, start-up included.
+        paraphrases: the paraphrases to use instead of the jar's table, which takes 6 to 8 s to read.
 
     Raises:
         JavaError: from the constructor when the process cannot be started.
     """
 
-    def __init__(self, java: Path, *, timeout_s: float) -> None:
+    def __init__(self, java: Path, *, timeout_s: float, paraphrases: Path | None = None) -> None:
         self._timeout_s = timeout_s
-        command = java_command(
-            java, "-jar", str(meteor_jar()), "-", "-", "-stdio", "-l", "en", "-norm", heap_mb=_HEAP_MB
-        )
+        options = ("-", "-", "-stdio", "-l", "en", "-norm", *(("-a", str(paraphrases)) if paraphrases else ()))
+        command = java_command(java, _COMPILER, "-jar", str(meteor_jar()), *options, heap_mb=_HEAP_MB)
         try:
             self._process = subprocess.Popen(
                 command,

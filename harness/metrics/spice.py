@@ -8,7 +8,6 @@ driver gives them to other images when the ids are not in order.
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import tempfile
@@ -21,6 +20,7 @@ import numpy as np
 
 from harness.metrics.contract import Array
 from harness.metrics.java import JavaError, java_command, java_environment, java_version
+from harness.user_cache import user_cache
 
 SPICE_HEAP_MB: Final = 8192
 SPICE_JAR: Final = "spice-1.0.jar"
@@ -37,8 +37,7 @@ def packaged_spice() -> Path:
 
 def user_spice() -> Path:
     """The folder in the user's cache where `bench prefetch spice` puts them together."""
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(cache) / "captionbench" / "spice"
+    return user_cache() / "spice"
 
 
 def find_spice() -> Path | None:

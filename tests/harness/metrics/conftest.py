@@ -13,6 +13,7 @@ import pytest
 
 from harness.metrics import Evaluator
 from harness.metrics.java import bundled_java
+from harness.metrics.ptb import tokenize_ptb
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "evaluation"
 
@@ -51,14 +52,15 @@ def coco() -> Coco:
 
 
 @pytest.fixture(scope="session")
-def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
+def evaluator(tmp_path_factory: pytest.TempPathFactory, coco: Coco) -> Iterator[Evaluator]:
     """One evaluator, hence one METEOR process, on the bundled runtime: no `java` on its PATH, and a German locale."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(tmp_path_factory.mktemp("empty")))
         patch.delenv("BENCH_JAVA", raising=False)
         patch.setenv("LC_ALL", "de_DE.UTF-8")
         shared = Evaluator(timeout_s=60)
-        shared.warm_up()
+        captions = [*coco.candidates.values(), *(text for texts in coco.references.values() for text in texts)]
+        shared._meteor.start(tokenize_ptb(captions))
     with shared:
         yield shared
 

@@ -182,7 +182,7 @@ def test_without_a_working_java_only_meteor_is_missing(tmp_path, coco, monkeypat
         java.chmod(0o755)
     monkeypatch.setattr("harness.metrics.java.java_version.__kwdefaults__", {"timeout_s": 0.5})
     with Evaluator(java, timeout_s=1) as evaluator:
-        evaluator.warm_up()
+        evaluator.warm_up([])
         found = evaluator.evaluate(coco.references, coco.candidates)
     for metric, quantity in found.scores[OVERALL].items():
         if metric == "METEOR":

@@ -53,7 +53,7 @@ def test_no_segments_score_zero():
 
 
 def test_statistics_follow_the_candidates_order_and_ignore_separators(evaluator):
-    process = evaluator._start_meteor()
+    process = evaluator._meteor
     references = {1: ["a cat is here", "cats"], 2: ["a dog runs"]}
     straight = process.statistics(references, {1: "the cat is here", 2: "a dog"})
     turned = process.statistics(references, {2: "a dog", 1: "the cat is here"})

@@ -1,0 +1,129 @@
+"""METEOR for system after system: which paraphrases its process gets, and when another process is needed."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from typing import IO
+
+from harness.metrics.contract import Array
+from harness.metrics.java import JavaError
+from harness.metrics.meteor_process import MeteorProcess, meteor_paraphrases
+from harness.metrics.paraphrases import Mask, ParaphraseTable, cache_table, cached_table
+from harness.metrics.ptb import tokenize_ptb
+
+
+class MeteorSession:
+    """One METEOR process for many systems; another only after a failure, or for words that it has no paraphrases of.
+
+    Args:
+        find_java: gives the runtime, or raises JavaError.
+        timeout_s: longest time to wait for each answer.
+
+    On METEOR's first use on a machine its process reads the jar's whole table, and the cache for later ones is written
+    meanwhile. The statistics are the same.
+    """
+
+    def __init__(self, find_java: Callable[[], Path], *, timeout_s: float) -> None:
+        self._find_java, self._timeout_s = find_java, timeout_s
+        self._process: MeteorProcess | None = None
+        self._table: ParaphraseTable | None = None
+        self._covered: Mask | None = None  # the table's words that the process has the paraphrases of; None: all
+        self._paraphrases: IO[bytes] | None = None
+        self._preparing: threading.Thread | None = None
+        self._caching: threading.Thread | None = None
+
+    def prepare(self, captions: Sequence[str]) -> None:
+        """Start in the background for these words. A Java that does not work is reported by `statistics`, not here."""
+
+        def work() -> None:
+            with suppress(JavaError):
+                self._start(tokenize_ptb(captions))
+
+        self._preparing = _in_background(work)
+
+    def statistics(
+        self,
+        references: Mapping[int, Sequence[str]],
+        candidates: Mapping[int, str],
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Array:
+        """METEOR's (N, 23) statistics of tokenised captions, in the order of `candidates`.
+
+        Raises:
+            JavaError: there is no working Java, or the process fails; the next call starts another.
+        """
+        process = self.start(chain(chain.from_iterable(references.values()), candidates.values()))
+        try:
+            return process.statistics(references, candidates, progress=progress)
+        except JavaError:
+            self._process = None
+            raise
+        finally:
+            self._delete_paraphrases()  # they were read before the first answer
+
+    def start(self, captions: Iterable[str]) -> MeteorProcess:
+        """The process for tokenised captions: the one there is, unless it lacks the paraphrases of their words.
+
+        Raises:
+            JavaError: it cannot be started.
+        """
+        if self._preparing is not None:
+            self._preparing.join()
+            self._preparing = None
+        return self._start(captions)
+
+    def close(self) -> None:
+        """End the process and what goes on in the background; safe to call twice."""
+        for thread in (self._preparing, self._caching):
+            if thread is not None:
+                thread.join()
+        self._end_process()
+
+    def _start(self, captions: Iterable[str]) -> MeteorProcess:
+        if self._process is not None and self._covered is None:
+            return self._process
+        self._table = self._table or cached_table(meteor_paraphrases())
+        if self._table is None:
+            self._process = MeteorProcess(self._find_java(), timeout_s=self._timeout_s)
+            self._caching = _in_background(lambda: cache_table(meteor_paraphrases()))
+            return self._process
+        needed = self._table.occurring(captions)
+        covered = needed if self._covered is None else needed | self._covered
+        if self._process is None or (covered != self._covered).any():
+            self._end_process()
+            self._process = self._start_for(self._table, covered)
+            self._covered = covered
+        return self._process
+
+    def _start_for(self, table: ParaphraseTable, words: Mask) -> MeteorProcess:
+        java = self._find_java()
+        try:
+            self._paraphrases = tempfile.NamedTemporaryFile(prefix="bench-meteor-", suffix=".gz")  # noqa: SIM115
+            table.write(Path(self._paraphrases.name), words)
+        except OSError as error:
+            self._delete_paraphrases()
+            raise JavaError(f"METEOR: no temporary file for its paraphrases: {error.strerror or error}") from error
+        return MeteorProcess(java, timeout_s=self._timeout_s, paraphrases=Path(self._paraphrases.name))
+
+    def _end_process(self) -> None:
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+        self._delete_paraphrases()
+
+    def _delete_paraphrases(self) -> None:
+        if self._paraphrases is not None:
+            self._paraphrases.close()
+            self._paraphrases = None
+
+
+def _in_background(work: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread

@@ -1,0 +1,136 @@
+"""METEOR's paraphrases: what is left out cannot matter, and what is left in is what the jar would read."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.metrics.java import bundled_java
+from harness.metrics.meteor_process import MeteorProcess
+from harness.metrics.meteor_session import MeteorSession
+from harness.metrics.paraphrases import ParaphraseTable, cache_table, cached_table
+
+PAIRS = [
+    ("a car", "the vehicle"),
+    ("a car", "an automobile"),
+    ("us", "the states"),
+    ("10pm", "ten o 'clock"),
+    ("multi story", "tall"),
+    ("t shirt", "top"),
+    ("%", "per cent"),
+    ("boy 's", "child 's"),
+    ("caf\u00e9", "bar"),
+    ("unheard", "of"),
+]
+REFERENCES = {
+    1: ["the vehicle is in the states", "an automobile"],
+    2: ["tall building with 5 per cent", "child 's top at ten o'clock"],
+    3: ["of a bar"],
+}
+CANDIDATES = {1: "a car in the u.s.", 2: "multi-story building , 5% , boy's t-shirt at 10pm", 3: "a caf\u00e9"}
+
+
+def write_table(path: Path, pairs: list[tuple[str, str]]) -> Path:
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        file.writelines(f"0.5\n{first}\n{second}\n" for first, second in pairs)
+    return path
+
+
+def read_pairs(path: Path) -> list[tuple[str, str]]:
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    return list(zip(lines[1::3], lines[2::3], strict=True))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write_table(tmp_path / "paraphrase-en.gz", PAIRS)
+
+
+def test_pairs_whose_words_occur_are_kept_in_order(source: Path, tmp_path: Path) -> None:
+    table = ParaphraseTable.read(source)
+    captions = [*CANDIDATES.values(), *(text for texts in REFERENCES.values() for text in texts)]
+    table.write(tmp_path / "kept.gz", table.occurring(captions))
+    assert read_pairs(tmp_path / "kept.gz") == PAIRS[:-1]
+    table.write(tmp_path / "few.gz", table.occurring(["a car", "an automobile of us", "the vehicle"]))
+    assert read_pairs(tmp_path / "few.gz") == PAIRS[:2]
+    table.write(tmp_path / "none.gz", table.occurring(["zebra"]))
+    assert read_pairs(tmp_path / "none.gz") == []
+
+
+def test_words_are_found_within_tokens_that_meteor_cuts_or_joins() -> None:
+    words = (b"us", b"u.s.", b"states", b"10pm", b"story", b"s", b"'", b"car", b"caf\xc3\xa9")
+    table = ParaphraseTable(words, np.zeros(0, np.uint8), np.zeros(0, np.uint8))
+    found = table.occurring(["U.S.", "multi-story", "boy's", "caf\u00e9s", "cars", "a" * 100_000])
+    assert dict(zip(words, found.tolist(), strict=True)) == {
+        b"us": True,
+        b"u.s.": True,
+        b"states": False,
+        b"10pm": False,
+        b"story": True,
+        b"s": True,
+        b"'": True,
+        b"car": False,
+        b"caf\xc3\xa9": True,
+    }
+
+
+def test_statistics_are_those_of_the_whole_table(source: Path, tmp_path: Path) -> None:
+    table = ParaphraseTable.read(source)
+    captions = [*CANDIDATES.values(), *(text for texts in REFERENCES.values() for text in texts)]
+    table.write(tmp_path / "kept.gz", table.occurring(captions))
+    empty = write_table(tmp_path / "empty.gz", [])
+    found = []
+    for paraphrases in (source, tmp_path / "kept.gz", empty):
+        with MeteorProcess(bundled_java(), timeout_s=60, paraphrases=paraphrases) as process:
+            found.append(process.statistics(REFERENCES, CANDIDATES))
+    whole, kept, none = found
+    assert (kept == whole).all()
+    assert (none != whole).any(axis=1)[:2].all()  # paraphrases matter here
+
+
+def test_the_cache_is_of_the_files_content_and_survives_damage(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert cached_table(source) is None
+    cache_table(source)
+    cached, read = cached_table(source), ParaphraseTable.read(source)
+    assert cached is not None
+    assert cached.words == read.words
+    assert (cached.numbers == read.numbers).all()
+    assert (cached.lengths == read.lengths).all()
+    write_table(source, PAIRS[1:])
+    assert cached_table(source) is None
+    cache_table(source)
+    for file in (tmp_path / "cache").rglob("*.npz"):
+        file.write_bytes(file.read_bytes()[:100])
+    assert cached_table(source) is None
+
+
+def test_no_cache_where_it_cannot_be_written(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    cache_table(source)
+    assert cached_table(source) is None
+
+
+def test_one_process_serves_until_words_are_new(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("harness.metrics.meteor_session.meteor_paraphrases", lambda: source)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    cache_table(source)
+    session = MeteorSession(bundled_java, timeout_s=60)
+    session.prepare(["a car", "the vehicle zebra"])
+    first = session.start(["a car"])
+    assert session.start(["the vehicle", "zebras unknown to the table"]) is first
+    assert session.statistics({1: ["the vehicle"]}, {1: "a car"})[0, 4:20].any()
+    assert not list(tmp_path.glob("bench-meteor-*"))
+    second = session.start(["an automobile"])
+    assert second is not first
+    assert session.start(["a car", "an automobile", "the vehicle"]) is second
+    session.close()
+    assert not list(tmp_path.glob("bench-meteor-*"))
