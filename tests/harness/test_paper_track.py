@@ -69,6 +69,31 @@ def test_the_four_steps_train_score_and_caption(data: Path, tmp_path: Path) -> N
     assert len(captioned.stdout.splitlines()) == 3
 
 
+def test_pieces_of_words_and_reinforce_train_score_and_caption(data: Path, tmp_path: Path) -> None:
+    small = {
+        "size.d_model": 16, "latency_repeats": 2, "vocabulary.merges": 40, "decoding.max_len": 12,
+        **{f"schedule.stages.{at}.epochs": 1 for at in range(2)}, "schedule.stages.1.reinforce.max_len": 12,
+    }  # fmt: skip
+    done = bench(
+        "run", "--models", "cgru", "--preset", "cgru-paper", "--data", data, "--backbone", "filterbank",
+        "--workspace", tmp_path, "--device", "cpu",
+        *(part for key, value in small.items() for part in ("--set", f"{key}={value}")),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "reinforce epoch 1" in done.stdout
+    with Store(tmp_path / "bench.sqlite", read_only=True) as store:
+        [group] = [group for group in leaderboard(store) if group.split == "test"]
+    assert group.signature["vocab"].startswith("words,bpe40,min2#")
+    assert group.signature["reward"].endswith("linear[nspi1]")
+    [run] = (tmp_path / "runs").iterdir()
+    vocabulary = json.loads((run / "vocabulary.json").read_text())
+    assert len(vocabulary["merges"]) == 40
+    captioned = bench(
+        "caption", *sorted((data / "images").glob("*.png"))[:1], "--run", run.name, "--workspace", tmp_path
+    )
+    assert captioned.returncode == 0, captioned.stderr
+
+
 def test_another_model_under_the_recipe_is_refused(data: Path, tmp_path: Path) -> None:
     done = bench(
         "run", "--models", "blind", "--preset", "expansionnet-v2-paper", "--data", data, "--backbone", "filterbank",
