@@ -90,3 +90,12 @@ def test_no_torch_is_imported(arguments):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_papers_print_of_a_model_is_shown_with_its_conditions(bench):
+    shown = bench("models", "show", "expansionnet_v2").stdout
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    lines = [line.split() for line in shown.splitlines()]
+    start = lines.index(["expansionnet_v2,", "Table", "II:", "karpathy-test"])
+    assert lines[start + 3] == ["RL", "1", "—", "82.8", "41.5", "30.3", "60.5", "140.4", "24.5"]
+    assert "No paper that is read here prints scores of it" in bench("models", "show", "blind").stdout

@@ -1,0 +1,25 @@
+"""What the papers print, with the conditions that they state: to stand beside measured numbers, never to be ranked.
+
+`published.csv` holds one printed number a row. A blank condition means that the paper does not state it; nothing is
+filled in. Imports neither torch nor pandas nor the database.
+"""
+
+from results.published.footnotes import Footnote, footnotes
+from results.published.matching import Conditions, PublishedMatch, best_match, measured_conditions, published_for
+from results.published.scores import PAPERS, Paper, PublishedScore, printed_rows, scores, select
+
+__all__ = [
+    "PAPERS",
+    "Conditions",
+    "Footnote",
+    "Paper",
+    "PublishedMatch",
+    "PublishedScore",
+    "best_match",
+    "footnotes",
+    "measured_conditions",
+    "printed_rows",
+    "published_for",
+    "scores",
+    "select",
+]

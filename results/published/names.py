@@ -1,0 +1,97 @@
+"""Which printed rows speak of a model of the zoo, by its name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from results.published.scores import PublishedScore
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """Rows of one model: those of the named variants and tables (empty: of all), and of one backbone."""
+
+    model: str
+    variants: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    backbone: str = ""
+
+    def covers(self, score: PublishedScore) -> bool:
+        """Whether a printed number is one of these rows'."""
+        return (
+            score.model == self.model
+            and (not self.variants or score.variant in self.variants)
+            and (not self.tables or score.table in self.tables)
+            and self.backbone in {"", score.backbone}
+        )
+
+
+def _v2(variant: str) -> tuple[Printed, ...]:
+    return (Printed("expansionnet_v2", (variant,)),)
+
+
+def _v1(in_table_3: str, ablation: str = "") -> tuple[Printed, ...]:
+    """Rows of the ablations: in Tables 4 and 5 the main model bears the name of one of Table 3."""
+    rows = Printed("expansionnet_v1", (in_table_3,), tables=("Table 3",))
+    return (rows, Printed("expansionnet_v1", (f"ablation; {ablation}; N=3",))) if ablation else (rows,)
+
+
+def _image_transformer(variant: str) -> tuple[Printed, ...]:
+    return (Printed("image_transformer", (f"baseline + {variant}",)),)
+
+
+_V2_FULL = "static G={32, 64, 128, 256, 512}; dynamic NE=16"
+
+NAMES: dict[str, tuple[Printed, ...]] = {
+    "expansionnet_v2": _v2(_V2_FULL),
+    "expansionnet_v2/end-to-end": (Printed("expansionnet_v2", (_V2_FULL,), backbone="trained"),),
+    "expansionnet_v2/static-16": _v2("static G={16}; decoder baseline"),
+    "expansionnet_v2/static-32": _v2("static G={32}; decoder baseline"),
+    "expansionnet_v2/static-64": _v2("static G={64}; decoder baseline"),
+    "expansionnet_v2/dynamic-4": _v2("encoder baseline; dynamic NE=4"),
+    "expansionnet_v2/dynamic-8": _v2("encoder baseline; dynamic NE=8"),
+    "expansionnet_v2/dynamic-16": _v2("encoder baseline; dynamic NE=16"),
+    "expansionnet_v2/static-64-dynamic-16": _v2("static G={64}; dynamic NE=16"),
+    "expansionnet_v2/static-128x5-dynamic-16": _v2("static G={128, 128, 128, 128, 128}; dynamic NE=16"),
+    "expansionnet_v2/static-256x5-dynamic-16": _v2("static G={256, 256, 256, 256, 256}; dynamic NE=16"),
+    "expansionnet_v2/static-384x5-dynamic-16": _v2("static G={384, 384, 384, 384, 384}; dynamic NE=16"),
+    "expansionnet_v2/static-512x5-dynamic-16": _v2("static G={512, 512, 512, 512, 512}; dynamic NE=16"),
+    "expansionnet_v2/static-8-to-256-dynamic-16": _v2("static G={8, 16, 32, 64, 96, 128, 256}; dynamic NE=16"),
+    "expansionnet_v2/static-16-to-320-dynamic-16": _v2("static G={16, 32, 64, 128, 196, 256, 320}; dynamic NE=16"),
+    "expansionnet_v2/static-128-to-512-dynamic-16": _v2("static G={128, 256, 384, 512}; dynamic NE=16"),
+    "expansionnet_v1": (Printed("expansionnet_v1", ("static NE=64; dynamic NE=16",), tables=("Table 4", "Table 5")),),
+    "expansionnet_v1/static-64": _v1("static NE=64; decoder baseline"),
+    "expansionnet_v1/static-64-dynamic-1": _v1("static NE=64; dynamic NE=1", "static NE=64; dynamic NE=1"),
+    "expansionnet_v1/static-64-dynamic-8": _v1("static NE=64; dynamic NE=8"),
+    "expansionnet_v1/static-64-dynamic-16": _v1("static NE=64; dynamic NE=16", "static NE=64; dynamic NE=16"),
+    "expansionnet_v1/dynamic-encoder-1": _v1("encoder dynamic NE=1; decoder baseline"),
+    "expansionnet_v1/dynamic-encoder-8": _v1("encoder dynamic NE=8; decoder baseline"),
+    "expansionnet_v1/dynamic-encoder-16": _v1("encoder dynamic NE=16; decoder baseline"),
+    "expansionnet_v1/baseline": (
+        Printed(
+            "transformer_base",
+            ("Base (ours); N=6; d=512; d_ff=2048; 8 heads", "encoder baseline; decoder baseline; N=6"),
+        ),
+    ),
+    "transformer_base": (
+        Printed("transformer_base", ("encoder baseline; decoder baseline; N_enc=N_dec=3; d=512; d_ff=2048",)),
+    ),
+    "transformer_aoa": (Printed("transformer_aoa"),),
+    "object_relation_transformer": (Printed("vorn"),),
+    "aoanet": (Printed("aoanet", ("",)),),
+    "image_transformer": (Printed("image_transformer", ("M=3", "baseline + spatial encoding layers 1,2,3; M=3")),),
+    "image_transformer/baseline": (Printed("aoanet", ("baseline (AoA)",)),),
+    "image_transformer/layer-1": _image_transformer("spatial encoding layer 1"),
+    "image_transformer/layer-2": _image_transformer("spatial encoding layer 2"),
+    "image_transformer/layer-3": _image_transformer("spatial encoding layer 3"),
+    "image_transformer/no-spatial": _image_transformer("encoding layers 1,2,3 without spatial relations"),
+    "image_transformer/sub-1": _image_transformer("spatial encoding layers 1,2,3"),
+    "image_transformer/sub-2": _image_transformer("spatial encoding layers 1,2,3; M=2"),
+    "image_transformer/sub-4": _image_transformer("spatial encoding layers 1,2,3; M=4"),
+    "updown": (Printed("updown", ("",)),),
+    "att2all": (Printed("att2all"),),
+    "show_tell/fc": (Printed("show_tell_lstm"),),
+    "show_attend_tell": (Printed("show_attend_tell"),),
+    "cgru": (Printed("cgru"),),
+}
+"""Models of the zoo that have printed numbers; the others have none."""

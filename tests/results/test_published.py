@@ -1,0 +1,222 @@
+"""The papers' numbers: read as printed, found by their conditions, never taken for measured ones."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from importlib import resources
+from typing import Any
+
+import pytest
+
+from results import StoreError
+from results.published import (
+    PAPERS,
+    Conditions,
+    best_match,
+    footnotes,
+    measured_conditions,
+    printed_rows,
+    published_for,
+    scores,
+    select,
+)
+from results.published.footnotes import FOOTNOTES
+from results.published.names import NAMES
+from results.published.scores import read_scores
+
+HEAD = "paper,table,model,variant,features,backbone,objective,ensemble,beam,split,domain,metric,value,unit,note"
+LINE = "light_cgru,Table 1,cgru,,,frozen,XE,no,3,karpathy-test,,CIDEr-D,101.8,percent,"
+OWN = Conditions("karpathy-test", "XE", 3, "swin_large_patch4_window12_384.ms_in22k#1f", "frozen", recipe=True)
+
+
+def test_every_printed_number_is_there() -> None:
+    assert len(scores()) == 1589
+    assert {score.paper for score in scores()} == set(PAPERS)
+    assert "/" not in {score.note[:1] for score in scores()}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "value"),
+    [
+        ({"paper": "expansionnet_v2", "table": "Table II", "model": "expansionnet_v2", "objective": "RL"}, 140.4),
+        ({"paper": "expansionnet_v2", "table": "Table III", "model": "expansionnet_v2", "objective": "RL"}, 143.7),
+        ({"paper": "expansionnet_v1", "model": "expansionnet_v1", "ensemble_size": 4, "objective": "XE"}, 120.5),
+        ({"paper": "expansionnet_v1", "table": "Table 4", "model": "updown", "objective": "RL"}, 120.1),
+        ({"paper": "image_transformer", "table": "Table 1", "model": "image_transformer"}, 130.8),
+        ({"paper": "light_cgru", "table": "Table 3", "model": "cgru", "objective": "RL"}, 107.1),
+    ],
+)
+def test_numbers_by_paper_model_and_conditions(conditions: dict[str, Any], value: float) -> None:
+    found = select(metric="CIDEr-D", split="karpathy-test", **conditions)
+    assert [score.value for score in found] == [value]
+    assert found[0].fraction == pytest.approx(value / 100)
+
+
+def test_what_a_paper_does_not_state_is_none() -> None:
+    unstated = select(paper="expansionnet_v2", table="Table IV", model="updown", split="coco-online-c5")
+    assert {(score.objective, score.features, score.beam, score.ensemble) for score in unstated} == {
+        (None, None, None, True)
+    }
+    assert select(model="updown", objective=None, split="coco-online-c5", paper="expansionnet_v2") == unstated
+    with pytest.raises(AttributeError):
+        select(colour="red")
+    with pytest.raises(StoreError, match="days"):
+        _ = select(metric="train_time_days")[0].fraction
+
+
+def test_rows_are_those_of_the_tables() -> None:
+    rows = printed_rows(select(paper="expansionnet_v2", table="Table II", model="expansionnet_v2"))
+    assert [{metric: score.value for metric, score in row.items()} for row in rows] == [
+        {"BLEU-1": 78.1, "BLEU-4": 38.1, "METEOR": 30.1, "ROUGE-L": 58.9, "CIDEr-D": 128.2, "SPICE": 23.5},
+        {"BLEU-1": 82.8, "BLEU-4": 41.5, "METEOR": 30.3, "ROUGE-L": 60.5, "CIDEr-D": 140.4, "SPICE": 24.5},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("light_cgru", "cgru", "line 2: paper 'cgru' is none of"),
+        ("XE", "MLE", "objective 'MLE' is none of XE, RL"),
+        (",frozen", ",cold", "backbone 'cold'"),
+        ("no,3", "some,3", "ensemble 'some' is no positive whole number"),
+        ("no,3", "no,-3", "beam '-3'"),
+        ("karpathy-test", "test", "split 'test'"),
+        ("101.8", "nan", "value 'nan' is no number"),
+        ("101.8", "1O1", "value '1O1' is no number"),
+        ("percent", "days", "unit 'days' does not go with CIDEr-D"),
+        ("percent", "", "unit '' is blank"),
+        ("cgru,,", ",,", "model '' is blank"),
+        ("percent,", "percent", "not 15 columns"),
+        ("percent,", "percent,a,b", "not 15 columns"),
+    ],
+)
+def test_a_wrong_line_is_named(old: str, new: str, words: str) -> None:
+    assert read_scores([HEAD, LINE])[0].value == 101.8
+    with pytest.raises(StoreError, match=words):
+        read_scores([HEAD, LINE.replace(old, new, 1) if old != "cgru,," else LINE.replace("Table 1,cgru", "Table 1,")])
+    with pytest.raises(StoreError, match="line 1"):
+        read_scores([HEAD.replace("beam", "beams"), LINE])
+
+
+def test_models_of_the_zoo_have_the_rows_that_are_meant() -> None:
+    def printed(model: str) -> dict[str | None, float]:
+        found = published_for(model, split="karpathy-test", metric="CIDEr-D")
+        return {score.objective: score.value for score in found if not score.ensemble}
+
+    assert printed("expansionnet_v2/end-to-end") == {"XE": 128.2, "RL": 140.4}
+    assert printed("expansionnet_v1") == {"XE": 118.7, "RL": 131.4}
+    assert printed("expansionnet_v1/static-64-dynamic-16") == {"XE": 117.0, "RL": 130.2}
+    assert printed("expansionnet_v1/static-64") == {"XE": 114.1}
+    assert printed("expansionnet_v1/baseline") == {"XE": 110.4, "RL": 128.2}
+    assert printed("transformer_base") == {"XE": 115.8}
+    assert printed("image_transformer") == {"XE": 119.1, "RL": 130.8}
+    assert printed("image_transformer/baseline") == {"XE": 116.6}
+    assert printed("aoanet") == {"XE": 119.8, "RL": 129.8}
+    assert printed("updown") == {"XE": 113.5, "RL": 120.1}
+    assert printed("att2all") == {"XE": 99.4, "RL": 114.0}
+    assert printed("show_tell/fc") == {"XE": 94.0, "RL": 106.3}
+    assert printed("cgru") == {"XE": 101.8, "RL": 107.1}
+    assert published_for("blind") == published_for("a_plugin's") == []
+
+
+def test_every_name_finds_rows_and_every_footnote_belongs_to_some() -> None:
+    for name, printed in NAMES.items():
+        for rows in printed:
+            assert any(rows.covers(score) for score in scores()), f"{name}: {rows}"
+    for footnote in FOOTNOTES:
+        assert any(footnote.concerns(score) for score in scores()), footnote.text
+
+
+def test_the_same_conditions_match() -> None:
+    match = best_match("expansionnet_v2", "CIDEr-D", OWN)
+    assert match is not None
+    assert (match.score.value, match.score.source) == (123.8, "expansionnet_v2_arxiv, Table 2")
+    assert match.matches
+    end_to_end = best_match("expansionnet_v2", "CIDEr-D", replace(OWN, objective="RL", backbone="trained"))
+    assert end_to_end is not None
+    assert (end_to_end.score.value, end_to_end.differing, end_to_end.unstated) == (140.4, (), ("beam",))
+    assert not end_to_end.matches
+
+
+@pytest.mark.parametrize(
+    ("change", "differing", "unclear"),
+    [
+        ({"recipe": False}, ("recipe",), ()),
+        ({"beam": 5}, ("beam",), ()),
+        ({"beam": None}, (), ("beam",)),
+        ({"features": "resnet50.a1_in1k#1f"}, ("features",), ()),
+        ({"features": "swin_large_patch4_window12_3840#1f"}, ("features",), ()),
+        ({"split": "scenes-test"}, ("split",), ()),
+        ({"backbone": None}, (), ("backbone",)),
+        ({"ensemble": True}, ("ensemble",), ()),
+    ],
+)
+def test_one_other_condition_is_named(
+    change: dict[str, Any], differing: tuple[str, ...], unclear: tuple[str, ...]
+) -> None:
+    match = best_match("transformer_base", "CIDEr-D", replace(OWN, **change))
+    assert match is not None
+    assert (match.score.value, match.differing, match.unstated, match.unclear) == (115.8, differing, (), unclear)
+    assert not match.matches
+
+
+def test_what_stands_beside_no_printed_number() -> None:
+    assert best_match("blind", "CIDEr-D", OWN) is None
+    assert best_match("transformer_base", "no-metric", OWN) is None
+    assert best_match("transformer_base", "CIDEr-D", OWN, domain="in-domain") is None
+
+
+def test_nocaps_is_matched_by_domain() -> None:
+    nocaps = replace(OWN, split="nocaps-val", backbone="trained")
+    for domain, value in (("in-domain", 83.8), ("near-domain", 79.2), ("out-domain", 54.0), ("overall", 72.9)):
+        match = best_match("expansionnet_v2", "CIDEr-D", nocaps, domain=domain)
+        assert match is not None
+        assert (match.score.value, match.matches) == (value, True)
+
+
+def test_other_data_gets_the_karpathy_row_of_one_model() -> None:
+    match = best_match("expansionnet_v2", "CIDEr-D", replace(OWN, split="scenes-test", objective="RL", recipe=False))
+    assert match is not None
+    assert match.score.split == "karpathy-test"
+    assert not match.score.ensemble
+    assert {"split", "recipe"} <= set(match.differing)
+
+
+def test_conditions_of_a_run_come_from_its_signature_and_configuration() -> None:
+    signature = {"data": "coco#1f3a09bc", "beam": "3", "feat": "resnet50.a1#2b", "track": "paper"}
+    stages = [{"objective": "cross_entropy", "backbone": "frozen"}, {"objective": "self_critical"}]
+    config = {"preset": {"schedule": {"stages": stages}}}
+    assert measured_conditions("test", signature, config) == Conditions(
+        "karpathy-test", "RL", 3, "resnet50.a1#2b", "frozen", recipe=True
+    )
+    stages[1]["backbone"] = "trained"
+    assert measured_conditions("test", signature, config).backbone == "trained"
+    assert measured_conditions("nocaps", signature, config).split == "nocaps-val"
+    assert measured_conditions("test", {"data": "scenes#1", "beam": "none"}, {}) == Conditions(
+        "scenes-test", None, None, None, None
+    )
+
+
+def test_discrepancies_are_footnotes_of_both_numbers() -> None:
+    both = [
+        score
+        for source in ("Table 2", "Table I")
+        for score in select(model="transformer_base", table=source, metric="CIDEr-D", value=115.8)
+    ]
+    assert len(both) == 2
+    for score in both:
+        assert any("115.8 in both versions" in footnote.text for footnote in footnotes(score))
+    rerun = select(model="aoanet", paper="image_transformer", table="Table 3", metric="CIDEr-D")[0]
+    assert any("116.6" in footnote.text for footnote in footnotes(rerun))
+
+
+def test_the_file_is_a_part_of_the_package_and_needs_no_library() -> None:
+    assert resources.files("results.published").joinpath("published.csv").is_file()
+    heavy = ("torch", "pandas", "numpy", "sqlalchemy")
+    program = (
+        "import sys; from results.published import published_for; assert published_for('updown')\n"
+        f"assert not [name for name in {heavy!r} if name in sys.modules]"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
