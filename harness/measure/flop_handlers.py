@@ -145,6 +145,7 @@ MOVES: tuple[str, ...] = (
     "aten::clone",
     "aten::embedding",
     "aten::expand_as",
+    "aten::eye",
     "aten::fill_",
     "aten::index_copy",
     "aten::index_fill",
@@ -171,6 +172,7 @@ MOVES: tuple[str, ...] = (
     "aten::unflatten",
     "aten::unsafe_chunk",
     "aten::unsafe_split",
+    "aten::view_as",
     "aten::where",
     "aten::zero_",
 )
