@@ -13,12 +13,12 @@ from zoo import Captioner, create_model, model_card
 
 
 def model_arguments(name: str, arguments: Mapping[str, Any], backbone: Backbone) -> dict[str, Any]:
-    """The arguments to create a model with; one on pixels gets the run's backbone in place of its preset's.
+    """The arguments to create a model with; one with a backbone gets the run's in place of its preset's.
 
     Raises:
         BenchError: the model needs a network for a backbone, and this one is none.
     """
-    if model_card(name).visual != "pixels":
+    if "backbone" not in model_card(name).arguments:
         return dict(arguments)
     if not isinstance(backbone, TrainableBackbone):
         raise BenchError(
@@ -41,7 +41,7 @@ def build_model(
         backbone: the run's.
     """
     model = create_model(name, vocab_size=vocab_size, visual_dim=visual_dim, **arguments)
-    if isinstance(backbone, TrainableBackbone) and model.visual.kind == "pixels":
+    if isinstance(backbone, TrainableBackbone) and "backbone" in arguments:
         inner = model.get_submodule("backbone")
         _copy_weights(inner, backbone)
     return model

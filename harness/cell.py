@@ -19,6 +19,7 @@ from harness.measure.flops import count_flops
 from harness.measure.latency import measure_latency
 from harness.measure.memory import PeakMemory
 from harness.metrics.evaluator import Evaluator
+from harness.pretrained import Pretrained
 from harness.progress import Reporter
 from harness.references import human_captions, majority_caption, retrieved_captions
 from harness.stored_run import VOCABULARY, WEIGHTS, StoredRun
@@ -38,10 +39,20 @@ def run_model(
 ) -> Outcome:
     """Train, caption, score and measure one model; everything it leaves on disk lies in `folder`."""
     torch.manual_seed(cell.seed)
-    model = _prepare(cell, conditions, folder)
+    there = Pretrained(cell.model, cell.config["pretrained"]) if "pretrained" in cell.config else None
+    if there is None:
+        model, arguments = _untrained(cell, conditions)
+    else:
+        model, conditions, arguments = there.open(conditions)
+    trained = there is None or there.trained_here
+    _describe(cell, arguments, conditions, folder, trained=trained)
+    costs: dict[str, Quantity]
+    if not trained:
+        costs = _untrained_costs("a published model as it is: nothing was trained here")
+        return _caption_and_measure(model, conditions, evaluator, costs, environment, folder / WEIGHTS, reporter)
     with PeakMemory(conditions.device) as memory:
         summary = fit(model, cell.seed, conditions, folder, on_epoch, reporter)
-    costs: dict[str, Quantity] = {
+    costs = {
         "train_seconds": Quantity(summary.seconds, unit="s"),
         "train_images_per_second": Quantity(summary.images / summary.seconds, unit="images/s"),
         "train_steps": Quantity(float(summary.steps)),
@@ -75,8 +86,7 @@ def run_stored(
         preprocessing=run.preprocessing,
         preset=conditions.preset.model_copy(update={"decoding": run.decoding}),
     )
-    reason = "the weights were stored before, nothing was trained here"
-    costs = {name: Quantity(None, reason) for name in ("train_seconds", "train_images_per_second", "train_steps")}
+    costs = _untrained_costs("the weights were stored before, nothing was trained here")
     model.to(conditions.device)
     return _caption_and_measure(model, conditions, evaluator, costs, environment, stored / WEIGHTS, reporter)
 
@@ -136,22 +146,31 @@ def _caption_and_measure(
     )
 
 
-def _prepare(cell: Cell, conditions: Conditions, folder: Path) -> Captioner:
-    """The untrained model; what captioning with it later needs, beside its weights, is written to `folder`."""
+def _untrained_costs(reason: str) -> dict[str, Quantity]:
+    return {name: Quantity(None, reason) for name in ("train_seconds", "train_images_per_second", "train_steps")}
+
+
+def _untrained(cell: Cell, conditions: Conditions) -> tuple[Captioner, dict[str, Any]]:
+    """The model on the run's device, and the arguments that it was made with."""
     backbone, dim = conditions.backbone, conditions.visual_dim
     arguments = model_arguments(cell.model, cell.config["arguments"], backbone)
     model = build_model(cell.model, arguments, vocab_size=len(conditions.vocabulary), visual_dim=dim, backbone=backbone)
+    return model.to(conditions.device), arguments
+
+
+def _describe(cell: Cell, arguments: dict[str, Any], conditions: Conditions, folder: Path, *, trained: bool) -> None:
+    """Write what captioning with the model later needs, beside its weights, to `folder`."""
     conditions.vocabulary.save(folder / VOCABULARY)
     StoredRun(
         model=cell.model,
         arguments=arguments,
-        visual_dim=dim,
+        visual_dim=conditions.visual_dim,
         features=conditions.feature_config.resolved(),
-        backbone_digest=backbone.digest,
-        preprocessing=backbone.preprocessing,
+        backbone_digest=conditions.backbone.digest,
+        preprocessing=conditions.preprocessing,
         decoding=conditions.preset.decoding,
+        trained=trained,
     ).save(folder)
-    return model.to(conditions.device)
 
 
 def run_reference(cell: Cell, conditions: Conditions, evaluator: Evaluator, environment: dict[str, Any]) -> Outcome:

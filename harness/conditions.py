@@ -14,8 +14,7 @@ from harness.data.backbones import Backbone
 from harness.data.batches import VisualSource
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import Nothing, VisualFeatures
-from harness.data.images import ImagePreprocessing
-from harness.data.pixels import Pictures
+from harness.data.pixels import Pictures, Preprocessing
 from harness.data.subwords import SubwordVocabulary
 from harness.data.vocabulary import Vocabulary
 from harness.errors import BenchError
@@ -42,7 +41,7 @@ class Conditions:
     val: tuple[Sample, ...]
     evaluated: dict[str, tuple[Sample, ...]]
     backbone: Backbone
-    preprocessing: ImagePreprocessing
+    preprocessing: Preprocessing
     feature_config: FeatureConfig
     features: VisualFeatures | None
     vocabulary: Vocabulary

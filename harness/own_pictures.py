@@ -18,7 +18,7 @@ from harness.data.batches import VisualSource
 from harness.data.dataset import Dataset, Sample
 from harness.data.feature_cache import extract_features
 from harness.data.features import Nothing
-from harness.data.images import BadImage, load_image
+from harness.data.images import BadImage, ImagePreprocessing, load_image
 from harness.data.pixels import Pictures
 from harness.data.regions.cache import prepare_regions
 from harness.data.regions.opening import needs_backbone
@@ -166,5 +166,6 @@ def _open_backbone(run: StoredRun, moved_to: Path | None) -> Backbone:
             f"the backbone {backbone.describe()} is another than the run was trained with",
             "add --backbone-weights FILE with the weights of the training",
         )
-    backbone.preprocessing = run.preprocessing
+    if isinstance(run.preprocessing, ImagePreprocessing):  # a processor of its own comes with pixels alone
+        backbone.preprocessing = run.preprocessing
     return backbone

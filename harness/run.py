@@ -8,30 +8,29 @@ from __future__ import annotations
 import shutil
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
-import harness
 from harness.cell import run_model, run_reference, run_stored
 from harness.conditions import Conditions, prepare_conditions
 from harness.config import FeatureConfig, Preset
-from harness.data.vocabulary_file import load_vocabulary
 from harness.errors import BenchError
+from harness.grid import plan_cells
 from harness.measure.environment import describe_environment
 from harness.metrics.evaluator import Evaluator
+from harness.pretrained import WeightsMissing
 from harness.progress import Reporter, describe_seconds
 from harness.references import REFERENCE_ROWS
-from harness.signature import cell_key, nrefs_field, reference_signature, stored_signature
-from harness.stored_run import VOCABULARY, StoredRun, is_stored
+from harness.stored_run import StoredRun, is_stored
 from harness.training.trainer import CHECKPOINTS
 from harness.workspace import Workspace, locked
 from results import Store
-from results.records import Cell, Role
+from results.records import Cell
 from zoo import model_card, select_models
 from zoo.captioner import VisualKind
 
@@ -53,6 +52,7 @@ class Request:
     precision: str = "auto"
     skip_bad_images: bool = False
     rerun: bool = False
+    pretrained: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -62,6 +62,7 @@ class Summary:
     finished: list[str] = field(default_factory=list)
     reused: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
 
 
 def resolve_models(patterns: Sequence[str], workspace: Workspace) -> list[str]:
@@ -108,7 +109,7 @@ def run_benchmark(request: Request, reporter: Reporter) -> Summary:
             workspace=request.workspace,
             reporter=reporter,
         )
-        cells = plan_cells(models, request.seeds, conditions, request.workspace)
+        cells = plan_cells(models, request.seeds, conditions, request.workspace, request.pretrained)
         store.record_dataset(conditions.record())
         store.plan(cells)
         return _run_cells(cells, request, conditions, store, evaluator, reporter)
@@ -121,83 +122,6 @@ def _sees(model: str, workspace: Workspace) -> VisualKind:
     if is_stored(model, workspace):
         model = StoredRun.load(workspace.run_folder(model)).model
     return model_card(model).visual
-
-
-def plan_cells(models: Sequence[str], seeds: int, conditions: Conditions, workspace: Workspace) -> list[Cell]:
-    """The grid in the order it is run: seed by seed, so that every model has a row early; untrained rows once."""
-    cells = []
-    for seed in range(seeds):
-        for model in models:
-            if model not in REFERENCE_ROWS and not is_stored(model, workspace):
-                cells.append(_trained_cell(model, seed, conditions))
-            elif seed == 0:
-                stored = model not in REFERENCE_ROWS
-                cells.append(
-                    _stored_cell(model, conditions, workspace) if stored else _reference_cell(model, conditions)
-                )
-    return cells
-
-
-def _trained_cell(model: str, seed: int, conditions: Conditions) -> Cell:
-    arguments = conditions.preset.model_arguments(model)
-    config = {"arguments": arguments, "preset": conditions.preset.model_dump(mode="json"), "card": _card(model)}
-    key = cell_key(model, seed, arguments, conditions.signature)
-    return _cell(key, model, "model", seed, config, conditions.signature, conditions)
-
-
-def _reference_cell(model: str, conditions: Conditions) -> Cell:
-    everything = [sample for samples in conditions.evaluated.values() for sample in samples]
-    signature = reference_signature(
-        conditions.signature,
-        nrefs=nrefs_field(everything, held_out=int(model == "human")),
-        features=conditions.signature["feat"] if model == "retrieval" else None,
-    )
-    config = {"arguments": {}, "what": REFERENCE_ROWS[model]}
-    return _cell(cell_key(model, 0, {}, signature), model, "reference", 0, config, signature, conditions)
-
-
-def _stored_cell(model: str, conditions: Conditions, workspace: Workspace) -> Cell:
-    folder = workspace.run_folder(model)
-    run = StoredRun.load(folder)
-    pixels = model_card(run.model).visual == "pixels"
-    signature = stored_signature(
-        conditions.signature,
-        key=model,
-        decoding=run.decoding,
-        features=f"pixels[{run.preprocessing.key()}]" if pixels else conditions.signature["feat"],
-        vocabulary=f"stored#{load_vocabulary(folder / VOCABULARY).digest()[:6]}",
-    )
-    config = {"arguments": run.arguments, "stored": run.model_dump(mode="json"), "card": _card(run.model)}
-    return _cell(cell_key(model, 0, {}, signature), model, "model", 0, config, signature, conditions)
-
-
-def _card(model: str) -> dict[str, Any]:
-    """What reports say of a model, kept with its results: they need neither registry nor the plug-in it came from."""
-    card = model_card(model)
-    described = {name: getattr(card, name) for name in ("name", "paper", "year", "source", "summary", "visual")}
-    return {"family": model.partition("/")[0], **described}
-
-
-def _cell(
-    key: str,
-    model: str,
-    role: Role,
-    seed: int,
-    config: dict[str, Any],
-    signature: dict[str, str],
-    conditions: Conditions,
-) -> Cell:
-    return Cell(
-        key=key,
-        model=model,
-        role=role,
-        seed=seed,
-        track=signature["track"],
-        dataset=conditions.signature["data"],
-        config=config,
-        signature=signature,
-        code_version=harness.__version__,
-    )
 
 
 def _run_cells(
@@ -230,11 +154,10 @@ def _run_cells(
                 shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
             reporter.note(title)
             started = time.monotonic()
-            if _run_one(cell, folder, conditions, environment, store, evaluator, reporter):
-                summary.finished.append(cell.key)
+            ended = _run_one(cell, folder, conditions, environment, store, evaluator, reporter)
+            getattr(summary, ended).append(cell.key)
+            if ended == "finished":
                 reporter.note(f"  done in {describe_seconds(time.monotonic() - started)}")
-            else:
-                summary.failed.append(cell.key)
     return summary
 
 
@@ -246,7 +169,7 @@ def _run_one(
     store: Store,
     evaluator: Evaluator,
     reporter: Reporter,
-) -> bool:
+) -> Literal["finished", "failed", "skipped"]:
     """Run one cell; whatever goes wrong inside becomes its row, with class and log tail."""
     store.begin(cell.key, environment)
     try:
@@ -272,14 +195,19 @@ def _run_one(
                 reporter=reporter,
             )
         store.finish(cell.key, outcome)
+    except WeightsMissing as missing:
+        reason = f"{missing} ({missing.hint})"
+        store.skip(cell.key, reason)
+        reporter.note(f"  skipped: {reason}", style="yellow")
+        return "skipped"
     except Exception as error:
         tail = "\n".join(traceback.format_exc().splitlines()[-LOG_TAIL_LINES:])
         hint = getattr(error, "hint", None)
         reason = (str(error) or type(error).__name__) + (f" ({hint})" if hint else "")
         store.fail(cell.key, type(error).__name__, reason, tail)
         reporter.note(f"  failed: {type(error).__name__}: {reason}", style="red")
-        return False
-    return True
+        return "failed"
+    return "finished"
 
 
 def choose_device(name: str) -> torch.device:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from harness.atomic import write_text
 from harness.config import Decoding, FeatureConfig
+from harness.data.hub_preprocessing import HubPreprocessing
 from harness.data.images import ImagePreprocessing
 from harness.data.vocabulary import Vocabulary
 from harness.data.vocabulary_file import load_vocabulary
@@ -27,7 +28,8 @@ VOCABULARY = "vocabulary.json"
 class StoredRun(Strict):
     """How a stored model was built, and how it sees.
 
-    `backbone_digest` is over the backbone's architecture and weights; models on pixels carry these themselves.
+    `backbone_digest` is over the backbone's architecture and weights; models on pixels carry these themselves. A
+    pretrained model that was not `trained` further keeps its weights in the folder that its arguments name.
     """
 
     format: Literal["captionbench run 1"] = "captionbench run 1"
@@ -36,8 +38,9 @@ class StoredRun(Strict):
     visual_dim: int
     features: FeatureConfig
     backbone_digest: str
-    preprocessing: ImagePreprocessing
+    preprocessing: ImagePreprocessing | HubPreprocessing
     decoding: Decoding
+    trained: bool = True
 
     def save(self, folder: Path) -> None:
         """Write `run.json` in one instant."""
@@ -54,13 +57,14 @@ class StoredRun(Strict):
         again = "run it again: the same `bench run` command with --rerun"
         if not path.is_file():
             raise BenchError(f"{folder} says nothing of its model ({FILE} is missing): an older version made it", again)
-        if not (folder / WEIGHTS).is_file():
-            raise BenchError(f"{folder} has no trained weights yet", "let `bench run` finish its training")
         try:
-            return cls.model_validate_json(path.read_text(encoding="utf-8"))
+            run = cls.model_validate_json(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, ValidationError) as error:
             first = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
             raise BenchError(f"{path} cannot be read: {first}", again) from error
+        if run.trained and not (folder / WEIGHTS).is_file():
+            raise BenchError(f"{folder} has no trained weights yet", "let `bench run` finish its training")
+        return run
 
     def build(self, folder: Path) -> tuple[Captioner, Vocabulary]:
         """The trained model, in evaluation mode, and its vocabulary.
@@ -71,7 +75,8 @@ class StoredRun(Strict):
         """
         vocabulary = load_vocabulary(folder / VOCABULARY)
         model = create_model(self.model, vocab_size=len(vocabulary), visual_dim=self.visual_dim, **self.arguments)
-        load_weights(model, folder / WEIGHTS)
+        if self.trained:
+            load_weights(model, folder / WEIGHTS)
         return model.eval(), vocabulary
 
 

@@ -57,6 +57,9 @@ def run(
         bool, typer.Option("--skip-bad-images", help="Go on without unusable pictures; recorded.")
     ] = False,
     rerun: Annotated[bool, typer.Option("--rerun", help="Run finished cells again.")] = False,
+    pretrained: Annotated[
+        list[str] | None, typer.Option(help="MODEL=FOLDER or hub repository of a pretrained model's weights.")
+    ] = None,
     plugin: Annotated[list[str] | None, typer.Option(help="Python module or file that registers models.")] = None,
 ) -> None:
     """Train, caption, score, measure and store every model under the same conditions.
@@ -84,6 +87,7 @@ def run(
     for name in plugin or ():
         load_plugin(name)
 
+    from harness.pretrained import parse_places
     from harness.progress import Reporter
     from harness.run import Request, run_benchmark
     from reports.html import write_report
@@ -103,13 +107,20 @@ def run(
         precision=precision,
         skip_bad_images=skip_bad_images,
         rerun=rerun,
+        pretrained=parse_places(tuple(pretrained or ())),
     )
     with Reporter() as reporter:
         summary = run_benchmark(request, reporter)
     with Store(place.database) as store:
         print_leaderboard(store, reporter.console)
         page = write_report(store, place.report)
-    done, reused, failed = len(summary.finished), len(summary.reused), len(summary.failed)
-    reporter.note(f"{done} finished, {reused} re-used, {failed} failed; report: {page}")
-    if failed:
+    counts = {
+        "finished": summary.finished,
+        "re-used": summary.reused,
+        "skipped": summary.skipped,
+        "failed": summary.failed,
+    }
+    said = ", ".join(f"{len(keys)} {what}" for what, keys in counts.items() if keys or what != "skipped")
+    reporter.note(f"{said}; report: {page}")
+    if summary.failed or summary.skipped:
         sys.exit(1)

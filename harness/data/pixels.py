@@ -11,15 +11,17 @@ import numpy as np
 import torch
 
 from harness.data.dataset import Dataset
+from harness.data.hub_preprocessing import HubPreprocessing
 from harness.data.images import BadImage, ImagePreprocessing, load_image
 from harness.errors import BenchError
 from zoo.captioner import Visual, VisualSpec
 
 READERS = 2
+Preprocessing = ImagePreprocessing | HubPreprocessing
 Pixels = np.ndarray[Any, np.dtype[np.float32]]
 
 
-def read_pixels(path: Path, preprocessing: ImagePreprocessing) -> Pixels | BadImage:
+def read_pixels(path: Path, preprocessing: Preprocessing) -> Pixels | BadImage:
     """Pixels (3, H, W), or the complaint, so that one message can name all bad images of a batch."""
     try:
         return preprocessing(load_image(path))
@@ -45,7 +47,7 @@ class Pictures:
         preprocessing: what is done to every picture.
     """
 
-    def __init__(self, dataset: Dataset, preprocessing: ImagePreprocessing) -> None:
+    def __init__(self, dataset: Dataset, preprocessing: Preprocessing) -> None:
         self._paths = {sample.image_id: dataset.path(sample) for sample in dataset.samples}
         self._preprocessing = preprocessing
 

@@ -1,4 +1,4 @@
-"""Reading a vocabulary of either kind back from its file."""
+"""Reading a vocabulary of any kind back from its file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from harness.data import subwords
+from harness.data import hub_vocabulary, subwords
+from harness.data.hub_vocabulary import HubVocabulary
 from harness.data.preparation import PREPARATIONS
 from harness.data.subwords import SubwordVocabulary
 from harness.data.vocabulary import FORMAT, Vocabulary
@@ -14,10 +15,11 @@ from harness.errors import BenchError
 
 _FIRST_FORMAT = "captionbench vocabulary 1"
 """Words alone, with the four special tokens in front."""
+_FORMATS = {_FIRST_FORMAT, FORMAT, subwords.FORMAT, hub_vocabulary.FORMAT}
 
 
 def load_vocabulary(path: Path) -> Vocabulary:
-    """Read what `save` of either kind of vocabulary wrote, in this version or an earlier one.
+    """Read what `save` of any kind of vocabulary wrote, in this version or an earlier one.
 
     Raises:
         BenchError: the file is missing, damaged or not a vocabulary.
@@ -26,7 +28,7 @@ def load_vocabulary(path: Path) -> Vocabulary:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise BenchError(f"the vocabulary {path} cannot be read: {error}") from error
-    known = isinstance(content, dict) and content.get("format") in {_FIRST_FORMAT, FORMAT, subwords.FORMAT}
+    known = isinstance(content, dict) and content.get("format") in _FORMATS
     words = content.get("words") if known else None
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise BenchError(f"{path} is not a vocabulary of captionbench", hint=f'its "format" must be "{FORMAT}"')
@@ -48,5 +50,7 @@ def _of_content(words: tuple[str, ...], content: dict[str, Any]) -> Vocabulary:
     common["preparation"] = preparation
     if content["format"] == FORMAT:
         return Vocabulary(words, **common)
+    if content["format"] == hub_vocabulary.FORMAT:
+        return HubVocabulary(words, **common, tokenizer=str(content["tokenizer"]))
     merges = tuple((str(left), str(right)) for left, right in content["merges"])
     return SubwordVocabulary(words, **common, merges=merges)

@@ -65,6 +65,11 @@ class Blip(VisionLanguage):
             network = BlipForConditionalGeneration(BlipConfig(vision_config=vision, text_config=text))
         super().__init__(network, vocab_size=network.config.text_config.vocab_size, max_len=max_len)
 
+    def begin_and_end(self) -> tuple[int, int]:
+        """See `VisionLanguage.begin_and_end`."""
+        config = self.network.config.text_config
+        return config.bos_token_id, config.sep_token_id
+
     def look(self, pixels: Tensor) -> Tensor:
         """See `VisionLanguage.look`."""
         tokens: Tensor = self.network.vision_model(pixels, interpolate_pos_encoding=True).last_hidden_state

@@ -68,6 +68,11 @@ class Git(VisionLanguage):
             )
         super().__init__(network, vocab_size=network.config.vocab_size, max_len=max_len)
 
+    def begin_and_end(self) -> tuple[int, int]:
+        """See `VisionLanguage.begin_and_end`."""
+        config = self.network.config
+        return config.bos_token_id, config.eos_token_id
+
     def look(self, pixels: Tensor) -> Tensor:
         """See `VisionLanguage.look`."""
         git = self.network.git

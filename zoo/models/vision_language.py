@@ -39,6 +39,10 @@ class VisionLanguage(Captioner):
         self.register_load_state_dict_pre_hook(_put_back_copies)  # type: ignore[no-untyped-call]
 
     @abstractmethod
+    def begin_and_end(self) -> tuple[int, int]:
+        """Numbers of the tokens that begin and end a caption in the pretrained model's own vocabulary."""
+
+    @abstractmethod
     def look(self, pixels: Tensor) -> Tensor:
         """Pixels (B, 3, H, W) to visual tokens (B, L, D)."""
 
@@ -139,8 +143,10 @@ def cross_attending(
 
     cache = EncoderDecoderCache(DynamicCache(past) if past else DynamicCache(), DynamicCache(images))
     rows, length = tokens.shape[0], images[0][0].shape[2]
+    seen = tokens.shape[1] + (past[0][0].shape[2] if past else 0)
     output = decoder(
         input_ids=tokens,
+        attention_mask=tokens.new_ones(rows, seen),
         encoder_hidden_states=images[0][0].new_zeros(1, 1, 1).expand(rows, length, width),
         past_key_values=cache,
         use_cache=True,

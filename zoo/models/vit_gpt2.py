@@ -41,7 +41,7 @@ class VitGpt2(VisionLanguage):
 
         if folder is not None:
             network = load_network(VisionEncoderDecoderModel, folder, unused="encoder.pooler.")
-            network.get_submodule("encoder").pooler = None  # a weight without use
+            network.get_submodule("encoder").pooler = None  # type: ignore[assignment]  # a weight without use
         else:
             vision = ViTConfig(
                 hidden_size=d_model,
@@ -69,6 +69,16 @@ class VitGpt2(VisionLanguage):
                 encoder=ViTModel(vision, add_pooling_layer=False), decoder=GPT2LMHeadModel(text)
             )
         super().__init__(network, vocab_size=network.config.decoder.vocab_size, max_len=max_len)
+
+    def begin_and_end(self) -> tuple[int, int]:
+        """See `VisionLanguage.begin_and_end`."""
+        config = self.network.config
+        begin = getattr(config, "decoder_start_token_id", None)
+        end = getattr(config, "eos_token_id", None)
+        return (
+            config.decoder.bos_token_id if begin is None else begin,
+            config.decoder.eos_token_id if end is None else end,
+        )
 
     def look(self, pixels: Tensor) -> Tensor:
         """See `VisionLanguage.look`."""

@@ -1,0 +1,43 @@
+"""The image processor of a pretrained model: what it does to pictures, by the library's own code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from harness.errors import BenchError
+
+
+@dataclass(frozen=True)
+class HubPreprocessing:
+    """Pictures as a pretrained model wants them; `folder` holds its preprocessor_config.json."""
+
+    folder: Path
+
+    @cached_property
+    def _processor(self) -> Any:
+        from transformers import AutoImageProcessor
+
+        try:
+            return AutoImageProcessor.from_pretrained(  # type: ignore[no-untyped-call]
+                str(self.folder), local_files_only=True, trust_remote_code=False
+            )
+        except Exception as error:  # the library raises whatever its parts raise
+            told = (str(error) or type(error).__name__).splitlines()[0]
+            raise BenchError(
+                f"{self.folder} holds no usable image processor: {told}", "fetch the model again"
+            ) from error
+
+    def key(self) -> str:
+        """A text that says which processor and how it is set."""
+        return f"{type(self._processor).__name__} {self._processor.to_json_string()}"
+
+    def __call__(self, image: Image.Image) -> np.ndarray:
+        """Turn an RGB picture of any size, from `load_image`, into float32 (3, height, width)."""
+        pixels: np.ndarray = self._processor(images=image, return_tensors="np")["pixel_values"][0]
+        return np.ascontiguousarray(pixels, dtype=np.float32)

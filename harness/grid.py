@@ -1,0 +1,116 @@
+"""The planned grid: one cell for every model and seed, with the conditions that its score will depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import harness
+from harness.conditions import Conditions
+from harness.data.vocabulary_file import load_vocabulary
+from harness.pretrained import Pretrained, find_pretrained
+from harness.references import REFERENCE_ROWS
+from harness.signature import cell_key, nrefs_field, reference_signature, stored_signature
+from harness.stored_run import VOCABULARY, StoredRun, is_stored
+from harness.workspace import Workspace
+from results.records import Cell, Role
+from zoo import model_card
+
+
+def plan_cells(
+    models: Sequence[str], seeds: int, conditions: Conditions, workspace: Workspace, pretrained: Mapping[str, str]
+) -> list[Cell]:
+    """The grid in the order it is run: seed by seed, so that every model has a row early; untrained rows once.
+
+    Args:
+        pretrained: where pretrained models lie, by name, if not where their cards say.
+    """
+    cells = []
+    for seed in range(seeds):
+        for model in models:
+            if model in REFERENCE_ROWS:
+                found = [_reference_cell(model, conditions)] if seed == 0 else []
+            elif is_stored(model, workspace):
+                found = [_stored_cell(model, conditions, workspace)] if seed == 0 else []
+            elif (there := find_pretrained(model, pretrained)) is not None:
+                found = [_pretrained_cell(there, seed, conditions)] if seed == 0 or there.trained_here else []
+            else:
+                found = [_trained_cell(model, seed, conditions)]
+            cells += found
+    return cells
+
+
+def _trained_cell(model: str, seed: int, conditions: Conditions) -> Cell:
+    arguments, card = conditions.preset.model_arguments(model), model_card(model)
+    config = {"arguments": arguments, "preset": conditions.preset.model_dump(mode="json"), "card": _card(model)}
+    signature = conditions.signature
+    if card.visual == "pixels" and "backbone" not in card.arguments:  # it learns to see by itself
+        signature = {**signature, "feat": f"pixels[{conditions.preprocessing.key()}]"}
+    return _cell(cell_key(model, seed, arguments, signature), model, "model", seed, config, signature, conditions)
+
+
+def _pretrained_cell(there: Pretrained, seed: int, conditions: Conditions) -> Cell:
+    config = {
+        "arguments": {},
+        "pretrained": there.where,
+        "preset": conditions.preset.model_dump(mode="json"),
+        "card": _card(there.model),
+    }
+    signature = there.signature(conditions.signature)
+    key = cell_key(there.model, seed, {}, signature)
+    return _cell(key, there.model, "model", seed, config, signature, conditions)
+
+
+def _reference_cell(model: str, conditions: Conditions) -> Cell:
+    everything = [sample for samples in conditions.evaluated.values() for sample in samples]
+    signature = reference_signature(
+        conditions.signature,
+        nrefs=nrefs_field(everything, held_out=int(model == "human")),
+        features=conditions.signature["feat"] if model == "retrieval" else None,
+    )
+    config = {"arguments": {}, "what": REFERENCE_ROWS[model]}
+    return _cell(cell_key(model, 0, {}, signature), model, "reference", 0, config, signature, conditions)
+
+
+def _stored_cell(model: str, conditions: Conditions, workspace: Workspace) -> Cell:
+    folder = workspace.run_folder(model)
+    run = StoredRun.load(folder)
+    pixels = model_card(run.model).visual == "pixels"
+    signature = stored_signature(
+        conditions.signature,
+        key=model,
+        decoding=run.decoding,
+        features=f"pixels[{run.preprocessing.key()}]" if pixels else conditions.signature["feat"],
+        vocabulary=f"stored#{load_vocabulary(folder / VOCABULARY).digest()[:6]}",
+    )
+    config = {"arguments": run.arguments, "stored": run.model_dump(mode="json"), "card": _card(run.model)}
+    return _cell(cell_key(model, 0, {}, signature), model, "model", 0, config, signature, conditions)
+
+
+def _card(model: str) -> dict[str, Any]:
+    """What reports say of a model, kept with its results: they need neither registry nor the plug-in it came from."""
+    card = model_card(model)
+    described = {name: getattr(card, name) for name in ("name", "paper", "year", "source", "summary", "visual")}
+    return {"family": model.partition("/")[0], **described}
+
+
+def _cell(
+    key: str,
+    model: str,
+    role: Role,
+    seed: int,
+    config: dict[str, Any],
+    signature: dict[str, str],
+    conditions: Conditions,
+) -> Cell:
+    return Cell(
+        key=key,
+        model=model,
+        role=role,
+        seed=seed,
+        track=signature["track"],
+        dataset=conditions.signature["data"],
+        config=config,
+        signature=signature,
+        code_version=harness.__version__,
+    )

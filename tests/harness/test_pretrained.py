@@ -1,0 +1,171 @@
+"""Pretrained models in a run: found, described, skipped where they are missing, and never fetched unasked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from PIL import Image
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoImageProcessor, AutoTokenizer
+from typer.testing import CliRunner
+
+import zoo
+from harness.cli import app as cli
+from harness.data.hub_preprocessing import HubPreprocessing
+from harness.data.hub_vocabulary import HubVocabulary
+from harness.data.scenes import ScenesConfig, prepare_scenes
+from harness.data.vocabulary_file import load_vocabulary
+from harness.errors import BenchError
+from harness.pretrained import Pretrained, WeightsMissing, find_pretrained, parse_places, prefetch_model
+from results import Store
+from results.queries import failures, leaderboard
+
+FAMILIES = ["blip", "git", "vit_gpt2"]
+PAD, BEGIN, END = 0, 2, 3
+_PROCESSORS = {
+    "git": ("CLIPImageProcessor", {"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}}),
+    "blip": ("BlipImageProcessor", {"size": {"height": 32, "width": 32}}),
+    "vit_gpt2": ("ViTImageProcessor", {"size": {"height": 32, "width": 32}}),
+}
+_CAPTIONS = ("a red circle left of a blue square", "a small green triangle above a large yellow star")
+
+
+def write_hub_folder(family: str, folder: Path) -> Path:
+    """Write tokenizer, image processor and network of `family` to `folder`."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.decoder = decoders.WordPiece()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    tokenizer.train_from_iterator(_CAPTIONS, trainers.WordPieceTrainer(vocab_size=90, special_tokens=special))
+    named = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token"), special, strict=True))
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named).save_pretrained(folder)
+    processor, settings = _PROCESSORS[family]
+    getattr(transformers, processor)(**settings).save_pretrained(folder)
+    torch.manual_seed(0)
+    name = f"{family}/small"
+    tiny = {**zoo.model_card(name).tiny, "max_len": 24}
+    network = zoo.create_model(name, vocab_size=tokenizer.get_vocab_size(), visual_dim=0, **tiny).network
+    parts = (getattr(network.config, name, None) for name in ("text_config", "decoder"))
+    for config in (network.config, *parts):
+        if config is not None:
+            config.bos_token_id, config.eos_token_id, config.pad_token_id, config.sep_token_id = BEGIN, END, PAD, END
+    network.config.decoder_start_token_id = BEGIN
+    network.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("hub")
+    return {family: write_hub_folder(family, folder / family) for family in FAMILIES}
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No model that happens to lie on this machine; and nobody may ask the network."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "nothing"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+
+def test_the_tokenizer_encodes_and_decodes_as_the_library_does(hub: dict[str, Path], tmp_path: Path) -> None:
+    vocabulary = HubVocabulary.read(hub["git"], BEGIN, END)
+    library = AutoTokenizer.from_pretrained(str(hub["git"]))
+    caption = "A red square, above a yellow triangle!"
+    ids = vocabulary.encode(caption, 30)
+    assert ids == [*library.encode("a red square above a yellow triangle", add_special_tokens=False), END]
+    assert vocabulary.decode([*ids, 7, 8]) == "a red square above a yellow triangle"
+    assert vocabulary.words_of(ids) == ["a", "red", "square", "above", "a", "yellow", "triangle"]
+    assert vocabulary.encode(caption, 3) == [*ids[:2], END]
+    assert len(vocabulary) == len(library)
+    vocabulary.save(tmp_path / "vocabulary.json")
+    again = load_vocabulary(tmp_path / "vocabulary.json")
+    assert again == vocabulary
+    assert again.digest() == vocabulary.digest()
+    assert dataclasses.replace(vocabulary, eos=4).digest() != vocabulary.digest()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_pictures_are_prepared_by_the_model_s_own_processor(hub: dict[str, Path], family: str) -> None:
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 255, (50, 70, 3), dtype=np.uint8))
+    expected = AutoImageProcessor.from_pretrained(str(hub[family]))(images=picture, return_tensors="np")
+    found = HubPreprocessing(hub[family])(picture)
+    assert found.shape == (3, 32, 32)
+    np.testing.assert_array_equal(found, expected["pixel_values"][0])
+
+
+@pytest.mark.parametrize(
+    ("missing", "use"),
+    [
+        ("tokenizer.json", lambda folder: HubVocabulary.read(folder, BEGIN, END)),
+        ("preprocessor_config.json", lambda folder: HubPreprocessing(folder).key()),
+    ],
+)
+def test_a_half_downloaded_folder_is_named(missing: str, use: Callable[[Path], object], tmp_path: Path) -> None:
+    folder = write_hub_folder("git", tmp_path / "git")
+    (folder / missing).write_text((folder / missing).read_text(encoding="utf-8")[:40], encoding="utf-8")
+    for _ in range(2):
+        with pytest.raises(BenchError, match="holds no usable") as caught:
+            use(folder)
+        assert str(folder) in str(caught.value)
+        assert "\n" not in str(caught.value)
+        (folder / missing).unlink(missing_ok=True)
+
+
+def test_weights_that_are_nowhere_say_what_to_type() -> None:
+    there = find_pretrained("git/pretrained", {})
+    assert there == Pretrained("git/pretrained", "microsoft/git-base-coco")
+    for where in (there.where, "no such/repository/at all", "/nowhere"):
+        with pytest.raises(WeightsMissing, match="not on this machine") as caught:
+            Pretrained("git/pretrained", where).folder()
+        assert "bench prefetch model git/pretrained" in caught.value.hint
+    assert find_pretrained("git/small", {}) is None
+
+
+def test_offline_nothing_is_fetched() -> None:
+    with pytest.raises(BenchError, match="HF_HUB_OFFLINE"):
+        prefetch_model("blip/pretrained", None)
+    with pytest.raises(BenchError, match="no pretrained weights"):
+        prefetch_model("blip/small", None)
+
+
+def test_places_are_read_strictly() -> None:
+    assert parse_places(("git/pretrained=a=b",)) == {"git/pretrained": "a=b"}
+    for wrong in ("git/pretrained", "git/pretrained=", "blip/small=x"):
+        with pytest.raises(BenchError):
+            parse_places((wrong,))
+
+
+def test_a_run_scores_what_is_there_and_skips_what_is_not(hub: dict[str, Path], tmp_path: Path) -> None:
+    small_scenes = prepare_scenes(tmp_path / "data", ScenesConfig(train=16, val=4, test=6, nocaps_per_domain=2))
+    workspace = tmp_path / "workspace"
+    command = ["run", "--models", "git/pretrained,vit_gpt2/finetuned,blip/pretrained", "--data", str(small_scenes)]
+    command += ["--backbone", "filterbank", "--workspace", str(workspace), "--device", "cpu"]
+    for change in ("schedule.stages.0.epochs=1", "schedule.stages.0.batch_size=8", "latency_repeats=2"):
+        command += ["--set", change]
+    for name in ("git/pretrained", "vit_gpt2/finetuned"):
+        command += ["--pretrained", f"{name}={hub[name.partition('/')[0]]}"]
+    cli._register_commands()
+    result = CliRunner().invoke(cli.app, command)
+    assert "2 finished, 0 re-used, 1 skipped, 0 failed" in result.output
+    assert result.exit_code == 1
+    with Store(workspace / "bench.sqlite", read_only=True) as store:
+        rows = {row.model: (group, row) for group in leaderboard(store) if group.split == "test" for row in group.rows}
+        [skipped] = failures(store)
+    assert rows.keys() == {"git/pretrained", "vit_gpt2/finetuned"}
+    group, row = rows["git/pretrained"]
+    assert group.signature["vocab"].startswith("tokenizer of git#")
+    assert group.signature["feat"].startswith("pixels[processor of git#")
+    assert group.signature["schedule"] == "none"
+    assert row.scores["CIDEr-D"].mean is not None
+    assert (skipped.model, skipped.status) == ("blip/pretrained", "skipped")
+    assert "bench prefetch model blip/pretrained" in skipped.reason
+    [key] = row.keys
+    pictures = sorted(small_scenes.rglob("*.png"))[:1]
+    shown = CliRunner().invoke(cli.app, ["caption", str(pictures[0]), "--run", key, "--workspace", str(workspace)])
+    assert shown.exit_code == 0, shown.output
