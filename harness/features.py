@@ -68,8 +68,7 @@ def prepare_features(
             regions, whose digest is in the signature, are always prepared.
 
     Raises:
-        BenchError: naming images with unusable pictures or regions, unless `may_skip`; models that need boxes where
-            there are none; a source that cannot be read.
+        BenchError: naming images with unusable pictures or regions, unless `may_skip`; a source that cannot be read.
     """
     regions = config.regions
     if regions is None or needs_backbone(regions.source) or "pixels" in sees.values():
@@ -116,11 +115,9 @@ def prepare_features(
         reporter.note(
             f"{found.whole_images} of {len(found)} images have no box: one region, the whole image, stands in"
         )
-    needy = [model for model, kind in sees.items() if kind == "regions"]
-    if needy and not found.has_boxes:
-        raise BenchError(
-            f"{', '.join(needy)}: needs boxes, and --regions {regions.source} has none",
-            "give a source with boxes (NAME_box beside NAME_att, a bottom-up .tsv), or choose other --models",
+    if not found.has_boxes:
+        reporter.note(
+            f"{regions.source} has no boxes (NAME_box beside NAME_att, ID_boxes in HDF5): models that need them fail"
         )
     return Prepared(found, found.describe(), bad | found.bad)
 

@@ -33,7 +33,7 @@ class RegionFeatures:
         image_ids: of the sound images, in the order of conversion.
         bad: what is wrong with the others, by image id.
         digest: hex, over all that determines the regions, wherever their files lie.
-        has_boxes: whether models that need boxes can see these regions.
+        has_boxes: whether the source has boxes; models that need them refuse to look without.
         whole_images: how many images have no box, and are seen as one region.
 
     Raises:
@@ -115,10 +115,11 @@ class RegionFeatures:
     def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
         """What a model with this `VisualSpec` sees of the images: float32 tensors on the CPU, padded to the longest.
 
-        "grid" gets the regions as its sequence, "regions" their boxes too, "pooled" their mean, "none" a zero.
+        "grid" gets the regions as its sequence, "regions" their boxes too where there are any, "pooled" their mean,
+        "none" a zero.
 
         Raises:
-            BenchError: the model wants other channels, pixels, or boxes that these regions do not have.
+            BenchError: the model wants other channels, or pixels.
         """
         if spec.kind == "pixels":
             raise BenchError("the model wants pixels, but these are region features")
@@ -129,16 +130,11 @@ class RegionFeatures:
         if spec.kind == "pooled":
             means = torch.from_numpy(self.pooled(image_ids)).unsqueeze(1)
             return Visual(features=means, mask=torch.ones(means.shape[:2], dtype=torch.bool))
-        if spec.kind == "regions" and not self.has_boxes:
-            raise BenchError(
-                f"the model needs boxes, and the regions of {self._meta['settings']} have none",
-                "give a source with boxes: NAME_box beside NAME_att, a bottom-up TSV, or ID_boxes in the HDF5 file",
-            )
         features, mask, boxes = self.padded(image_ids)
         return Visual(
             features=torch.from_numpy(features),
             mask=torch.from_numpy(mask),
-            boxes=torch.from_numpy(boxes) if spec.kind == "regions" else None,
+            boxes=torch.from_numpy(boxes) if spec.kind == "regions" and self.has_boxes else None,
         )
 
     def verify(self) -> None:

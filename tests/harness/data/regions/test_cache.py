@@ -146,13 +146,12 @@ def test_a_repeated_image_with_other_contents_is_taken_back(
     features.verify()
 
 
-def test_without_boxes_only_models_that_need_none_can_look(dataset: Dataset, folder: Path, tmp_path: Path) -> None:
+def test_without_boxes_there_are_none(dataset: Dataset, folder: Path, tmp_path: Path) -> None:
     alone = folder.rename(tmp_path / "alone")
     features = converted(dataset, alone, tmp_path / "cache")
     assert not features.has_boxes
     assert features.visual([3], VisualSpec("grid", CHANNELS)).features is not None
-    with pytest.raises(BenchError, match="needs boxes"):
-        features.visual([3], VisualSpec("regions", CHANNELS))
+    assert features.visual([3], VisualSpec("regions", CHANNELS)).boxes is None
 
 
 def test_a_kill_at_any_moment_leaves_nothing_half_done(
