@@ -30,6 +30,7 @@ class Board:
     apart: str
     group: Group
     images: int | None
+    absent_levels: str
     several_seeds: bool
     table: Table
     bars: Callable[[Cell], float | None]
@@ -107,6 +108,7 @@ def boards(groups: Sequence[Group], datasets: Sequence[DatasetInfo], colour: Map
                 apart=_apart(group),
                 group=group,
                 images=images.get((group.fingerprint, group.split)),
+                absent_levels=tables.absent_levels(group),
                 several_seeds=any(len(row.seeds) > 1 for row in (*group.rows, *group.references)),
                 table=table,
                 bars=_bars(table),

@@ -79,6 +79,7 @@ class Table:
 
 
 _SHORT = {"BLEU-1": "B-1", "BLEU-2": "B-2", "BLEU-3": "B-3", "BLEU-4": "B-4"}
+_LEVELS = {"majority": "the floor", "human": "the human level"}
 _SHORT |= {"METEOR": "M", "ROUGE-L": "R", "CIDEr-D": "C", "SPICE": "S"}
 
 
@@ -97,6 +98,16 @@ def leaderboard(group: Group) -> Table:
             *(_cost_of(row, name, notes) for name in costs),
         ),
     )
+
+
+def absent_levels(group: Group) -> str:
+    """What to type where a leaderboard does not show yet between which floor and which level its rows lie, or ""."""
+    shown = {row.model for row in group.references}
+    absent = [name for name in ("majority", "human") if name not in shown]
+    if not group.rows or not absent:
+        return ""
+    what = " and ".join(_LEVELS[name] for name in absent)
+    return f"Not measured yet: {what}; add {','.join(absent)} to --models."
 
 
 def by_domain(group: Group, metric: str = "CIDEr-D") -> Table | None:

@@ -64,6 +64,8 @@ def _print_group(group: Group, console: Console) -> None:
     console.print(rich)
     for reason, mark in table.notes.marks.items():
         console.print(Text(f"{mark}) {printable(reason)}", style="dim"))
+    if absent := tables.absent_levels(group):
+        console.print(Text(absent, style="dim"))
     if group.separating:
         own = ", ".join(f"{name}: {group.signature.get(name, 'none')}" for name in group.separating)
         console.print(Text(f"Not comparable with this split's other tables; here {printable(own)}", style="yellow"))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from reports.tables import absent_levels
 from reports.terminal import print_leaderboard
+from results.queries import leaderboard
 from results.store import Store
 
 
@@ -42,6 +45,15 @@ def test_references_groups_and_failures_are_told_apart(store: Store) -> None:
     assert positions == sorted(positions)
     for words in ("a) METEOR took longer", "failed   aoanet, seed 1", "FloatingPointError: the loss is NaN", "updown"):
         assert words in text
+
+
+def test_a_leaderboard_says_which_levels_it_does_not_show(store: Store) -> None:
+    assert "Not measured yet: the floor; add majority to --models." in printed(store)
+    [group, *_] = leaderboard(store)
+    assert absent_levels(replace(group, references=())).startswith("Not measured yet: the floor and the human level;")
+    [human] = [row for row in group.references if row.model == "human"]
+    assert absent_levels(replace(group, references=(human, replace(human, model="majority")))) == ""
+    assert absent_levels(replace(group, rows=())) == ""
 
 
 @pytest.mark.parametrize("colour", [False, True])
