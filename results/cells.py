@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -11,9 +11,10 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, or_, select, true
 
 from results.errors import StoreError
 from results.records import Quantity, Role
-from results.schema import CellRow, Cost, DatasetRow, Score
+from results.schema import CellRow, Cost, DatasetRow, ImageScores, Score
 
 Scores = dict[str, dict[str, dict[str, Quantity]]]
+ByImage = dict[int, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,17 @@ def finished_cells(connection: Connection, dataset: str | None = None) -> list[F
     for row in connection.execute(spent).mappings():
         cells[row["cell_id"]].costs[row["name"]] = quantity_of(row)
     return list(cells.values())
+
+
+def image_scores(connection: Connection, cells: Sequence[FinishedCell], metric: str) -> dict[tuple[int, str], ByImage]:
+    """Scores of single images by cell id and split; empty for cells and splits that have none."""
+    found: dict[tuple[int, str], ByImage] = {(cell.id, split): {} for cell in cells for split in cell.scores}
+    wanted = (ImageScores.cell_id.in_([cell.id for cell in cells]), ImageScores.metric == metric)
+    for cell_id, split, scores in connection.execute(
+        select(ImageScores.cell_id, ImageScores.split, ImageScores.scores).where(*wanted)
+    ):
+        found[cell_id, split] = scores
+    return found
 
 
 def quantity_of(row: RowMapping) -> Quantity:

@@ -7,9 +7,9 @@ from statistics import fmean
 
 from sqlalchemy import Connection, RowMapping, select
 
-from results.cells import FinishedCell, finished_cells, one_dataset
+from results.cells import FinishedCell, finished_cells, image_scores, one_dataset
 from results.leaderboard import RANKING_METRIC, rows_of
-from results.schema import Caption, DatasetRow, Image, ImageScores
+from results.schema import Caption, DatasetRow, Image
 from results.store import Store
 from results.views import GalleryCaption, GalleryItem
 
@@ -27,10 +27,10 @@ def gallery(store: Store, dataset: str, split: str, limit: int | None = None) ->
         dataset_id = one_dataset(connection, dataset)
         fingerprint = connection.scalars(select(DatasetRow.fingerprint).where(DatasetRow.id == dataset_id)).one()
         cells = _shown(finished_cells(connection, fingerprint), split)
-        scores = _image_scores(connection, cells, split)
+        scores = image_scores(connection, cells, RANKING_METRIC)
         in_split = (Image.dataset_id == dataset_id, Image.split == split)
         means = {
-            image_id: _mean([scores[cell.id].get(image_id) for cell in cells if cell.role == "model"])
+            image_id: _mean([scores[cell.id, split].get(image_id) for cell in cells if cell.role == "model"])
             for image_id in connection.scalars(select(Image.image_id).where(*in_split))
         }
         chosen = sorted(means, key=lambda image_id: (means[image_id] is None, means[image_id] or 0.0, image_id))[:limit]
@@ -49,7 +49,7 @@ def gallery(store: Store, dataset: str, split: str, limit: int | None = None) ->
                     seed=cell.seed,
                     key=cell.key,
                     caption=captions[cell.id, image_id],
-                    cider=scores[cell.id].get(image_id),
+                    cider=scores[cell.id, split].get(image_id),
                 )
                 for cell in cells
                 if (cell.id, image_id) in captions
@@ -70,17 +70,6 @@ def _shown(cells: Sequence[FinishedCell], split: str) -> list[FinishedCell]:
         return cell.role == "reference", -(value or 0.0), cell.model
 
     return sorted(firsts, key=order)
-
-
-def _image_scores(connection: Connection, cells: Sequence[FinishedCell], split: str) -> dict[int, dict[int, float]]:
-    """Per-image CIDEr-D by cell id; empty for cells that have none."""
-    query = select(ImageScores.cell_id, ImageScores.scores).where(
-        ImageScores.cell_id.in_([cell.id for cell in cells]),
-        ImageScores.split == split,
-        ImageScores.metric == RANKING_METRIC,
-    )
-    found = dict(connection.execute(query).all())
-    return {cell.id: found.get(cell.id, {}) for cell in cells}
 
 
 def _images(connection: Connection, dataset_id: int, chosen: Sequence[int]) -> dict[int, RowMapping]:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, stdev
 
-from results.cells import FinishedCell, finished_cells
+from results.cells import ByImage, FinishedCell, finished_cells, image_scores
 from results.records import Quantity
+from results.standings import standings
 from results.store import Store
 from results.views import Group, Row, Spread
 
@@ -21,6 +22,7 @@ def leaderboard(store: Store, *, dataset: str | None = None) -> list[Group]:
     """
     with store.reading() as connection:
         cells = finished_cells(connection, dataset)
+        by_image = image_scores(connection, [cell for cell in cells if cell.role == "model"], RANKING_METRIC)
     ranked: dict[tuple[object, str], list[FinishedCell]] = {}
     beside: dict[tuple[str, str], list[FinishedCell]] = {}
     for cell in cells:
@@ -30,7 +32,7 @@ def leaderboard(store: Store, *, dataset: str | None = None) -> list[Group]:
             else:
                 beside.setdefault((cell.fingerprint, split), []).append(cell)
 
-    groups = [_group(members, split, beside) for (_, split), members in ranked.items()]
+    groups = [_group(members, split, beside, by_image) for (_, split), members in ranked.items()]
     accompanied = {(group.fingerprint, group.split) for group in groups}
     groups += [
         Group(cells[0].dataset, fingerprint, split, cells[0].track, {}, (), _references(cells, split, {}), ())
@@ -50,23 +52,29 @@ def rows_of(cells: Iterable[FinishedCell]) -> list[list[FinishedCell]]:
 
 
 def _group(
-    members: Sequence[FinishedCell], split: str, beside: Mapping[tuple[str, str], Sequence[FinishedCell]]
+    members: Sequence[FinishedCell],
+    split: str,
+    beside: Mapping[tuple[str, str], Sequence[FinishedCell]],
+    by_image: Mapping[tuple[int, str], ByImage],
 ) -> Group:
     first = members[0]
     rows = []
     by_row = rows_of(members)
     for cells in by_row:
         rivals = [other[0].variant for other in by_row if other[0].model == cells[0].model]
-        rows.append(_row(cells, split, _differences(cells[0].variant, rivals)))
+        rows.append((_row(cells, split, _differences(cells[0].variant, rivals)), cells))
+    rows.sort(key=lambda pair: _rank(pair[0]))
+    found, test = standings([[by_image[cell.id, split] for cell in cells] for _, cells in rows], RANKING_METRIC)
     return Group(
         dataset=first.dataset,
         fingerprint=first.fingerprint,
         split=split,
         track=first.track,
         signature=first.signature,
-        rows=tuple(sorted(rows, key=_rank)),
+        rows=tuple(replace(row, standing=standing) for (row, _), standing in zip(rows, found, strict=True)),
         references=_references(beside.get((first.fingerprint, split), ()), split, first.conditions),
         separating=(),
+        test=test,
     )
 
 
@@ -102,12 +110,20 @@ def _spreads(cells: Sequence[FinishedCell], split: str, domain: str) -> dict[str
 
 def _spread(by_seed: Mapping[int, Quantity | None]) -> Spread:
     values, reason = _measured(by_seed)
+    measured = [each for each in by_seed.values() if each is not None and each.value is not None]
     return Spread(
         mean=fmean(values) if values else None,
         sd=stdev(values) if len(values) > 1 else None,
         n=len(values),
         reason=reason,
+        low=_mean_bound([each.low for each in measured]),
+        high=_mean_bound([each.high for each in measured]),
     )
+
+
+def _mean_bound(bounds: Sequence[float | None]) -> float | None:
+    known = [bound for bound in bounds if bound is not None]
+    return fmean(known) if known and len(known) == len(bounds) else None
 
 
 def _mean_cost(by_seed: Mapping[int, Quantity | None]) -> Quantity:

@@ -19,13 +19,44 @@ class Spread:
 
     `n` seeds were measured; `mean` is None when n is 0. `sd` is the sample standard deviation (n - 1 in the
     denominator), None when n < 2. `reason` says why seeds were not measured; it is always set when n is 0, and may
-    be set beside a mean when some of the seeds lack the score.
+    be set beside a mean when some of the seeds lack the score. `low` and `high` bound the 95 % interval over images,
+    with several seeds the means of their bounds; None where a measured seed has none.
     """
 
     mean: float | None
     sd: float | None
     n: int
     reason: str | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a row stands among its group's: rows that cannot be told from the best of a tier share that tier.
+
+    `against_best` and `against_above` are p-values, after Holm's correction for all pairs of the group, of its
+    difference from the best row and from the one ranked just above; None for the best.
+    """
+
+    tier: int
+    against_best: float | None
+    against_above: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SignificanceTest:
+    """What told a group's rows apart: paired sign-flip tests of `metric`, averaged over each row's seeds, over images.
+
+    All pairs of `rows` rows were tested, at level `alpha`, on `images` images by `resamples` resamples from `seed`.
+    """
+
+    metric: str
+    images: int
+    rows: int
+    resamples: int
+    seed: int
+    alpha: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +86,8 @@ class Row:
 
     `differs` names what sets this row apart, dotted configuration fields or signature fields to values (None: has no
     such field). For a row of `Group.rows`: from the other rows of the same model, empty when there is no other. For a
-    row of `Group.references`: from the group's signature.
+    row of `Group.references`: from the group's signature. `standing` is None for references, and where the scores of
+    single images are not stored.
     """
 
     model: str
@@ -67,6 +99,7 @@ class Row:
     costs: dict[str, Quantity]
     code_version: str = ""
     differs: dict[str, str | None] = field(default_factory=dict)
+    standing: Standing | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +111,7 @@ class Group:
     signature may differ, as their `differs` says: show them apart, never ranked. `separating` names the fields
     that differ between this group and any other group of the same data set name and split; empty when it is the only
     one. A group whose `rows` are empty only carries references that no model stands beside yet; its signature is
-    empty too.
+    empty too. `test` is what the rows' standings come from, None where none has one.
     """
 
     dataset: str
@@ -89,6 +122,7 @@ class Group:
     rows: tuple[Row, ...]
     references: tuple[Row, ...]
     separating: tuple[str, ...]
+    test: SignificanceTest | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,9 @@ from harness.metrics.evaluator import (
     Progress,
 )
 from harness.metrics.signature import EvaluationSettings, Signature, evaluation_signature
-from harness.metrics.significance import RESAMPLES, SEED, Interval, bootstrap
+from harness.metrics.significance import Interval, bootstrap
 from results.records import Quantity
+from results.significance import RESAMPLES, SEED
 
 NOT_RUN: Final = "not run: it was not asked for, or its models are not installed (bench prefetch spice)"
 ALL_METRICS: Final = (*METRICS, SPICE_NAME)

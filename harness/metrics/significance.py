@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.metrics.contract import Array, Statistics
+from results import significance
+from results.significance import ALPHA, RESAMPLES, SEED, exchanges, holm, p_value
 
-RESAMPLES: Final = 10_000
-SEED: Final = 2_024
 _CHUNK_CELLS: Final = 2_000_000  # weights held at once: 16 MB
 
 
@@ -85,19 +85,17 @@ def paired_test(
     if one.shape != two.shape:
         raise ValueError(f"systems of different images: {len(one)} and {len(two)}")
     gap, total_one, total_two = two - one, one.sum(axis=0), two.sum(axis=0)
-    generator = np.random.default_rng(seed)
     images = len(one)
-    rows = max(8, _CHUNK_CELLS // images)
     observed = _differences(first, total_one[None], total_two[None])
     extreme = dict.fromkeys(observed, 0)
-    for start in range(0, resamples, rows):
-        count = min(rows, resamples - start)
-        exchanged = _bits(generator, count, images) @ gap
-        drawn = _differences(first, total_one + exchanged, total_two - exchanged)
-        for metric, differences in drawn.items():
+    for exchanged in exchanges(images, resamples=resamples, seed=seed):
+        moved = exchanged @ gap
+        for metric, differences in _differences(first, total_one + moved, total_two - moved).items():
             # Rounding must not decide about draws that are as extreme as what was observed.
             extreme[metric] += int((np.abs(differences) >= abs(observed[metric][0]) - 1e-12).sum())
-    return {metric: (float(observed[metric][0]), (count + 1) / (resamples + 1)) for metric, count in extreme.items()}
+    return {
+        metric: (float(observed[metric][0]), p_value(count, images, resamples)) for metric, count in extreme.items()
+    }
 
 
 def compare(
@@ -116,36 +114,17 @@ def compare(
     return [Comparison(*each, after) for each, after in zip(raw, adjusted, strict=True)]
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p-values, in the order given (Holm, "A Simple Sequentially Rejective Multiple Test Procedure", 1979)."""
-    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
-    adjusted = [0.0] * len(p_values)
-    largest = 0.0
-    for rank, index in enumerate(order):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
-        adjusted[index] = largest
-    return adjusted
-
-
-def tiers(scores: Mapping[str, float], comparisons: Sequence[Comparison], *, alpha: float = 0.05) -> dict[str, int]:
+def tiers(scores: Mapping[str, float], comparisons: Sequence[Comparison], *, alpha: float = ALPHA) -> dict[str, int]:
     """Tier of each system, 1 the best: one that cannot be told from the best of a tier belongs to that tier.
 
     `comparisons` are of one metric and hold every pair of the systems in `scores`.
     """
-    adjusted = {frozenset((each.first, each.second)): each.adjusted for each in comparisons}
-    placed: dict[str, int] = {}
-    leader, tier = "", 0
-    for system in sorted(scores, key=lambda name: -scores[name]):
-        if not leader or adjusted[frozenset((leader, system))] < alpha:
-            leader, tier = system, tier + 1
-        placed[system] = tier
-    return placed
-
-
-def _bits(generator: np.random.Generator, rows: int, columns: int) -> Array:
-    """Fair zeros and ones, (rows, columns)."""
-    raw = np.frombuffer(generator.bytes(rows * ((columns + 7) // 8)), np.uint8).reshape(rows, -1)
-    return np.unpackbits(raw, axis=1, count=columns).astype(np.float64)
+    places = {system: place for place, system in enumerate(scores)}
+    adjusted = np.ones((len(scores), len(scores)))
+    for each in comparisons:
+        pair = places[each.first], places[each.second]
+        adjusted[pair] = adjusted[pair[::-1]] = each.adjusted
+    return dict(zip(scores, significance.tiers(list(scores.values()), adjusted, alpha=alpha), strict=True))
 
 
 def _scores(statistics: Sequence[Statistics], totals: Array) -> dict[str, NDArray[np.float64]]:

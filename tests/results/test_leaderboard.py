@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from results import Quantity, SplitResult, Store, queries
-from results.views import Row, Spread
+from results.views import Row, SignificanceTest, Spread, Standing
 
 Add = Callable[..., str]
 
@@ -170,3 +170,60 @@ def test_only_finished_cells_rank(store: Store, add: Add, make: Any) -> None:
     store.fail("crash-1", "ValueError", "no", "")
     (group,) = queries.leaderboard(store)
     assert [(row.model, row.seeds) for row in group.rows] == [("blind", (1,))]
+
+
+def test_rows_that_cannot_be_told_apart_share_a_tier(store: Store, make: Any) -> None:
+    """Over 40 images `second` is as good as `first`, and `third` is worse on each by 0.1."""
+    images = range(40)
+    wobble = {image: 0.05 * (-1) ** image for image in images}
+    finish(store, make, "first", 1, {image: 1.0 + image / 100 for image in images})
+    finish(store, make, "second", 1, {image: 1.0 + image / 100 + wobble[image] - 0.001 for image in images})
+    for seed in (1, 2):
+        finish(store, make, "third", seed, {image: 0.9 + image / 100 + (seed - 1.5) / 10 for image in images})
+    finish(store, make, "bare", 1, {})
+    finish(store, make, "other-images", 1, {image + 1: 0.5 for image in images})
+    (group,) = queries.leaderboard(store)
+    assert models(group.rows) == ["first", "second", "third", "other-images", "bare"]
+    first, second, third, *others = (row.standing for row in group.rows)
+    assert first == Standing(1, None, None)
+    assert second is not None
+    assert second.tier == 1
+    assert second.against_best is not None
+    assert second.against_best == second.against_above
+    assert second.against_best > 0.5
+    assert third is not None
+    assert third.tier == 2
+    assert third.against_best is not None
+    assert third.against_best < 0.001
+    assert third.against_above is not None
+    assert third.against_above < 0.001
+    assert others == [None, None]
+    assert group.test == SignificanceTest("CIDEr-D", 40, 3, 10_000, 2_024, 0.05)
+    assert queries.leaderboard(store) == [group], "the same numbers again"
+
+
+def test_without_scores_of_images_nothing_is_tested(store: Store, make: Any) -> None:
+    finish(store, make, "bare", 1, {})
+    (group,) = queries.leaderboard(store)
+    assert group.test is None
+    assert group.rows[0].standing is None
+
+
+def test_intervals_are_means_over_seeds(store: Store, make: Any) -> None:
+    finish(store, make, "both", 1, {1: 0.5}, low=0.25, high=0.75)
+    finish(store, make, "both", 2, {1: 0.25}, low=0.125, high=0.25)
+    finish(store, make, "half", 1, {1: 0.5}, low=0.25, high=0.75)
+    finish(store, make, "half", 2, {1: 0.25})
+    both, half = (row.scores["CIDEr-D"] for row in queries.leaderboard(store)[0].rows)
+    assert (both.mean, both.low, both.high) == (0.375, 0.1875, 0.5)
+    assert (half.mean, half.low, half.high) == (0.375, None, None)
+
+
+def finish(store: Store, make: Any, model: str, seed: int, by_image: dict[int, float], **bounds: float) -> None:
+    """A finished cell with these scores of single images, and their mean, if there are any."""
+    mean = Quantity(sum(by_image.values()) / len(by_image), **bounds) if by_image else Quantity(None, "not scored")
+    captions = dict.fromkeys(by_image, "a ball")
+    result = SplitResult("test", captions, {"overall": {"CIDEr-D": mean}}, {"CIDEr-D": by_image} if by_image else {})
+    cell = make.cell(model, seed)
+    store.plan([cell])
+    store.finish(cell.key, make.outcome(splits=(result,)))
