@@ -15,10 +15,11 @@ from harness.data.vocabulary import Vocabulary
 from harness.metrics.cider import CiderD
 from harness.progress import Reporter
 from harness.training.objectives import CrossEntropy, Objective
+from harness.training.position import TrainingSummary
 from harness.training.reinforce import ReinforceLoss, require_states
 from harness.training.schedule import Stage
 from harness.training.self_critical import CaptionRewards, SelfCriticalLoss
-from harness.training.trainer import Trainer, TrainingSummary
+from harness.training.trainer import Trainer
 from results.records import EpochRecord
 from zoo import Captioner
 

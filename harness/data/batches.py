@@ -37,6 +37,12 @@ class Batch:
         """The same batch on a device."""
         return replace(self, visual=self.visual.to(device), tokens=self.tokens.to(device, non_blocking=True))
 
+    def pinned(self) -> Batch:
+        """The same batch in memory that a GPU can copy from while it computes."""
+        parts = {part.name: getattr(self.visual, part.name) for part in fields(self.visual)}
+        visual = Visual(**{name: value.pin_memory() for name, value in parts.items() if value is not None})
+        return replace(self, visual=visual, tokens=self.tokens.pin_memory())
+
     def split(self, parts: int) -> list[Batch]:
         """At most `parts` batches of about equally many images; one if `parts` is 1."""
         if parts == 1:
@@ -75,11 +81,15 @@ class CaptionBatches:
     any batch as if it had never stopped. All captions of an image are used before one is repeated. The last batch of an
     epoch may be smaller, unless `drop_last` leaves it out.
 
+    Several processes that train together make each its share of every batch: the batches are those of one process.
+
     Args:
         samples: training images; each needs a caption and features.
         batch_size: images a batch, whatever their captions.
         captions_per_image: n.
         max_len: longest row of tokens, begin and end token included.
+        share: (k, n): the k-th of n shares of every batch; a share of a small batch may hold no image.
+        pinned: make batches in memory that a GPU can copy from while it computes.
     """
 
     def __init__(
@@ -94,6 +104,8 @@ class CaptionBatches:
         seed: int,
         max_len: int,
         drop_last: bool = False,
+        share: tuple[int, int] = (0, 1),
+        pinned: bool = False,
     ) -> None:
         if min(batch_size, captions_per_image) < 1 or max_len < 2 or seed < 0:
             raise ValueError("batch_size and captions_per_image must be at least 1, max_len 2 and seed 0")
@@ -109,6 +121,7 @@ class CaptionBatches:
         ]
         self._features, self._spec, self._pad = features, spec, vocabulary.pad
         self._batch_size, self._per_image, self._seed = batch_size, captions_per_image, seed
+        self._share, self._pinned = share, pinned
         self._used = len(self._ids) // batch_size * batch_size if drop_last else len(self._ids)
         if not self._used:
             raise BenchError(f"{len(self._ids)} training images do not fill a batch of {batch_size}")
@@ -123,11 +136,16 @@ class CaptionBatches:
 
     def _batches(self, number: int, start: int) -> Iterator[Batch]:
         order, choice = self._draw(number)
+        mine, shares = self._share
         for first in range(start * self._batch_size, self._used, self._batch_size):
-            chosen = order[first : first + self._batch_size]
+            chosen = order[first : first + self._batch_size][mine::shares]
             image_ids = tuple(self._ids[image] for image in chosen)
             rows = [self._rows[image][caption] for image in chosen for caption in choice[image]]
-            yield Batch(self._features.visual(image_ids, self._spec), pad_rows(rows, self._pad), image_ids)
+            if not chosen:
+                yield Batch(Visual(), torch.zeros(0, 2, dtype=torch.long), ())
+                continue
+            batch = Batch(self._features.visual(image_ids, self._spec), pad_rows(rows, self._pad), image_ids)
+            yield batch.pinned() if self._pinned else batch
 
     def _draw(self, number: int) -> tuple[list[int], list[list[int]]]:
         """Order of the images, and for each image the n captions."""

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or absent: a folder is written beside and renamed, the last good one is kept until then.
+"""Checkpoints that are whole or absent: a folder is written beside and renamed. The last two are kept.
 
 Weights are safetensors; optimiser, random generators and position are tensors and plain values that are read with
 `weights_only=True`, so that no checkpoint can run code.
@@ -6,8 +6,11 @@ Weights are safetensors; optimiser, random generators and position are tensors a
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +23,16 @@ from harness.atomic import replacing
 from harness.errors import BenchError
 
 PREFIX = "step-"
+KEPT = 2
+"""Checkpoints: the last one, and the one before for the case that the last one is damaged on the disk."""
+LEAST_FREE = 2**20
+"""Bytes; a disk with less is full, whatever a library's exception says."""
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
-    """Write the model's weights to one safetensors file, atomically."""
+    """Write the model's weights to one safetensors file, atomically; BenchError where the disk does not take them."""
     tensors = {name: value.detach().contiguous().cpu() for name, value in model.state_dict().items()}
-    with replacing(path) as temporary:
+    with _write_errors(path), replacing(path) as temporary:
         save_file(tensors, temporary)
 
 
@@ -41,38 +48,72 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 
 def save_checkpoint(folder: Path, number: int, model: nn.Module, state: dict[str, Any]) -> None:
-    """Write checkpoint `number` under `folder`, then remove the older ones."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write checkpoint `number` under `folder`, then remove all but it and the one before.
+
+    Raises:
+        BenchError: the disk does not take it; earlier ones are as they were.
+    """
     unfinished = folder / f".{PREFIX}{number:09d}"
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir()
-    save_weights(model, unfinished / "model.safetensors")
-    with replacing(unfinished / "state.pt") as temporary:
-        torch.save(state, temporary)
-    target = folder / f"{PREFIX}{number:09d}"
-    shutil.rmtree(target, ignore_errors=True)
-    unfinished.rename(target)
-    _sync_folder(folder)
+    with _write_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir()
+        try:
+            save_weights(model, unfinished / "model.safetensors")
+            with replacing(unfinished / "state.pt") as temporary:
+                torch.save(state, temporary)
+            target = folder / f"{PREFIX}{number:09d}"
+            shutil.rmtree(target, ignore_errors=True)
+            unfinished.rename(target)
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+        _sync_folder(folder)
+    kept = sorted(folder.glob(f"{PREFIX}*"))[-KEPT:]
     for other in folder.iterdir():
-        if other != target:
+        if other not in kept:
             shutil.rmtree(other)
 
 
+def last_checkpoint(folder: Path) -> Path | None:
+    """The newest whole checkpoint; None where there is none yet."""
+    return max(folder.glob(f"{PREFIX}*"), default=None)
+
+
 def load_checkpoint(folder: Path, model: nn.Module) -> dict[str, Any] | None:
-    """Read the newest whole checkpoint into `model` and return its state; None where there is none yet."""
-    found = sorted(folder.glob(f"{PREFIX}*")) if folder.is_dir() else []
-    if not found:
+    """Read the newest whole checkpoint into `model` and return its state; None where there is none yet.
+
+    Raises:
+        BenchError: it is damaged; the hint names the one before.
+    """
+    newest = last_checkpoint(folder)
+    if newest is None:
         return None
-    newest = found[-1]
-    load_weights(model, newest / "model.safetensors")
+    earlier = max((path for path in folder.glob(f"{PREFIX}*") if path != newest), default=None)
+    then = f"training goes on from {earlier.name}" if earlier else "this model is then trained anew"
+    hint = f"delete {newest} and run the same command again: {then}"
     try:
+        load_weights(model, newest / "model.safetensors")
         state: dict[str, Any] = torch.load(newest / "state.pt", map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises whatever the damaged bytes lead it to
-        raise BenchError(
-            f"the checkpoint {newest} is damaged: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
-            f"delete {newest} and run the same command again: this model is then trained anew",
-        ) from error
+        told = (str(error) or type(error).__name__).splitlines()[0]
+        raise BenchError(f"the checkpoint {newest} is damaged: {told}", hint) from error
     return state
+
+
+@contextmanager
+def _write_errors(place: Path) -> Iterator[None]:
+    """Say in one sentence why `place` could not be written; each writer has its own exception for a full disk."""
+    try:
+        yield
+    except (OSError, SafetensorError, RuntimeError) as error:
+        full = isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+        full = full or shutil.disk_usage(place if place.is_dir() else place.parent).free < LEAST_FREE
+        what = "the disk is full" if full else str(error).splitlines()[0]
+        raise BenchError(
+            f"{place} cannot be written: {what}",
+            "free some space; the same command then continues" if full else "check the folder and its permissions",
+        ) from error
 
 
 def _sync_folder(folder: Path) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,65 +19,33 @@ from torch import Tensor, nn
 from harness.data.batches import Batch, CaptionBatches
 from harness.errors import BenchError
 from harness.progress import Reporter, Task
-from harness.training.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
+from harness.training.checkpoint import (
+    last_checkpoint,
+    load_checkpoint,
+    load_weights,
+    save_checkpoint,
+    save_weights,
+)
+from harness.training.gradients import BatchGradient
 from harness.training.objectives import CrossEntropy, Objective
 from harness.training.optimisers import make_optimiser
-from harness.training.reinforce import require_states
+from harness.training.position import Position, TrainingSummary
+from harness.training.processes import Alone, Processes
+from harness.training.requirements import HasBackbone, require_parts
 from harness.training.schedule import Schedule, Stage
+from harness.training.watching import call_out_drop, describe_progress
 from results.records import EpochRecord
 from zoo import Captioner
 
 CHECKPOINT_INTERVAL_S = 60.0
+OTHERS_SEED = 1_000_003
+"""What sets the random numbers of processes that train together apart; none of the first one's."""
 CHECKPOINTS = "checkpoint"
 """The folder of a run's checkpoints, inside its own; without it, training starts anew."""
 
 
-@runtime_checkable
-class HasBackbone(Protocol):
-    """A model on pixels, whose visual backbone is a part of it."""
-
-    def freeze_backbone(self, frozen: bool = True) -> None:
-        """Keep the backbone as it is, or train it."""
-        ...
-
-
 class TrainingDivergedError(Exception):
     """The loss is no longer a number; the message names the step and the last good checkpoint."""
-
-
-@dataclass
-class Position:
-    """Where training stands, and what the current epoch has gathered so far; part of every checkpoint."""
-
-    stage: int = 0
-    epoch: int = 0
-    batch: int = 0
-    step: int = 0
-    total_steps: int = 0
-    best: float = -math.inf
-    best_epoch: int = 0
-    stale: int = 0
-    loss_sum: float = 0.0
-    epoch_seconds: float = 0.0
-    epoch_images: int = 0
-    seconds: float = 0.0
-    images: int = 0
-    finished: bool = False
-    saves: int = 0
-    reductions: int = 0
-    level: float = -math.inf
-    """What a plateau is measured from: the best CIDEr-D, as the stage's annealing sees it."""
-    stuck: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingSummary:
-    """What training came to: seconds and images over all stages (validation not counted), best validation CIDEr-D."""
-
-    seconds: float
-    images: int
-    steps: int
-    best_cider: float
 
 
 class Trainer:
@@ -91,6 +59,8 @@ class Trainer:
         objective: makes the loss of a stage.
         on_epoch: called once an epoch, before the checkpoint that makes it final, so it must be idempotent.
         precision: "bf16" autocasts, "fp32" does not.
+        processes: those that train together. Each has its share of every batch from its own `batches`; the first one
+            validates, saves and reports for all, so that all need the same `folder`.
     """
 
     def __init__(
@@ -108,11 +78,16 @@ class Trainer:
         reporter: Reporter,
         objective: Callable[[Stage], Objective] = CrossEntropy,
         checkpoint_interval_s: float = CHECKPOINT_INTERVAL_S,
+        processes: Processes | None = None,
     ) -> None:
         self.model, self.schedule, self.folder, self.device = model, schedule, folder, device
         self._batches, self._validate, self._on_epoch, self._reporter = batches, validate, on_epoch, reporter
         self._objective = objective
-        self._bf16, self._seed = precision == "bf16", seed
+        self._seed, self._processes = seed, processes or Alone()
+        self._first = self._processes.rank == 0
+        self._gradient = BatchGradient(
+            model, device, bf16=precision == "bf16", processes=self._processes, on_split=self._note_split
+        )
         self._interval = checkpoint_interval_s
         self._saved = time.monotonic()
         self.best_path = folder / "best.safetensors"
@@ -128,23 +103,21 @@ class Trainer:
             BenchError: a stage needs a backbone or recurrent states that the model has not, or a checkpoint is damaged.
             TrainingDivergedError: the loss is no number.
         """
-        for stage in self.schedule.stages:
-            if stage.backbone == "trained" and not isinstance(self.model, HasBackbone):
-                raise BenchError(
-                    f"stage {stage.name!r} trains the backbone, but this model sees cached features",
-                    "choose a model on pixels, such as expansionnet_v2/end-to-end, or another schedule",
-                )
-            if stage.objective == "reinforce":
-                require_states(self.model, stage)
+        require_parts(self.model, self.schedule)
         state = load_checkpoint(self.checkpoints, self.model)
         if state is not None:
             self.position = Position(**state["position"])
-        while not self.position.finished:
-            self._run_stage(self.schedule.stages[self.position.stage], state)
-            state = None
-        load_weights(self.model, self.best_path)
+            self._gradient.parts = self.position.parts
+        self._processes.share_weights(self.model)
+        try:
+            while not self.position.finished:
+                self._run_stage(self.schedule.stages[self.position.stage], state)
+                state = None
+        except BenchError as error:
+            raise BenchError(f"{error}; last good checkpoint: {self._last_checkpoint()}", error.hint) from error
+        self._load_best()
         at = self.position
-        return TrainingSummary(at.seconds, at.images, at.total_steps, at.best)
+        return TrainingSummary(at.seconds, at.images, at.total_steps, at.best, at.parts)
 
     def _run_stage(self, stage: Stage, state: dict[str, Any] | None) -> None:
         self._set_dropout(stage.dropout)
@@ -153,30 +126,27 @@ class Trainer:
         loader, objective = self._batches(stage), self._objective(stage)
         self._beside = objective.to(self.device) if isinstance(objective, nn.Module) else nn.Module()
         optimiser = make_optimiser((value for _, value in self._named_parameters()), stage.optimiser)
-        if state is not None and self.position.step:  # a checkpoint between stages has nothing of the next one
+        at = self.position
+        if at.begins_stage:  # a checkpoint between stages has nothing of the next one
+            self._begin(stage)
+        elif state is not None:
             optimiser.load_state_dict(state["optimiser"])
             self._beside.load_state_dict(state.get("objective", {}))
             self._restore_gradients(state.get("gradients", {}))
-            _restore_generators(state["generators"])
-        else:
-            torch.manual_seed(self._seed + self.position.stage)
-        at = self.position
+            self._restore_generators(state)
         while at.epoch < stage.epochs and (stage.patience is None or at.stale < stage.patience):
             self._run_epoch(stage, loader, objective, optimiser)
         optimiser.zero_grad(set_to_none=True)
-        load_weights(self.model, self.best_path)
-        last = at.stage + 1 == len(self.schedule.stages)
-        self.position = Position(
-            stage=at.stage if last else at.stage + 1,
-            total_steps=at.total_steps,
-            best=at.best if last else -math.inf,
-            best_epoch=at.best_epoch,
-            seconds=at.seconds,
-            images=at.images,
-            finished=last,
-            saves=at.saves,
-        )
-        self._save(make_optimiser(self.model.parameters(), stage.optimiser))
+        self._load_best()
+        self.position = at.next_stage(last=at.stage + 1 == len(self.schedule.stages))
+        self._save(optimiser)
+
+    def _begin(self, stage: Stage) -> None:
+        """Seed a stage, and measure what it begins from where that is not known with its own beam."""
+        at, stages = self.position, self.schedule.stages
+        torch.manual_seed(self._seed + at.stage + OTHERS_SEED * self._processes.rank)
+        if at.stage and stages[at.stage - 1].validation_beam_size != stage.validation_beam_size:
+            at.before = self._validated(stage)
 
     def _set_dropout(self, p: float | None) -> None:
         """One rate for the whole model, or what each part was built with."""
@@ -196,17 +166,24 @@ class Trainer:
             for batch in loader.epoch(at.epoch, start=at.batch):
                 self._run_step(stage, loader, objective, optimiser, batch, task)
         validated = (at.epoch + 1) % stage.validate_every == 0 or at.epoch + 1 == stage.epochs
-        cider = self._validate(stage.validation_beam_size) if validated else None
+        cider = self._validated(stage) if validated else None
         if cider is not None:
             self._anneal_on_plateau(stage, cider)
-            at.stale += 1
+            at.latest, at.stale = cider, at.stale + 1
             if cider > at.best:
                 at.best, at.best_epoch, at.stale = cider, at.epoch, 0
-                save_weights(self.model, self.best_path)
-        self._on_epoch(self._epoch_record(stage, optimiser, cider, len(loader)))
+                if self._first:
+                    save_weights(self.model, self.best_path)
+        if self._first:
+            self._on_epoch(self._epoch_record(stage, optimiser, cider, len(loader)))
+            if cider is not None and (warning := call_out_drop(at, stage, cider)):
+                self._reporter.note(warning, style="yellow")
         at.epoch, at.batch = at.epoch + 1, 0
         at.loss_sum, at.epoch_seconds, at.epoch_images = 0.0, 0.0, 0
         self._save(optimiser)
+
+    def _validated(self, stage: Stage) -> float:
+        return self._processes.of_first(self._validate(stage.validation_beam_size) if self._first else 0.0)
 
     def _anneal_on_plateau(self, stage: Stage, cider: float) -> None:
         """Reduce the learning rate when validation is stuck, as torch's ReduceLROnPlateau does."""
@@ -234,7 +211,9 @@ class Trainer:
         for group in optimiser.param_groups:
             group["lr"] = rate
         summed = stage.accumulation.gradients == "summed"
-        value = self._backward(objective, batch, 1 if summed else stage.accumulation.parts)
+        parts = 1 if summed else stage.accumulation.parts
+        parameters = [parameter for _, parameter in self._named_parameters()]
+        value, images = self._gradient(objective, parameters, batch, at.epoch, parts)
         stepping = not summed or at.step % stage.accumulation.parts == 0
         limit = stage.clip_norm if stage.clip_norm and stepping else math.inf
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit).item()
@@ -248,27 +227,21 @@ class Trainer:
                 torch.nn.utils.clip_grad_value_(self.model.parameters(), stage.clip_value)
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
-        images = len(batch.image_ids)
         elapsed = time.monotonic() - started
         at.batch, at.step, at.total_steps = at.batch + 1, at.step + 1, at.total_steps + 1
         at.loss_sum, at.images, at.epoch_images = at.loss_sum + value, at.images + images, at.epoch_images + images
         at.seconds, at.epoch_seconds = at.seconds + elapsed, at.epoch_seconds + elapsed
-        task.reach(at.batch, f"loss {at.loss_sum / at.batch:.3f}")
-        if at.batch < len(loader) and time.monotonic() - self._saved >= self._interval:
+        task.reach(at.batch, describe_progress(at, stage, len(loader)))
+        due = self._first and time.monotonic() - self._saved >= self._interval
+        if at.batch < len(loader) and self._processes.total([float(due)])[0]:
             self._save(optimiser)
 
-    def _backward(self, objective: Objective, batch: Batch, parts: int) -> float:
-        """Add the gradients of a batch, worked through in parts, whose losses are weighed so that it is one mean."""
-        batch = batch.to(self.device)
-        total, value = objective.weight(batch), 0.0
-        for part in batch.split(parts):
-            with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self._bf16):
-                loss = objective(self.model, part, self.position.epoch)
-            if parts > 1:
-                loss = loss * (objective.weight(part) / total)
-            loss.backward()  # type: ignore[no-untyped-call]
-            value += loss.item()
-        return value
+    def _note_split(self, parts: int) -> None:
+        self.position.parts = parts
+        self._reporter.note(
+            f"  out of memory: every batch is worked through in {parts} parts from here on, as one step as before",
+            style="yellow",
+        )
 
     def _epoch_record(
         self, stage: Stage, optimiser: torch.optim.Optimizer, cider: float | None, batches: int
@@ -289,17 +262,36 @@ class Trainer:
 
     def _save(self, optimiser: torch.optim.Optimizer) -> None:
         self.position.saves += 1
-        state = {
-            "position": asdict(self.position),
-            "optimiser": optimiser.state_dict(),
-            "generators": _generators(),
-            "objective": self._beside.state_dict(),
-            "gradients": {
-                name: parameter.grad for name, parameter in self._named_parameters() if parameter.grad is not None
-            },
-        }
-        save_checkpoint(self.checkpoints, self.position.saves, self.model, state)
+        generators = self._processes.of_all(_generators())
+        if self._first:
+            state = {
+                "position": asdict(self.position),
+                "optimiser": optimiser.state_dict(),
+                "generators": generators[0],
+                "other_generators": generators[1:],
+                "objective": self._beside.state_dict(),
+                "gradients": {
+                    name: parameter.grad for name, parameter in self._named_parameters() if parameter.grad is not None
+                },
+            }
+            save_checkpoint(self.checkpoints, self.position.saves, self.model, state)
         self._saved = time.monotonic()
+
+    def _restore_generators(self, state: dict[str, Any]) -> None:
+        """Where the checkpoint is of fewer processes, those beyond them go on with fresh numbers."""
+        known = [state["generators"], *state.get("other_generators", [])]
+        rank = self._processes.rank
+        if rank < len(known):
+            torch.set_rng_state(known[rank]["cpu"])
+            if known[rank]["cuda"]:
+                torch.cuda.set_rng_state_all(known[rank]["cuda"])
+        else:
+            torch.manual_seed(self._seed + self.position.total_steps + OTHERS_SEED * rank)
+
+    def _load_best(self) -> None:
+        if self._first:
+            load_weights(self.model, self.best_path)
+        self._processes.share_weights(self.model)
 
     def _restore_gradients(self, gradients: dict[str, Tensor]) -> None:
         """What was accumulated for a step that is still to come."""
@@ -312,16 +304,9 @@ class Trainer:
         yield from self._beside.named_parameters("objective")
 
     def _last_checkpoint(self) -> str:
-        found = sorted(self.checkpoints.glob("step-*"))
-        return str(found[-1]) if found else "none yet"
+        return str(last_checkpoint(self.checkpoints) or "none yet")
 
 
 def _generators() -> dict[str, Any]:
     """The states of all random generators that training draws from."""
     return {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []}
-
-
-def _restore_generators(states: dict[str, Any]) -> None:
-    torch.set_rng_state(states["cpu"])
-    if states["cuda"]:
-        torch.cuda.set_rng_state_all(states["cuda"])

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,8 +40,8 @@ def features(tmp_path: Path) -> Features:
     return Features(tmp_path)
 
 
-def batches(features: Features, **settings: int) -> CaptionBatches:
-    arguments = {"batch_size": 3, "captions_per_image": 2, "seed": 1, "max_len": 10, **settings}
+def batches(features: Features, **settings: Any) -> CaptionBatches:
+    arguments: dict[str, Any] = {"batch_size": 3, "captions_per_image": 2, "seed": 1, "max_len": 10, **settings}
     return CaptionBatches(SAMPLES, VOCABULARY, features, SPEC, **arguments)
 
 
@@ -105,6 +106,26 @@ def test_resuming_gives_the_rest_of_the_epoch(features: Features, start: int) ->
     rest, whole = list(loader.epoch(4, start=start)), list(loader.epoch(4))
     assert len(rest) == 3 - start
     assert all(same(one, other) for one, other in zip(rest, whole[start:], strict=True))
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_shares_make_up_the_batches_of_one_process(features: Features, count: int) -> None:
+    shares = [batches(features, share=(number, count)) for number in range(count)]
+    assert {len(share) for share in shares} == {3}
+    for whole, *parts in zip(batches(features).epoch(4), *(share.epoch(4) for share in shares), strict=True):
+        expected = dict(zip(whole.image_ids, whole.tokens.view(len(whole.image_ids), 2, -1), strict=True))
+        assert sorted(whole.image_ids) == sorted(image for part in parts for image in part.image_ids)
+        for part in filter(lambda part: part.image_ids, parts):
+            for image, rows in zip(part.image_ids, part.tokens.view(len(part.image_ids), 2, -1), strict=True):
+                assert torch.equal(rows, expected[image][:, : rows.shape[1]])
+    assert not list(shares[-1].epoch(4))[-1].image_ids  # the last batch holds one image
+
+
+def test_a_share_without_images_weighs_nothing(features: Features) -> None:
+    empty = list(batches(features, share=(1, 2)).epoch(0))[-1]
+    assert empty.image_ids == ()
+    assert empty.tokens[:, 1:].numel() == 0
+    assert empty.to(torch.device("cpu")).visual.features is None
 
 
 def test_rows_begin_end_and_are_cut(features: Features) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import resource
+import shutil
 from pathlib import Path
 
 import pytest
@@ -21,13 +24,18 @@ def _equal(one: nn.Module, other: nn.Module) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
 
 
-def test_what_was_saved_comes_back_and_older_checkpoints_go(tmp_path: Path) -> None:
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_what_was_saved_comes_back_and_all_but_the_last_two_go(tmp_path: Path) -> None:
     first, second, empty = _model(0), _model(1), _model(2)
     save_checkpoint(tmp_path, 1, first, {"position": {"step": 1}})
-    save_checkpoint(tmp_path, 2, second, {"position": {"step": 2}})
-    assert load_checkpoint(tmp_path, empty) == {"position": {"step": 2}}
+    save_checkpoint(tmp_path, 2, first, {"position": {"step": 2}})
+    save_checkpoint(tmp_path, 3, second, {"position": {"step": 3}})
+    assert load_checkpoint(tmp_path, empty) == {"position": {"step": 3}}
     assert _equal(empty, second)
-    assert [path.name for path in tmp_path.iterdir()] == ["step-000000002"]
+    assert _names(tmp_path) == ["step-000000002", "step-000000003"]
 
 
 def test_there_is_none_before_the_first(tmp_path: Path) -> None:
@@ -42,7 +50,7 @@ def test_an_unfinished_write_is_ignored_and_cleared(tmp_path: Path) -> None:
     (unfinished / "model.safetensors").write_bytes(b"half")
     assert load_checkpoint(tmp_path, read) == {"number": 1}
     save_checkpoint(tmp_path, 2, saved, {"number": 2})
-    assert [path.name for path in tmp_path.iterdir()] == ["step-000000002"]
+    assert _names(tmp_path) == ["step-000000001", "step-000000002"]
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "state.pt"])
@@ -53,6 +61,50 @@ def test_damage_is_named(tmp_path: Path, file: str) -> None:
     with pytest.raises(BenchError, match="step-000000001") as caught:
         load_checkpoint(tmp_path, _model(0))
     assert "trained anew" in (caught.value.hint or "")
+
+
+def test_after_damage_the_checkpoint_before_goes_on(tmp_path: Path) -> None:
+    saved, read = _model(0), _model(1)
+    save_checkpoint(tmp_path, 1, saved, {"number": 1})
+    save_checkpoint(tmp_path, 2, _model(2), {"number": 2})
+    (tmp_path / "step-000000002" / "state.pt").write_bytes(b"nonsense")
+    with pytest.raises(BenchError, match="step-000000002 is damaged") as caught:
+        load_checkpoint(tmp_path, read)
+    assert "goes on from step-000000001" in (caught.value.hint or "")
+    shutil.rmtree(tmp_path / "step-000000002")  # as the hint says
+    assert load_checkpoint(tmp_path, read) == {"number": 1}
+    assert _equal(read, saved)
+
+
+@pytest.mark.parametrize("limit", [100, 700, 1200])
+def test_a_full_disk_is_named_and_what_was_saved_before_stays(tmp_path: Path, limit: int) -> None:
+    """The system lets no file grow beyond `limit` bytes: weights fail to be written, or the state after them."""
+    saved, read = _model(0), _model(1)
+    state = {"number": 1, "moments": torch.zeros(100)}
+    save_checkpoint(tmp_path, 1, saved, state)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        with pytest.raises(BenchError, match="cannot be written"):
+            save_checkpoint(tmp_path, 2, saved, state)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert _names(tmp_path) == ["step-000000001"]
+    found = load_checkpoint(tmp_path, read)
+    assert found is not None
+    assert found["number"] == 1
+    assert _equal(read, saved)
+
+
+def test_a_disk_without_space_is_called_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("harness.training.checkpoint.save_file", full)
+    with pytest.raises(BenchError, match="the disk is full") as caught:
+        save_weights(_model(0), tmp_path / "best.safetensors")
+    assert "same command then continues" in (caught.value.hint or "")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_pickle_with_code_is_refused(tmp_path: Path) -> None:

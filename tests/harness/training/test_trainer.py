@@ -17,10 +17,11 @@ from torch import Tensor
 from harness.data.batches import Batch
 from harness.errors import BenchError
 from harness.progress import Reporter
-from harness.training.objectives import CrossEntropy, cross_entropy
+from harness.training.objectives import CrossEntropy, Objective, cross_entropy
 from harness.training.optimisers import make_optimiser
-from harness.training.schedule import Optimiser, Schedule
-from harness.training.trainer import Trainer, TrainingDivergedError, TrainingSummary
+from harness.training.position import TrainingSummary
+from harness.training.schedule import Optimiser, Schedule, Stage
+from harness.training.trainer import Trainer, TrainingDivergedError
 from results.records import EpochRecord
 from zoo import Captioner, Visual, create_model, model_card
 
@@ -76,6 +77,8 @@ def _fit(
     records: list[EpochRecord] | None = None,
     model: Captioner | None = None,
     interval: float = 0.0,
+    objective: Callable[[Stage], Objective] = CrossEntropy,
+    said: io.StringIO | None = None,
 ) -> tuple[Captioner, TrainingSummary]:
     torch.manual_seed(5)
     if model is None:
@@ -97,7 +100,8 @@ def _fit(
         precision="fp32",
         seed=5,
         on_epoch=(records if records is not None else []).append,
-        reporter=Reporter(Console(file=io.StringIO())),
+        reporter=Reporter(Console(file=said or io.StringIO(), width=300)),
+        objective=objective,
         checkpoint_interval_s=interval,
     )
     return model, trainer.fit()
@@ -145,6 +149,67 @@ def test_a_kill_during_validation_repeats_only_what_was_lost(tmp_path: Path) -> 
         _fit(tmp_path / "killed", interval=1e9, validate=die)
     model, _ = _fit(tmp_path / "killed", interval=1e9, validate=lambda _: 1.0)
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in _weights(expected).items())
+
+
+def test_out_of_memory_is_told_once_recorded_and_remembered_by_a_resumed_run(tmp_path: Path) -> None:
+    def small(stage: Stage) -> Objective:
+        inner = CrossEntropy(stage)
+
+        class Small:
+            def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:
+                asked.append(len(batch.image_ids))
+                if len(batch.image_ids) > 1:
+                    raise torch.OutOfMemoryError
+                return inner(model, batch, epoch)
+
+            def weight(self, batch: Batch) -> float:
+                return inner.weight(batch)
+
+        return Small()
+
+    asked: list[int] = []
+    said = io.StringIO()
+    schedule = _schedule(dropout=0.0)
+    whole, parts = [], []
+    _fit(tmp_path / "whole", schedule=schedule, records=whole)
+    with pytest.raises(Killed):
+        _fit(tmp_path / "parts", schedule=schedule, records=parts, objective=small, said=said, kill_at=(1, 1))
+    _, summary = _fit(tmp_path / "parts", schedule=schedule, records=parts, objective=small, said=said)
+    assert asked.count(2) == 1
+    assert said.getvalue().count("out of memory: every batch is worked through in 2 parts") == 1
+    assert summary.parts == 2
+    assert [record.train_loss for record in parts] == pytest.approx([record.train_loss for record in whole], rel=1e-4)
+
+
+def test_an_error_within_training_names_the_last_good_checkpoint(tmp_path: Path) -> None:
+    def unreadable(_: Captioner) -> float:
+        raise BenchError("the feature cache is gone", "run again")
+
+    with pytest.raises(BenchError, match=r"is gone; last good checkpoint: .*step-000000002$") as caught:
+        _fit(tmp_path, validate=unreadable)
+    assert caught.value.hint == "run again"
+
+
+def test_a_fall_after_the_switch_to_rewards_is_called_out(tmp_path: Path) -> None:
+    first = _schedule().stages[0].model_dump(mode="json") | {"epochs": 1}
+    rewards = {"name": "rl", "objective": "self_critical", "epochs": 3}
+    schedule = Schedule.model_validate({"name": "t", "summary": "t", "stages": [first, first | rewards]})
+    scores, said = iter([0.5, 0.4, 0.6, 0.3]), io.StringIO()
+    _fit(tmp_path, schedule=schedule, validate=lambda _: next(scores), said=said, objective=CrossEntropy)
+    [dip, end] = [line for line in said.getvalue().splitlines() if "below where rl began" in line]
+    assert "40.0 is 10.0 below" in dip
+    assert "first epochs may fall" in dip
+    assert "30.0 is 20.0 below" in end
+    assert "best epoch, which is kept, is above" in end
+
+
+def test_a_stage_with_a_beam_of_its_own_is_measured_before_it_begins(tmp_path: Path) -> None:
+    first = _schedule().stages[0].model_dump(mode="json") | {"epochs": 1}
+    rewards = {"name": "rl", "objective": "self_critical", "epochs": 1, "validation_beam_size": 5}
+    schedule = Schedule.model_validate({"name": "t", "summary": "t", "stages": [first, first | rewards]})
+    scores, said = iter([0.5, 0.7, 0.6]), io.StringIO()
+    _fit(tmp_path, schedule=schedule, validate=lambda _: next(scores), said=said, objective=CrossEntropy)
+    assert "60.0 is 10.0 below where rl began, and so is its best epoch" in said.getvalue()
 
 
 def test_a_finished_run_trains_no_more(tmp_path: Path) -> None:

@@ -1,0 +1,72 @@
+"""Where training stands: what a checkpoint holds beside weights, optimiser and random generators."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass
+class Position:
+    """Where training stands, and what the current epoch has gathered so far; part of every checkpoint."""
+
+    stage: int = 0
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    total_steps: int = 0
+    best: float = -math.inf
+    best_epoch: int = 0
+    stale: int = 0
+    loss_sum: float = 0.0
+    epoch_seconds: float = 0.0
+    epoch_images: int = 0
+    seconds: float = 0.0
+    images: int = 0
+    finished: bool = False
+    saves: int = 0
+    reductions: int = 0
+    """Of the learning rate, on plateaus of this stage."""
+    level: float = -math.inf
+    """What a plateau is measured from: the best CIDEr-D, as the stage's annealing sees it."""
+    stuck: int = 0
+    before: float = -math.inf
+    """The validation CIDEr-D that the stage began from."""
+    latest: float = -math.inf
+    """The stage's last validation CIDEr-D."""
+    parts: int = 1
+    """How many passes a batch takes since memory ran out."""
+
+    @property
+    def begins_stage(self) -> bool:
+        """Whether nothing of the stage has been done."""
+        return self.epoch == 0 and self.batch == 0
+
+    def next_stage(self, last: bool) -> Position:
+        """The position after the stage; the end of training where it was the last one."""
+        return Position(
+            stage=self.stage if last else self.stage + 1,
+            total_steps=self.total_steps,
+            best=self.best if last else -math.inf,
+            best_epoch=self.best_epoch,
+            seconds=self.seconds,
+            images=self.images,
+            finished=last,
+            saves=self.saves,
+            before=self.best,
+            parts=self.parts,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSummary:
+    """What training came to: seconds and images over all stages (validation not counted), best validation CIDEr-D.
+
+    `parts`: how many passes a batch took in the end, since memory ran out; 1 where it never did.
+    """
+
+    seconds: float
+    images: int
+    steps: int
+    best_cider: float
+    parts: int = 1

@@ -1,0 +1,35 @@
+"""What a schedule asks of a model, checked before anything is trained."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from harness.errors import BenchError
+from harness.training.reinforce import require_states
+from harness.training.schedule import Schedule
+from zoo import Captioner
+
+
+@runtime_checkable
+class HasBackbone(Protocol):
+    """A model on pixels, whose visual backbone is a part of it."""
+
+    def freeze_backbone(self, frozen: bool = True) -> None:
+        """Keep the backbone as it is, or train it."""
+        ...
+
+
+def require_parts(model: Captioner, schedule: Schedule) -> None:
+    """Refuse a schedule that trains what the model has not.
+
+    Raises:
+        BenchError: a stage needs a backbone or recurrent states.
+    """
+    for stage in schedule.stages:
+        if stage.backbone == "trained" and not isinstance(model, HasBackbone):
+            raise BenchError(
+                f"stage {stage.name!r} trains the backbone, but this model sees cached features",
+                "choose a model on pixels, such as expansionnet_v2/end-to-end, or another schedule",
+            )
+        if stage.objective == "reinforce":
+            require_states(model, stage)

@@ -1,0 +1,198 @@
+"""One training process a device, set up by Lightning Fabric; imported only where there are several: it takes a second.
+
+This process is the first of them: it keeps validation, checkpoints, the store and the terminal. The others are started
+beside it for one training and end with it, however it ends.
+
+Fabric chooses the devices, joins the processes and carries what they tell each other. Its wrapped module is not used:
+it averages the processes' gradients, but a batch's loss is a mean over words, of which the shares of a batch hold
+unequal numbers, and it hooks onto `forward` alone, where objectives also encode and step. Gradients, weighed by words,
+are added up after the backward pass instead, so that several devices make the step that one would.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import wait
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from lightning_fabric import Fabric
+from lightning_fabric.plugins.environments.cluster_environment import ClusterEnvironment
+from torch import Tensor, nn
+from torch.nn import Parameter
+
+from harness.errors import BenchError
+
+T = TypeVar("T")
+HOST = "127.0.0.1"
+PATIENCE_S = 20.0
+"""How long a process may take to end after training has."""
+
+
+class Together:
+    """One of several processes, through Fabric; see `harness.training.processes.Processes`."""
+
+    def __init__(self, rank: int, count: int, port: int, device_type: str) -> None:
+        self.rank, self.count = rank, count
+        for name in ("lightning_fabric", "lightning.fabric"):
+            logging.getLogger(name).setLevel(logging.ERROR)  # it announces every process
+        self._fabric = Fabric(
+            accelerator="cuda" if device_type == "cuda" else "cpu",
+            devices=count,
+            strategy="ddp",
+            plugins=[_Place(rank, count, port)],
+        )
+        self._fabric.launch()
+        self.device: torch.device = self._fabric.device
+
+    def total(self, values: Sequence[float]) -> list[float]:
+        """See `Processes.total`."""
+        return self._sum(torch.tensor(values, dtype=torch.float64, device=self.device)).tolist()
+
+    def add_gradients(self, parameters: Iterable[Parameter]) -> None:
+        """See `Processes.add_gradients`; all of them travel at once."""
+        trained = [parameter for parameter in parameters if parameter.requires_grad]
+        has = torch.tensor([float(parameter.grad is not None) for parameter in trained], device=self.device)
+        under_way = []
+        for parameter, holders in zip(trained, self._sum(has).tolist(), strict=True):
+            if holders:
+                grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                parameter.grad = grad.contiguous()
+                under_way.append(dist.all_reduce(parameter.grad, async_op=True))
+        for work in under_way:
+            work.wait()
+
+    def of_first(self, value: T) -> T:
+        """See `Processes.of_first`."""
+        return self._fabric.broadcast(value)
+
+    def of_all(self, value: T) -> list[T]:
+        """See `Processes.of_all`."""
+        values: list[T] = [value] * self.count
+        dist.all_gather_object(values, value)
+        return values
+
+    def share_weights(self, model: nn.Module) -> None:
+        """See `Processes.share_weights`."""
+        for tensor in model.state_dict().values():
+            whole = tensor.contiguous()
+            dist.broadcast(whole, 0)
+            tensor.copy_(whole)
+
+    def _sum(self, tensor: Tensor) -> Tensor:
+        summed = self._fabric.all_reduce(tensor, reduce_op="sum")
+        assert isinstance(summed, Tensor)
+        return summed
+
+
+class _Place(ClusterEnvironment):
+    """Where a process stands among those that were started here; Fabric starts none."""
+
+    def __init__(self, rank: int, count: int, port: int) -> None:
+        super().__init__()
+        self._rank, self._count, self._port = rank, count, port
+
+    @property
+    def creates_processes_externally(self) -> bool:
+        return True
+
+    @property
+    def main_address(self) -> str:
+        return HOST
+
+    @property
+    def main_port(self) -> int:
+        return self._port
+
+    @staticmethod
+    def detect() -> bool:
+        return False
+
+    def world_size(self) -> int:
+        return self._count
+
+    def set_world_size(self, size: int) -> None:
+        pass
+
+    def global_rank(self) -> int:
+        return self._rank
+
+    def set_global_rank(self, rank: int) -> None:
+        pass
+
+    def local_rank(self) -> int:
+        return self._rank
+
+    def node_rank(self) -> int:
+        return 0
+
+
+Work = Callable[["Together"], None]
+"""What the other processes do; it and all that it holds must be picklable."""
+
+
+@contextmanager
+def several_processes(count: int, device_type: str, work: Work) -> Iterator[Together]:
+    """Start `count` - 1 processes that do `work`, and be the first of them within the block.
+
+    Raises:
+        BenchError: one of the others failed; its own error stands above on the terminal.
+    """
+    port = _free_port()
+    context = multiprocessing.get_context("spawn")
+    others = [
+        context.Process(target=_join, args=(work, rank, count, port, device_type), daemon=True)
+        for rank in range(1, count)
+    ]
+    for process in others:
+        process.start()
+    try:
+        yield Together(0, count, port, device_type)
+        for process in others:
+            process.join(PATIENCE_S)
+    except RuntimeError as error:
+        for process in others:
+            process.join(1.0)
+        if failed := [rank for rank, process in enumerate(others, 1) if process.exitcode]:
+            shown = ", ".join(map(str, failed))
+            raise BenchError(
+                f"training process {shown} of {count} failed; its error stands above",
+                "the same command continues from the last checkpoint; or leave --devices out",
+            ) from error
+        raise
+    finally:
+        for process in others:
+            process.kill()
+            process.join()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def _join(work: Work, rank: int, count: int, port: int, device_type: str) -> None:
+    """The life of another process, which ends with the first one's."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the first process, which ends the others
+    torch.set_num_threads(max(torch.get_num_threads() // count, 1))
+    work(Together(rank, count, port, device_type))
+    dist.destroy_process_group()
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind((HOST, 0))
+        return int(listener.getsockname()[1])

@@ -1,0 +1,109 @@
+"""A batch's gradient is the same in one pass, in parts after memory ran out, and in shares of several processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from harness.data.batches import Batch
+from harness.errors import BenchError
+from harness.training.gradients import BatchGradient
+from harness.training.objectives import CrossEntropy
+from harness.training.processes import Alone
+from harness.training.schedule import Stage
+from zoo import Captioner, Visual, create_model, model_card
+
+WORDS = 11
+STAGE = Stage.model_validate({"name": "xe", "epochs": 1, "batch_size": 6, "learning_rate": {"peak": 0.1}})
+
+
+def batch_of(images: int) -> Batch:
+    """Captions of unequal lengths, so that parts of equal size hold unequal numbers of words."""
+    torch.manual_seed(1)
+    tokens = torch.randint(4, WORDS, (images, 7))
+    tokens[:, 0] = 1
+    for row in range(images):
+        tokens[row, 2 + row % 5 :] = 0
+        tokens[row, 1 + row % 5] = 2
+    return Batch(
+        Visual(torch.randn(images, 3, 8), torch.ones(images, 3, dtype=torch.bool)), tokens, tuple(range(images))
+    )
+
+
+def model_of() -> Captioner:
+    """Tiny and without dropout."""
+    torch.manual_seed(2)
+    model = create_model("transformer_base", vocab_size=WORDS, visual_dim=8, **model_card("transformer_base").tiny)
+    model.set_dropout(0.0)
+    return model.train()
+
+
+class Small:
+    """Cross-entropy on a device whose memory takes so many images at once."""
+
+    def __init__(self, images: int) -> None:
+        self._images, self._inner = images, CrossEntropy(STAGE)
+        self.passes: list[int] = []
+
+    def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:
+        loss = self._inner(model, batch, epoch)
+        if len(batch.image_ids) > self._images:
+            (loss * 7).backward()  # some gradients are there already when memory runs out
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        self.passes.append(len(batch.image_ids))
+        return loss
+
+    def weight(self, batch: Batch) -> float:
+        return self._inner.weight(batch)
+
+
+def gradient_of(objective: Any, batch: Batch, told: list[int], repeats: int = 1) -> tuple[float, dict[str, Tensor]]:
+    """Loss of the last batch, and the gradients that have gathered."""
+    model = model_of()
+    gradient = BatchGradient(model, torch.device("cpu"), bf16=False, processes=Alone(), on_split=told.append)
+    for _ in range(repeats):
+        loss, images = gradient(objective, list(model.parameters()), batch, 0, 1)
+        assert images == len(batch.image_ids)
+    return loss, {name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None}
+
+
+@pytest.mark.parametrize(("fits", "parts"), [(6, []), (5, [2]), (2, [2, 4]), (1, [2, 4, 6])])
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_out_of_memory_splits_the_batch_and_leaves_its_gradient(fits: int, parts: list[int], repeats: int) -> None:
+    batch = batch_of(6)
+    loss, expected = gradient_of(CrossEntropy(STAGE), batch, [], repeats)
+    told: list[int] = []
+    small = Small(fits)
+    found_loss, found = gradient_of(small, batch, told, repeats)
+    assert told == parts
+    assert sum(small.passes) == 6 * repeats
+    assert found_loss == pytest.approx(loss, rel=1e-6)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, atol=1e-6, rtol=1e-5)
+
+
+def test_an_image_too_large_for_memory_is_an_error_with_advice() -> None:
+    with pytest.raises(BenchError, match="single image at a time") as caught:
+        gradient_of(Small(0), batch_of(3), [])
+    assert "--device cpu" in (caught.value.hint or "")
+
+
+def test_a_share_without_images_adds_nothing() -> None:
+    model = model_of()
+    told: list[int] = []
+
+    class Others(Alone):
+        """The other process has all six images, of a loss of 2."""
+
+        def total(self, values: Any) -> list[float]:
+            return [6.0 if len(values) == 1 else 30.0, 6.0][: len(values)]
+
+    gradient = BatchGradient(model, torch.device("cpu"), bf16=False, processes=Others(), on_split=told.append)
+    empty = Batch(Visual(), torch.zeros(0, 2, dtype=torch.long), ())
+    assert gradient(CrossEntropy(STAGE), list(model.parameters()), empty, 0, 1) == (6.0, 6)
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert told == []
