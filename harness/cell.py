@@ -98,13 +98,14 @@ def _refuse_other_features(name: str, run: StoredRun, conditions: Conditions) ->
         seen, shown = ("grid cells", "regions") if theirs is None else ("regions", "grid cells")
         hint = "leave out --regions" if theirs is None else "add --regions SOURCE, of the kind that it was trained on"
         raise BenchError(f"{name} sees {seen}, and here are {shown}", hint)
-    cut = [regions for regions in (theirs, ours) if regions is not None and needs_backbone(regions.source)]
-    if len(cut) == 1 or (cut and cut[0].bins != cut[1].bins) or run.visual_dim != conditions.visual_dim:
-        raise BenchError(
-            f"{name} was trained on other region features ({run.visual_dim} channels here: {conditions.visual_dim})",
-            "add --regions SOURCE, of the kind that it was trained on",
-        )
-    if (cut or theirs is None) and run.backbone_digest != conditions.backbone.digest:
+    if theirs is not None and ours is not None:
+        cut = [(needs_backbone(regions.source), regions.bins) for regions in (theirs, ours)]
+        if cut[0] != cut[1] or (not cut[0][0] and run.visual_dim != conditions.visual_dim):
+            raise BenchError(
+                f"{name} was trained on other regions: those of {theirs.source}, of {run.visual_dim} channels",
+                "add --regions SOURCE (and --region-bins), of the kind that it was trained on",
+            )
+    if (theirs is None or needs_backbone(theirs.source)) and run.backbone_digest != conditions.backbone.digest:
         raise BenchError(
             f"{name} sees the features of {run.features.backbone}, not those of {conditions.backbone.describe()}",
             f"add --backbone {run.features.backbone} with the weights that it was trained with",

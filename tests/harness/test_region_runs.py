@@ -150,7 +150,7 @@ def test_a_stored_run_is_scored_on_the_regions_that_it_knows(trained: Path, data
     assert done.exit_code == 0, done.output
     for extra, complaint in (
         ((), "sees regions, and here are grid cells"),
-        (("--regions", "boxes", "--region-bins", 2), "was trained on other region features"),
+        (("--regions", "boxes", "--region-bins", 2), "was trained on other regions"),
     ):
         done = bench_run(data, trained, key, "--backbone", "filterbank", *extra)
         assert done.exit_code == 1
