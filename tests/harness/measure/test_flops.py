@@ -173,3 +173,4 @@ def test_registered_models_add_up(architecture: str) -> None:
     assert 0 < rest <= length * counts.step.macs
     assert counts.greedy.macs < counts.beam.macs <= counts.greedy.macs + 2 * rest
     assert counts.step.macs > 0
+    assert counts.greedy.macs <= 1.01 * counts.teacher_forced.macs  # no prefix is decoded anew
