@@ -19,6 +19,7 @@ from harness.measure.flops import count_flops
 from harness.measure.latency import measure_latency
 from harness.measure.memory import PeakMemory
 from harness.metrics.evaluator import Evaluator
+from harness.metrics.significance import with_intervals
 from harness.pretrained import Pretrained
 from harness.progress import Reporter
 from harness.references import human_captions, majority_caption, retrieved_captions
@@ -206,7 +207,7 @@ def _score(
         for sample in conditions.evaluated[split]
         if sample.domain is not None and sample.image_id in captions
     }
-    evaluation = evaluator.evaluate(references, captions, domains or None)
+    evaluation = with_intervals(evaluator.evaluate(references, captions, domains or None))
     if split == "test":
         costs["score_seconds"] = Quantity(sum(evaluation.seconds.values()), unit="s")
     return SplitResult(split, captions, evaluation.scores, evaluation.per_image)

@@ -124,13 +124,13 @@ def _print(report: Report, references: References) -> None:
     for domain, members in domains.items():
         table.add_column(f"{escape(domain)} ({len(members)})", justify="right")
     for metric in ALL_METRICS:
-        interval = report.intervals.get(metric)
+        found = report.quantity(metric)
         cells = [
             "-" if (value := report.quantity(metric, domain).value) is None else f"{100 * value:.2f}"
             for domain in (OVERALL, *domains)
         ]
-        between = f"{100 * interval.low:.1f}–{100 * interval.high:.1f}" if interval else ""
-        table.add_row(metric, cells[0], between, *cells[1:])
+        bounds = [f"{100 * bound:.1f}" for bound in (found.low, found.high) if bound is not None]
+        table.add_row(metric, cells[0], "–".join(bounds), *cells[1:])
     console = Console(highlight=False)
     console.print(table)
     for metric in ALL_METRICS:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,10 +34,13 @@ class Statistics:
     metric: Metric
     values: Array
 
-    def corpus(self, rows: Sequence[int] | None = None) -> dict[str, float]:
-        """Scores over these rows together (None: all), by name."""
-        totals = (self.values if rows is None else self.values[rows]).sum(axis=0)
-        return dict(zip(self.metric.names, self.metric.score(totals).tolist(), strict=True))
+    def corpus(self) -> dict[str, float]:
+        """Scores over all rows together, by name."""
+        return dict(zip(self.metric.names, self.metric.score(self.values.sum(axis=0)).tolist(), strict=True))
+
+    def of(self, rows: Sequence[int]) -> Self:
+        """The statistics of some of the images."""
+        return replace(self, values=self.values[rows])
 
     def per_image(self) -> dict[str, Array]:
         """Scores of each image alone, by name: (N,) each."""

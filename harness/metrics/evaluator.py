@@ -54,8 +54,9 @@ class Evaluation:
     """Scores of one system on one split.
 
     `scores[domain][metric]` has `OVERALL` and every metric of `METRICS`; one that could not be computed is NULL with
-    the reason and has no entry in `per_image[metric][image_id]`. `seconds` is the time spent by step. `statistics` are
-    what significance is computed from, a row for each of `ids`; `domains` holds the images of each domain.
+    the reason and has no entry in `per_image[metric][image_id]`. `seconds` is the time spent by step. `domains` holds
+    the images of each domain. `statistics` are what significance is computed from, for `OVERALL` a row for each of
+    `ids` and for each domain a row for each of its images; empty without any score.
     """
 
     scores: dict[str, dict[str, Quantity]]
@@ -63,7 +64,7 @@ class Evaluation:
     tokenizer: str
     seconds: dict[str, float]
     ids: tuple[int, ...] = ()
-    statistics: tuple[Statistics, ...] = ()
+    statistics: dict[str, tuple[Statistics, ...]] = field(default_factory=dict)
     domains: dict[str, list[int]] = field(default_factory=dict)
 
 
@@ -139,26 +140,27 @@ class Evaluator:
             return Evaluation({group: dict(missing) for group in groups}, {}, name, seconds, tuple(ids))
         captions = {image_id: texts[0] for image_id, texts in tokenized.items()}
         statistics, reasons = self._statistics(tokenized_references, captions, seconds, progress)
-
+        rows = {image_id: row for row, image_id in enumerate(ids)}
+        by_group = {OVERALL: statistics}
+        for domain, members in groups.items():
+            if domain != OVERALL:
+                parts = [each.of([rows[image_id] for image_id in members]) for each in statistics]
+                if self.settings.domain_df == "subset":
+                    alone = Corpus.of_texts({i: tokenized_references[i] for i in members}, captions)
+                    parts = [_cider(alone) if part.metric is CIDER_D else part for part in parts]
+                by_group[domain] = tuple(parts)
         per_image = {
             metric: dict(zip(ids, values.tolist(), strict=True))
             for each in statistics
             for metric, values in each.per_image().items()
         }
-        scores = self._scores(statistics, groups, reasons)
-        if self.settings.domain_df == "subset":
-            for group, members in groups.items():
-                if group != OVERALL:
-                    corpus = Corpus.of_texts({i: tokenized_references[i] for i in members}, captions)
-                    value = cider_d(corpus, corpus.frequencies()).mean()
-                    scores[group]["CIDEr-D"] = Quantity(float(value))
         return Evaluation(
-            scores,
+            {group: self._scores(parts, reasons) for group, parts in by_group.items()},
             {metric: per_image[metric] for metric in self._metrics if metric in per_image},
             name,
             seconds,
             tuple(ids),
-            statistics,
+            by_group,
             {group: members for group, members in groups.items() if group != OVERALL},
         )
 
@@ -188,25 +190,18 @@ class Evaluator:
                 corpus = Corpus.of_texts(references, captions)
                 statistics = [BLEU.statistics(corpus)]
             with _timed(seconds, "CIDEr-D"):
-                cider = CIDER_D.statistics(cider_d(corpus, corpus.frequencies()))
+                cider = _cider(corpus)
             with _timed(seconds, "ROUGE-L"):
                 statistics += [rouge_l(references, captions), cider]
             more, reasons = pending.result()
         return (*statistics, *more), reasons
 
-    def _scores(
-        self, statistics: Sequence[Statistics], groups: Mapping[str, list[int]], reasons: Mapping[str, str]
-    ) -> dict[str, dict[str, Quantity]]:
-        rows = {image_id: row for row, image_id in enumerate(groups[OVERALL])}
-        scores = {}
-        for group, members in groups.items():
-            chosen = [rows[image_id] for image_id in members]
-            values = {name: value for each in statistics for name, value in each.corpus(chosen).items()}
-            scores[group] = {
-                metric: Quantity(values[metric]) if metric in values else Quantity(None, reasons[metric])
-                for metric in self._metrics
-            }
-        return scores
+    def _scores(self, statistics: Sequence[Statistics], reasons: Mapping[str, str]) -> dict[str, Quantity]:
+        values = {name: value for each in statistics for name, value in each.corpus().items()}
+        return {
+            metric: Quantity(values[metric]) if metric in values else Quantity(None, reasons[metric])
+            for metric in self._metrics
+        }
 
     @property
     def _metrics(self) -> tuple[str, ...]:
@@ -267,6 +262,10 @@ def _check(
         raise BenchError(f"{len(bare)} images have no reference caption ({shown}{', ...' if len(bare) > 10 else ''})")
     if domains and OVERALL in domains.values():
         raise BenchError(f"a domain may not be called {OVERALL!r}: that names the scores over all images")
+
+
+def _cider(corpus: Corpus) -> Statistics:
+    return CIDER_D.statistics(cider_d(corpus, corpus.frequencies()))
 
 
 def _by_domain(ids: list[int], domains: Mapping[int, str]) -> dict[str, list[int]]:

@@ -17,7 +17,7 @@ from harness.metrics.evaluator import (
     Progress,
 )
 from harness.metrics.signature import EvaluationSettings, Signature, evaluation_signature
-from harness.metrics.significance import Interval, bootstrap
+from harness.metrics.significance import with_intervals
 from results.records import Quantity
 from results.significance import RESAMPLES, SEED
 
@@ -27,11 +27,10 @@ ALL_METRICS: Final = (*METRICS, SPICE_NAME)
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """An evaluation, its signature, and a 95 % interval over images of every metric."""
+    """An evaluation whose scores have 95 % intervals over images, and its signature."""
 
     signature: Signature
     evaluation: Evaluation
-    intervals: dict[str, Interval]
     resamples: int
     seed: int
 
@@ -42,7 +41,8 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         """What scores.json holds: fractions, null for what was not measured, and the reasons."""
         domains = {
-            domain: {metric: self.quantity(metric, domain).value for metric in ALL_METRICS} | {"n": len(members)}
+            domain: {metric: self.quantity(metric, domain).value for metric in ALL_METRICS}
+            | {"n": len(members), "intervals": self._intervals(domain)}
             for domain, members in self.evaluation.domains.items()
         }
         missing = {metric: self.quantity(metric) for metric in ALL_METRICS}
@@ -52,13 +52,17 @@ class Report:
             "reasons": {metric: found.reason for metric, found in missing.items() if found.value is None},
             "n": len(self.evaluation.ids),
             "domains": domains,
-            "intervals": {metric: [interval.low, interval.high] for metric, interval in self.intervals.items()},
+            "intervals": self._intervals(OVERALL),
             "bootstrap": {"resamples": self.resamples, "seed": self.seed, "level": 0.95},
             "per_image": {
                 metric: {str(image_id): value for image_id, value in values.items()}
                 for metric, values in self.evaluation.per_image.items()
             },
         }
+
+    def _intervals(self, domain: str) -> dict[str, list[float | None]]:
+        scores = self.evaluation.scores[domain]
+        return {metric: [found.low, found.high] for metric, found in scores.items() if found.low is not None}
 
 
 def evaluate(
@@ -99,5 +103,4 @@ def evaluate(
         settings = evaluator.settings
         evaluation = evaluator.evaluate(references, candidates, domains, progress=progress)
     signature = evaluation_signature(settings, references, name=name, of=of, domains=evaluation.domains)
-    intervals = bootstrap(evaluation.statistics, resamples=resamples, seed=seed) if evaluation.statistics else {}
-    return Report(signature, evaluation, intervals, resamples, seed)
+    return Report(signature, with_intervals(evaluation, resamples=resamples, seed=seed), resamples, seed)

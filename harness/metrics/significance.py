@@ -7,7 +7,7 @@ images; how much a model varies over training seeds it does not say.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Final
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.metrics.contract import Array, Statistics
+from harness.metrics.evaluator import Evaluation
 from results import significance
 from results.significance import ALPHA, RESAMPLES, SEED, exchanges, holm, p_value
 
@@ -66,6 +67,19 @@ def bootstrap(
         low, high = np.quantile(scores, outer)
         found[metric] = Interval(float(low), float(high))
     return found
+
+
+def with_intervals(evaluation: Evaluation, *, resamples: int = RESAMPLES, seed: int = SEED) -> Evaluation:
+    """The evaluation with the 95 % interval of every score, over all images and over each domain's."""
+    scores = {}
+    for group, quantities in evaluation.scores.items():
+        statistics = evaluation.statistics.get(group)
+        found = bootstrap(statistics, resamples=resamples, seed=seed) if statistics else {}
+        scores[group] = {
+            metric: replace(quantity, low=found[metric].low, high=found[metric].high) if metric in found else quantity
+            for metric, quantity in quantities.items()
+        }
+    return replace(evaluation, scores=scores)
 
 
 def paired_test(
