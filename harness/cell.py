@@ -60,6 +60,7 @@ def run_model(
         "train_peak_memory_host": memory.host,
         "train_peak_memory_device": memory.device,
     }
+    environment = environment | {"training": conditions.machine.record(conditions.device, summary.parts)}
     return _caption_and_measure(model, conditions, evaluator, costs, environment, folder / WEIGHTS, reporter)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -19,6 +19,7 @@ from harness.data.subwords import SubwordVocabulary
 from harness.data.vocabulary import Vocabulary
 from harness.errors import BenchError
 from harness.features import TRAINING_SPLITS, configured_backbone, prepare_features
+from harness.machine import Machine
 from harness.metrics.evaluator import DF
 from harness.metrics.tokenizer import TOKENIZER
 from harness.progress import Reporter
@@ -32,7 +33,7 @@ from zoo.captioner import VisualKind, VisualSpec
 class Conditions:
     """Everything shared; `evaluated` holds the scored splits by name, `skipped` the reasons by image id.
 
-    `features` are None where no model of the run looks at any.
+    `features` are None where no model of the run looks at any. `cache` is for what can be made again.
     """
 
     dataset: Dataset
@@ -49,6 +50,8 @@ class Conditions:
     device: torch.device
     precision: str
     signature: dict[str, str]
+    cache: Path
+    machine: Machine = field(default_factory=Machine)
 
     def source(self, spec: VisualSpec) -> VisualSource:
         """Where a model with this `spec` looks: at the features, or at the pictures as the backbone gets them."""
@@ -149,6 +152,7 @@ def prepare_conditions(
         device=device,
         precision=precision,
         signature=signature,
+        cache=workspace.cache,
     )
 
 

@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+import copy
+import io
+import pickle
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from rich.console import Console
 
 from harness.captioning import caption_images
 from harness.conditions import Conditions
 from harness.config import Decoding
-from harness.data.batches import CaptionBatches
+from harness.data.batches import CaptionBatches, VisualSource
 from harness.data.dataset import Sample
+from harness.data.features import Features
 from harness.data.vocabulary import Vocabulary
+from harness.frozen_backbone import HasOwnBackbone, InPlaceOfPixels, cache_own_features
 from harness.metrics.cider import CiderD
+from harness.plugins import load_plugin
 from harness.progress import Reporter
 from harness.training.objectives import CrossEntropy, Objective
 from harness.training.position import TrainingSummary
+from harness.training.processes import Alone, Processes
 from harness.training.reinforce import ReinforceLoss, require_states
-from harness.training.schedule import Stage
+from harness.training.schedule import Schedule, Stage
 from harness.training.self_critical import CaptionRewards, SelfCriticalLoss
 from harness.training.trainer import Trainer
 from results.records import EpochRecord
 from zoo import Captioner
+
+if TYPE_CHECKING:
+    from harness.training.several import Together
 
 
 def fit(
@@ -33,7 +48,6 @@ def fit(
     reporter: Reporter,
 ) -> TrainingSummary:
     """Train `model` through the schedule; it holds the best weights afterwards. Checkpoints lie in `folder`."""
-    task = _Task(model, seed, conditions, reporter)
 
     def report_epoch(record: EpochRecord) -> None:
         on_epoch(record)
@@ -43,20 +57,33 @@ def fit(
             f"{record.images_per_second:.0f} images/s"
         )
 
-    trainer = Trainer(
+    task = _Task(
         model,
+        seed,
         conditions.preset.schedule,
-        batches=task.batches,
-        validate=task.validate,
-        folder=folder,
-        device=conditions.device,
-        precision=conditions.precision,
-        seed=seed,
-        on_epoch=report_epoch,
-        reporter=reporter,
-        objective=task.objective,
+        conditions.train,
+        conditions.vocabulary,
+        conditions.source(model.visual),
+        conditions.preset.vocabulary.max_len,
+        conditions.precision,
+        conditions.machine.compiled,
+        folder,
     )
-    return trainer.fit()
+
+    def train(processes: Processes) -> TrainingSummary:
+        share = _Share(task, processes, conditions.device, lambda: _cache(model, conditions, reporter))
+        validation = _Validation(share, conditions, reporter)
+        return share.trainer(validation, report_epoch, reporter).fit()
+
+    devices = conditions.machine.devices
+    if devices == 1:
+        return train(Alone())
+    from harness.training.several import several_processes  # takes a second, which one device need not wait for
+
+    others = replace(task, model=copy.deepcopy(model).cpu())
+    work = partial(_train_beside, pickle.dumps(others), conditions.machine.plugins)
+    with several_processes(devices, conditions.device.type, work) as processes:
+        return train(processes)
 
 
 def make_objective(stage: Stage, model: Captioner, samples: Sequence[Sample], vocabulary: Vocabulary) -> Objective:
@@ -70,50 +97,111 @@ def make_objective(stage: Stage, model: Captioner, samples: Sequence[Sample], vo
     return CrossEntropy(stage, vocabulary.pad)
 
 
+@dataclass(frozen=True, slots=True)
 class _Task:
-    """A model under a run's conditions: loaders and objectives by stage, and validation."""
+    """What every process of one training needs to know; picklable."""
 
-    def __init__(self, model: Captioner, seed: int, conditions: Conditions, reporter: Reporter) -> None:
-        self._model, self._seed, self._conditions, self._reporter = model, seed, conditions, reporter
+    model: Captioner
+    seed: int
+    schedule: Schedule
+    train: tuple[Sample, ...]
+    vocabulary: Vocabulary
+    source: VisualSource
+    max_len: int
+    precision: str
+    compiled: bool
+    folder: Path
+
+
+class _Share:
+    """One process's part in a training: its share of every batch, and what it sees of the images."""
+
+    def __init__(self, task: _Task, processes: Processes, device: torch.device, cache: Callable[[], Path]) -> None:
+        self.task, self._processes, self._device, self._cache = task, processes, device, cache
+        self.source = task.source
+
+    def trainer(
+        self, validate: Callable[[int], float], on_epoch: Callable[[EpochRecord], None], reporter: Reporter
+    ) -> Trainer:
+        """The training loop of this process."""
+        task = self.task
+        if task.compiled:
+            task.model.compile(dynamic=True)  # what is called with whole captions; decoding steps stay as they are
+        return Trainer(
+            task.model,
+            task.schedule,
+            batches=self._batches,
+            validate=validate,
+            folder=task.folder,
+            device=self._device,
+            precision=task.precision,
+            seed=task.seed,
+            on_epoch=on_epoch,
+            reporter=reporter,
+            objective=lambda stage: make_objective(stage, task.model, task.train, task.vocabulary),
+            processes=self._processes,
+        )
+
+    def _batches(self, stage: Stage) -> CaptionBatches:
+        """The loader of a stage; one that leaves the model's own backbone as it is reads cached features of it."""
+        task = self.task
+        self.source = task.source
+        if stage.backbone == "frozen" and isinstance(task.model, HasOwnBackbone):
+            folder = self._processes.of_first(self._cache() if self._processes.rank == 0 else Path())
+            self.source = InPlaceOfPixels(Features(folder))
+        samples = list(task.train)
+        if stage.batch_of == "captions":
+            samples = [replace(image, captions=(caption,)) for image in samples for caption in image.captions]
+        return CaptionBatches(
+            samples,
+            task.vocabulary,
+            self.source,
+            task.model.visual,
+            batch_size=stage.batch_size,
+            captions_per_image=1 if stage.batch_of == "captions" else stage.captions_per_image,
+            seed=task.seed,
+            max_len=task.max_len,
+            drop_last=stage.drop_last,
+            share=(self._processes.rank, self._processes.count),
+            pinned=self._device.type == "cuda",
+        )
+
+
+class _Validation:
+    """CIDEr-D of the validation split's captions, as a fraction, by the width of the beam."""
+
+    def __init__(self, share: _Share, conditions: Conditions, reporter: Reporter) -> None:
+        self._share, self._conditions, self._reporter = share, conditions, reporter
         words = conditions.vocabulary.tokenize
         self._references = {
             sample.image_id: [" ".join(words(caption)) for caption in sample.captions] for sample in conditions.val
         }
         self._scorer = CiderD(self._references)
 
-    def batches(self, stage: Stage) -> CaptionBatches:
-        """The loader of a stage."""
-        conditions = self._conditions
-        samples = list(conditions.train)
-        if stage.batch_of == "captions":
-            samples = [replace(image, captions=(caption,)) for image in samples for caption in image.captions]
-        return CaptionBatches(
-            samples,
-            conditions.vocabulary,
-            conditions.source(self._model.visual),
-            self._model.visual,
-            batch_size=stage.batch_size,
-            captions_per_image=1 if stage.batch_of == "captions" else stage.captions_per_image,
-            seed=self._seed,
-            max_len=conditions.preset.vocabulary.max_len,
-            drop_last=stage.drop_last,
-        )
-
-    def objective(self, stage: Stage) -> Objective:
-        """See `make_objective`."""
-        return make_objective(stage, self._model, self._conditions.train, self._conditions.vocabulary)
-
-    def validate(self, beam_size: int) -> float:
-        """CIDEr-D of the validation split's captions, as a fraction."""
-        conditions = self._conditions
+    def __call__(self, beam_size: int) -> float:
         captions = caption_images(
-            self._model,
-            conditions.vocabulary,
-            conditions.source(self._model.visual),
+            self._share.task.model,
+            self._conditions.vocabulary,
+            self._share.source,
             list(self._references),
-            Decoding(beam_size=beam_size, max_len=conditions.preset.decoding.max_len),
-            device=conditions.device,
+            Decoding(beam_size=beam_size, max_len=self._conditions.preset.decoding.max_len),
+            device=self._conditions.device,
             reporter=self._reporter,
             title="  validating",
         )
         return self._scorer.score(captions.by_image)[0]
+
+
+def _cache(model: Captioner, conditions: Conditions, reporter: Reporter) -> Path:
+    assert isinstance(model, HasOwnBackbone)
+    return cache_own_features(model, conditions, reporter)
+
+
+def _train_beside(pickled: bytes, plugins: Sequence[str], processes: Together) -> None:
+    """What another process does: train its share of every batch, in silence."""
+    for name in plugins:
+        load_plugin(name)
+    task: _Task = pickle.loads(pickled)  # noqa: S301  # the first process made it
+    task.model.to(processes.device)
+    share = _Share(task, processes, processes.device, Path)
+    share.trainer(lambda _: 0.0, lambda _: None, Reporter(Console(file=io.StringIO()))).fit()

@@ -9,7 +9,7 @@ import shutil
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from harness.conditions import Conditions, prepare_conditions
 from harness.config import FeatureConfig, Preset
 from harness.errors import BenchError
 from harness.grid import plan_cells
+from harness.machine import Machine
 from harness.measure.environment import describe_environment
 from harness.metrics.evaluator import Evaluator
 from harness.pretrained import WeightsMissing
@@ -53,6 +54,7 @@ class Request:
     skip_bad_images: bool = False
     rerun: bool = False
     pretrained: Mapping[str, str] = field(default_factory=dict)
+    machine: Machine = field(default_factory=Machine)
 
 
 @dataclass(slots=True)
@@ -96,6 +98,7 @@ def run_benchmark(request: Request, reporter: Reporter) -> Summary:
             request.preset.model_arguments(model)  # refuses a model that the preset is not for, before any work
     request.workspace.create()
     device = choose_device(request.device)
+    request.machine.check(device)
     with Store(request.workspace.database) as store, Evaluator() as evaluator:
         conditions = prepare_conditions(
             request.data,
@@ -109,6 +112,7 @@ def run_benchmark(request: Request, reporter: Reporter) -> Summary:
             workspace=request.workspace,
             reporter=reporter,
         )
+        conditions = replace(conditions, machine=request.machine)
         cells = plan_cells(models, request.seeds, conditions, request.workspace, request.pretrained)
         store.record_dataset(conditions.record())
         store.plan(cells)

@@ -52,6 +52,8 @@ def run(
     region_count: Annotated[str, typer.Option(help="all, fixed:36 or adaptive:10-100.")] = "all",
     region_bins: Annotated[int, typer.Option(min=1, max=14, help="Bins a side that are cut for a box.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    devices: Annotated[int, typer.Option(min=1, help="Devices that train each model together.")] = 1,
+    compiled: Annotated[bool, typer.Option("--compile", help="Compile training passes (torch.compile).")] = False,
     precision: Annotated[str, typer.Option(help="auto, fp32 or bf16.")] = "auto",
     skip_bad_images: Annotated[
         bool, typer.Option("--skip-bad-images", help="Go on without unusable pictures; recorded.")
@@ -87,6 +89,7 @@ def run(
     for name in plugin or ():
         load_plugin(name)
 
+    from harness.machine import Machine
     from harness.pretrained import parse_places
     from harness.progress import Reporter
     from harness.run import Request, run_benchmark
@@ -107,6 +110,7 @@ def run(
         precision=precision,
         skip_bad_images=skip_bad_images,
         rerun=rerun,
+        machine=Machine(devices, compiled, tuple(plugin or ())),
         pretrained=parse_places(tuple(pretrained or ())),
     )
     with Reporter() as reporter:

@@ -77,6 +77,17 @@ def array_header(shape: tuple[int, ...]) -> bytes:
     return head.getvalue()
 
 
+def map_array(path: Path, dtype: str, shape: tuple[int, ...], offset: int = 0) -> np.ndarray[Any, Any]:
+    """An array of a cache, read page by page as it is used; BenchError where its file has gone since it was opened."""
+    try:
+        return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape)
+    except (OSError, ValueError) as error:  # no file, or one that was cut
+        raise BenchError(
+            f"the feature cache {path.parent} was removed or changed during the run: {error}",
+            "run the same command again: features are extracted anew, and training goes on from its last checkpoint",
+        ) from error
+
+
 class Features:
     """Features (N, L, C) of N images as `harness.data.feature_cache.extract_features` left them in a folder.
 
@@ -94,7 +105,7 @@ class Features:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / ARRAY
+        self.folder, self._path = folder, folder / ARRAY
         try:
             self._meta: dict[str, Any] = json.loads((folder / META).read_text(encoding="utf-8"))
             images, cells, self.dim = self._shape = tuple(int(side) for side in self._meta["shape"])
@@ -129,7 +140,7 @@ class Features:
             rows = [self._rows[image_id] for image_id in image_ids]
         except KeyError as error:
             raise BenchError(f"no features for image {error.args[0]}", hint="it was skipped or is not listed") from None
-        array: Half = np.memmap(self._path, dtype="<f2", mode="r", offset=self._offset, shape=self._shape)
+        array: Half = map_array(self._path, "<f2", self._shape, self._offset)
         return np.array(array[rows], dtype=np.float16)
 
     def pooled(self, image_ids: Sequence[int]) -> Single:

@@ -39,10 +39,11 @@ class CrossEntropy:
         inputs = batch.tokens[:, :-1]
         sampling = self.stage.scheduled_sampling
         probability = sampling.probability(epoch) if sampling is not None else 0.0
-        memory = model.encode(batch.visual)
         if probability:
-            inputs = mixed_inputs(model, memory, inputs, probability)
-        logits = model.decode(memory, inputs)
+            memory = model.encode(batch.visual)
+            logits = model.decode(memory, mixed_inputs(model, memory, inputs, probability))
+        else:
+            logits = model(batch.visual, inputs)
         return cross_entropy(logits, batch.tokens, self.stage.label_smoothing, self.pad)
 
     def weight(self, batch: Batch) -> float:

@@ -67,7 +67,9 @@ class EndToEnd(Captioner):
         self.body.set_dropout(p)
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`."""
+        """See `Captioner.encode`; features, in place of pixels, are what the backbone gave before."""
+        if visual.pixels is None and visual.features is not None:
+            return self.body.encode(visual)
         if visual.pixels is None:
             raise ZooError("this model needs pixels, and got none")
         pixels = visual.pixels.to(next(self.backbone.parameters()).dtype)

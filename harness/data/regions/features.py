@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness.data.features import Half, Single, unseen
+from harness.data.features import Half, Single, map_array, unseen
 from harness.errors import BenchError
 from zoo.captioner import Visual, VisualKind, VisualSpec
 
@@ -151,7 +151,7 @@ class RegionFeatures:
             raise BenchError(f"no regions for image {error.args[0]}", hint="it was skipped or is not listed") from None
 
     def _map(self, name: str, dtype: str, width: int) -> np.ndarray[Any, Any]:
-        return np.memmap(self.folder / name, dtype=dtype, mode="r", shape=(self._total, width))
+        return map_array(self.folder / name, dtype, (self._total, width))
 
     def _damage(self, what: str) -> BenchError:
         return BenchError(
