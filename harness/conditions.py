@@ -20,8 +20,7 @@ from harness.data.vocabulary import Vocabulary
 from harness.errors import BenchError
 from harness.features import TRAINING_SPLITS, configured_backbone, prepare_features
 from harness.machine import Machine
-from harness.metrics.evaluator import DF
-from harness.metrics.tokenizer import TOKENIZER
+from harness.metrics.signature import EvaluationSettings
 from harness.progress import Reporter
 from harness.signature import data_field, model_signature, nrefs_field, vocabulary_field
 from harness.workspace import Workspace
@@ -93,6 +92,7 @@ def prepare_conditions(
     preset: Preset,
     feature_config: FeatureConfig,
     sees: Mapping[str, VisualKind],
+    evaluation: EvaluationSettings,
     skip_bad_images: bool,
     device: torch.device,
     precision: str,
@@ -103,6 +103,7 @@ def prepare_conditions(
 
     Args:
         sees: what each model of the run wants to see, by its name.
+        evaluation: how the captions will be scored.
 
     Raises:
         BenchError: unreadable data, an empty split, a wrong backbone, and what `prepare_features` refuses.
@@ -131,8 +132,7 @@ def prepare_conditions(
         preset,
         data=data_field(dataset, seen.skipped),
         nrefs=nrefs_field([sample for samples in evaluated.values() for sample in samples]),
-        tokenizer=TOKENIZER,
-        df=DF,
+        evaluation=evaluation,
         features=seen.described,
         vocabulary=vocabulary_field(vocabulary, preset.vocabulary.min_count),
         precision=precision,

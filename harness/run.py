@@ -24,6 +24,8 @@ from harness.grid import plan_cells
 from harness.machine import Machine
 from harness.measure.environment import describe_environment
 from harness.metrics.evaluator import Evaluator
+from harness.metrics.signature import EvaluationSettings
+from harness.metrics.spice import find_spice
 from harness.pretrained import WeightsMissing
 from harness.progress import Reporter, describe_seconds
 from harness.references import REFERENCE_ROWS
@@ -99,13 +101,15 @@ def run_benchmark(request: Request, reporter: Reporter) -> Summary:
     request.workspace.create()
     device = choose_device(request.device)
     request.machine.check(device)
-    with Store(request.workspace.database) as store, Evaluator() as evaluator:
+    settings = EvaluationSettings(spice=find_spice() is not None)
+    with Store(request.workspace.database) as store, Evaluator(settings=settings) as evaluator:
         conditions = prepare_conditions(
             request.data,
             images=request.images,
             preset=request.preset,
             feature_config=request.features,
             sees={model: _sees(model, request.workspace) for model in models},
+            evaluation=evaluator.settings,
             skip_bad_images=request.skip_bad_images,
             device=device,
             precision=_precision(request.precision, device),

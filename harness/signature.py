@@ -14,6 +14,7 @@ from harness.config import Decoding, Preset
 from harness.data.dataset import Dataset, Sample
 from harness.data.subwords import SubwordVocabulary
 from harness.data.vocabulary import Vocabulary
+from harness.metrics.signature import EvaluationSettings, run_fields
 from harness.training.schedule import Schedule
 
 NOT_APPLICABLE = "none"
@@ -39,15 +40,21 @@ def vocabulary_field(vocabulary: Vocabulary, min_count: int) -> str:
 
 
 def model_signature(
-    preset: Preset, *, data: str, nrefs: str, tokenizer: str, df: str, features: str, vocabulary: str, precision: str
+    preset: Preset,
+    *,
+    data: str,
+    nrefs: str,
+    evaluation: EvaluationSettings,
+    features: str,
+    vocabulary: str,
+    precision: str,
 ) -> dict[str, str]:
     """The signature of a trained model, in display order; in the paper track with every setting of the recipe."""
     schedule = preset.schedule
     return {
         "data": data,
         "nrefs": nrefs,
-        "tok": tokenizer,
-        "df": df,
+        **run_fields(evaluation),
         "beam": str(preset.decoding.beam_size),
         "maxlen": str(preset.decoding.max_len),
         "lenpen": f"{preset.decoding.length_penalty:g}",

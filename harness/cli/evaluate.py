@@ -113,8 +113,7 @@ def _print(report: Report, references: References) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from harness.metrics.evaluator import OVERALL
-    from harness.metrics.report import ALL_METRICS
+    from harness.metrics.evaluator import METRICS, OVERALL
 
     domains = report.evaluation.domains
     table = Table(title=f"{len(report.evaluation.ids)} images of {escape(references.name)}", title_justify="left")
@@ -123,7 +122,7 @@ def _print(report: Report, references: References) -> None:
     table.add_column("95 % interval", justify="right", no_wrap=True)
     for domain, members in domains.items():
         table.add_column(f"{escape(domain)} ({len(members)})", justify="right")
-    for metric in ALL_METRICS:
+    for metric in METRICS:
         found = report.quantity(metric)
         cells = [
             "-" if (value := report.quantity(metric, domain).value) is None else f"{100 * value:.2f}"
@@ -133,7 +132,7 @@ def _print(report: Report, references: References) -> None:
         table.add_row(metric, cells[0], "–".join(bounds), *cells[1:])
     console = Console(highlight=False)
     console.print(table)
-    for metric in ALL_METRICS:
+    for metric in METRICS:
         quantity = report.quantity(metric)
         if quantity.value is None:
             console.print(f"{metric}: {escape(quantity.reason or '')}", soft_wrap=True)

@@ -1,11 +1,10 @@
 """Scores of captions: BLEU, METEOR, ROUGE-L, CIDEr-D and SPICE exactly as pycocoevalcap 1.2 computes them."""
 
-from harness.metrics.evaluator import DF, METRICS, OVERALL, Evaluation, Evaluator
+from harness.metrics.evaluator import METRICS, OVERALL, Evaluation, Evaluator
 from harness.metrics.report import Report, evaluate
 from harness.metrics.signature import EvaluationSettings, Signature
 
 __all__ = [
-    "DF",
     "METRICS",
     "OVERALL",
     "Evaluation",

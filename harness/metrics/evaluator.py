@@ -30,20 +30,17 @@ from harness.metrics.spice import SPICE_HEAP_MB, run_spice
 from harness.metrics.tokenizer import TOKENIZERS, tokenize_by_image
 from results.records import Quantity
 
-SPICE_NAME: Final = SPICE.names[0]
-METRICS: Final = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D")
-"""The metrics of every evaluation, in the order of display, as fractions as coco-caption computes them. SPICE follows
-them where it is asked for."""
-
-DF: Final = "split"
-"""Where CIDEr-D's document frequencies come from, for signatures: all images of the split. CIDEr-D values over
-different sets of images are not comparable."""
+METRICS: Final = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
+"""The metrics of every evaluation, in the order of display, as fractions as coco-caption computes them."""
 
 OVERALL: Final = "overall"
 """Key of the scores over all images."""
 
 DEFAULT_SETTINGS: Final = EvaluationSettings()
-NO_METEOR: Final = "METEOR was not asked for"
+NOT_ASKED_FOR: Final = {
+    "METEOR": "METEOR was not asked for",
+    "SPICE": "not run: its models are not installed (bench prefetch spice)",
+}
 
 Tokens = dict[int, list[str]]
 Progress = Callable[[int, int], None]
@@ -136,7 +133,7 @@ class Evaluator:
                 tokenized_references = self._tokenize_references(references)
                 tokenized = tokenize_by_image({image_id: [candidates[image_id]] for image_id in ids}, self._tokenize)
         except JavaError as error:
-            missing = dict.fromkeys(self._metrics, Quantity(None, str(error)))
+            missing = dict.fromkeys(METRICS, Quantity(None, str(error)))
             return Evaluation({group: dict(missing) for group in groups}, {}, name, seconds, tuple(ids))
         captions = {image_id: texts[0] for image_id, texts in tokenized.items()}
         statistics, reasons = self._statistics(tokenized_references, captions, seconds, progress)
@@ -156,7 +153,7 @@ class Evaluator:
         }
         return Evaluation(
             {group: self._scores(parts, reasons) for group, parts in by_group.items()},
-            {metric: per_image[metric] for metric in self._metrics if metric in per_image},
+            {metric: per_image[metric] for metric in METRICS if metric in per_image},
             name,
             seconds,
             tuple(ids),
@@ -200,12 +197,8 @@ class Evaluator:
         values = {name: value for each in statistics for name, value in each.corpus().items()}
         return {
             metric: Quantity(values[metric]) if metric in values else Quantity(None, reasons[metric])
-            for metric in self._metrics
+            for metric in METRICS
         }
-
-    @property
-    def _metrics(self) -> tuple[str, ...]:
-        return (*METRICS, SPICE_NAME) if self.settings.spice else METRICS
 
     def _find_java(self) -> Path:
         if self._java is None:
@@ -230,10 +223,8 @@ class Evaluator:
     ) -> tuple[list[Statistics], dict[str, str]]:
         """Of the metrics that need Java, and by metric why there are none. After METEOR failed it is started anew."""
         found: list[Statistics] = []
-        reasons: dict[str, str] = {}
-        if not self.settings.meteor:
-            reasons["METEOR"] = NO_METEOR
-        else:
+        reasons = dict(NOT_ASKED_FOR)
+        if self.settings.meteor:
             with _timed(seconds, "METEOR"):
                 try:
                     answers = self._meteor.statistics(references, captions, progress=progress)
@@ -241,12 +232,12 @@ class Evaluator:
                 except JavaError as error:
                     reasons["METEOR"] = str(error)
         if self.settings.spice:
-            with _timed(seconds, SPICE_NAME):
+            with _timed(seconds, "SPICE"):
                 try:
                     scores = run_spice(references, captions, java=self._find_java(), heap_mb=self._spice_heap_mb)
                     found.append(SPICE.statistics(scores))
                 except JavaError as error:
-                    reasons[SPICE_NAME] = str(error)
+                    reasons["SPICE"] = str(error)
         return found, reasons
 
 

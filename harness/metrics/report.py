@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from harness.metrics.evaluator import (
     DEFAULT_SETTINGS,
     METRICS,
     OVERALL,
-    SPICE_NAME,
     Evaluation,
     Evaluator,
     Progress,
@@ -20,9 +19,6 @@ from harness.metrics.signature import EvaluationSettings, Signature, evaluation_
 from harness.metrics.significance import with_intervals
 from results.records import Quantity
 from results.significance import RESAMPLES, SEED
-
-NOT_RUN: Final = "not run: it was not asked for, or its models are not installed (bench prefetch spice)"
-ALL_METRICS: Final = (*METRICS, SPICE_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +32,19 @@ class Report:
 
     def quantity(self, metric: str, domain: str = OVERALL) -> Quantity:
         """A score, or why there is none."""
-        return self.evaluation.scores[domain].get(metric, Quantity(None, NOT_RUN))
+        return self.evaluation.scores[domain][metric]
 
     def to_json(self) -> dict[str, Any]:
         """What scores.json holds: fractions, null for what was not measured, and the reasons."""
         domains = {
-            domain: {metric: self.quantity(metric, domain).value for metric in ALL_METRICS}
+            domain: {metric: self.quantity(metric, domain).value for metric in METRICS}
             | {"n": len(members), "intervals": self._intervals(domain)}
             for domain, members in self.evaluation.domains.items()
         }
-        missing = {metric: self.quantity(metric) for metric in ALL_METRICS}
+        missing = {metric: self.quantity(metric) for metric in METRICS}
         return {
             "signature": self.signature.short(),
-            "scores": {metric: self.quantity(metric).value for metric in ALL_METRICS},
+            "scores": {metric: self.quantity(metric).value for metric in METRICS},
             "reasons": {metric: found.reason for metric, found in missing.items() if found.value is None},
             "n": len(self.evaluation.ids),
             "domains": domains,

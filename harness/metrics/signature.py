@@ -7,7 +7,7 @@ evaluation, field by field, so that no option can be left out of it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, Self
 from urllib.parse import quote, unquote
 
@@ -25,13 +25,13 @@ class EvaluationSettings:
 
     `tokenizer`: the Python tokenizer or the Java original. `domain_df`: document frequencies of a domain's CIDEr-D,
     over all images, as the nocaps server takes them, or over the domain's alone, as many papers did. `meteor` and
-    `spice`: whether they were asked for.
+    `spice`: whether they were asked for, which changes no other score.
     """
 
     tokenizer: TokenizerName = "python"
     domain_df: DomainFrequencies = "all"
-    meteor: bool = True
-    spice: bool = False
+    meteor: bool = field(default=True, metadata={"only_adds": True})
+    spice: bool = field(default=False, metadata={"only_adds": True})
 
 
 _SETTINGS: Final = {
@@ -111,10 +111,20 @@ def evaluation_signature(
         signed["of"] = str(of)
     if domains:
         signed["domains"] = ",".join(f"{domain}={len(members)}" for domain, members in domains.items())
-    for field in fields(settings):
-        signed[_SETTINGS[field.name][0]] = _shown(field.name, getattr(settings, field.name))
+    for option in fields(settings):
+        signed[_SETTINGS[option.name][0]] = _shown(option.name, getattr(settings, option.name))
     signed[_VERSION[0]] = harness.__version__
     return Signature(signed)
+
+
+def run_fields(settings: EvaluationSettings) -> dict[str, str]:
+    """What a benchmark run's signature says of the settings that its scores depend on.
+
+    Settings that only add a metric are left out: adding one must not make the run another.
+    """
+    changing = [option.name for option in fields(settings) if not option.metadata.get("only_adds")]
+    signed = {_SETTINGS[name][0]: _shown(name, getattr(settings, name)) for name in changing}
+    return signed | {"df": {"all": "split", "subset": "domain"}[settings.domain_df]}
 
 
 def _shown(name: str, value: Any) -> str:

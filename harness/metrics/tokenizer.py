@@ -10,9 +10,6 @@ TokenizerName = Literal["python", "java"]
 TOKENIZERS: Final[dict[TokenizerName, str]] = {"python": "ptb-python", "java": "ptb-java"}
 """What signatures call each tokenizer."""
 
-TOKENIZER: Final = TOKENIZERS["python"]
-"""What signatures call the default."""
-
 
 def tokenize_by_image(
     captions: Mapping[int, Sequence[str]], tokenize: Callable[[Sequence[str]], list[str]]

@@ -8,10 +8,12 @@ from typer.testing import CliRunner
 from harness.cli import app as cli
 from harness.config import Preset, list_presets, list_schedules, load_preset, load_schedule
 from harness.errors import BenchError
+from harness.metrics.signature import EvaluationSettings
 from harness.signature import model_signature, reference_signature
 
 CONDITIONS = {
-    "data": "d", "nrefs": "5", "tokenizer": "t", "df": "s", "features": "f", "vocabulary": "v", "precision": "fp32",
+    "data": "d", "nrefs": "5", "evaluation": EvaluationSettings(), "features": "f", "vocabulary": "v",
+    "precision": "fp32",
 }  # fmt: skip
 
 

@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import harness
+from harness.config import load_preset
 from harness.errors import BenchError
 from harness.metrics.evaluator import DEFAULT_SETTINGS, Evaluator
 from harness.metrics.report import evaluate
 from harness.metrics.signature import EvaluationSettings, Signature, evaluation_signature
 from harness.metrics.tokenizer import TokenizerName
+from harness.signature import model_signature
 
 REFERENCES = {1: ["a cat", "one cat"], 2: ["a dog"]}
 OTHER = {"tokenizer": "java", "domain_df": "subset", "meteor": False, "spice": True}
@@ -30,6 +32,20 @@ def test_every_option_is_in_the_signature():
         changed = sign(replace(DEFAULT_SETTINGS, **{option: value}))
         assert changed.fields != sign().fields, option
         assert changed.short() != sign().short()
+
+
+def test_every_option_that_changes_a_score_is_in_a_runs_signature():
+    def sign_run(**options):
+        conditions = dict.fromkeys(("data", "nrefs", "features", "vocabulary", "precision"), "x")
+        return model_signature(load_preset("quick"), evaluation=EvaluationSettings(**options), **conditions)
+
+    usual = sign_run()
+    assert (usual["tok"], usual["df"]) == ("ptb-python", "split")
+    assert list(usual)[:4] == ["data", "nrefs", "tok", "df"]
+    changed = {option for option, value in OTHER.items() if sign_run(**{option: value}) != usual}
+    assert changed == set(OTHER) - {"meteor", "spice"}, "these only add a metric"
+    assert sign_run(tokenizer="java")["tok"] == "ptb-java"
+    assert sign_run(domain_df="subset")["df"] == "domain"
 
 
 def test_data_is_in_the_signature():
