@@ -1,0 +1,201 @@
+"""Training under a run's conditions: alone and on several devices, and what a stage sees of the images."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from harness.building import build_model, model_arguments
+from harness.conditions import Conditions, prepare_conditions
+from harness.config import FeatureConfig, load_preset
+from harness.data.features import Features
+from harness.data.pixels import Pictures
+from harness.data.scenes import ScenesConfig, prepare_scenes
+from harness.errors import BenchError
+from harness.fitting import fit
+from harness.frozen_backbone import InPlaceOfPixels
+from harness.machine import Machine
+from harness.metrics.signature import EvaluationSettings
+from harness.progress import Reporter
+from harness.training.schedule import Schedule
+from harness.workspace import Workspace
+from results.records import EpochRecord
+from zoo import Captioner, Visual, VisualSpec
+
+STAGE = {
+    "name": "xe", "epochs": 2, "batch_size": 7, "captions_per_image": 2, "dropout": 0.0, "clip_norm": 1.0,
+    "learning_rate": {"peak": 0.01, "warmup_steps": 2},
+}  # fmt: skip
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """29 training images: batches of 7 whose last holds one, of which the second process gets none."""
+    folder = tmp_path_factory.mktemp("data")
+    return prepare_scenes(folder, ScenesConfig(train=29, val=4, test=4, nocaps_per_domain=1))
+
+
+def conditions_of(data: Path, workspace: Path, stages: list[dict[str, Any]], **features: Any) -> Conditions:
+    """A quick run's, with another schedule."""
+    small = ("size.d_model=16", "size.d_ff=16", "size.n_heads=2", "size.n_encoder_layers=1", "size.n_decoder_layers=1")
+    schedule = Schedule.model_validate({"name": "t", "summary": "t", "stages": stages})
+    return prepare_conditions(
+        str(data),
+        images=None,
+        preset=load_preset("quick", small).model_copy(update={"schedule": schedule}),
+        feature_config=FeatureConfig.model_validate(features),
+        sees={"a": "pixels" if features else "grid"},
+        skip_bad_images=False,
+        device=torch.device("cpu"),
+        precision="fp32",
+        evaluation=EvaluationSettings(),
+        workspace=Workspace(workspace),
+        reporter=reporter(),
+    )
+
+
+def reporter(said: io.StringIO | None = None) -> Reporter:
+    """One that nobody reads."""
+    return Reporter(Console(file=said or io.StringIO(), width=300))
+
+
+def model_of(name: str, conditions: Conditions) -> Captioner:
+    """An untrained one, the same every time."""
+    torch.manual_seed(3)
+    arguments = model_arguments(name, conditions.preset.model_arguments(name), conditions.backbone)
+    size = {"vocab_size": len(conditions.vocabulary), "visual_dim": conditions.visual_dim}
+    return build_model(name, arguments, **size, backbone=conditions.backbone)
+
+
+def curves(records: list[EpochRecord]) -> list[tuple[str, int, int, float, float | None]]:
+    """What two trainings must have in common."""
+    return [(found.stage_name, found.epoch, found.step, found.train_loss, found.val_cider) for found in records]
+
+
+def test_two_processes_train_as_one_does_and_go_on_after_a_kill(data: Path, tmp_path: Path) -> None:
+    conditions = conditions_of(data, tmp_path, [STAGE, STAGE | {"name": "second", "epochs": 1}])
+    alone: list[EpochRecord] = []
+    one = model_of("transformer_base", conditions)
+    summary = fit(one, 0, conditions, tmp_path / "one", alone.append, reporter())
+
+    both = replace(conditions, machine=Machine(devices=2))
+    together: list[EpochRecord] = []
+
+    def die(record: EpochRecord) -> None:
+        together.append(record)
+        raise Killed
+
+    with pytest.raises(Killed):
+        fit(model_of("transformer_base", both), 0, both, tmp_path / "two", die, reporter())
+    together.clear()  # nothing of the epoch was final
+    two = model_of("transformer_base", both)
+    again = fit(two, 0, both, tmp_path / "two", together.append, reporter())
+    assert [row[:3] for row in curves(together)] == [row[:3] for row in curves(alone)]
+    assert [row.train_loss for row in together] == pytest.approx([row.train_loss for row in alone], abs=1e-6)
+    assert [row.val_cider for row in together] == pytest.approx([row.val_cider for row in alone], abs=1e-6)
+    assert (again.steps, again.images) == (summary.steps, summary.images)
+    assert not torch.distributed.is_initialized()
+
+
+def test_a_later_frozen_stage_reads_features_of_the_backbone_as_it_was_tuned(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frozen = STAGE | {"epochs": 1, "batch_size": 29}
+    tuned = frozen | {"name": "tuned", "backbone": "trained", "learning_rate": {"peak": 0.1}}
+    stages = [frozen, tuned, frozen | {"name": "last", "epochs": 2}]
+    backbone = {"backbone": "resnet10t", "weights": "random", "image_size": 32}
+    conditions = conditions_of(data, tmp_path, stages, **backbone)
+    model = model_of("expansionnet_v2/end-to-end", conditions)
+    looked: list[int] = []
+    monkeypatch.setattr(Pictures, "visual", watched(Pictures.visual, looked))
+    records: list[EpochRecord] = []
+    fit(model, 0, conditions, tmp_path / "run", records.append, reporter())
+    train, val = 29, 4
+    assert sum(looked) == train + val, (
+        "only the stage that trains the backbone reads pictures, to learn and to validate"
+    )
+    caches = [Features(folder) for folder in (tmp_path / "cache" / "features").iterdir()]
+    [first] = [cache for cache in caches if len(cache) > train + val]
+    [second] = [cache for cache in caches if len(cache) == train + val]
+    image = conditions.train[0].image_id
+    assert not (first.grid_features([image]) == second.grid_features([image])).all()
+    pixels = conditions.source(model.visual).visual([image], model.visual)
+    model.eval()
+    with torch.no_grad():
+        seen = model.encode(pixels).features
+        cached = model.encode(InPlaceOfPixels(second).visual([image], model.visual)).features
+    torch.testing.assert_close(cached, seen, atol=2e-2, rtol=2e-2)
+
+    again: list[EpochRecord] = []
+    monkeypatch.setattr("harness.data.feature_cache._Extraction.run", None)  # a stage begun anew finds its cache
+    shutil.rmtree(tmp_path / "run")
+    fit(model_of("expansionnet_v2/end-to-end", conditions), 0, conditions, tmp_path / "run", again.append, reporter())
+    assert curves(again) == curves(records)
+
+
+def watched(visual: Callable[..., Visual], looked: list[int]) -> Callable[..., Visual]:
+    """The same, counting the images."""
+
+    def watch(self: Pictures, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
+        looked.append(len(image_ids))
+        return visual(self, image_ids, spec)
+
+    return watch
+
+
+def test_a_cache_that_vanishes_ends_in_a_sentence_and_the_same_command_goes_on(data: Path, tmp_path: Path) -> None:
+    stages = [STAGE | {"epochs": 3}]
+    whole: list[EpochRecord] = []
+    calm = conditions_of(data, tmp_path / "calm", stages)
+    fit(model_of("transformer_base", calm), 0, calm, tmp_path / "calm" / "run", whole.append, reporter())
+
+    conditions = conditions_of(data, tmp_path, stages)
+    records: list[EpochRecord] = []
+
+    def remove(record: EpochRecord) -> None:
+        records.append(record)
+        shutil.rmtree(tmp_path / "cache" / "features", ignore_errors=True)
+
+    with pytest.raises(BenchError, match=r"feature cache .* was removed .*last good checkpoint: .*step-") as caught:
+        fit(model_of("transformer_base", conditions), 0, conditions, tmp_path / "run", remove, reporter())
+    assert "goes on from its last checkpoint" in (caught.value.hint or "")
+    assert len(records) == 1
+    conditions = conditions_of(data, tmp_path, stages)
+    fit(model_of("transformer_base", conditions), 0, conditions, tmp_path / "run", records.append, reporter())
+    assert curves(records) == curves(whole)
+
+
+def test_compiling_is_for_passes_over_whole_captions(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda _, **settings: asked.append(settings))
+    conditions = replace(conditions_of(data, tmp_path, [STAGE | {"epochs": 1}]), machine=Machine(compiled=True))
+    fit(model_of("transformer_base", conditions), 0, conditions, tmp_path / "run", lambda _: None, reporter())
+    assert asked == [{"dynamic": True}]
+    assert conditions.machine.record(torch.device("cpu"), 1) == {
+        "devices": 1, "compile": "on (CPU)", "passes_per_batch": 1,
+    }  # fmt: skip
+
+
+def test_devices_that_are_not_there_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    Machine(devices=2).check(torch.device("cuda"))
+    Machine(devices=8).check(torch.device("cpu"))
+    Machine(devices=1).check(torch.device("cuda:1"))
+    with pytest.raises(BenchError, match="this machine has 2"):
+        Machine(devices=3).check(torch.device("cuda"))
+    with pytest.raises(BenchError, match="contradict"):
+        Machine(devices=2).check(torch.device("cuda:1"))
