@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -11,16 +12,32 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from reports import tables
-from reports.numbers import printable
-from reports.tables import Cell, Line
+from reports.numbers import percent, printable
+from reports.tables import Cell, Line, Table
 from results import queries
 from results.store import Store
-from results.views import Failure, Group
+from results.views import Failure, Group, SignificanceTest, Spread
 
-# In the order in which papers print them; standard deviations are shown for CIDEr-D alone, to fit 80 columns.
-_SHOWN = ("BLEU-1", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", "CIDEr-D", "Parameters")
 _MAIN = "CIDEr-D"
+_TIER, _INTERVAL, _SEEDS = "Tier", "95 %", "±"
+_METRICS = ("BLEU-1", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", _MAIN)  # in the order in which papers print them
+_GIVING_WAY = ("BLEU-1", "Parameters", "ROUGE-L", "METEOR")  # on a narrow terminal, the first first
+_APART = "reference, not ranked"
+_NAME_WIDTH = len(_APART)
 _STYLES = {"failed": "bold red", "skipped": "yellow", "running": "cyan", "planned": "dim"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A header and a text for every row, ranked ones first."""
+
+    header: str
+    texts: list[Text]
+
+    @property
+    def width(self) -> int:
+        """With the space before it."""
+        return 2 + max(len(self.header), *(text.cell_len for text in self.texts))
 
 
 def print_leaderboard(store: Store, console: Console) -> None:
@@ -34,6 +51,9 @@ def print_leaderboard(store: Store, console: Console) -> None:
         _print_group(group, console)
     if not groups:
         console.print("No run has finished yet.")
+    for test in [group.test for group in groups if group.test is not None][:1]:
+        console.print()
+        console.print(Text(_legend(test), style="dim"))
     failures = queries.failures(store)
     if failures:
         _print_failures(failures, console)
@@ -41,34 +61,70 @@ def print_leaderboard(store: Store, console: Console) -> None:
 
 def _print_group(group: Group, console: Console) -> None:
     table = tables.leaderboard(group)
-    columns = {heading.name: index for index, heading in enumerate(table.headings)}
-    shown = [name for name in _SHOWN if name in columns]
-    rich = RichTable(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1), pad_edge=False, header_style="dim")
-    rich.add_column("", overflow="fold", min_width=16)
-    for name in shown:
-        rich.add_column(table.headings[columns[name]].short, justify="right", no_wrap=True)
-
-    def add(lines: Sequence[Line], style: str) -> None:
-        for line in lines:
-            numbers = (_number(line.cells[columns[name]], main=name == _MAIN) for name in shown)
-            rich.add_row(_name(line), *numbers, style=style)
-
-    add(table.lines, "")
-    if table.references:
-        rich.add_row(Text("reference, not ranked", style="dim italic"))
-        add(table.references, "dim")
+    names = [_name(line) for line in (*table.lines, *table.references)]
+    width = min(_NAME_WIDTH, max(len(line) for name in names for line in name.plain.split("\n")))
+    columns = _columns(group, table)
+    for giving_way in _GIVING_WAY:
+        if width + sum(column.width for column in columns.values()) > console.width:
+            columns.pop(giving_way, None)
+    rich = RichTable(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    rich.add_column("", overflow="fold", min_width=width)
+    for column in columns.values():
+        rich.add_column(column.header, justify="right", no_wrap=True)
+    for number, name in enumerate(names):
+        if number == len(table.lines):
+            rich.add_row(Text(_APART, style="dim italic"))
+        apart = "dim" if number >= len(table.lines) else ""
+        rich.add_row(name, *(column.texts[number] for column in columns.values()), style=apart)
 
     title = f"{group.dataset} {group.split}" + (f", {group.track} track" if group.rows else "")
     console.print()
     console.print(Text(printable(title), style="bold"))
     console.print(rich)
     for reason, mark in table.notes.marks.items():
-        console.print(Text(f"{mark}) {printable(reason)}", style="dim"))
+        noted = [
+            heading.name
+            for place, heading in enumerate(table.headings)
+            if any(line.cells[place].mark == mark for line in (*table.lines, *table.references))
+        ]
+        sign = f"{mark})" if set(noted) & columns.keys() else f"{', '.join(noted)}:"
+        console.print(Text(f"{sign} {printable(reason)}", style="dim"))
     if absent := tables.absent_levels(group):
         console.print(Text(absent, style="dim"))
     if group.separating:
         own = ", ".join(f"{name}: {group.signature.get(name, 'none')}" for name in group.separating)
         console.print(Text(f"Not comparable with this split's other tables; here {printable(own)}", style="yellow"))
+
+
+def _columns(group: Group, table: Table) -> dict[str, _Column]:
+    """The columns that have something to show, in order; intervals and deviations over seeds are of CIDEr-D."""
+    rows, lines = (*group.rows, *group.references), (*table.lines, *table.references)
+    places = {heading.name: place for place, heading in enumerate(table.headings)}
+    main = [row.scores.get(_MAIN) for row in rows]
+    found = {_TIER: _Column(_TIER, [Text(str(row.standing.tier) if row.standing else "") for row in rows])}
+    for name in (*_METRICS, "Parameters"):
+        if name == "Parameters":
+            found[_INTERVAL] = _Column(_INTERVAL, [Text(_interval(spread)) for spread in main])
+            deviations = [percent(spread.sd) if spread and spread.sd is not None else "" for spread in main]
+            found[_SEEDS] = _Column(_SEEDS, [Text(text, style="dim") for text in deviations])
+        if name in places and any(line.cells[places[name]].value is not None for line in lines):
+            cells = [line.cells[places[name]] for line in lines]
+            found[name] = _Column(table.headings[places[name]].short, [_number(cell, name == _MAIN) for cell in cells])
+    return {name: column for name, column in found.items() if any(text.plain for text in column.texts)}
+
+
+def _legend(test: SignificanceTest) -> str:
+    return (
+        f"Rows of one tier cannot be told from the best of it: paired sign-flip tests of {test.metric} over images, "
+        f"Holm's correction, p < {test.alpha:g}, seed {test.seed}. 95 %: bootstrap interval over images. "
+        "±: standard deviation over seeds."
+    )
+
+
+def _interval(spread: Spread | None) -> str:
+    if spread is None or spread.low is None or spread.high is None:
+        return ""
+    return f"{percent(spread.low)}–{percent(spread.high)}"
 
 
 def _name(line: Line) -> Text:
@@ -82,8 +138,6 @@ def _name(line: Line) -> Text:
 
 def _number(cell: Cell, main: bool) -> Text:
     text = Text(cell.text.replace("\u202f", " "), style="bold" if main else "")
-    if cell.spread and main:
-        text.append(f" ±{cell.spread}", style="not bold dim")
     if cell.mark:
         text.append(f" {cell.mark})", style="dim")
     return text

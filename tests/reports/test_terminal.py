@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from sqlalchemy import update
 
 from reports.tables import absent_levels
 from reports.terminal import print_leaderboard
 from results.queries import leaderboard
+from results.schema import Score
 from results.store import Store
+
+NOT_RUN = {"value": None, "reason": "not run: its models are not installed", "low": None, "high": None}
 
 
 def printed(store: Store, width: int = 80, colour: bool = False) -> str:
@@ -26,8 +30,29 @@ def test_rows_fit_80_columns_and_no_number_wraps(store: Store) -> None:
     text = printed(store)
     assert max(len(line) for line in text.splitlines()) <= 80
     row = next(line for line in text.splitlines() if line.startswith("expansionnet_v2"))
-    assert row.split() == ["expansionnet_v2", "×2", "74.5", "54.3", "28.7", "58.3", "104.9", "±0.9", "2.30", "M"]
-    assert next(line for line in text.splitlines() if "B-4" in line).split() == ["B-1", "B-4", "M", "R", "C", "Params"]
+    assert row.split() == ["expansionnet_v2", "×2", "1", "74.5", "54.3", "28.7", "58.3", "104.9", "0.9", "2.30", "M"]
+    header = next(line for line in text.splitlines() if "B-4" in line)
+    assert header.split() == ["Tier", "B-1", "B-4", "M", "R", "C", "±", "Params"]
+
+
+def test_intervals_push_out_what_matters_less(store: Store) -> None:
+    with store.writing() as connection:
+        bounds = {"low": 0.95 * Score.value, "high": 1.05 * Score.value}
+        connection.execute(update(Score).where(Score.value.is_not(None)).values(bounds))
+        connection.execute(update(Score).where(Score.metric == "BLEU-3").values(metric="SPICE", **NOT_RUN))
+    text = printed(store)
+    assert max(len(line) for line in text.splitlines()) <= 80
+    header = next(line for line in text.splitlines() if "B-4" in line)
+    assert header.split() == ["Tier", "B-4", "M", "R", "C", "95", "%", "±", "Params"]
+    assert "99.6–110.1" in next(line for line in text.splitlines() if line.startswith("expansionnet_v2"))
+    assert "SPICE: not run: its models are not installed" in text, "a column without a number is left out"
+    wide = next(line for line in printed(store, width=100).splitlines() if "B-4" in line)
+    assert wide.split() == ["Tier", "B-1", "B-4", "M", "R", "C", "95", "%", "±", "Params"]
+
+
+def test_the_tests_behind_the_tiers_are_named(store: Store) -> None:
+    text = " ".join(printed(store).split())
+    assert text.count("paired sign-flip tests of CIDEr-D over images, Holm's correction, p < 0.05, seed 2024") == 1
 
 
 def test_references_groups_and_failures_are_told_apart(store: Store) -> None:
