@@ -5,6 +5,8 @@ M. Cornia, M. Stefanini, L. Baraldi, R. Cucchiara: "Meshed-Memory Transformer fo
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -76,4 +78,4 @@ class MeshedDecoderLayer(DecoderLayer):
         gated = [
             gate(torch.cat((x, level), -1)).sigmoid() * level for gate, level in zip(self.gates, levels, strict=True)
         ]
-        return torch.stack(gated).sum(0) / len(levels) ** 0.5
+        return torch.stack(gated).sum(0) / math.sqrt(len(levels))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from zoo.models.hub import load_network
-from zoo.models.vision_language import KeysValues, VisionLanguage, cached
+from zoo.models.vision_language import KeysValues, VisionLanguage, cached, heads
 
 
 class Git(VisionLanguage):
@@ -82,12 +82,21 @@ class Git(VisionLanguage):
         return projected
 
     def image_keys_values(self, features: Tensor) -> KeysValues:
-        """See `VisionLanguage.image_keys_values`: visual tokens see each other alone, so no caption changes these."""
+        """See `VisionLanguage.image_keys_values`: visual tokens see each other alone, so no caption changes these.
+
+        Of the last layer, words see no more than keys and values, and nothing else is computed.
+        """
         from transformers import DynamicCache
 
         cache = DynamicCache()
-        self.network.git.encoder(features, None, cache)
-        return cached(cache)
+        *layers, last = self.network.git.encoder.layer
+        for layer in layers:
+            features = layer(features, None, cache)
+        attention = last.attention.self
+        keys, values = (
+            heads(part(features), attention.num_attention_heads) for part in (attention.key, attention.value)
+        )
+        return [*cached(cache), (keys, values)]
 
     def read(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
         """See `VisionLanguage.read`."""
