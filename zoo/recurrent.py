@@ -91,13 +91,8 @@ class RecurrentCaptioner(Captioner):
         return next(self.parameters())
 
     def look(self, visual: Visual) -> tuple[Tensor, Tensor]:
-        """Features (B, L, C), blank where padded, so that not even a NaN there can spread, and the mask (B, L)."""
-        if visual.features is None:
-            raise ZooError("this model needs visual features, and got none")
-        features, mask = visual.features.to(self._weight.dtype), visual.mask
-        if mask is None:
-            return features, torch.ones(features.shape[:2], dtype=torch.bool, device=features.device)
-        return features.masked_fill(~mask[..., None], 0.0), mask
+        """See `Visual.valid_features`; in the type of the weights."""
+        return visual.valid_features(self._weight.dtype)
 
 
 def mean_of_valid(features: Tensor, mask: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from zoo.captioner import Captioner, DecodingState, Memory
 from zoo.layers.embedding import TokenEmbedding
-from zoo.layers.pre_norm import DecoderLayer, StackOutput
+from zoo.layers.residual import DecoderLayer, StackOutput
 
 
 class StackedCaptioner(Captioner):

@@ -9,7 +9,7 @@ from zoo.layers.attention import MultiHeadAttention, SelfAttention
 from zoo.layers.dynamic_expansion import DynamicExpansion
 from zoo.layers.embedding import TokenEmbedding
 from zoo.layers.feed_forward import FeedForward
-from zoo.layers.pre_norm import DecoderLayer, EncoderLayer
+from zoo.layers.residual import DecoderLayer, EncoderLayer
 from zoo.layers.static_expansion import StaticExpansion
 from zoo.weights import from_official
 

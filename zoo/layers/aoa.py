@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from zoo.layers.annotated_norm import AnnotatedNorm
 from zoo.layers.attention import SelfAttention
-from zoo.layers.pre_norm import EncoderLayer
+from zoo.layers.residual import EncoderLayer
 from zoo.layers.spatial_graph import SpatialGraphAttention
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.layers.attention import MultiHeadAttention, SelfAttention, attend, split_heads
-from zoo.layers.pre_norm import DecoderLayer
+from zoo.layers.residual import DecoderLayer
 
 
 class MemoryAttention(MultiHeadAttention):

@@ -20,7 +20,7 @@ from zoo.errors import ZooError
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
 from zoo.layers.dynamic_expansion import DynamicExpansion
 from zoo.layers.embedding import TokenEmbedding
-from zoo.layers.pre_norm import DecoderLayer, EncoderLayer, StackOutput
+from zoo.layers.residual import DecoderLayer, EncoderLayer, StackOutput
 from zoo.layers.static_expansion import StaticExpansion
 from zoo.stacked import StackedCaptioner
 

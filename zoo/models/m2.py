@@ -15,7 +15,7 @@ from zoo.errors import ZooError
 from zoo.layers.attention import SelfAttention
 from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
 from zoo.layers.meshed import LevelAttention, MemoryAttention, MeshedDecoderLayer
-from zoo.layers.pre_norm import EncoderLayer, StackOutput
+from zoo.layers.residual import EncoderLayer, StackOutput
 from zoo.stacked import StackedCaptioner
 
 

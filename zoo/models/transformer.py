@@ -13,7 +13,7 @@ from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.layers.annotated_norm import AnnotatedNorm
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
 from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
-from zoo.layers.pre_norm import DecoderLayer, EncoderLayer, StackOutput
+from zoo.layers.residual import DecoderLayer, EncoderLayer, StackOutput
 from zoo.stacked import StackedCaptioner
 
 

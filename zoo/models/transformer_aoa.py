@@ -15,7 +15,7 @@ from zoo.layers.annotated_norm import AnnotatedNorm
 from zoo.layers.aoa import AoADropouts, AoARefiner, AttentionOnAttention
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
 from zoo.layers.embedding import TokenEmbedding
-from zoo.layers.pre_norm import DecoderLayer, StackOutput
+from zoo.layers.residual import DecoderLayer, StackOutput
 from zoo.stacked import StackedCaptioner
 
 
