@@ -1,0 +1,145 @@
+"""`bench plan`: what a run would do and about what it would take, before anything starts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.errors import BenchError
+
+if TYPE_CHECKING:
+    from harness.config import Preset
+    from harness.planning import DataShape, PassCosts, Speed
+
+EXAMPLES = """
+Examples:
+
+  bench plan
+
+  bench plan --models expansionnet_v2,transformer_base --preset paper-scst --data coco --seeds 3 --throughput 60
+
+  bench plan --models 'updown,aoanet' --preset small --data flickr8k --measure
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("plan", epilog=EXAMPLES)(plan)
+
+
+def plan(
+    models: Annotated[str, typer.Option(help="Names or globs, separated by commas, or 'all'.")] = "all",
+    data: Annotated[str, typer.Option(help="scenes, coco, flickr30k or flickr8k: their known sizes.")] = "scenes",
+    preset: Annotated[str, typer.Option(help="Sizes, schedule and decoding under one name.")] = "quick",
+    change: Annotated[list[str] | None, typer.Option("--set", help="KEY.PATH=VALUE: change the preset.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds to train each model with.")] = 1,
+    devices: Annotated[int, typer.Option(min=1, help="Devices that train each model together.")] = 1,
+    cells: Annotated[int | None, typer.Option(min=1, help="Grid cells or regions an image.")] = None,
+    channels: Annotated[int | None, typer.Option(min=1, help="Channels of the features.")] = None,
+    throughput: Annotated[float | None, typer.Option(help="TFLOP/s that a device really makes.")] = None,
+    measure: Annotated[bool, typer.Option("--measure", help="Time each model here for some seconds.")] = False,
+    device: Annotated[str, typer.Option(help="For --measure: auto, cpu, cuda or cuda:N.")] = "auto",
+) -> None:
+    """Show cells, stages, steps and images of a run, with estimates of time and disk; nothing is started.
+
+    Multiply-accumulates are counted, time is an estimate: counts over a throughput that was stated or measured.
+    """
+    from harness.config import load_preset
+    from harness.planning import KNOWN
+
+    if data not in KNOWN:
+        raise BenchError(f"--data {data}: the sizes of this data are not known", f"choose one of: {', '.join(KNOWN)}")
+    if throughput is not None and (measure or throughput <= 0):
+        raise BenchError("--throughput is a number above 0, and goes without --measure", "for example --throughput 60")
+    settings, known = load_preset(preset, tuple(change or ())), KNOWN[data]
+    shape = replace(known, cells=cells or known.cells, channels=channels or known.channels)
+    names, rest = _models(models)
+
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from harness.planning import feature_bytes, plan_captioning, plan_stages, run_bytes
+    from harness.progress import describe_seconds
+
+    console = Console(highlight=False)
+    table = Table("Model", "Stage", "Epochs", "Steps", "Images", "TMAC", "Time", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in table.columns[2:]:
+        column.justify = "right"
+    seconds, timed = 0.0, throughput is not None or measure
+    disk = feature_bytes(shape.train + shape.val + shape.test, shape.cells, shape.channels)
+    for name in names:
+        costs, speed = _costs(name, settings, shape, measure, throughput, device)
+        disk += seeds * run_bytes(costs.parameters)
+        decoding = settings.decoding
+        work = [
+            *plan_stages(settings.schedule, costs, shape, decoding.max_len),
+            plan_captioning(costs, shape, decoding.beam_size, decoding.max_len),
+        ]
+        for stage in work:
+            took = stage.seconds(speed, devices) if speed else None
+            macs = (stage.training + stage.decoding) / 1e12
+            counts = [f"{count:,}" if count else "" for count in (stage.epochs, stage.steps, stage.images)]
+            table.add_row(
+                name, stage.stage, *counts, f"{macs:,.1f}", describe_seconds(took) if took is not None else "-"
+            )
+            seconds += seeds * (took or 0.0)
+    console.print(table)
+    others = f", {rest} rows that train nothing" if rest else ""
+    console.print(f"{len(names) * seeds + rest} cells: models {len(names)}, seeds {seeds}{others}")
+    features = f"features of {shape.cells} x {shape.channels} once"
+    console.print(f"disk: about {disk / 1e9:.2f} GB: {features}, weights and checkpoints")
+    if not timed:
+        console.print("time: not estimated; state --throughput TFLOP/s, or add --measure")
+        return
+    how = "measured here on a few images" if measure else f"stated as {throughput:g} TFLOP/s"
+    hours = f"{seconds * devices / 3600:,.2f} device-hours"
+    console.print(f"an ESTIMATE of {hours} ({describe_seconds(seconds)} on {devices}), throughput {how};")
+    console.print("extraction of features, scoring and waiting for data are not in it")
+
+
+def _models(models: str) -> tuple[list[str], int]:
+    """Models that a run trains, and the number of other rows."""
+    from harness.references import REFERENCE_ROWS
+    from zoo import model_card, select_models
+
+    chosen: dict[str, None] = {}
+    rows = 0
+    for pattern in filter(None, map(str.strip, models.split(","))):
+        found = select_models(pattern)
+        rows += len(REFERENCE_ROWS) if pattern == "all" else int(pattern in REFERENCE_ROWS)
+        if not found and pattern not in REFERENCE_ROWS:
+            model_card(pattern)  # raises, naming the nearest
+        chosen.update(dict.fromkeys(found))
+    published = [name for name in chosen if name.endswith("/pretrained")]
+    return [name for name in chosen if name not in published], rows + len(published)
+
+
+def _costs(
+    name: str,
+    settings: Preset,
+    shape: DataShape,
+    measure: bool,
+    throughput: float | None,
+    device: str,
+) -> tuple[PassCosts, Speed | None]:
+    import torch
+
+    from harness.measure.plan_costs import pass_costs
+    from harness.measure.speed import measure_speed
+    from harness.planning import Speed
+    from harness.run import choose_device
+    from zoo import create_model
+
+    model = create_model(name, vocab_size=shape.words, visual_dim=shape.channels, **settings.model_arguments(name))
+    length = min(shape.caption_length, model.max_len)
+    costs, visual = pass_costs(model, cells=shape.cells, caption_length=length)
+    if throughput is not None:
+        rate = throughput * 1e12 / 2  # one multiply-accumulate is two operations
+        return costs, Speed(rate, rate)
+    if not measure:
+        return costs, None
+    where: torch.device = choose_device(device)
+    return costs, measure_speed(model.to(where), visual.to(where), costs, length)

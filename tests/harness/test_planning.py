@@ -1,0 +1,140 @@
+"""Plans: steps, images and multiply-accumulates by stage, and the command that shows them without starting anything."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from harness.cli.plan import register
+from harness.errors import BenchError
+from harness.measure.flops import count_flops
+from harness.measure.plan_costs import pass_costs
+from harness.measure.speed import measure_speed
+from harness.planning import (
+    KEPT_CHECKPOINTS,
+    DataShape,
+    PassCosts,
+    Speed,
+    feature_bytes,
+    plan_captioning,
+    plan_stages,
+    run_bytes,
+)
+from harness.training.checkpoint import KEPT
+from harness.training.schedule import Schedule
+from zoo import create_model, model_card
+
+DATA = DataShape(train=103, val=10, test=7, captions=5.0, words=50, caption_length=9)
+COSTS = PassCosts(parameters=1000, encoder=100, start=10, step=3, caption=40, backbone=7000)
+STAGE = {"name": "xe", "epochs": 2, "batch_size": 10, "captions_per_image": 5, "learning_rate": {"peak": 0.1}}
+
+
+def planned(*stages: dict[str, Any]) -> list[tuple[int, int, int, int]]:
+    """Steps, images and multiply-accumulates of each stage."""
+    schedule = Schedule.model_validate({"name": "t", "summary": "t", "stages": [STAGE | stage for stage in stages]})
+    found = plan_stages(schedule, COSTS, DATA, max_len=20)
+    return [(stage.steps, stage.images, stage.training, stage.decoding) for stage in found]
+
+
+def test_cross_entropy_costs_three_passes_and_validation() -> None:
+    [(steps, images, training, decoding)] = planned({"validation_beam_size": 2})
+    assert (steps, images) == (22, 206)
+    assert training == 206 * (100 + 5 * 40) * 3
+    assert decoding == 2 * 10 * (100 + 10 + 2 * 20 * 3)
+
+
+def test_batches_of_captions_see_every_caption_and_may_drop_the_last() -> None:
+    [(steps, images, training, _)] = planned({"batch_of": "captions", "drop_last": True, "batch_size": 100})
+    assert (steps, images) == (10, 1000)
+    assert training == 1000 * (100 + 40) * 3
+
+
+@pytest.mark.parametrize(("baseline", "rows"), [("others", 5), ("greedy", 6)])
+def test_rewards_cost_sampling_without_gradients(baseline: str, rows: int) -> None:
+    rewards = {"objective": "self_critical", "self_critical": {"baseline": baseline}, "validate_every": 2}
+    [(_, images, training, decoding)] = planned(rewards)
+    assert training == images * (100 + 5 * 40) * 3
+    assert decoding == images * (100 + 10 + rows * 20 * 3) + 10 * (100 + 10 + 20 * 3)
+
+
+def test_a_backbone_is_paid_for_where_it_is_trained_and_once_after_that() -> None:
+    before, trained, after = planned({}, {"name": "b", "backbone": "trained"}, {"name": "c"})
+    assert trained[2] - before[2] == 206 * 7000 * 3
+    assert trained[3] - before[3] == 2 * 10 * 7000
+    assert after[2] == before[2]
+    assert after[3] - before[3] == (103 + 10) * 7000
+
+
+def test_captioning_and_disk() -> None:
+    captioning = plan_captioning(COSTS, DATA, 3, 20)
+    assert captioning.decoding == 7 * (7000 + 100 + 10 + 3 * 20 * 3)
+    assert captioning.seconds(Speed(training=1.0, decoding=100.0), 2) == captioning.decoding / 200
+    assert run_bytes(1000) == 1000 * (4 + 2 * 12)
+    assert feature_bytes(123_287, 144, 1536) == pytest.approx(54.5e9, rel=1e-2)
+    assert KEPT_CHECKPOINTS == KEPT
+
+
+def bench(*arguments: str) -> Any:
+    """`bench plan` on a terminal of 100 columns."""
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    register(app)
+    return CliRunner(env={"COLUMNS": "100"}).invoke(app, ["plan", *arguments])
+
+
+def test_the_command_counts_and_estimates_but_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    small = ("--set", "size.d_model=16", "--set", "size.d_ff=16", "--set", "size.n_heads=2")
+    asked = ("--models", "transformer_base,human", "--preset", "quick-scst", "--seeds", "3", *small)
+    told = bench(*asked, "--throughput", "0.001").stdout
+    assert "4 cells: models 1, seeds 3, 1 rows that train nothing" in told
+    assert "ESTIMATE" in told
+    assert "stated as 0.001 TFLOP/s" in told
+    [xe] = [line for line in told.splitlines() if " xe " in line]
+    assert xe.split()[2:5] == ["10", "300", "15,000"]
+    assert "time: not estimated" in bench(*asked).stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_authors_epochs_have_the_authors_number_of_batches() -> None:
+    tiny = ("--set", "size.max_len=74", "--set", "size.d_model=16", "--set", "size.d_ff=16", "--set", "size.n_heads=2")
+    asked = bench("--models", "transformer_base", "--preset", "expansionnet-v2-paper-frozen", *tiny, "--data", "coco")
+    assert asked.exit_code == 0, asked.output
+    assert f"{8 * 11_807:,}" in asked.stdout  # of 48 captions, as their README prints
+
+
+def test_a_models_own_backbone_is_counted_apart() -> None:
+    tiny = model_card("expansionnet_v2/end-to-end").tiny
+    model = create_model("expansionnet_v2/end-to-end", vocab_size=50, visual_dim=0, **tiny)
+    costs, visual = pass_costs(model, cells=144, caption_length=5)
+    whole = count_flops(model, visual, caption_length=5, beam_size=1)
+    assert costs.backbone > 0
+    assert costs.encoder > 0
+    assert costs.backbone + costs.encoder == whole.encoder.macs
+    assert costs.caption == whole.teacher_forced.macs - whole.encoder.macs
+    speed = measure_speed(model, visual, costs, 5)
+    assert min(speed.training, speed.decoding) > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--data", "nowhere"), "sizes of this data are not known"),
+        (("--throughput", "60", "--measure"), "goes without --measure"),
+        (("--throughput", "-1"), "a number above 0"),
+    ],
+)
+def test_wrong_options_are_named(arguments: tuple[str, ...], told: str) -> None:
+    assert isinstance(error := bench(*arguments).exception, BenchError)
+    assert told in str(error)
+
+
+def test_help_needs_no_torch() -> None:
+    code = "import sys, harness.cli.plan, harness.planning; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
