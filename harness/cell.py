@@ -19,10 +19,10 @@ from harness.measure.flops import count_flops
 from harness.measure.latency import measure_latency
 from harness.measure.memory import PeakMemory
 from harness.metrics.evaluator import Evaluator
-from harness.metrics.significance import with_intervals
 from harness.pretrained import Pretrained
 from harness.progress import Reporter
 from harness.references import human_captions, majority_caption, retrieved_captions
+from harness.scoring import score_split
 from harness.stored_run import VOCABULARY, WEIGHTS, StoredRun
 from results.records import Cell, EpochRecord, Outcome, Quantity, SplitResult
 from zoo import Captioner
@@ -203,15 +203,10 @@ def _score(
     evaluator: Evaluator,
     costs: dict[str, Quantity],
 ) -> SplitResult:
-    domains = {
-        sample.image_id: sample.domain
-        for sample in conditions.evaluated[split]
-        if sample.domain is not None and sample.image_id in captions
-    }
-    evaluation = with_intervals(evaluator.evaluate(references, captions, domains or None))
+    result, seconds = score_split(split, captions, references, conditions, evaluator)
     if split == "test":
-        costs["score_seconds"] = Quantity(sum(evaluation.seconds.values()), unit="s")
-    return SplitResult(split, captions, evaluation.scores, evaluation.per_image)
+        costs["score_seconds"] = Quantity(seconds, unit="s")
+    return result
 
 
 def _measure(model: Captioner, conditions: Conditions) -> tuple[dict[str, Quantity], dict[str, Any]]:

@@ -23,17 +23,19 @@ from harness.errors import BenchError
 from harness.grid import plan_cells
 from harness.machine import Machine
 from harness.measure.environment import describe_environment
-from harness.metrics.evaluator import Evaluator
+from harness.metrics.evaluator import METRICS, Evaluator
 from harness.metrics.signature import EvaluationSettings
 from harness.metrics.spice import find_spice
 from harness.pretrained import WeightsMissing
 from harness.progress import Reporter, describe_seconds
 from harness.references import REFERENCE_ROWS
+from harness.scoring import add_missing_scores
 from harness.stored_run import StoredRun, is_stored
 from harness.training.trainer import CHECKPOINTS
 from harness.workspace import Workspace, locked
 from results import Store
 from results.records import Cell
+from results.rescoring import missing_metrics
 from zoo import model_card, select_models
 from zoo.captioner import VisualKind
 
@@ -141,7 +143,9 @@ def _run_cells(
     reporter: Reporter,
 ) -> Summary:
     summary = Summary()
-    if request.rerun or any(store.status(cell.key) != "finished" for cell in cells):
+    retried = set(METRICS) if evaluator.settings.spice else set(METRICS) - {"SPICE"}
+    done = [not request.rerun and store.status(cell.key) == "finished" for cell in cells]
+    if not all(done) or any(missing_metrics(store, cell.key, retried) for cell in cells):
         samples = chain.from_iterable(conditions.evaluated.values())
         references = chain.from_iterable(sample.captions for sample in samples)
         evaluator.warm_up([*conditions.vocabulary.words, *references])  # hidden behind the first training
@@ -155,7 +159,8 @@ def _run_cells(
 
         with locked(folder / "lock", waiting):
             if store.status(cell.key) == "finished" and not request.rerun:
-                reporter.note(f"{title}: re-used, finished before")
+                added = _add_missing_scores(cell, retried, conditions, store, evaluator)
+                reporter.note(f"{title}: re-used, finished before{added}")
                 summary.reused.append(cell.key)
                 continue
             if request.rerun:
@@ -167,6 +172,18 @@ def _run_cells(
             if ended == "finished":
                 reporter.note(f"  done in {describe_seconds(time.monotonic() - started)}")
     return summary
+
+
+def _add_missing_scores(
+    cell: Cell, retried: set[str], conditions: Conditions, store: Store, evaluator: Evaluator
+) -> str:
+    """What to say of the metrics that a finished cell lacked; those that are still missing are not `retried` again."""
+    missing = missing_metrics(store, cell.key, retried)
+    if not missing:
+        return ""
+    reasons = add_missing_scores(cell, missing, conditions, evaluator, store)
+    retried -= {metric for metric, reason in reasons.items() if reason}
+    return "".join(f"; {metric}: {reason or 'scored now'}" for metric, reason in reasons.items())
 
 
 def _run_one(

@@ -101,8 +101,8 @@ def outcome_columns(key: str, outcome: Outcome) -> dict[type[CellPart], list[Col
             {"split": result.split, "image_id": image_id, "caption": checks.text(caption)}
             for image_id, caption in result.captions.items()
         ]
-        rows[Score] += _score_columns(key, result)
-        rows[ImageScores] += _image_score_columns(key, result)
+        rows[Score] += score_columns(key, result)
+        rows[ImageScores] += image_score_columns(key, result)
     rows[Cost] += [
         {"name": name, **checks.quantity(cost, f"run {key}: cost {name}")} for name, cost in outcome.costs.items()
     ]
@@ -134,7 +134,8 @@ def attention_columns(key: str, record: AttentionRecord) -> Columns:
     }
 
 
-def _score_columns(key: str, result: SplitResult) -> list[Columns]:
+def score_columns(key: str, result: SplitResult) -> list[Columns]:
+    """Rows of `Score` of a split."""
     if not result.scores.get("overall"):
         raise StoreError(f"run {key}: split {result.split} has no scores of the domain 'overall', nor reasons for none")
     return [
@@ -149,7 +150,8 @@ def _score_columns(key: str, result: SplitResult) -> list[Columns]:
     ]
 
 
-def _image_score_columns(key: str, result: SplitResult) -> list[Columns]:
+def image_score_columns(key: str, result: SplitResult) -> list[Columns]:
+    """Rows of `ImageScores` of a split."""
     for metric, scores in result.per_image.items():
         if not scores.keys() <= result.captions.keys():
             raise StoreError(f"run {key}: {metric} on {result.split} scores images that have no caption")

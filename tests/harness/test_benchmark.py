@@ -10,12 +10,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from sqlalchemy import delete, update
 
 from harness.data.scenes import ScenesConfig, prepare_scenes
 from results import Store
 from results.queries import dataset_info, failures, gallery, leaderboard, run_detail
+from results.schema import ImageScores, Score
 from results.views import Row
 
+HUNG = {"value": None, "reason": "it hung", "low": None, "high": None}
 PLUGINS = Path(__file__).parent / "plugins"
 TINY = (
     "schedule.stages.0.epochs=2",
@@ -104,6 +107,32 @@ def test_the_same_command_again_uses_what_is_finished(undisturbed: Path, data: P
     assert again.returncode == 0, again.stderr
     assert "0 finished, 6 re-used, 0 failed" in again.stdout
     assert scores_and_captions(undisturbed) == before
+
+
+def test_a_missing_score_is_computed_from_the_stored_captions(
+    undisturbed: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = tmp_path / "workspace"
+    shutil.copytree(undisturbed, workspace)
+    before = rows(workspace)
+    with Store(workspace / "bench.sqlite") as store, store.writing() as connection:
+        connection.execute(update(Score).where(Score.metric == "METEOR").values(HUNG))
+        connection.execute(delete(ImageScores).where(ImageScores.metric == "METEOR"))
+    monkeypatch.setenv("BENCH_JAVA", str(tmp_path / "no-java"))
+    done = bench_run(data, workspace, "blind,human")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("no-java cannot be started") == 1, "one cell is tried, the others not in vain"
+    assert "it hung" in str(rows(workspace)["human"].scores["METEOR"].reason)
+    monkeypatch.delenv("BENCH_JAVA")
+    done = bench_run(data, workspace, "blind,human")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("re-used, finished before; METEOR: scored now") == 2
+    assert "epoch" not in done.stdout
+    after = rows(workspace)
+    assert after["human"].scores == before["human"].scores
+    assert after["blind"].scores == before["blind"].scores
+    assert after["blind"].costs == before["blind"].costs
+    assert None not in (after["blind"].scores["METEOR"].low, after["blind"].scores["METEOR"].high)
 
 
 def test_kills_at_any_moment_leave_the_same_results(undisturbed: Path, data: Path, tmp_path: Path) -> None:

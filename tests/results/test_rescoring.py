@@ -1,0 +1,51 @@
+"""Scores that a finished run lacks are named, and put in without touching the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from results import Quantity, SplitResult, Store, StoreError, queries
+from results.rescoring import add_scores, missing_metrics, stored_captions
+
+METRICS = {"BLEU-4", "CIDEr-D", "METEOR"}
+CAPTIONS = {1: "a ball", 2: "a cube", 30: "cones"}
+
+
+def test_missing_metrics_are_null_or_were_never_stored(store: Store, add: Callable[..., str], make: Any) -> None:
+    assert missing_metrics(store, add("blind"), METRICS) == {"test": {"METEOR"}}
+    assert missing_metrics(store, add("blind", 2, None), METRICS) == {"test": {"CIDEr-D", "METEOR"}}
+    assert missing_metrics(store, add("blind", 3), {"BLEU-4"}) == {}
+    store.plan([make.cell("waiting")])
+    assert missing_metrics(store, "waiting-1", METRICS) == {}
+
+
+def test_added_scores_replace_reasons_and_nothing_else(store: Store, add: Callable[..., str]) -> None:
+    key = add("blind", 1, None)
+    before = queries.run_detail(store, key)
+    assert stored_captions(store, key) == {"test": CAPTIONS}
+    scores = {
+        "overall": {"CIDEr-D": Quantity(0.5, low=0.25, high=0.75), "METEOR": Quantity(None, "it hung")},
+        "in-domain": {"CIDEr-D": Quantity(0.4), "METEOR": Quantity(None, "it hung")},
+    }
+    per_image = {"CIDEr-D": dict.fromkeys(CAPTIONS, 0.5)}
+    for _ in range(2):
+        add_scores(store, key, [SplitResult("test", CAPTIONS, scores, per_image)])
+    after = queries.run_detail(store, key)
+    assert after.scores["test"]["overall"] == {"BLEU-4": Quantity(0.25), **scores["overall"]}
+    assert after.scores["test"]["in-domain"] == scores["in-domain"]
+    assert after.costs == before.costs
+    assert after.finished_at == before.finished_at
+    assert queries.gallery(store, "scenes", "test")[0].captions[0].cider == 0.5
+    assert missing_metrics(store, key, METRICS) == {"test": {"METEOR"}}
+
+
+def test_unknown_and_unfinished_runs_are_refused(store: Store, make: Any) -> None:
+    store.plan([make.cell("waiting")])
+    assert stored_captions(store, "waiting-1") == {}
+    with pytest.raises(StoreError, match="waiting-1 has not finished"):
+        add_scores(store, "waiting-1", [])
+    with pytest.raises(StoreError, match="no run nobody"):
+        stored_captions(store, "nobody")
