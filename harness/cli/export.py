@@ -8,11 +8,15 @@ from typing import Annotated
 
 import typer
 
+from harness.cli._options import DatabaseOption, WorkspaceOption
+from harness.errors import BenchError
+from harness.workspace import DEFAULT, Workspace
+
 _EPILOG = """**Examples**
 
     bench export submission results.json --server coco --split test2014 --images image_info_test2014.json --out upload
 
-    bench export submission results.json --server nocaps --images nocaps_test_image_info.json --out upload
+    bench export submission m2-s0-1f3a09bc42 --server nocaps --images nocaps_test_image_info.json --out upload
 """
 
 
@@ -36,19 +40,34 @@ def _group() -> None:
 
 
 def submission(
-    predictions: Annotated[Path, typer.Argument(help="COCO's results format: a list of image_id and caption.")],
+    predictions: Annotated[
+        str, typer.Argument(help="A file in COCO's results format, or the key of a stored run.", metavar="FILE|RUN")
+    ],
     server: Annotated[Server, typer.Option(help="Whose format and rules.")],
     images: Annotated[Path, typer.Option(help="The server's list of images, whose ids must all be there.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")],
     split: Annotated[str | None, typer.Option(help="coco: val2014 or test2014; nocaps: val or test.")] = None,
     name: Annotated[str, typer.Option(help="Name of the system, for the file's name.")] = "captionbench",
+    workspace: WorkspaceOption = DEFAULT,
+    db: DatabaseOption = None,
 ) -> None:
-    """Write and check what COCO's or nocaps's evaluation server takes."""
+    """Write and check what COCO's or nocaps's evaluation server takes, from a file or from a stored run's captions."""
     from harness.metrics.formats import read_predictions
-    from harness.metrics.submission import write_submission
+    from harness.metrics.submission import run_predictions, write_submission
 
+    if Path(predictions).is_file():
+        found = read_predictions(Path(predictions))
+    else:
+        from results.errors import StoreError
+        from results.store import Store
+
+        try:
+            with Store(Workspace(workspace, db).database, read_only=True) as store:
+                found = run_predictions(store, predictions, images)
+        except StoreError as error:
+            raise BenchError(f"there is no file {predictions}, and as a run: {error}", error.hint) from error
     written = write_submission(
-        read_predictions(predictions),
+        found,
         images,
         out,
         server=server.value,

@@ -15,6 +15,7 @@ from harness.errors import BenchError
 
 _SHOWN = 10
 _TWICE = "predicted more than once"
+EMPTY = "with an empty caption"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def read_predictions(path: Path) -> Predictions:
         elif not isinstance(caption, str):
             problems.setdefault('whose "caption" is no text', []).append(str(image_id))
         elif not caption.strip():
-            problems.setdefault("with an empty caption", []).append(str(image_id))
+            problems.setdefault(EMPTY, []).append(str(image_id))
         else:
             captions[image_id] = caption
     if _TWICE in problems:

@@ -9,11 +9,33 @@ from typing import Final, Literal
 
 from harness.atomic import replacing, write_text
 from harness.errors import BenchError
-from harness.metrics.formats import Predictions, named, read_image_ids
+from harness.metrics.formats import EMPTY, Predictions, named, read_image_ids
 from harness.metrics.sanitise import sanitise_caption
+from results.rescoring import stored_captions
+from results.store import Store
 
 Server = Literal["coco", "nocaps"]
 _COCO_SPLITS: Final = ("val2014", "test2014")
+_CAPTION_THEM: Final = "caption them first: bench caption --run RUN --data DATA --split SPLIT --out results.json"
+
+
+def run_predictions(store: Store, key: str, images: Path) -> Predictions:
+    """What a stored run said of the images in the server's list: the captions of the split that has most of them.
+
+    Raises:
+        BenchError: it captioned none of them.
+        StoreError: the run was never planned.
+    """
+    wanted = set(read_image_ids(images))
+    by_split = stored_captions(store, key)
+    split = max(by_split, key=lambda name: len(wanted & by_split[name].keys()), default=None)
+    if split is None or not wanted & by_split[split].keys():
+        said = f"it captioned {', '.join(by_split)}" if by_split else "it has not finished"
+        raise BenchError(f"run {key} has no caption of any image in {images.name}: {said}", _CAPTION_THEM)
+    captions = by_split[split]
+    empty = [str(image_id) for image_id, caption in captions.items() if not caption.strip()]
+    spoken = {image_id: caption for image_id, caption in captions.items() if caption.strip()}
+    return Predictions(spoken, {EMPTY: empty} if empty else {})
 
 
 def write_submission(

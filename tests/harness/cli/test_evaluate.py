@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 from harness.cli import evaluate as command
 from harness.cli import export, prefetch
 from harness.metrics.signature import Signature
+from results import Cell, DatasetRecord, Outcome, Quantity, SplitResult, Store
 
 app = typer.Typer()
 app.callback()(lambda: None)
@@ -175,6 +177,37 @@ def test_submission(files, tmp_path):
         "export", "submission", predictions, "--server", "coco", "--images", references, "--out", tmp_path / "up"
     )
     assert "the same for the other split" in result.output
+
+
+def test_submission_of_a_stored_run(files, tmp_path):
+    _, references = files
+    database = tmp_path / "bench.sqlite"
+    dataset = DatasetRecord("toy", "f" * 16, "/pictures", {"test": 3}, ())
+    cell = Cell("mine-s0-1", "mine", "model", 0, "controlled", "f" * 16, {}, {"beam": "3"})
+    scores = {"overall": {"CIDEr-D": Quantity(0.5)}}
+    splits = (
+        SplitResult("other", {11: "a cat", 5: "no"}, scores, {}),
+        SplitResult("test", {3: "a dog", 5: "two cats", 7: "a man\u2028rides"}, scores, {}),
+    )
+    with Store(database) as store:
+        store.record_dataset(dataset)
+        store.plan([cell])
+        store.finish(cell.key, Outcome(splits, {}, {}))
+    options = ("--images", references, "--out", tmp_path / "up", "--workspace", tmp_path)
+    result = run("export", "submission", cell.key, "--server", "nocaps", *options)
+    assert result.exit_code == 0, result.output
+    content = json.loads((tmp_path / "up" / "nocaps_test_captionbench.json").read_text())
+    assert {entry["image_id"]: entry["caption"] for entry in content} == {7: "a man rides", 3: "a dog", 5: "two cats"}
+    result = run("export", "submission", "nobody", "--server", "nocaps", *options)
+    assert "there is no file nobody, and as a run: no run nobody" in str(result.exception)
+    with Store(database) as store:
+        store.finish(cell.key, Outcome((replace(splits[1], captions={3: "a dog", 5: " ", 7: "x"}),), {}, {}))
+    result = run("export", "submission", cell.key, "--server", "nocaps", *options)
+    assert "1 image with an empty caption (5)" in str(result.exception)
+    with Store(database) as store:
+        store.finish(cell.key, Outcome((replace(splits[0], captions={11: "a cat"}),), {}, {}))
+    result = run("export", "submission", cell.key, "--server", "nocaps", *options)
+    assert "no caption of any image" in str(result.exception)
 
 
 def test_prefetch_refuses_a_file_that_is_something_else(files, tmp_path, monkeypatch):
