@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 
 from harness.atomic import replacing
 from harness.errors import BenchError
-from harness.metrics.ngrams import Captions, Counts, Keys, Packing, blocks, count_ngrams
+from harness.metrics.ngrams import Captions, Counts, Ints, Keys, Packing, blocks, count_ngrams
+
+_RANGES = 16
+_NO_KEYS, _NO_COUNTS = np.zeros(0, np.uint64), np.zeros(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +30,17 @@ class DocumentFrequencies:
     def of_numbers(cls, references: Sequence[Sequence[Sequence[int]]]) -> DocumentFrequencies:
         """Over references by image as token numbers (0 to 65,533), whatever is chosen for the end and unknown words."""
         captions = Captions.of_numbers(caption for image in references for caption in image)
-        first = np.cumsum([0, *map(len, references)])
+        return cls.of_captions(captions, np.cumsum([0, *map(len, references)]))
+
+    @classmethod
+    def of_captions(cls, captions: Captions, first: Ints) -> DocumentFrequencies:
+        """Over references as `Captions.of_numbers` makes them; image i has those from `first[i]` to `first[i + 1]`."""
         parts = []
         for start, stop in blocks(captions, first):
             part = captions.part(int(first[start]), int(first[stop]))
             image = np.repeat(np.arange(stop - start), np.diff(first[start : stop + 1]))
             parts.append(block_frequencies(count_ngrams(part, image, np.zeros_like(image), Packing()), 0))
-        return merge(parts, len(references))
+        return merge(parts, len(first) - 1)
 
     def idf(self, keys: Keys) -> NDArray[np.float64]:
         """log(images / count) of ascending keys; an n-gram that no reference holds weighs as if one image did."""
@@ -69,10 +76,22 @@ def block_frequencies(counts: Counts, first_reference: int) -> tuple[Keys, NDArr
 
 
 def merge(parts: Sequence[tuple[Keys, NDArray[np.int32]]], images: int) -> DocumentFrequencies:
-    """Frequencies of all blocks together; no image may be in two."""
+    """Frequencies of all blocks together; no image may be in two.
+
+    Range by range of the keys, since sorting all at once would take several times the memory of the result.
+    """
     if len(parts) == 1:
         return DocumentFrequencies(*parts[0], images)
-    keys = np.concatenate([part[0] for part in parts] or [np.zeros(0, np.uint64)])
-    unique, place = np.unique(keys, return_inverse=True)
-    counts = np.concatenate([part[1] for part in parts] or [np.zeros(0, np.int32)])
-    return DocumentFrequencies(unique, np.bincount(place, counts, len(unique)).astype(np.int32), images)
+    largest = max((keys for keys, _ in parts), key=len, default=np.zeros(0, np.uint64))
+    edges = largest[:: max(len(largest) // _RANGES, 1)]
+    places = [np.concatenate([[0], np.searchsorted(keys, edges), [len(keys)]]) for keys, _ in parts]
+    merged = []
+    for number in range(len(edges) + 1):
+        slices = [slice(*place[number : number + 2]) for place in places]
+        keys = np.concatenate([part[0][piece] for part, piece in zip(parts, slices, strict=True)] or [_NO_KEYS])
+        counts = np.concatenate([part[1][piece] for part, piece in zip(parts, slices, strict=True)] or [_NO_COUNTS])
+        unique, place = np.unique(keys, return_inverse=True)
+        merged.append((unique, np.bincount(place, counts, len(unique)).astype(np.int32)))
+    return DocumentFrequencies(
+        np.concatenate([keys for keys, _ in merged]), np.concatenate([counts for _, counts in merged]), images
+    )

@@ -11,7 +11,7 @@ steps on: it is the distribution that is trained, and a mode of it that is valid
 
 from __future__ import annotations
 
-from collections import Counter
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -19,6 +19,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from harness.data.batches import Batch
@@ -26,7 +27,7 @@ from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
 from harness.metrics.cider import CiderReward
 from harness.metrics.frequencies import DocumentFrequencies
-from harness.metrics.ngrams import NARROW_WORDS
+from harness.metrics.ngrams import NARROW_WORDS, Captions, WordNumbers
 from harness.training.schedule import SelfCritical, Stage
 from zoo import Captioner
 from zoo.decoding import Hypotheses, greedy, sample
@@ -83,14 +84,36 @@ class CaptionRewards:
 
     def __init__(self, samples: Sequence[Sample], vocabulary: Vocabulary, with_end: bool = True) -> None:
         self._vocabulary, self._with_end = vocabulary, with_end
-        captions = [[" ".join(vocabulary.tokenize(caption)).split() for caption in image.captions] for image in samples]
-        counts = Counter(chain.from_iterable(chain.from_iterable(captions)))
-        known = set(vocabulary.words)
-        ranked = sorted(counts, key=lambda word: (word not in known, -counts[word]))
-        self._numbers = {word: min(number, LAST_NUMBER) for number, word in enumerate(ranked, _UNKNOWN + 1)}
-        references = [[self._count(words, with_end) for words in image] for image in captions]
-        self._references = {image.image_id: numbers for image, numbers in zip(samples, references, strict=True)}
-        self._reward = CiderReward(DocumentFrequencies.of_numbers(references))
+        # COCO has 566,000 captions: as lists of words, or of numbers, they would take a gigabyte.
+        found, tokens, bounds = WordNumbers(), array("I"), array("q", [0])
+        for caption in chain.from_iterable(image.captions for image in samples):
+            tokens.extend(map(found.__getitem__, " ".join(vocabulary.tokenize(caption)).split()))
+            if with_end:
+                tokens.append(0)
+            bounds.append(len(tokens))
+        numbers = self._rank(found, np.bincount(np.array(tokens), minlength=len(found) + 1))
+        self._numbers = dict(zip(found, numbers[1:].tolist(), strict=True))
+        self._tokens, self._bounds = numbers[np.array(tokens)], np.array(bounds)
+        first = np.cumsum([0, *(len(image.captions) for image in samples)])
+        self._captions = {image.image_id: range(*first[at : at + 2]) for at, image in enumerate(samples)}
+        references = Captions(self._tokens.astype(np.uint64) + np.uint64(1), self._bounds[1:])
+        self._reward = CiderReward(DocumentFrequencies.of_captions(references, first))
+
+    def _rank(self, words: Iterable[str], counts: NDArray[np.int64]) -> NDArray[np.uint16]:
+        """Numbers from the places of the words (from 1): those that the vocabulary knows first, then frequent ones.
+
+        Place 0, the end, stays where it is.
+        """
+        known = set(self._vocabulary.words)
+        unknown = np.array([False, *(word not in known for word in words)])
+        order = np.lexsort((-counts[1:], unknown[1:])) + 1
+        numbers = np.full(len(counts), _END, np.uint16)
+        numbers[order] = np.minimum(np.arange(len(order)) + _UNKNOWN + 1, LAST_NUMBER)
+        return numbers
+
+    def _references(self, image_id: int) -> list[list[int]]:
+        bounds = self._bounds
+        return [self._tokens[bounds[at] : bounds[at + 1]].tolist() for at in self._captions[image_id]]
 
     def __call__(self, image_ids: Iterable[int], hypotheses: Hypotheses) -> Tensor:
         """Rewards (B, W) in double precision, on the CPU."""
@@ -99,7 +122,7 @@ class CaptionRewards:
             [self._read(row[:length]) for row, length in zip(*image, strict=True)]
             for image in zip(tokens, lengths, strict=True)
         ]
-        rewards = self._reward([self._references[image_id] for image_id in image_ids], samples)
+        rewards = self._reward([self._references(image_id) for image_id in image_ids], samples)
         return torch.from_numpy(np.ascontiguousarray(rewards))
 
     def _read(self, tokens: Sequence[int]) -> list[int]:
