@@ -11,6 +11,7 @@ from typing import Self
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 PLAIN_INTERVAL_S = 20.0
 
@@ -62,7 +63,7 @@ class Reporter:
                 BarColumn(bar_width=16),
                 MofNCompleteColumn(),
                 TimeRemainingColumn(compact=True),
-                TextColumn("{task.fields[detail]}"),
+                TextColumn("{task.fields[detail]}", table_column=Column(no_wrap=True)),
                 console=self.console,
                 transient=True,
             )
