@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
-from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
-from importlib import resources
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
-
-from reports import numbers, sections
-from reports.curves import curve_plots
+from reports.boards import boards, row_labels
+from reports.costs import cost_list, cost_sections
+from reports.curves import curve_plots, curve_sections
+from reports.domains import domain_sections
+from reports.facts import card
 from reports.folder import replaced
 from reports.gallery import gallery_pages
+from reports.method import method
+from reports.models import flat, model_pages
+from reports.pages import run_page
+from reports.rendering import asset, template_environment
+from reports.sections import COLOURS, SHAPES, facets, score_tables, summary
 from reports.tables import signature_text
+from reports.trade_offs import trade_off_sections
 from results import queries
 from results.store import Store
 from results.views import RunDetail
 
-_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
+SCRIPTS = ("tables.js", "gallery.js")
 
 
 def write_report(store: Store, out_dir: Path) -> Path:
@@ -40,91 +42,78 @@ def write_report(store: Store, out_dir: Path) -> Path:
         ReportError: `out_dir` holds something else, or cannot be written.
         StoreError: the store cannot be read.
     """
-    groups = queries.leaderboard(store)
-    datasets = queries.datasets(store)
-    failures = queries.failures(store)
-    costs = queries.costs_table(store)
-    runs = [queries.run_detail(store, key) for key in (*(row.key for row in costs), *(row.key for row in failures))]
-    galleries = gallery_pages(store, groups, datasets, sections.row_labels(groups))
-    colours = sections.colours(runs)
-
-    navigation = [("index.html", "Leaderboard"), ("costs.html", "Costs"), ("curves.html", "Curves")]
-    navigation += [("gallery.html", "Gallery")] if galleries else []
-    environment = _environment(navigation)
     with replaced(out_dir) as folder:
-
-        def write(file: str, template: str, **content: Any) -> None:
-            root = "../" * file.count("/")
-            page = "gallery.html" if template == "gallery.html.j2" else file
-            text = environment.get_template(template).render(page=page, root=root, **content)
-            (folder / file).write_text(text, encoding="utf-8")
-
-        (folder / "runs").mkdir()
-        for asset in ("style.css", "script.js"):
-            content = resources.files("reports").joinpath("templates", asset).read_text(encoding="utf-8")
-            (folder / asset).write_text(content, encoding="utf-8")
-        write(
-            "index.html",
-            "index.html.j2",
-            summary=sections.summary(groups, failures, datasets),
-            sections=sections.boards(groups, datasets, colours),
-            failures=failures,
-            skipped=[(dataset.name, dataset.skipped) for dataset in datasets if dataset.skipped],
-        )
-        write("costs.html", "costs.html.j2", sections=sections.costs(groups, costs))
-        write("curves.html", "curves.html.j2", sections=sections.curves(runs, colours))
-        for page in galleries:
-            write(page.file, "gallery.html.j2", gallery=page, galleries=galleries)
-        for run in runs:
-            write(_run_page(run.key), "run.html.j2", **_run_content(run, colours))
+        for name in ("gallery", "models", "runs"):
+            (folder / name).mkdir()
+        for name in SCRIPTS:
+            (folder / name).write_text(asset(name), encoding="utf-8")
+        _write_pages(store, folder)
     return out_dir / "index.html"
 
 
-def _run_content(run: RunDetail, colours: Mapping[str, int]) -> dict[str, Any]:
+def _write_pages(store: Store, folder: Path) -> None:
+    groups, datasets, failures = queries.leaderboard(store), queries.datasets(store), queries.failures(store)
+    keys = [*(row.key for row in queries.costs_table(store)), *(failure.key for failure in failures)]
+    runs = {key: queries.run_detail(store, key) for key in keys}
+    colour = _colours(list(runs.values()))
+    galleries = gallery_pages(store, groups, datasets, row_labels(groups), folder)
+    domains = domain_sections(groups, datasets, runs, {place: page.domains for place, page in galleries.items()})
+    trade_offs = trade_off_sections(groups, datasets, runs, colour)
+    models = model_pages(list(runs.values()))
+
+    navigation = [("index.html", "Leaderboard")]
+    navigation += [("nocaps.html", "Domains")] if domains else []
+    navigation += [("costs.html", "Costs"), ("trade-offs.html", "Trade-offs"), ("curves.html", "Curves")]
+    navigation += [("gallery.html", "Gallery")] if galleries else []
+    navigation += [("models.html", "Models"), ("method.html", "Method")]
+    environment = template_environment(navigation)
+
+    def write(file: str, template: str, page: str | None = None, **content: Any) -> None:
+        root = "../" * file.count("/")
+        text = environment.get_template(template).render(page=page or file, root=root, **content)
+        (folder / file).write_text(text, encoding="utf-8")
+
+    shown = boards(groups, datasets, runs)
+    write(
+        "index.html",
+        "index.html.j2",
+        summary=summary(groups, failures, datasets),
+        sections=shown,
+        facets=facets(shown),
+        failures=failures,
+        skipped=[(dataset.name, dataset.skipped) for dataset in datasets if dataset.skipped],
+    )
+    if domains:
+        write("nocaps.html", "nocaps.html.j2", sections=domains)
+    write("costs.html", "costs.html.j2", sections=cost_sections(groups, runs))
+    write("trade-offs.html", "trade_offs.html.j2", sections=trade_offs)
+    write("curves.html", "curves.html.j2", sections=curve_sections(groups, runs, colour))
+    for gallery in galleries.values():
+        write(gallery.file, "gallery.html.j2", "gallery.html", gallery=gallery, galleries=list(galleries.values()))
+        for file, text in gallery.data.items():
+            (folder / file).write_text(text, encoding="utf-8")
+    write("models.html", "models.html.j2", models=models)
+    for model in models:
+        write(model.file, "model.html.j2", "models.html", model=model)
+    write("method.html", "method.html.j2", method=method(groups, datasets, runs))
+    for run in runs.values():
+        write(run_page(run.key), "run.html.j2", "models.html", **_run_content(run, colour))
+
+
+def _run_content(run: RunDetail, colour: Mapping[str, int]) -> dict[str, Any]:
     return {
         "run": run,
+        "card": card(run),
         "signature": signature_text(run.signature),
-        "scores": sections.score_tables(run),
-        "costs": sections.cost_list(run.costs),
-        "plots": curve_plots([run], colours),
-        "environment": sections.flat(run.environment),
+        "scores": score_tables(run),
+        "costs": cost_list(run.costs),
+        "plots": curve_plots([[run]], colour),
+        "environment": flat(run.environment),
         "config": json.dumps(run.config, indent=2, ensure_ascii=False),
     }
 
 
-def _environment(navigation: Iterable[tuple[str, str]]) -> Environment:
-    """Templates of this package: everything is escaped, and a name that does not exist is an error."""
-    environment = Environment(
-        loader=PackageLoader("reports"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_printable,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "percent": numbers.percent,
-        "significant": numbers.significant,
-        "duration": numbers.duration,
-        "instant": numbers.instant,
-        "run_page": _run_page,
-        "breakable": _breakable,
-    }
-    environment.globals |= {"navigation": list(navigation), "written": numbers.instant(datetime.now(UTC))}
-    return environment
-
-
-def _printable(value: Any) -> Any:
-    """Text without characters that HTML forbids; `Markup` stays what it is."""
-    return type(value)(numbers.printable(value)) if isinstance(value, str) else value
-
-
-def _breakable(text: str, after: str = "|") -> Markup:
-    """Text that may wrap after a character, without changing what is copied."""
-    return Markup(f"{escape(after)}<wbr>").join(escape(part) for part in text.split(after))
-
-
-def _run_page(key: str) -> str:
-    """The page of a run; a key that is no plain file name is replaced by its digest."""
-    name = key if _FILE_NAME.fullmatch(key) else hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
-    return f"runs/{name}.html"
+def _colours(runs: Sequence[RunDetail]) -> dict[str, int]:
+    """A colour and shape for every model, the same on all pages; they repeat once all pairs are used."""
+    names = sorted({run.model for run in runs})
+    return {name: number % (COLOURS * SHAPES) for number, name in enumerate(names)}

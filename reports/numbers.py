@@ -41,6 +41,11 @@ def percent(value: float) -> str:
     return f"{100 * value:.1f}"
 
 
+def bounds(low: float | None, high: float | None, show: Callable[[float], str]) -> str:
+    """An interval as "98.1\u2013102.4", empty where there is none."""
+    return "" if low is None or high is None else f"{show(low)}\u2013{show(high)}"
+
+
 def significant(value: float, digits: int = 3) -> str:
     """A plain decimal number of `digits` significant digits, without an exponent for everyday sizes."""
     if value == 0:

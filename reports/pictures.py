@@ -1,8 +1,7 @@
-"""Small copies of the data set's pictures as data URIs; no file outside the data set's folder is ever read."""
+"""Small copies of the data set's pictures; no file outside the data set's folder is ever read."""
 
 from __future__ import annotations
 
-import base64
 import warnings
 from dataclasses import dataclass
 from io import BytesIO
@@ -15,27 +14,29 @@ if TYPE_CHECKING:
 SMALL_FILE = 12 * 1024
 LONGEST_SIDE = 320
 LARGEST_AS_IT_IS = 1024
+LEFT_OUT = "left out to keep the report small"
 MOST_PIXELS = 64_000_000
 
 # What Pillow may try: formats it decodes by itself, without starting other programs.
 _FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "PPM")
-_SHOWN_BY_BROWSERS = {"PNG": "image/png", "JPEG": "image/jpeg", "GIF": "image/gif", "WEBP": "image/webp"}
+_SHOWN_BY_BROWSERS = {"PNG": ".png", "JPEG": ".jpg", "GIF": ".gif", "WEBP": ".webp"}
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture ready for an `img` element, or None with the reason why there is none."""
+    """A file's content and suffix, ready for a browser, or None with the reason why there is none."""
 
-    uri: str | None
-    reason: str | None = None
+    content: bytes | None
+    suffix: str = ""
+    reason: str = ""
 
 
 class Thumbnails:
-    """Makes thumbnails until `budget` bytes of pages are filled; what comes later gets a placeholder that says so.
+    """Makes thumbnails until `budget` bytes are filled; what comes later gets a placeholder that says so.
 
     Args:
         root: the data set's folder; files that resolve outside it are refused.
-        budget: the most bytes that all data URIs together may take.
+        budget: the most bytes that all thumbnails together may take.
     """
 
     def __init__(self, root: Path, budget: int) -> None:
@@ -47,21 +48,20 @@ class Thumbnails:
         try:
             path = (self._root / file).resolve()
             if not path.is_relative_to(self._root):
-                return Picture(None, "the file lies outside the data set's folder")
+                return Picture(None, reason="the file lies outside the data set's folder")
             if not path.is_file():
-                return Picture(None, "the picture is no longer there")
-            content, mime = _read(path)
+                return Picture(None, reason="the picture is no longer there")
+            content, suffix = _read(path)
         except (OSError, ValueError, SyntaxError) as error:
-            return Picture(None, f"the picture cannot be read ({type(error).__name__})")
-        uri = f"data:{mime};base64,{base64.b64encode(content).decode('ascii')}"
-        if len(uri) > self.left:
-            return Picture(None, "left out to keep this page small")
-        self.left -= len(uri)
-        return Picture(uri)
+            return Picture(None, reason=f"the picture cannot be read ({type(error).__name__})")
+        if len(content) > self.left:
+            return Picture(None, reason=LEFT_OUT)
+        self.left -= len(content)
+        return Picture(content, suffix)
 
 
 def _read(path: Path) -> tuple[bytes, str]:
-    """The picture's bytes and type: a small file of a type that browsers show as it is, anything else made smaller.
+    """The picture's bytes and suffix: a small file of a type that browsers show as it is, anything else made smaller.
 
     Raises:
         OSError, ValueError, SyntaxError: not a picture that Pillow can read, or too large to open safely.
@@ -76,10 +76,10 @@ def _read(path: Path) -> tuple[bytes, str]:
     with opened:
         if opened.width * opened.height > MOST_PIXELS:
             raise ValueError(f"{opened.width} x {opened.height} pixels")
-        mime = _SHOWN_BY_BROWSERS.get(str(opened.format))
-        if mime and path.stat().st_size <= SMALL_FILE and max(opened.size) <= LARGEST_AS_IT_IS:
-            return path.read_bytes(), mime
-        return _shrink(opened), "image/jpeg"
+        suffix = _SHOWN_BY_BROWSERS.get(str(opened.format))
+        if suffix and path.stat().st_size <= SMALL_FILE and max(opened.size) <= LARGEST_AS_IT_IS:
+            return path.read_bytes(), suffix
+        return _shrink(opened), ".jpg"
 
 
 def _shrink(opened: ImageFile) -> bytes:

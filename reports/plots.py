@@ -1,4 +1,4 @@
-"""Geometry of the report's SVG plots: scales, round ticks, paths and labels that do not overlap."""
+"""Geometry of the report's SVG plots: scales, round ticks, paths, uncertainty and labels that do not overlap."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ WIDTH, HEIGHT = 480, 320
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 16, 46
 LABEL_HEIGHT = 15.0
 LETTER_WIDTH = 6.6
+MOST_LABELS = 8
+
+Scale = Callable[[float], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,28 +25,41 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One named line or point; `colour` is an index into the style sheet's palette; `points` are data values."""
+    """One named line or point; `colour` is an index into the style sheet's palette; `points` are data values.
+
+    `x_bounds` and `y_bounds` are how far a point may lie from its place; `band` is by x what a line's y lies between.
+    """
 
     name: str
     colour: int
     points: tuple[tuple[float, float], ...]
     title: str = ""
+    x_bounds: tuple[float, float] | None = None
+    y_bounds: tuple[float, float] | None = None
+    band: tuple[tuple[float, float, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A series in pixels: its points, the path through them, and where its label goes ("start" or "end" anchored)."""
+    """A series in pixels: its points, the path through them, and where its label goes ("start" or "end" anchored).
+
+    `label` is None where there is no room for it. `uncertainty` is the path of a point's bars or of a line's band.
+    """
 
     series: Series
     points: tuple[tuple[float, float], ...]
     path: str
-    label: tuple[float, float] = (0.0, 0.0)
+    label: tuple[float, float] | None = None
     anchor: str = "start"
+    uncertainty: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A finished plot; `front` is the path of the best trade-offs, empty where there is none."""
+    """A finished plot; `front` is the path of the best trade-offs, empty where there is none.
+
+    `best` are the places in `drawn` of the points on it.
+    """
 
     title: str
     x_label: str
@@ -52,6 +68,7 @@ class Plot:
     y_ticks: tuple[Tick, ...]
     drawn: tuple[Drawn, ...]
     front: str = ""
+    best: frozenset[int] = frozenset()
 
 
 def line_plot(
@@ -65,62 +82,87 @@ def line_plot(
     if not series:
         return None
     x_scale, x_ticks = _linear(x_range, LEFT, WIDTH - RIGHT, whole=True)
-    y_scale, y_ticks = _linear([y_from, *(y for one in series for _, y in one.points)], HEIGHT - BOTTOM, TOP)
+    values = [y for one in series for _, y in one.points] + [y for one in series for _, *ys in one.band for y in ys]
+    y_scale, y_ticks = _linear([y_from, *values], HEIGHT - BOTTOM, TOP)
     drawn = []
     for one in series:
         points = tuple((round(x_scale(x), 1), round(y_scale(y), 1)) for x, y in one.points)
-        drawn.append(Drawn(one, points, _path(points)))
+        upper = [(round(x_scale(x), 1), round(y_scale(high), 1)) for x, _, high in one.band]
+        lower = [(round(x_scale(x), 1), round(y_scale(low), 1)) for x, low, _ in one.band]
+        drawn.append(Drawn(one, points, _path(points), uncertainty=_path([*upper, *lower[::-1]]) if upper else ""))
     return Plot(title, x_label, y_label, x_ticks, y_ticks, tuple(drawn))
 
 
 def trade_off_plot(title: str, x_label: str, y_label: str, series: Sequence[Series]) -> Plot | None:
     """One point a series, quality (up is better) against cost (left is better), and the front of the best trade-offs.
 
-    The x axis is logarithmic where costs differ more than tenfold. None with fewer than two points.
+    The x axis is logarithmic where costs differ more than tenfold. Where there are many points, only those on the
+    front are labelled. None with fewer than two points.
     """
     if len(series) < 2:
         return None
-    costs = [one.points[0][0] for one in series]
+    costs = [x for one in series for x in (one.points[0][0], *(one.x_bounds or ()))]
     spread_wide = min(costs) > 0 and max(costs) / min(costs) > 10
     x_scale, x_ticks = (_logarithmic if spread_wide else _linear)(costs, LEFT, WIDTH - RIGHT)
-    y_scale, y_ticks = _linear([one.points[0][1] for one in series], HEIGHT - BOTTOM, TOP)
+    qualities = [y for one in series for y in (one.points[0][1], *(one.y_bounds or ()))]
+    y_scale, y_ticks = _linear(qualities, HEIGHT - BOTTOM, TOP)
     spots = [(round(x_scale(x), 1), round(y_scale(y), 1)) for x, y in (one.points[0] for one in series)]
+    front, best = _front(spots)
     placed = [(x - 6, y - 6, x + 6, y + 6) for x, y in spots]
+    # Where there are many points, a label that is not right beside its own would seem another's.
+    steps = (0, 1, -1, 2, -2, 3, -3, 4, -4) if len(series) <= MOST_LABELS else (0,)
     drawn = []
-    for one, spot in zip(series, spots, strict=True):
-        label, anchor = _place(one.name, *spot, placed)
-        drawn.append(Drawn(one, (spot,), "", label, anchor))
-    front = _front([point for one in drawn for point in one.points])
-    return Plot(title, x_label, y_label, x_ticks, y_ticks, tuple(drawn), _path(front) if len(front) > 1 else "")
+    for number, (one, spot) in enumerate(zip(series, spots, strict=True)):
+        named = number in best or len(series) <= MOST_LABELS
+        label, anchor = _place(one.name, *spot, placed, steps) if named else (None, "start")
+        drawn.append(Drawn(one, (spot,), "", label, anchor, _bars(one, spot, x_scale, y_scale)))
+    path = _path(front) if len(front) > 1 else ""
+    return Plot(title, x_label, y_label, x_ticks, y_ticks, tuple(drawn), path, best)
 
 
-def _front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points that no other beats in both directions, as a staircase from cheap to costly (pixel y grows down)."""
+def _bars(one: Series, spot: tuple[float, float], x_scale: Scale, y_scale: Scale) -> str:
+    """Bars through a point as far as its bounds reach."""
+    x, y = spot
+    path = ""
+    if one.x_bounds:
+        low, high = (round(x_scale(bound), 1) for bound in one.x_bounds)
+        path += f"M{low:g} {y:g}H{high:g}"
+    if one.y_bounds:
+        low, high = (round(y_scale(bound), 1) for bound in one.y_bounds)
+        path += f"M{x:g} {low:g}V{high:g}"
+    return path
+
+
+def _front(spots: Sequence[tuple[float, float]]) -> tuple[list[tuple[float, float]], frozenset[int]]:
+    """The spots that no other beats in both directions, as a staircase from cheap to costly (pixel y grows down)."""
     steps: list[tuple[float, float]] = []
-    for x, y in sorted(points):
+    best = []
+    for number in sorted(range(len(spots)), key=lambda number: spots[number]):
+        x, y = spots[number]
         if not steps or y < steps[-1][1]:
             if steps:
                 steps.append((x, steps[-1][1]))
             steps.append((x, y))
-    return steps
+            best.append(number)
+    return steps, frozenset(best)
 
 
 def _place(
-    name: str, x: float, y: float, placed: list[tuple[float, float, float, float]]
-) -> tuple[tuple[float, float], str]:
-    """A label's spot beside its point, moved down or up until it hits no label placed before."""
+    name: str, x: float, y: float, placed: list[tuple[float, float, float, float]], steps: Sequence[int]
+) -> tuple[tuple[float, float] | None, str]:
+    """A label's spot beside its point, moved down or up by steps until it hits nothing; None if it always does."""
     width = LETTER_WIDTH * len(name)
     # Right of and below its point, or left of and above it, a label is clear of the front.
     anchor = "start" if x + 7 + width < WIDTH - RIGHT else "end"
     left, first = (x + 7, y + 15) if anchor == "start" else (x - 7 - width, y - 7)
-    for step in (0, 1, -1, 2, -2, 3, -3, 4, -4):
+    for step in steps:
         baseline = first + step * LABEL_HEIGHT
         box = (left, baseline - LABEL_HEIGHT + 2, left + width, baseline + 2)
         inside = box[1] >= TOP and box[3] <= HEIGHT - BOTTOM
         if inside and not any(_overlap(box, other) for other in placed):
-            break
-    placed.append(box)
-    return (round(left if anchor == "start" else x - 7, 1), round(baseline, 1)), anchor
+            placed.append(box)
+            return (round(left if anchor == "start" else x - 7, 1), round(baseline, 1)), anchor
+    return None, anchor
 
 
 def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
@@ -131,9 +173,7 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{x:g} {y:g}" for x, y in points)
 
 
-def _linear(
-    values: Sequence[float], start: float, end: float, whole: bool = False
-) -> tuple[Callable[[float], float], tuple[Tick, ...]]:
+def _linear(values: Sequence[float], start: float, end: float, whole: bool = False) -> tuple[Scale, tuple[Tick, ...]]:
     """A linear scale over round limits around the values, and its ticks."""
     low, high = min(values), max(values)
     if low == high:
@@ -151,9 +191,7 @@ def _linear(
     return scale, tuple(Tick(round(scale(mark * step), 1), f"{mark * step:.{decimals}f}") for mark in marks)
 
 
-def _logarithmic(
-    values: Sequence[float], start: float, end: float
-) -> tuple[Callable[[float], float], tuple[Tick, ...]]:
+def _logarithmic(values: Sequence[float], start: float, end: float) -> tuple[Scale, tuple[Tick, ...]]:
     """A logarithmic scale from the 1, 2 or 5 below the values to the one above, and its ticks."""
     powers = range(math.floor(math.log10(min(values))), math.ceil(math.log10(max(values))) + 1)
     marks = [factor * 10.0**power for power in powers for factor in (1, 2, 5)]

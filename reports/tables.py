@@ -16,34 +16,45 @@ LEADERBOARD_COSTS = ("parameters", "gmac_beam")
 class Cell:
     """One number of a table: the text to show and the value to sort by, or a dash with the reason and its note's mark.
 
-    `spread` is the standard deviation over seeds as text, empty with one seed.
+    `spread` is the standard deviation over seeds as text, empty with one seed; `interval` what bounds the value.
     """
 
     text: str
     value: float | None
     spread: str = ""
+    interval: str = ""
     reason: str | None = None
     mark: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A column: its name, its short name for narrow places, what it means, and whether more is better."""
+    """A column: its name, its short name for narrow places, what it means, and whether more is better.
+
+    `barred` columns show bars beside their numbers; by those that are not `sortable` rows are never ordered.
+    """
 
     name: str
     short: str
     meaning: str
     descending: bool = True
+    barred: bool = False
+    sortable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One row: model, what sets it apart from its namesakes, the runs behind it as (seed, key), and its numbers."""
+    """One row: model, what sets it apart from its namesakes, the runs behind it as (seed, key), and its numbers.
+
+    `tag` says what level a row marks; `facets` is what filters choose by.
+    """
 
     model: str
     differs: str
     runs: tuple[tuple[int, str], ...]
     cells: tuple[Cell, ...]
+    tag: str = ""
+    facets: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -63,19 +74,42 @@ class Notes:
 
 
 @dataclass(frozen=True, slots=True)
+class Body:
+    """Lines that stand together under a title of their own; `id` is the place on the page, "" for none."""
+
+    title: str
+    lines: tuple[Line, ...]
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
-    """Headings of the number columns, ranked lines, reference lines that are never ranked, and notes."""
+    """Headings of the number columns, ranked lines, reference lines that are never ranked, and notes.
+
+    `apart` are lines of other groups, which are ranked neither with the others nor among each other's bodies.
+    """
 
     headings: tuple[Heading, ...]
     lines: tuple[Line, ...]
     references: tuple[Line, ...]
     notes: Notes
+    apart: tuple[Body, ...] = ()
+
+    @property
+    def all_lines(self) -> tuple[Line, ...]:
+        """Every line, wherever it stands."""
+        return (*self.lines, *(line for body in self.apart for line in body.lines), *self.references)
 
     @property
     def spreads(self) -> list[bool]:
         """By column, whether any of its numbers has a spread, so that all leave room for one."""
-        lines = (*self.lines, *self.references)
-        return [any(line.cells[column].spread for line in lines) for column in range(len(self.headings))]
+        return [any(line.cells[column].spread for line in self.all_lines) for column in range(len(self.headings))]
+
+    def share(self, column: int, cell: Cell) -> float | None:
+        """The length of a cell's bar, in per cent of the column's largest value."""
+        values = (line.cells[column].value for line in self.all_lines)
+        largest = max((value for value in values if value is not None), default=0.0)
+        return None if cell.value is None or largest <= 0 else round(100 * max(0.0, cell.value) / largest, 1)
 
 
 _SHORT = {"BLEU-1": "B-1", "BLEU-2": "B-2", "BLEU-3": "B-3", "BLEU-4": "B-4"}
@@ -83,9 +117,12 @@ _LEVELS = {"majority": "the floor", "human": "the human level"}
 _SHORT |= {"METEOR": "M", "ROUGE-L": "R", "CIDEr-D": "C", "SPICE": "S"}
 
 
-def leaderboard(group: Group) -> Table:
-    """Every metric of the group in the field's order, then parameters and the GMAC of a caption where measured."""
-    rows = (*group.rows, *group.references)
+def leaderboard(group: Group, like: Sequence[Group] = (), notes: Notes | None = None) -> Table:
+    """Every metric of the group in the field's order, then parameters and the GMAC of a caption where measured.
+
+    With `like`, the columns are those that these groups need together; with `notes`, reasons are added to those.
+    """
+    rows = [row for each in (like or (group,)) for row in (*each.rows, *each.references)]
     metrics = numbers.metric_order(name for row in rows for name in row.scores)
     costs = [name for name in LEADERBOARD_COSTS if any(name in row.costs for row in rows)]
     headings = [Heading(name, _SHORT.get(name, name), f"{name}, times 100; more is better") for name in metrics]
@@ -97,6 +134,7 @@ def leaderboard(group: Group) -> Table:
             *(score_cell(row.scores.get(name), notes) for name in metrics),
             *(_cost_of(row, name, notes) for name in costs),
         ),
+        notes=notes,
     )
 
 
@@ -153,9 +191,15 @@ def score_cell(spread: Spread | None, notes: Notes) -> Cell:
         numbers.percent(spread.mean),
         spread.mean,
         numbers.percent(spread.sd) if spread.sd is not None else "",
+        interval(spread),
         spread.reason,
         notes.mark(spread.reason) if spread.reason else "",
     )
+
+
+def interval(spread: Spread) -> str:
+    """The 95 % interval of a score as text, empty where there is none."""
+    return numbers.bounds(spread.low, spread.high, numbers.percent)
 
 
 def cost_cell(quantity: Quantity | None, notes: Notes) -> Cell:
@@ -164,7 +208,9 @@ def cost_cell(quantity: Quantity | None, notes: Notes) -> Cell:
         return _missing("not measured for this run", notes)
     if quantity.value is None:
         return _missing(quantity.reason or "not measured", notes)
-    return Cell(numbers.cost(quantity.value, quantity.unit), quantity.value)
+    text = numbers.cost(quantity.value, quantity.unit)
+    between = numbers.bounds(quantity.low, quantity.high, lambda bound: numbers.cost(bound, quantity.unit))
+    return Cell(text, quantity.value, interval="" if between == f"{text}\u2013{text}" else between)
 
 
 def quantity_cell(quantity: Quantity | None, notes: Notes) -> Cell:
@@ -173,7 +219,11 @@ def quantity_cell(quantity: Quantity | None, notes: Notes) -> Cell:
         return _missing("not stored for this run", notes)
     if quantity.value is None:
         return _missing(quantity.reason or "not measured", notes)
-    return Cell(numbers.percent(quantity.value), quantity.value)
+    return Cell(
+        numbers.percent(quantity.value),
+        quantity.value,
+        interval=numbers.bounds(quantity.low, quantity.high, numbers.percent),
+    )
 
 
 def differences(differs: Mapping[str, str | None]) -> str:
@@ -218,8 +268,9 @@ def _table(
     headings: Sequence[Heading],
     cells: Callable[[Row, Notes], tuple[Cell, ...]],
     keep: Callable[[Row], bool] = lambda _: True,
+    notes: Notes | None = None,
 ) -> Table:
-    notes = Notes()
+    notes = Notes() if notes is None else notes
 
     def lines(rows: Iterable[Row]) -> tuple[Line, ...]:
         return tuple(

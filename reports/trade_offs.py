@@ -2,28 +2,130 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from reports import numbers
+from reports import numbers, tables
+from reports.boards import apart, by_size, group_title
 from reports.plots import Plot, Series, trade_off_plot
-from results.views import Group
+from reports.tables import Cell, Heading, Line, Notes, Table
+from results.records import Quantity
+from results.views import DatasetInfo, Group, Row, RunDetail
 
 
-def trade_offs(group: Group, colour: Mapping[str, int]) -> tuple[Plot, ...]:
-    """CIDEr-D against the GMAC of a caption and against parameters; plots of fewer than two models are left out."""
-    axes = (
-        ("gmac_beam", 1.0, "Quality against computation", "GMAC per caption"),
-        ("parameters", 1e6, "Quality against size", "parameters, millions"),
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A cost to plot against: its name in the store, how many of its units make one of the axis, and its words."""
+
+    cost: str
+    unit: float
+    title: str
+    label: str
+
+
+AXES = (
+    Axis("gmac_beam", 1.0, "Computation", "GMAC per caption"),
+    Axis("latency_median", 1e-3, "Latency", "median latency, ms"),
+    Axis("train_seconds", 60.0, "Training time", "training time, minutes"),
+    Axis("parameters", 1e6, "Size", "parameters, millions"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TradeOffSection:
+    """One group's plots, and the numbers behind them with the plots whose front a row is on."""
+
+    id: str
+    title: str
+    track: str
+    apart: str
+    plots: tuple[Plot, ...]
+    table: Table
+
+
+def trade_off_sections(
+    groups: Sequence[Group], datasets: Sequence[DatasetInfo], runs: Mapping[str, RunDetail], colour: Mapping[str, int]
+) -> list[TradeOffSection]:
+    """The groups of which at least one plot of two points can be drawn, those of most rows first."""
+    found: list[TradeOffSection] = []
+    for group in by_size(groups):
+        costs = {row.keys: {axis.cost: bounded_cost(row, axis.cost, runs) for axis in AXES} for row in group.rows}
+        plots: list[Plot] = []
+        best: dict[tuple[str, ...], list[str]] = {}
+        for axis in AXES:
+            shown = [row for row in group.rows if _is_measured(row, costs[row.keys][axis.cost])]
+            series = [_series(row, costs[row.keys][axis.cost], axis, colour) for row in shown]
+            plot = trade_off_plot(axis.title, axis.label, "CIDEr-D", series)
+            if plot is not None:
+                plots.append(plot)
+                for number in sorted(plot.best):
+                    best.setdefault(shown[number].keys, []).append(axis.title.lower())
+        if plots:
+            found.append(
+                TradeOffSection(
+                    id=f"trade-offs-{len(found) + 1}",
+                    title=group_title(group, datasets),
+                    track=group.track,
+                    apart=apart(group),
+                    plots=tuple(plots),
+                    table=_table(group, costs, best),
+                )
+            )
+    return found
+
+
+def bounded_cost(row: Row, name: str, runs: Mapping[str, RunDetail]) -> Quantity:
+    """A row's cost with what bounds it: the seeds' mean quartiles where it has some, else the range over seeds."""
+    cost = row.costs.get(name)
+    if cost is None or cost.value is None:
+        return cost or Quantity(None, "not measured for this run")
+    over_seeds = (runs[key].costs.get(name) for key in row.keys)
+    values = [each.value for each in over_seeds if each is not None and each.value is not None]
+    if cost.low is not None or min(values) == max(values):
+        return cost
+    return Quantity(cost.value, None, cost.unit, min(values), max(values))
+
+
+def _is_measured(row: Row, cost: Quantity) -> bool:
+    score = row.scores.get("CIDEr-D")
+    return score is not None and score.mean is not None and cost.value is not None
+
+
+def _series(row: Row, cost: Quantity, axis: Axis, colour: Mapping[str, int]) -> Series:
+    score = row.scores["CIDEr-D"]
+    assert score.mean is not None
+    assert cost.value is not None
+    amount = cost.value / axis.unit
+    quality = f"CIDEr-D {numbers.percent(score.mean)}"
+    bounds = tables.interval(score)
+    text = f"{row.model}: {quality}{f' ({bounds})' if bounds else ''}, {numbers.significant(amount)} {axis.label}"
+    x_bounds = None if cost.low is None or cost.high is None else (cost.low / axis.unit, cost.high / axis.unit)
+    y_bounds = None if score.low is None or score.high is None else (100 * score.low, 100 * score.high)
+    if y_bounds is None and score.sd is not None:
+        y_bounds = (100 * (score.mean - score.sd), 100 * (score.mean + score.sd))
+    return Series(row.model, colour[row.model], ((amount, 100 * score.mean),), text, x_bounds, y_bounds)
+
+
+def _table(
+    group: Group, costs: Mapping[tuple[str, ...], Mapping[str, Quantity]], best: Mapping[tuple[str, ...], Sequence[str]]
+) -> Table:
+    notes = Notes()
+    headings = [
+        Heading("CIDEr-D", "C", "CIDEr-D, times 100; more is better"),
+        *(Heading(axis.title, axis.title, axis.label, descending=False) for axis in AXES),
+        Heading("Best trade-off in", "Best", "the plots on whose front the row lies", sortable=False),
+    ]
+    lines = tuple(
+        Line(
+            row.model,
+            tables.differences(row.differs),
+            tuple(zip(row.seeds, row.keys, strict=True)),
+            (
+                tables.score_cell(row.scores.get("CIDEr-D"), notes),
+                *(tables.cost_cell(costs[row.keys][axis.cost], notes) for axis in AXES),
+                Cell(", ".join(best.get(row.keys, ())), None),
+            ),
+        )
+        for row in group.rows
     )
-    plots = []
-    for name, unit, title, label in axes:
-        series = []
-        for row in group.rows:
-            score, cost = row.scores.get("CIDEr-D"), row.costs.get(name)
-            if score is None or score.mean is None or cost is None or cost.value is None:
-                continue
-            amount = cost.value / unit
-            text = f"{row.model}: CIDEr-D {numbers.percent(score.mean)}, {numbers.significant(amount)} {label}"
-            series.append(Series(row.model, colour[row.model], ((amount, 100 * score.mean),), text))
-        plots.append(trade_off_plot(title, label, "CIDEr-D", series))
-    return tuple(plot for plot in plots if plot is not None)
+    return Table(tuple(headings), lines, (), notes)

@@ -128,8 +128,12 @@ def _mean_bound(bounds: Sequence[float | None]) -> float | None:
 
 def _mean_cost(by_seed: Mapping[int, Quantity | None]) -> Quantity:
     values, reason = _measured(by_seed)
+    measured = [cost for cost in by_seed.values() if cost is not None and cost.value is not None]
     unit = next((cost.unit for cost in by_seed.values() if cost is not None), "")
-    return Quantity(fmean(values), None, unit) if values else Quantity(None, reason, unit)
+    if not values:
+        return Quantity(None, reason, unit)
+    low, high = _mean_bound([cost.low for cost in measured]), _mean_bound([cost.high for cost in measured])
+    return Quantity(fmean(values), None, unit, low, high)
 
 
 def _measured(by_seed: Mapping[int, Quantity | None]) -> tuple[list[float], str | None]:

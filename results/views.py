@@ -82,7 +82,8 @@ class Row:
 
     `seeds` and `keys` run in parallel, ascending by seed. `scores[metric]` are over the whole split;
     `domains[domain][metric]` over each domain alone, empty where the data has none. `costs[name]` is the mean over the
-    seeds that have it (`reason` where none has). `code_version` is as planned, "" where unknown.
+    seeds that have it (`reason` where none has), its bounds the means of theirs.
+    `code_version` is as planned, "" where unknown.
 
     `differs` names what sets this row apart, dotted configuration fields or signature fields to values (None: has no
     such field). For a row of `Group.rows`: from the other rows of the same model, empty when there is no other. For a

@@ -57,7 +57,7 @@ def measure_latency(
             seconds.append(_seconds(model, visual, beam_size, max_len, bos, eos))
     lower, median, upper = (float(value) for value in np.percentile(seconds, (25, 50, 75)))
     return {
-        "latency_median": Quantity(median, unit="s"),
+        "latency_median": Quantity(median, unit="s", low=lower, high=upper),
         "latency_iqr": Quantity(upper - lower, unit="s"),
         "latency_throughput": Quantity(visual.batch_size / median, unit="images/s"),
         "latency_batch": Quantity(float(visual.batch_size), unit="images"),

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 from io import BytesIO
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from reports.pictures import LONGEST_SIDE, Thumbnails
+from reports.pictures import LONGEST_SIDE, Picture, Thumbnails
 
 BUDGET = 10_000_000
 
 
-def decoded(uri: str | None) -> tuple[str, Image.Image]:
-    assert uri is not None
-    kind, content = uri.removeprefix("data:").split(";base64,")
-    return kind, Image.open(BytesIO(base64.b64decode(content)))
+def decoded(picture: Picture) -> tuple[str, Image.Image]:
+    assert picture.content is not None
+    return picture.suffix, Image.open(BytesIO(picture.content))
 
 
 def noise(size: tuple[int, int], mode: str = "RGB") -> Image.Image:
@@ -26,22 +24,22 @@ def noise(size: tuple[int, int], mode: str = "RGB") -> Image.Image:
 
 def test_a_small_file_is_embedded_as_it_is(tmp_path: Path) -> None:
     Image.new("RGB", (20, 10), "red").save(tmp_path / "a.jpg", "PNG")
-    kind, picture = decoded(Thumbnails(tmp_path, BUDGET)("a.jpg").uri)
-    assert (kind, picture.size) == ("image/png", (20, 10)), "the type is told from the content, not from the name"
+    kind, picture = decoded(Thumbnails(tmp_path, BUDGET)("a.jpg"))
+    assert (kind, picture.size) == (".png", (20, 10)), "the type is told from the content, not from the name"
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "CMYK", "1"])
 def test_a_large_picture_is_made_small(tmp_path: Path, mode: str) -> None:
     noise((1200, 800), mode).save(tmp_path / "a.tif")
-    kind, picture = decoded(Thumbnails(tmp_path, BUDGET)("a.tif").uri)
-    assert kind == "image/jpeg"
+    kind, picture = decoded(Thumbnails(tmp_path, BUDGET)("a.tif"))
+    assert kind == ".jpg"
     assert max(picture.size) == LONGEST_SIDE
     assert picture.mode == "RGB"
 
 
 def test_sixteen_bit_grey_is_not_blown_out(tmp_path: Path) -> None:
     Image.new("I;16", (400, 400), 0x8000).save(tmp_path / "a.tif")
-    _, picture = decoded(Thumbnails(tmp_path, BUDGET)("a.tif").uri)
+    _, picture = decoded(Thumbnails(tmp_path, BUDGET)("a.tif"))
     assert picture.getpixel((5, 5)) == (128, 128, 128)
 
 
@@ -49,7 +47,7 @@ def test_transparency_becomes_white(tmp_path: Path) -> None:
     picture = noise((400, 400), "RGBA")
     picture.putalpha(0)
     picture.save(tmp_path / "a.png")
-    _, thumbnail = decoded(Thumbnails(tmp_path, BUDGET)("a.png").uri)
+    _, thumbnail = decoded(Thumbnails(tmp_path, BUDGET)("a.png"))
     assert thumbnail.getpixel((5, 5)) == (255, 255, 255)
 
 
@@ -57,7 +55,7 @@ def test_a_rotated_picture_stands_upright(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     noise((900, 600)).save(tmp_path / "a.jpg", exif=exif)
-    _, picture = decoded(Thumbnails(tmp_path, BUDGET)("a.jpg").uri)
+    _, picture = decoded(Thumbnails(tmp_path, BUDGET)("a.jpg"))
     assert picture.height > picture.width
 
 
@@ -68,7 +66,7 @@ def test_a_file_outside_the_root_is_refused(tmp_path: Path, file: str) -> None:
     Image.new("RGB", (4, 4)).save(tmp_path / "secret.png")
     (root / "link.png").symlink_to(tmp_path / "secret.png")
     picture = Thumbnails(root, BUDGET)(file)
-    assert picture.uri is None
+    assert picture.content is None
     assert picture.reason == "the file lies outside the data set's folder"
 
 
@@ -76,33 +74,33 @@ def test_a_file_outside_the_root_is_refused(tmp_path: Path, file: str) -> None:
 def test_what_is_no_picture_gets_a_placeholder(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.jpg").write_bytes(content)
     picture = Thumbnails(tmp_path, BUDGET)("a.jpg")
-    assert picture.uri is None
+    assert picture.content is None
     assert "cannot be read" in str(picture.reason)
 
 
 @pytest.mark.parametrize("file", ["gone.png", "", "nul\0.png", "x" * 5000])
 def test_what_is_not_there_gets_a_placeholder(tmp_path: Path, file: str) -> None:
-    assert Thumbnails(tmp_path, BUDGET)(file).uri is None
+    assert Thumbnails(tmp_path, BUDGET)(file).content is None
 
 
 @pytest.mark.parametrize("side", [9_000, 12_000, 20_000])
 def test_a_picture_of_too_many_pixels_is_not_decoded(tmp_path: Path, side: int) -> None:
     Image.new("1", (side, side)).save(tmp_path / "bomb.png")
-    assert Thumbnails(tmp_path, BUDGET)("bomb.png").uri is None
+    assert Thumbnails(tmp_path, BUDGET)("bomb.png").content is None
 
 
 def test_a_small_file_of_a_large_picture_is_made_small_too(tmp_path: Path) -> None:
     Image.new("1", (2_000, 2_000)).save(tmp_path / "a.png")
-    kind, picture = decoded(Thumbnails(tmp_path, BUDGET)("a.png").uri)
-    assert (kind, picture.size) == ("image/jpeg", (LONGEST_SIDE, LONGEST_SIDE))
+    kind, picture = decoded(Thumbnails(tmp_path, BUDGET)("a.png"))
+    assert (kind, picture.size) == (".jpg", (LONGEST_SIDE, LONGEST_SIDE))
 
 
 def test_the_budget_is_kept(tmp_path: Path) -> None:
     for number in range(3):
         noise((60, 60)).save(tmp_path / f"{number}.bmp")
-    budget = 4 * len(str(Thumbnails(tmp_path, BUDGET)("0.bmp").uri)) // 3
+    budget = 4 * len(Thumbnails(tmp_path, BUDGET)("0.bmp").content or b"") // 3
     thumbnails = Thumbnails(tmp_path, budget)
     shown = [thumbnails(f"{number}.bmp") for number in range(3)]
-    assert sum(len(picture.uri or "") for picture in shown) <= budget
-    assert shown[0].uri is not None
-    assert shown[2].reason == "left out to keep this page small"
+    assert sum(len(picture.content or b"") for picture in shown) <= budget
+    assert shown[0].content is not None
+    assert shown[2].reason == "left out to keep the report small"

@@ -23,6 +23,7 @@ function sortBy(table, column, direction) {
 for (const table of document.querySelectorAll("table.sortable")) {
   const headings = [...table.tHead.rows[0].cells];
   headings.forEach((heading, column) => {
+    if (!heading.dataset.first) return;
     const button = document.createElement("button");
     button.type = "button";
     button.append(...heading.childNodes);
@@ -55,23 +56,40 @@ for (const box of document.querySelectorAll(".signature")) {
   });
 }
 
-const form = document.querySelector("form.filter");
-if (form) {
-  const input = form.querySelector("input");
-  const output = form.querySelector("output");
-  const cards = [...document.querySelectorAll(".card")].map((card) => [card, card.textContent.toLowerCase()]);
+// Only rows that have all the chosen facets are shown; tables and titles without a row left go too.
+const facets = document.querySelector("form.facets");
+if (facets) {
+  const boards = [...document.querySelectorAll("section.board")];
+  const rows = boards.flatMap((board) => [...board.querySelectorAll("tr[data-family]")].map((row) => [row, board]));
   const apply = () => {
-    const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const chosen = new FormData(facets);
+    const fits = (name, value) => !chosen.get(name) || chosen.get(name) === value;
     let shown = 0;
-    for (const [card, text] of cards) {
-      card.hidden = !words.every((word) => text.includes(word));
-      if (!card.hidden) shown += 1;
+    for (const [row, board] of rows) {
+      row.hidden = !["family", "objective"].every((name) => fits(name, row.dataset[name])) || !fits("data", board.dataset.data);
+      if (!row.hidden) shown += 1;
     }
-    output.textContent = words.length ? `${shown} of ${cards.length}` : `${cards.length} images`;
+    for (const board of boards) {
+      const bodies = [...board.querySelectorAll("tbody")];
+      const empty = (body) => ![...body.rows].some((row) => !row.hidden);
+      bodies.forEach((body, place) => {
+        if (body.classList.contains("apart")) body.hidden = empty(bodies[place + 1]);
+      });
+      board.hidden = bodies.every((body) => body.classList.contains("apart") || empty(body));
+    }
+    facets.querySelector("output").textContent = shown === rows.length ? `${shown} rows` : `${shown} of ${rows.length} rows`;
     document.getElementById("nothing").hidden = shown > 0;
   };
-  form.hidden = false;
-  form.addEventListener("submit", (event) => event.preventDefault());
-  input.addEventListener("input", apply);
+  facets.hidden = false;
+  facets.addEventListener("submit", (event) => event.preventDefault());
+  facets.addEventListener("input", apply);
   apply();
+}
+
+// Pointing at a name in a legend brings its lines to the front.
+for (const item of document.querySelectorAll(".legend li")) {
+  const marks = [...item.closest("section").querySelectorAll(".mark")].filter((mark) => mark.dataset.model === item.dataset.model);
+  const show = (on) => marks.forEach((mark) => mark.classList.toggle("pointed", on));
+  item.addEventListener("pointerenter", () => show(true));
+  item.addEventListener("pointerleave", () => show(false));
 }

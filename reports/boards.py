@@ -1,0 +1,188 @@
+"""The leaderboard page: large comparability groups first, each in its table; small ones together in one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from reports import tables
+from reports.facts import card, objective
+from reports.fields import ROLES
+from reports.printed import published_cell
+from reports.tables import Body, Cell, Heading, Line, Notes, Table, signature_text
+from results.views import DatasetInfo, Group, Row, RunDetail, Standing
+
+FEW_ROWS = 2
+
+_TIER = Heading("Tier", "Tier", "rows of one tier cannot be told from the best of it; see Method", descending=False)
+_INTERVAL = Heading("95 % interval", "95 %", "bootstrap over images; several seeds: mean bounds", sortable=False)
+_PUBLISHED = Heading("Published", "Pub.", "CIDEr-D as a paper prints it, not ranked: see its note", sortable=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Separation:
+    """A field that separates a group from others of its split: its own value and theirs."""
+
+    field: str
+    own: str
+    others: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """One table of the leaderboard, of one group; or of several of few rows, and then without a `signature`."""
+
+    id: str
+    title: str
+    track: str
+    data: str
+    images: int | None
+    separations: tuple[Separation, ...]
+    absent_levels: str
+    several_seeds: bool
+    table: Table
+    signature: str
+    groups: int = 1
+
+
+def boards(groups: Sequence[Group], datasets: Sequence[DatasetInfo], runs: Mapping[str, RunDetail]) -> list[Board]:
+    """The groups, those with most rows first; groups of few rows beside a larger one share a table of their split."""
+    ordered = by_size(groups)
+    images = {(dataset.fingerprint, split): n for dataset in datasets for split, n in dataset.evaluated.items()}
+    found: list[Board] = []
+    small: dict[tuple[str, str], list[Group]] = {}
+    for group in ordered:
+        place = (group.dataset, group.split)
+        main = next(other for other in ordered if (other.dataset, other.split) == place)
+        if group is not main and len(group.rows) <= FEW_ROWS:
+            small.setdefault(place, []).append(group)
+            continue
+        table = _table(group, runs)
+        found.append(
+            Board(
+                id=f"group-{len(found) + 1}",
+                title=group_title(group, datasets),
+                track=group.track if group.rows else "",
+                data=group.dataset,
+                images=images.get((group.fingerprint, group.split)),
+                separations=separations(group, groups),
+                absent_levels=tables.absent_levels(group),
+                several_seeds=any(len(row.seeds) > 1 for row in (*group.rows, *group.references)),
+                table=table,
+                signature=signature_text(group.signature, group.split) if group.rows else "",
+            )
+        )
+    for (dataset, split), members in small.items():
+        found.append(_together(f"group-{len(found) + 1}", dataset, split, members, groups, runs))
+    return found
+
+
+def by_size(groups: Iterable[Group]) -> list[Group]:
+    """Groups of most rows first, in the store's order among equals."""
+    return sorted(groups, key=lambda group: -len(group.rows))
+
+
+def separations(group: Group, groups: Iterable[Group]) -> tuple[Separation, ...]:
+    """What separates a group from the other groups of its data set and split, with the values on both sides."""
+    rivals = [other for other in groups if (other.dataset, other.split) == (group.dataset, group.split)]
+    found = []
+    for name in group.separating:
+        own = field_value(group, name)
+        others = dict.fromkeys(field_value(other, name) for other in rivals if other is not group)
+        found.append(Separation(name, own, tuple(value for value in others if value != own)))
+    return tuple(found)
+
+
+def field_value(group: Group, name: str) -> str:
+    """A field of a group's conditions; "none" where it has no such field."""
+    known = {"data": group.fingerprint, "track": group.track} | group.signature
+    return known.get(name, "none")
+
+
+def apart(group: Group) -> str:
+    """What is special about a group among those of its split, on one line."""
+    return ", ".join(f"{name}: {group.signature[name]}" for name in group.separating if name in group.signature)
+
+
+def group_title(group: Group, datasets: Sequence[DatasetInfo]) -> str:
+    """Data set and split; with the data's digest where several data sets share the name."""
+    twins = [dataset for dataset in datasets if dataset.name == group.dataset]
+    digest = f" #{group.fingerprint.rpartition('#')[2][:8]}" if len(twins) > 1 else ""
+    return f"{group.dataset} {group.split}{digest}"
+
+
+def row_labels(groups: Sequence[Group]) -> dict[str, str]:
+    """By run, what tells its row from rows of the same model: its configuration, or else its group's conditions."""
+    return {
+        key: tables.differences(row.differs) or apart(group)
+        for group in groups
+        for row in group.rows
+        for key in row.keys
+    }
+
+
+def dressed(lines: Iterable[Line], rows: Iterable[Row], runs: Mapping[str, RunDetail]) -> tuple[Line, ...]:
+    """Lines with the level that their row marks, and what filters choose them by."""
+    found = []
+    for line, row in zip(lines, rows, strict=True):
+        run = runs[row.keys[0]]
+        facets = {"family": card(run).family, "objective": objective(run)}
+        found.append(replace(line, tag=ROLES.get(row.model, ("", ""))[0], facets=facets))
+    return tuple(found)
+
+
+def _table(
+    group: Group, runs: Mapping[str, RunDetail], like: Sequence[Group] = (), notes: Notes | None = None
+) -> Table:
+    """The leaderboard with interval, tier and the published score after the first metric."""
+    plain = tables.leaderboard(group, like, notes)
+    several = len(group.rows) > 1 and any(row.standing for row in group.rows) and not like
+    bounded = any(line.cells and line.cells[0].interval for line in plain.all_lines) or bool(like)
+    extra_headings = [*([_INTERVAL] if bounded else []), *([_TIER] if several else []), _PUBLISHED]
+    headings = list(plain.headings)
+    headings[:1] = [*(replace(heading, barred=True) for heading in headings[:1]), *extra_headings]
+
+    def widened(lines: Sequence[Line], rows: Sequence[Row]) -> tuple[Line, ...]:
+        wide = []
+        for line, row in zip(dressed(lines, rows, runs), rows, strict=True):
+            extra = [Cell(line.cells[0].interval if line.cells else "", None)] if bounded else []
+            extra += [_tier(row.standing)] if several else []
+            extra.append(published_cell(row, group, runs, plain.notes))
+            wide.append(replace(line, cells=(*line.cells[:1], *extra, *line.cells[1:])))
+        return tuple(wide)
+
+    lines, references = widened(plain.lines, group.rows), widened(plain.references, group.references)
+    return Table(tuple(headings), lines, references, plain.notes)
+
+
+def _tier(standing: Standing | None) -> Cell:
+    if standing is None:
+        return Cell("", None)
+    p = standing.against_best
+    reason = "the best row" if p is None else f"against the best row, p = {p:.2g}"
+    return Cell(str(standing.tier), float(standing.tier), reason=reason)
+
+
+def _together(
+    id: str, dataset: str, split: str, members: Sequence[Group], groups: Sequence[Group], runs: Mapping[str, RunDetail]
+) -> Board:
+    """Small groups in one table, a body each, whose title says what separates it."""
+    notes = Notes()
+    found = [_table(replace(group, references=()), runs, members, notes) for group in members]
+    bodies = []
+    for number, (group, table) in enumerate(zip(members, found, strict=True), start=1):
+        told = "; ".join(f"{each.field}: {each.own}" for each in separations(group, groups))
+        bodies.append(Body(told, table.lines, f"{id}-{number}"))
+    return Board(
+        id=id,
+        title=f"{dataset} {split}, other conditions",
+        track="",
+        data=dataset,
+        images=None,
+        separations=(),
+        absent_levels="",
+        several_seeds=any(len(row.seeds) > 1 for group in members for row in group.rows),
+        table=Table(found[0].headings, (), (), notes, tuple(bodies)),
+        signature="",
+        groups=len(members),
+    )

@@ -1,0 +1,88 @@
+"""The cost page: what the rows of each group cost by theme, and what fvcore counted of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from reports import numbers, tables
+from reports.boards import apart, by_size, dressed
+from reports.tables import Cell, Notes, Table
+from results.records import Quantity
+from results.views import Group, RunDetail
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One traced part of a model: GMAC, and operators counted and not counted, as text."""
+
+    name: str
+    gmac: str
+    counted: str
+    uncounted: str
+
+
+@dataclass(frozen=True, slots=True)
+class CostSection:
+    """What one set of rows costs: a table a theme, and by model the counted parts; `apart` separates it from others."""
+
+    id: str
+    title: str
+    track: str
+    apart: str
+    tables: dict[str, Table]
+    operators: list[tuple[str, list[Part]]]
+
+
+def cost_sections(groups: Sequence[Group], runs: Mapping[str, RunDetail]) -> list[CostSection]:
+    """Costs by group; splits of the same runs share their costs, so they share one section."""
+    seen: dict[tuple[str, ...], Group] = {}
+    for group in by_size(groups):
+        seen.setdefault(tuple(key for row in group.rows for key in row.keys), group)
+    found = []
+    for number, group in enumerate((group for keys, group in seen.items() if keys), start=1):
+        rows = (*group.rows, *group.references)
+        keys = {key: row for row in rows for key in row.keys}
+        shown = {
+            theme: replace(
+                table,
+                lines=dressed(table.lines, [keys[line.runs[0][1]] for line in table.lines], runs),
+                references=dressed(table.references, [keys[line.runs[0][1]] for line in table.references], runs),
+            )
+            for theme, table in tables.cost_tables(group).items()
+        }
+        counted = [(row.model, counted_parts(runs[row.keys[0]].operators)) for row in group.rows]
+        counted = [(model, parts) for model, parts in counted if parts]
+        if shown:
+            found.append(CostSection(f"costs-{number}", group.dataset, group.track, apart(group), shown, counted))
+    return found
+
+
+def cost_list(measured: Mapping[str, Quantity]) -> list[tuple[str, str, Cell]]:
+    """A run's costs as label, meaning and number; the reason of a missing one stands beside it."""
+    found = []
+    for name in numbers.cost_order(measured):
+        quantity = measured[name]
+        kind = numbers.cost_kind(name, quantity.unit)
+        found.append((kind.label, kind.meaning, replace(tables.cost_cell(quantity, Notes()), mark="")))
+    return found
+
+
+def counted_parts(operators: Mapping[str, Any]) -> list[Part]:
+    """Traced parts as the counter of multiply-accumulates leaves them; entries of another form are not parts."""
+    return [
+        Part(
+            name=name.replace("_", " "),
+            gmac=numbers.significant(part["macs"] / 1e9),
+            counted=_amounts(part["by_operator"], lambda macs: f"{numbers.significant(macs / 1e9)} GMAC"),
+            uncounted=_amounts(part["uncounted"], lambda times: f"×{times:,.0f}"),
+        )
+        for name, part in operators.items()
+        if isinstance(part, Mapping) and {"macs", "by_operator", "uncounted"} <= part.keys()
+    ]
+
+
+def _amounts(by_name: Mapping[str, float], show: Callable[[float], str]) -> str:
+    ordered = sorted(by_name.items(), key=lambda entry: (-entry[1], entry[0]))
+    return ", ".join(f"{name} {show(amount)}" for name, amount in ordered) or numbers.DASH

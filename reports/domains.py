@@ -1,0 +1,79 @@
+"""The page of scores by domain, as nocaps results are given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from reports import tables
+from reports.boards import apart, by_size, dressed, group_title
+from reports.printed import published_cell
+from reports.tables import Heading, Line, Table
+from results.views import DatasetInfo, Group, Row, RunDetail
+
+
+@dataclass(frozen=True, slots=True)
+class DomainSection:
+    """One group's scores by domain, a table a metric."""
+
+    id: str
+    title: str
+    track: str
+    apart: str
+    tables: dict[str, Table]
+
+
+def domain_sections(
+    groups: Sequence[Group],
+    datasets: Sequence[DatasetInfo],
+    runs: Mapping[str, RunDetail],
+    counts: Mapping[tuple[str, str], Mapping[str, int]],
+) -> list[DomainSection]:
+    """The groups that have domains, those of most rows first.
+
+    Args:
+        counts: images of each domain, by data set's fingerprint and split.
+    """
+    found: list[DomainSection] = []
+    for group in by_size(groups):
+        images = counts.get((group.fingerprint, group.split), {})
+        shown = {metric: _table(group, metric, images, runs) for metric in ("CIDEr-D", "SPICE")}
+        made = {metric: table for metric, table in shown.items() if table is not None}
+        if made:
+            title = group_title(group, datasets)
+            found.append(DomainSection(f"domains-{len(found) + 1}", title, group.track, apart(group), made))
+    return found
+
+
+def _table(group: Group, metric: str, images: Mapping[str, int], runs: Mapping[str, RunDetail]) -> Table | None:
+    rows = (*group.rows, *group.references)
+    if not any(metric in scores for row in rows for scores in row.domains.values()):
+        return None
+    table = tables.by_domain(group, metric)
+    if table is None:
+        return None
+    total = sum(images.values())
+    headings = [_counted(heading, {**images, "overall": total}) for heading in table.headings]
+    lines, references = dressed(table.lines, group.rows, runs), dressed(table.references, group.references, runs)
+    if metric != "CIDEr-D":
+        return replace(table, headings=tuple(headings), lines=lines, references=references)
+
+    def beside(lines: Sequence[Line], rows: Sequence[Row]) -> tuple[Line, ...]:
+        return tuple(
+            replace(line, cells=(*line.cells, published_cell(row, group, runs, table.notes)))
+            for line, row in zip(lines, rows, strict=True)
+        )
+
+    headings.append(Heading("Published, overall", "Pub.", "CIDEr-D as a paper prints it, not ranked", sortable=False))
+    return replace(
+        table,
+        headings=tuple(headings),
+        lines=beside(lines, group.rows),
+        references=beside(references, group.references),
+    )
+
+
+def _counted(heading: Heading, images: Mapping[str, int]) -> Heading:
+    """The heading with how many images its domain has, where that is known."""
+    count = images.get(heading.name)
+    return replace(heading, name=f"{heading.name}, {count:,}") if count else heading

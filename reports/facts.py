@@ -1,0 +1,53 @@
+"""What a run's stored configuration says of its model and training, wherever the run came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from results.views import RunDetail
+
+_OBJECTIVES = {"cross_entropy": "XE", "xe": "XE", "self_critical": "SCST", "scst": "SCST", "reinforce": "REINFORCE"}
+NOT_STATED = "not stated"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """A model as its runs describe it; fields that no run states are empty."""
+
+    family: str
+    paper: str
+    year: str
+    source: str
+    summary: str
+    visual: str
+
+
+def card(run: RunDetail) -> ModelCard:
+    """The card that was stored with the run; the family is part of the name where there is none."""
+    found = run.config.get("card")
+    fields: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
+    stated = {name: str(fields.get(name) or "") for name in ("family", "paper", "year", "source", "summary", "visual")}
+    if not stated["summary"] and isinstance(run.config.get("what"), str):
+        stated["summary"] = run.config["what"]
+    return ModelCard(**(stated | {"family": stated["family"] or run.model.partition("/")[0]}))
+
+
+def objective(run: RunDetail) -> str:
+    """What the run was trained for, stage by stage: "XE", "XE + SCST" ...; "untrained" for references."""
+    if run.role == "reference":
+        return "untrained"
+    for kind in ("pretrained", "stored"):
+        if kind in run.config:
+            return kind
+    stages = _stages(run.config)
+    names = [str(stage.get("objective", "")) for stage in stages if isinstance(stage, Mapping)]
+    return " + ".join(dict.fromkeys(_OBJECTIVES.get(name, name) for name in names if name)) or NOT_STATED
+
+
+def _stages(config: Mapping[str, Any]) -> list[Any]:
+    found: Any = config
+    for name in ("preset", "schedule", "stages"):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found if isinstance(found, list) else []

@@ -1,0 +1,42 @@
+"""What the signature's fields and the metrics mean, in a sentence each."""
+
+from __future__ import annotations
+
+FIELDS = {
+    "data": "data set, with a digest of its annotations, pictures and left-out images",
+    "split": "the images that were scored",
+    "nrefs": "reference captions an image",
+    "tok": "tokenizer of captions and references before scoring",
+    "df": "where CIDEr-D's document frequencies come from; split: the references of all scored images",
+    "beam": "beam size of the decoding; 1 is greedy",
+    "maxlen": "most tokens of a caption",
+    "lenpen": "length penalty of the beam search",
+    "feat": "what the models see: features with their settings, or pixels",
+    "vocab": "vocabulary: preparation, threshold, and a digest of its entries",
+    "size": "sizes of the models, with a digest",
+    "schedule": "training schedule, with a digest of every stage",
+    "reward": "what training rewards, where it does",
+    "prec": "arithmetic of training and captioning",
+    "track": "controlled: all models trained alike; paper: each by its own paper's recipe",
+    "recipe": "settings of a paper's recipe that differ from the shared ones",
+    "v": "release of captionbench",
+}
+
+METRICS = {
+    "CIDEr-D": "agreement with the references on n-grams of 1 to 4 words, each weighted by how rarely references of "
+    "other images use it, with a penalty for other lengths. The tables are sorted by it. It can exceed 100.",
+    "BLEU-1": "share of the caption's words that a reference has, with a penalty for short captions.",
+    "BLEU-2": "the geometric mean of that share for words and pairs of words.",
+    "BLEU-3": "the same for up to three words.",
+    "BLEU-4": "the same for up to four words.",
+    "METEOR": "words aligned to a reference exactly, by stem, synonym or paraphrase; recall counts most.",
+    "ROUGE-L": "longest common subsequence with a reference.",
+    "SPICE": "agreement of the objects, attributes and relations that a parser finds in captions and references.",
+}
+
+ROLES = {
+    "blind": ("floor", "A trained model that sees no image: what language alone is worth here."),
+    "majority": ("floor", "One training caption, the one that scores best, for every image; needs no training."),
+    "human": ("human level", "One reference an image, scored against the others: it has one reference less."),
+    "retrieval": ("nearest image", "The caption of the training image with the most similar features."),
+}

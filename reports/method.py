@@ -1,0 +1,78 @@
+"""The page that says how the numbers came about: conditions of every table, metrics, tiers, costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from reports import numbers
+from reports.boards import by_size, field_value, group_title
+from reports.fields import FIELDS, METRICS, ROLES
+from reports.tables import signature_text
+from results.views import DatasetInfo, Group, RunDetail, SignificanceTest
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One field of a signature: its name, what it means, its value, and whether it separates the group from others."""
+
+    name: str
+    meaning: str
+    value: str
+    separates: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """The conditions of one table, its signature to copy, its test, and the models whose rows it holds."""
+
+    id: str
+    title: str
+    models: tuple[str, ...]
+    fields: tuple[Condition, ...]
+    signature: str
+    test: SignificanceTest | None
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """The whole page: what is shown here is defined here, and nothing else."""
+
+    tables: list[Conditions]
+    metrics: list[tuple[str, str]]
+    levels: list[tuple[str, str, str]]
+    costs: list[tuple[str, str]]
+    tests: list[SignificanceTest]
+
+
+def method(groups: Sequence[Group], datasets: Sequence[DatasetInfo], runs: Mapping[str, RunDetail]) -> Method:
+    """What to say about the groups and runs of a store."""
+    shown = [row for group in groups for row in (*group.rows, *group.references)]
+    metrics = numbers.metric_order(name for row in shown for name in row.scores)
+    models = {row.model for row in shown}
+    units = {name: cost.unit for run in runs.values() for name, cost in run.costs.items()}
+    kinds = [numbers.cost_kind(name, units[name]) for name in numbers.cost_order(units)]
+    ranked = [group for group in by_size(groups) if group.rows]
+    return Method(
+        tables=[_conditions(f"conditions-{number}", group, datasets) for number, group in enumerate(ranked, start=1)],
+        metrics=[(name, METRICS[name]) for name in metrics if name in METRICS],
+        levels=[(name, *ROLES[name]) for name in ROLES if name in models],
+        costs=[(kind.label, kind.meaning) for kind in kinds],
+        tests=list(dict.fromkeys(group.test for group in ranked if group.test is not None)),
+    )
+
+
+def _conditions(id: str, group: Group, datasets: Sequence[DatasetInfo]) -> Conditions:
+    names = ["split", *(name for name in ("track",) if name not in group.signature), *group.signature]
+    values = {"split": group.split} | {name: field_value(group, name) for name in names if name != "split"}
+    fields = (
+        Condition(name, FIELDS.get(name, ""), values[name], name in group.separating) for name in dict.fromkeys(names)
+    )
+    return Conditions(
+        id=id,
+        title=group_title(group, datasets),
+        models=tuple(dict.fromkeys(row.model for row in group.rows)),
+        fields=tuple(fields),
+        signature=signature_text(group.signature, group.split),
+        test=group.test,
+    )

@@ -1,0 +1,101 @@
+"""Pages of the models: paper, configuration, every run, environment, and what the papers print."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reports import numbers, tables
+from reports.facts import ModelCard, card, objective
+from reports.fields import ROLES
+from reports.pages import model_page
+from reports.printed import PrintedRow, printed_table
+from reports.tables import Cell, Notes
+from results.records import Quantity
+from results.views import RunDetail
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRun:
+    """One run of a model: its conditions and main score."""
+
+    run: RunDetail
+    objective: str
+    split: str
+    score: Cell
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPage:
+    """Everything about one model; settings and environment that runs do not share are "differs between runs"."""
+
+    file: str
+    name: str
+    card: ModelCard
+    level: str
+    configuration: list[tuple[str, str]]
+    environment: list[tuple[str, str]]
+    runs: list[ModelRun]
+    metrics: tuple[str, ...]
+    printed: dict[str, list[PrintedRow]]
+
+
+def model_pages(runs: Sequence[RunDetail]) -> list[ModelPage]:
+    """A page for every model that was planned, in the order of names."""
+    by_model: dict[str, list[RunDetail]] = {}
+    for run in runs:
+        by_model.setdefault(run.model, []).append(run)
+    found = []
+    for name, members in sorted(by_model.items()):
+        metrics, printed = printed_table(name)
+        configurations = [flat({key: value for key, value in run.config.items() if key != "card"}) for run in members]
+        found.append(
+            ModelPage(
+                file=model_page(name),
+                name=name,
+                card=card(members[0]),
+                level=ROLES.get(name, ("", ""))[1],
+                configuration=_shared(configurations),
+                environment=_shared([flat(run.environment) for run in members if run.environment]),
+                runs=[_run(run) for run in members],
+                metrics=metrics,
+                printed=printed,
+            )
+        )
+    return found
+
+
+def flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Nested settings as dotted names with their values as text."""
+    found: list[tuple[str, str]] = []
+    for name, entry in value.items():
+        if isinstance(entry, Mapping) and entry:
+            found += flat(entry, f"{prefix}{name}.")
+        elif isinstance(entry, list) and any(isinstance(item, Mapping) for item in entry):
+            found += flat({str(number): item for number, item in enumerate(entry, start=1)}, f"{prefix}{name}.")
+        else:
+            found.append((f"{prefix}{name}", _text(entry)))
+    return found
+
+
+def _text(entry: object) -> str:
+    if entry is None:
+        return numbers.DASH
+    return json.dumps(entry, ensure_ascii=False) if isinstance(entry, list | dict) else str(entry)
+
+
+def _shared(settings: Sequence[list[tuple[str, str]]]) -> list[tuple[str, str]]:
+    by_name: dict[str, set[str]] = {}
+    for each in settings:
+        for name, value in each:
+            by_name.setdefault(name, set()).add(value)
+    return [(name, next(iter(seen)) if len(seen) == 1 else "differs between runs") for name, seen in by_name.items()]
+
+
+def _run(run: RunDetail) -> ModelRun:
+    split = "test" if "test" in run.scores else next(iter(run.scores), "")
+    missing = Quantity(None, f"the run is {run.status}")
+    score = run.scores.get(split, {}).get("overall", {}).get("CIDEr-D", missing)
+    return ModelRun(run, objective(run), split, tables.quantity_cell(score, Notes()))

@@ -1,0 +1,58 @@
+"""Templates of this package: everything that a store says is escaped, and a name that does not exist is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from reports import numbers
+from reports.pages import model_page, run_page
+from reports.sections import COLOURS
+
+
+def template_environment(navigation: Iterable[tuple[str, str]]) -> Environment:
+    """The templates, with the pages that every one links to as (file, name)."""
+    environment = Environment(
+        loader=PackageLoader("reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_printable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "percent": numbers.percent,
+        "significant": numbers.significant,
+        "duration": numbers.duration,
+        "instant": numbers.instant,
+        "run_page": run_page,
+        "model_page": model_page,
+        "breakable": _breakable,
+        "hue": lambda colour: f"c{colour % COLOURS} s{colour // COLOURS}",
+    }
+    environment.globals |= {
+        "navigation": list(navigation),
+        "written": numbers.instant(datetime.now(UTC)),
+        "style": Markup(asset("style.css")),
+    }
+    return environment
+
+
+def asset(name: str) -> str:
+    """A file beside the templates."""
+    return resources.files("reports").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _printable(value: Any) -> Any:
+    """Text without characters that HTML forbids; `Markup` stays what it is."""
+    return type(value)(numbers.printable(value)) if isinstance(value, str) else value
+
+
+def _breakable(text: str, after: str = "|") -> Markup:
+    """Text that may wrap after a character, without changing what is copied."""
+    return Markup(f"{escape(after)}<wbr>").join(escape(part) for part in text.split(after))

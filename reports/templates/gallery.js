@@ -1,0 +1,198 @@
+"use strict";
+
+// The hardest images are in the page. All of them are in scripts beside it, which this file adds when they are needed:
+// pages opened from disk may load scripts, but may not fetch. Texts become text nodes, never markup.
+const AT_ONCE = 24;
+const MOST_SAID = 8;
+const LONG_CAPTION = 240;
+const WORD = /[\p{L}\p{N}]+(?:'[\p{L}\p{N}]+)*/gu;
+
+const gallery = { index: null, files: new Map(), waiting: new Map(), order: [], shown: AT_ONCE, opened: 0 };
+
+window.captionbench = {
+  index: (index) => { gallery.index = index; },
+  images: (number, images) => { gallery.files.set(number, images); gallery.waiting.get(number)(); },
+};
+
+const loading = new Map();
+function load(number) {
+  if (!loading.has(number)) {
+    loading.set(number, new Promise((done) => {
+      gallery.waiting.set(number, done);
+      const script = document.createElement("script");
+      script.src = `${gallery.index.prefix}${number}.js`;
+      document.head.append(script);
+    }));
+  }
+  return loading.get(number);
+}
+
+function decode(text) {
+  return text.split(" ").map((word) => (word.startsWith("=") ? word.slice(1) : gallery.index.words[parseInt(word, 36)])).join(" ");
+}
+
+// The image at a place of the hardest-first order, with its texts.
+async function image(place) {
+  const { index } = gallery;
+  const number = Math.floor(place / index.size);
+  await load(number);
+  const [file, domain, picture, reason, references, captions, which, scores] = gallery.files.get(number)[place % index.size];
+  const texts = captions.map(decode);
+  const said = index.speakers.map((speaker, n) => ({ ...speaker, text: texts[which[n]], score: scores[n] }));
+  return {
+    id: index.images[place][0], file, domain, picture, reason,
+    references: references.map(decode), said: said.filter(({ text }) => text !== undefined),
+  };
+}
+
+function element(tag, attributes, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+// Words that no reference has, function words aside, are marked.
+function caption(text, known) {
+  const made = element("bdi", { class: "caption" });
+  if (!text) made.append(element("span", { class: "blank" }, "no words"));
+  let end = 0;
+  const start = text.slice(0, LONG_CAPTION);
+  for (const word of start.matchAll(WORD)) {
+    if (known.has(word[0].toLowerCase())) continue;
+    made.append(start.slice(end, word.index), element("span", { class: "odd" }, word[0]));
+    end = word.index + word[0].length;
+  }
+  made.append(start.slice(end));
+  const rest = text.slice(LONG_CAPTION);
+  if (rest) made.append(element("details", {}, element("summary", {}, `${rest.length.toLocaleString("en")} more characters`), rest));
+  return made;
+}
+
+function card(shown, most) {
+  const known = new Set(gallery.index.functionWords);
+  for (const text of shown.references) for (const word of text.toLowerCase().match(WORD) ?? []) known.add(word);
+  const lines = shown.said.map((said) => element("li", said.reference ? { class: "reference" } : {},
+    element("span", { class: "who" }, element("a", { href: said.page }, said.name), ...(said.label ? [" ", element("small", {}, said.label)] : [])),
+    caption(said.text, known),
+    element("span", { class: "score" }, said.score === null ? "—" : (said.score / 10).toFixed(1))));
+  const said = element("div", { class: "said" }, element("h2", { class: "hidden" }, `Captions of image ${shown.id}`),
+    element("ul", { class: "captions" }, ...lines.slice(0, most)));
+  if (lines.length > most) {
+    said.append(element("details", { class: "more" }, element("summary", {}, `${lines.length - most} more captions`),
+      element("ul", { class: "captions" }, ...lines.slice(most))));
+  }
+  said.append(element("h3", {}, "References"), element("ul", { class: "references" },
+    ...shown.references.map((text) => element("li", {}, element("bdi", {}, text)))));
+  const picture = shown.picture
+    ? element("a", { class: "picture", href: shown.picture }, element("img", { src: shown.picture, alt: `Image ${shown.id}`, loading: "lazy" }))
+    : element("div", { class: "picture placeholder" }, element("span", {}, shown.reason));
+  const where = element("p", { class: "where" }, element("a", { href: `#image-${shown.id}` }, `#${shown.id}`), " ", element("bdi", {}, shown.file));
+  if (shown.domain) where.append(" ", element("span", { class: "tag" }, shown.domain));
+  return element("article", { class: "card", "data-image": shown.id }, element("div", { class: "side" }, picture, where), said);
+}
+
+function start() {
+  const { index } = gallery;
+  const list = document.getElementById("gallery");
+  const form = document.getElementById("gallery-filter");
+  const further = document.getElementById("further");
+  const viewer = document.getElementById("viewer");
+  const places = index.images.map((_, place) => place);
+  const byValue = (column, sign) => [...places].sort((a, b) => {
+    const [one, other] = [index.images[a][column], index.images[b][column]];
+    if (one === null || other === null) return (one === null) - (other === null);
+    return sign * (one - other);
+  });
+  const orders = {
+    worst: () => places, disputed: () => byValue(2, -1), best: () => byValue(1, -1), number: () => byValue(0, 1),
+  };
+  const texts = new Map();
+  const text = async (place) => {
+    if (!texts.has(place)) {
+      const { id, file, domain, references, said } = await image(place);
+      texts.set(place, [`#${id}`, file, domain, ...references, ...said.map((each) => each.text)].join("\n").toLowerCase());
+    }
+    return texts.get(place);
+  };
+  let asked = 0;
+
+  async function show(from, to, turn) {
+    const cards = [];
+    for (const place of gallery.order.slice(from, to)) cards.push(card(await image(place), MOST_SAID));
+    if (turn !== asked) return;
+    if (from === 0) list.replaceChildren(...cards);
+    else list.append(...cards);
+    gallery.shown = to;
+    further.hidden = to >= gallery.order.length;
+    document.getElementById("nothing").hidden = gallery.order.length > 0;
+  }
+
+  async function apply() {
+    const turn = asked += 1;
+    const chosen = new FormData(form);
+    const words = chosen.get("words").toLowerCase().split(/\s+/).filter(Boolean);
+    let found = orders[chosen.get("order")]();
+    if (words.length) {
+      const matches = new Set();
+      for (const place of places) {
+        const all = await text(place);
+        if (turn !== asked) return;
+        if (words.every((word) => all.includes(word))) matches.add(place);
+      }
+      found = found.filter((place) => matches.has(place));
+    }
+    gallery.order = found;
+    await show(0, AT_ONCE, turn);
+    if (turn !== asked) return;
+    form.querySelector("output").textContent = words.length ? `${found.length} of ${places.length}` : `${places.length} images`;
+  }
+
+  // The address names the opened image, so that it can be sent to somebody.
+  async function open(place) {
+    gallery.opened = place;
+    viewer.querySelector(".inside").replaceChildren(card(await image(place), Infinity));
+    const at = gallery.order.indexOf(place);
+    for (const button of viewer.querySelectorAll("[data-step]")) {
+      button.disabled = gallery.order[at + Number(button.dataset.step)] === undefined || at < 0;
+    }
+    if (!viewer.open) viewer.showModal();
+  }
+  function openNamed() {
+    const id = Number(location.hash.match(/^#image-(-?\d+)$/)?.[1] ?? NaN);
+    const place = index.images.findIndex(([known]) => known === id);
+    if (place >= 0) open(place);
+  }
+  const name = (place) => { history.replaceState(null, "", `#image-${index.images[place][0]}`); };
+
+  list.addEventListener("click", (event) => {
+    const link = event.target.closest("a.picture, .where a");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    const id = Number(link.closest(".card").dataset.image);
+    const place = index.images.findIndex(([known]) => known === id);
+    name(place);
+    open(place);
+  });
+  viewer.addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (event.target === viewer || button?.hasAttribute("data-close")) viewer.close();
+    else if (button) {
+      const place = gallery.order[gallery.order.indexOf(gallery.opened) + Number(button.dataset.step)];
+      name(place);
+      open(place);
+    }
+  });
+  viewer.addEventListener("close", () => history.replaceState(null, "", location.pathname + location.search));
+  window.addEventListener("hashchange", openNamed);
+  further.addEventListener("click", () => show(gallery.shown, gallery.shown + AT_ONCE, asked));
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("input", apply);
+  form.hidden = false;
+  gallery.order = places;
+  further.hidden = places.length <= AT_ONCE;
+  form.querySelector("output").textContent = `${places.length} images`;
+  openNamed();
+}
+
+document.addEventListener("DOMContentLoaded", start);
