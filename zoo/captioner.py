@@ -7,6 +7,7 @@ tokens, C feature channels, D model channels, T caption positions and V vocabula
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, Self
 
@@ -109,11 +110,13 @@ class Captioner(nn.Module, ABC):
         visual: what the model wants to see.
         vocab_size: V, the width of the logits.
         max_len: the most tokens `decode` and `step` accept, the begin token included.
+        placeless: how many visual tokens, before all others, stand for no place of the image, such as a class token.
     """
 
     visual: VisualSpec
     vocab_size: int
     max_len: int
+    placeless: int = 0
 
     @abstractmethod
     def encode(self, visual: Visual) -> Memory:
@@ -134,6 +137,13 @@ class Captioner(nn.Module, ABC):
     def forward(self, visual: Visual, tokens: Tensor) -> Tensor:
         """`decode` after `encode`."""
         return self.decode(self.encode(visual), tokens)
+
+    def lookers(self) -> Sequence[nn.Module]:
+        """The modules whose softmax `decode` looks at the image with, each called once a layer or once a position.
+
+        None where words do not attend to the image; see `zoo.attention_maps`.
+        """
+        return ()
 
     def set_dropout(self, p: float) -> None:
         """Set every dropout of the model to `p` (training stages differ in it)."""

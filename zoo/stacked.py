@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -54,6 +54,10 @@ class StackedCaptioner(Captioner):
             rows.update({prefix + name: row for name, row in cache.items()})
             outputs.append(x)
         return self.vocabulary(self.decoder_output(outputs))[:, 0], DecodingState(images, rows, shared)
+
+    def lookers(self) -> Sequence[nn.Module]:
+        """See `Captioner.lookers`."""
+        return [layer.cross_attention for layer in self._layers()]
 
     def _layers(self) -> Iterable[DecoderLayer]:
         return self.decoder_layers  # type: ignore[return-value]  # ModuleList is not generic

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.layers.annotated_norm import AnnotatedNorm
-from zoo.layers.attention import SelfAttention
+from zoo.layers.attention import SelfAttention, attend, split_heads
 from zoo.layers.residual import EncoderLayer
 from zoo.layers.spatial_graph import SpatialGraphAttention
 
@@ -33,6 +33,22 @@ class AttentionOnAttention(nn.Module):
         """Two tensors (..., D) to (..., D)."""
         both = torch.cat((attended, query), -1)
         return F.glu(self.mix(both if self.dropout is None else self.dropout(both)), -1)
+
+
+class MemoriesAttention(nn.Module):
+    """1/M sum_m attend_m(q): one query of `n_heads` heads meets M keys and values of the image, projected already."""
+
+    def __init__(self, n_heads: int, n_memories: int, dropout: float) -> None:
+        super().__init__()
+        self.n_heads, self.n_memories = n_heads, n_memories
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+        """Queries (B, n, D) of an image's n rows, keys and values (B, M * H, L, d_k), mask (B, L), to (B, n, D)."""
+        heads = split_heads(queries, self.n_heads).repeat(1, self.n_memories, 1, 1)
+        answers = attend(heads, keys, values, mask, self.dropout.p if self.training else 0.0)
+        answer = torch.stack(answers.chunk(self.n_memories, 1)).mean(0)
+        return answer.transpose(1, 2).reshape(queries.shape)
 
 
 @dataclass(frozen=True, slots=True)

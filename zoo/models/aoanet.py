@@ -6,14 +6,16 @@ Code: https://github.com/husthuaan/AoANet (MIT). Where code and paper differ, th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import ZooError
 from zoo.layers.annotated_norm import AnnotatedNorm
-from zoo.layers.aoa import AoADropouts, AoARefiner, AttentionOnAttention
-from zoo.layers.attention import attend, split_heads
+from zoo.layers.aoa import AoADropouts, AoARefiner, AttentionOnAttention, MemoriesAttention
+from zoo.layers.attention import split_heads
 from zoo.layers.lstm import LSTMCell
 from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid
 
@@ -60,7 +62,7 @@ class AoACaptioner(RecurrentCaptioner):
         self.lstm = LSTMCell(d_word, d_model, 2 * d_model)
         self.query_norm = AnnotatedNorm(d_model)
         self.query = nn.Linear(d_model, d_model)
-        self.attention_dropout = nn.Dropout(attention_dropout)
+        self.attention = MemoriesAttention(n_heads, n_memories, attention_dropout)
         self.context_dropout = nn.Dropout(dropout)
         self.gate = AttentionOnAttention(d_model)
         self.output_dropout = nn.Dropout(dropout)
@@ -84,6 +86,10 @@ class AoACaptioner(RecurrentCaptioner):
         mean = mean_of_valid(regions.masked_fill(~mask[..., None], 0.0), mask)
         return Memory(regions, mask, {"keys": keys, "values": values, "mean": mean, "mask": mask})
 
+    def lookers(self) -> Sequence[nn.Module]:
+        """See `Captioner.lookers`."""
+        return (self.attention,)
+
     def first_rows(self, memory: Memory) -> Rows:
         """See `RecurrentCaptioner.first_rows`."""
         return self.blank_rows(memory, "hidden", "cell", "context", width=self.d_model)
@@ -93,12 +99,9 @@ class AoACaptioner(RecurrentCaptioner):
         mean = images["mean"][:, None]
         seen = self.context_dropout(rows["context"]).view(mean.shape[0], -1, self.d_model) + mean
         hidden, cell = self.lstm(inputs, torch.cat((seen.flatten(0, 1), rows["hidden"]), 1), rows["cell"])
-        queries = split_heads(self.query(self.query_norm(hidden)).view(seen.shape), self.n_heads)
-        rate = self.attention_dropout.p if self.training else 0.0
-        n_memories = len(self.memories)
-        answers = attend(queries.repeat(1, n_memories, 1, 1), images["keys"], images["values"], images["mask"], rate)
-        answer = torch.stack(answers.chunk(n_memories, 1)).mean(0)
-        context = self.gate(answer.transpose(1, 2).reshape(hidden.shape), hidden)
+        queries = self.query(self.query_norm(hidden)).view(seen.shape)
+        answer = self.attention(queries, images["keys"], images["values"], images["mask"])
+        context = self.gate(answer.view(hidden.shape), hidden)
         return context, {"hidden": hidden, "cell": cell, "context": context}
 
 

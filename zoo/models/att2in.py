@@ -8,6 +8,7 @@ which says of the last itself that it is no exact Att2all.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from torch import Tensor, nn
@@ -79,6 +80,10 @@ class Att2in(RecurrentCaptioner):
         regions = self.region_embedding(features)
         keys, barrier = self.attention.project(regions, mask)
         return Memory(regions, mask, {"keys": keys, "values": regions, "barrier": barrier})
+
+    def lookers(self) -> Sequence[nn.Module]:
+        """See `Captioner.lookers`."""
+        return (self.attention,)
 
     def first_rows(self, memory: Memory) -> Rows:
         """See `RecurrentCaptioner.first_rows`."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from zoo.models.hub import load_network
 from zoo.models.vision_language import KeysValues, VisionLanguage, cross_attending, heads
@@ -82,6 +83,10 @@ class Blip(VisionLanguage):
             (heads(each.key(features), each.num_attention_heads), heads(each.value(features), each.num_attention_heads))
             for each in attentions
         ]
+
+    def lookers(self) -> Sequence[nn.Module]:
+        """See `Captioner.lookers`."""
+        return [layer.crossattention for layer in self.network.text_decoder.bert.encoder.layer]
 
     def read(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
         """See `VisionLanguage.read`."""

@@ -8,6 +8,7 @@ word embeddings' size, without which the output could not be tied to them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -137,6 +138,10 @@ class ConditionalGRU(RecurrentCaptioner):
             raise ZooError(f"this model sees one pooled vector an image, and got {features.shape[1]}")
         image = self.glance.project(features)
         return Memory(image, mask, {"image": image, "mask": mask})
+
+    def lookers(self) -> Sequence[nn.Module]:
+        """See `Captioner.lookers`; a gate does not attend."""
+        return (self.glance,) if isinstance(self.glance, SharedHeads) else ()
 
     def first_rows(self, memory: Memory) -> Rows:
         """See `RecurrentCaptioner.first_rows`."""

@@ -5,7 +5,7 @@ ExpansionNet v2 (arXiv:2208.06551) trains so in its end-to-end stages, on Swin T
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from torch import Tensor, nn
@@ -86,6 +86,10 @@ class EndToEnd(Captioner):
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
         """See `Captioner.step`."""
         return self.body.step(tokens, state)
+
+    def lookers(self) -> Sequence[nn.Module]:
+        """See `Captioner.lookers`."""
+        return self.body.lookers()
 
 
 def grid_tokens(backbone: nn.Module, pixels: Tensor) -> Tensor:

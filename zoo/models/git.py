@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from zoo.models.hub import load_network
 from zoo.models.vision_language import KeysValues, VisionLanguage, cached, heads
@@ -97,6 +98,10 @@ class Git(VisionLanguage):
             heads(part(features), attention.num_attention_heads) for part in (attention.key, attention.value)
         )
         return [*cached(cache), (keys, values)]
+
+    def lookers(self) -> Sequence[nn.Module]:
+        """See `Captioner.lookers`; words attend to the image and to each other at once."""
+        return [layer.attention for layer in self.network.git.encoder.layer]
 
     def read(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
         """See `VisionLanguage.read`."""

@@ -9,6 +9,8 @@ doubly stochastic regularisation (equation 14) belongs to a training objective a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -66,6 +68,10 @@ class ShowAttendTell(RecurrentCaptioner):
         features, mask = self.look(visual)
         keys, barrier = self.attention.project(features, mask)
         return Memory(features, mask, {"keys": keys, "values": features, "barrier": barrier})
+
+    def lookers(self) -> Sequence[nn.Module]:
+        """See `Captioner.lookers`."""
+        return (self.attention,)
 
     def first_rows(self, memory: Memory) -> Rows:
         """Two small networks of the grid's mean."""

@@ -8,6 +8,7 @@ in R dimensions, where the paper attends to them as they are. The image as a who
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -70,6 +71,10 @@ class UpDown(RecurrentCaptioner):
         keys, barrier = self.attention.project(regions, mask)
         image = self.image_gates(self.image_embedding(mean_of_valid(features, mask)))
         return Memory(regions, mask, {"keys": keys, "values": regions, "barrier": barrier, "image": image})
+
+    def lookers(self) -> Sequence[nn.Module]:
+        """See `Captioner.lookers`."""
+        return (self.attention,)
 
     def first_rows(self, memory: Memory) -> Rows:
         """See `RecurrentCaptioner.first_rows`."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from zoo.models.hub import load_network
 from zoo.models.vision_language import KeysValues, VisionLanguage, cross_attending, heads
@@ -95,6 +96,10 @@ class VitGpt2(VisionLanguage):
             keys, values = attention.c_attn(features).chunk(2, -1)
             pairs.append((heads(keys, attention.num_heads), heads(values, attention.num_heads)))
         return pairs
+
+    def lookers(self) -> Sequence[nn.Module]:
+        """See `Captioner.lookers`."""
+        return [block.crossattention for block in self.network.decoder.transformer.h]
 
     def read(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
         """See `VisionLanguage.read`."""

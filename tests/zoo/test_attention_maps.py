@@ -1,0 +1,145 @@
+"""Where captioners look: laws over every model, and the weights against what they do to the values."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import zoo
+from tests.zoo.test_laws import IMAGES, TOKENS, close, look, tiny, words
+from zoo.attention_maps import attends, look_where, probabilities
+
+SEE_NO_PLACES = {"none", "pooled"}
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+def attending(name):
+    model = tiny(name)
+    if not attends(model):
+        pytest.skip("does not attend")
+    return model
+
+
+def test_a_model_attends_or_says_that_it_does_not(architecture):
+    model = tiny(architecture)
+    found = look_where(model, look(model), words(IMAGES))
+    assert (found is None) == (model.visual.kind in SEE_NO_PLACES)
+
+
+def test_rows_are_shares_of_the_valid_places(architecture):
+    model = attending(architecture)
+    visual, tokens = look(model), words(IMAGES * 2)
+    weights = look_where(model, visual, tokens)
+    assert weights.shape[:2] == tokens.shape
+    assert (weights >= 0).all()
+    close(weights.sum(-1), torch.ones(tokens.shape, dtype=weights.dtype))
+    if visual.mask is not None:
+        assert weights.shape[2] == TOKENS
+        padding = ~visual.mask.repeat_interleave(2, 0)[:, None].expand_as(weights)
+        assert not weights[padding].any()
+        assert (weights[~padding] > 0).all()
+
+
+@torch.no_grad()
+def test_looking_changes_nothing_and_leaves_nothing_behind(architecture):
+    model = attending(architecture)
+    visual, tokens = look(model), words(IMAGES)
+    before = model(visual, tokens)
+    heard = []
+    whole = model.decode
+    model.decode = lambda *inputs: heard.append(whole(*inputs)) or heard[0]
+    first = look_where(model.train(), visual, tokens)
+    del model.decode
+    assert model.training
+    model.eval()
+    assert torch.equal(heard[0], before)
+    assert torch.equal(model(visual, tokens), before)
+    assert torch.equal(look_where(model, visual, tokens), first)
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_a_word_looks_without_knowing_what_comes_later(architecture):
+    model = attending(architecture)
+    visual, tokens = look(model), words(IMAGES)
+    other = tokens.clone()
+    other[:, 4:] = words(IMAGES)[:, 4:].flip(1)
+    close(look_where(model, visual, other)[:, :4], look_where(model, visual, tokens)[:, :4])
+
+
+def test_captions_of_an_image_look_each_for_themselves(architecture):
+    model = attending(architecture)
+    visual, tokens = look(model), words(IMAGES * 2)
+    both = look_where(model, visual, tokens).unflatten(0, (IMAGES, 2))
+    for caption in range(2):
+        close(both[:, caption], look_where(model, visual, tokens.unflatten(0, (IMAGES, 2))[:, caption]))
+
+
+def test_weights_move_with_their_places(architecture):
+    model = attending(architecture)
+    visual, tokens = look(model), words(IMAGES)
+    if visual.mask is None:
+        pytest.skip("sees whole pictures")
+    order = torch.tensor([3, 0, 4, 1, 2])
+    boxes = None if visual.boxes is None else visual.boxes[:, order]
+    moved = zoo.Visual(visual.features[:, order], visual.mask[:, order], boxes)
+    close(look_where(model, moved, tokens), look_where(model, visual, tokens)[..., order])
+
+
+def test_an_image_with_nothing_to_see_has_no_weights(architecture):
+    model = attending(architecture)
+    visual = look(model)
+    if visual.mask is None:
+        pytest.skip("sees whole pictures")
+    empty = zoo.Visual(visual.features, torch.zeros_like(visual.mask), visual.boxes)
+    assert not look_where(model, empty, words(IMAGES)).any()
+
+
+@torch.no_grad()
+def test_a_recurrent_model_s_weights_give_what_it_attended_to():
+    model = tiny("updown")
+    visual, tokens = look(model), words(IMAGES)
+    attended = []
+    model.attention.register_forward_hook(lambda _module, _inputs, output: attended.append(output))
+    weights = look_where(model, visual, tokens)
+    close(weights @ model.encode(visual).features, torch.stack(attended, 1))
+
+
+@torch.no_grad()
+def test_several_layers_and_heads_are_averaged():
+    model = tiny("transformer_base", n_decoder_layers=2)
+    visual, tokens = look(model), words(IMAGES)
+    seen = []
+    original = F.scaled_dot_product_attention
+
+    class Watch(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, _types, args=(), kwargs=None):
+            if func is original and args[1].shape[2] == TOKENS and args[0].shape[2] == tokens.shape[1]:
+                scores = args[0] @ args[1].mT / args[0].shape[-1] ** 0.5
+                seen.append(scores.masked_fill(~args[3], -torch.inf).softmax(-1))
+            return func(*args, **(kwargs or {}))
+
+    with Watch():
+        model(visual, tokens)
+    assert len(seen) == 2
+    close(look_where(model, visual, tokens), torch.stack(seen).mean((0, 2)))
+
+
+@pytest.mark.parametrize("mask", [None, torch.rand(2, 1, 3, 5) > 0.3, torch.randn(2, 4, 3, 5)])
+def test_probabilities_are_those_of_torch_s_attention(mask):
+    query, key, value = torch.randn(2, 4, 3, 8), torch.randn(2, 4, 5, 8), torch.randn(2, 4, 5, 6)
+    if mask is not None and mask.dtype == torch.bool:
+        mask = mask | ~mask.any(-1, keepdim=True)
+    weights = probabilities(query, key, value, mask, scale=0.7)
+    close(weights @ value, F.scaled_dot_product_attention(query, key, value, mask, scale=0.7), 1e-5)
+
+
+def test_a_plug_in_that_says_nothing_of_its_attention_has_no_maps():
+    model = tiny("att2in")
+    model.lookers = lambda: ()
+    assert not attends(model)
+    assert look_where(model, look(model), words(IMAGES)) is None
