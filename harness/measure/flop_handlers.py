@@ -106,6 +106,19 @@ def einsum_macs(equation: str, shapes: Sequence[Sequence[int]]) -> int:
     return macs
 
 
+def roi_align(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
+    """RoIAlign of maps (B, C, H, W): four multiply-accumulates a sample, by bilinear interpolation.
+
+    Where the number of samples a bin follows the box (a ratio of -1), that of a box as large as the map is counted:
+    one a cell, the most that there can be.
+    """
+    *_, height, width = _shape(inputs[0])
+    bins_high, bins_wide = _shape(outputs[0])[-2:]
+    ratio = inputs[5].toIValue()
+    samples = ratio * ratio if ratio > 0 else math.ceil(height / bins_high) * math.ceil(width / bins_wide)
+    return 4 * samples * math.prod(_shape(outputs[0]))
+
+
 HANDLERS: dict[str, Handler] = {
     "aten::matmul": product_of(0),
     "aten::mm": product_of(0),
@@ -131,6 +144,7 @@ HANDLERS: dict[str, Handler] = {
     "aten::gru_cell": recurrent_cell,
     "aten::rnn_tanh_cell": recurrent_cell,
     "aten::rnn_relu_cell": recurrent_cell,
+    "torchvision::roi_align": roi_align,
 }
 
 # Operators that only move, make or compare integers and masks: like those that fvcore ignores, they have no products.

@@ -1,6 +1,8 @@
-"""A stand-in for one image's visual input, for costs that depend on its shape alone."""
+"""Stand-ins for visual input, for costs that depend on its shape alone."""
 
 from __future__ import annotations
+
+from dataclasses import fields, replace
 
 import torch
 
@@ -25,3 +27,12 @@ def example_visual(spec: VisualSpec, *, length: int) -> Visual:
         mask=torch.ones(1, tokens, dtype=torch.bool),
         boxes=boxes[None] if spec.kind == "regions" else None,
     )
+
+
+def batch_of(visual: Visual, images: int) -> Visual:
+    """A batch of copies of one image."""
+    parts = {part.name: getattr(visual, part.name) for part in fields(visual)}
+    copies = {
+        name: value.repeat(images, *[1] * (value.dim() - 1)) for name, value in parts.items() if value is not None
+    }
+    return replace(visual, **copies)

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
+from torchvision.ops import roi_align
 
-from harness.measure import flops
+from harness.measure import flop_tracing
 from harness.measure.flop_handlers import HANDLERS, MOVES, einsum_macs
 
 
@@ -25,7 +26,7 @@ class _Call(nn.Module):
 
 
 def count(call: Callable[..., Tensor], *tensors: Tensor, inner: nn.Module | None = None) -> dict[str, int]:
-    analysis = flops.FlopCountAnalysis(_Call(call, inner).eval(), tensors)
+    analysis = flop_tracing.FlopCountAnalysis(_Call(call, inner).eval(), tensors)
     analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
     with torch.no_grad():
         return dict(analysis.set_op_handle(**HANDLERS, **dict.fromkeys(MOVES)).by_operator())
@@ -134,3 +135,10 @@ def test_recurrent_cells_whether_fused_or_decomposed(cell: nn.Module, gates: int
         return state[0] if isinstance(state, tuple) else state
 
     assert sum(count(call, torch.randn(3, 4), inner=cell).values()) == 3 * gates * 6 * (4 + 6)
+
+
+@pytest.mark.parametrize(("ratio", "samples"), [(2, 4), (-1, 2 * 3)])
+def test_roi_align_samples_every_bin(ratio: int, samples: int) -> None:
+    maps, boxes = torch.randn(1, 5, 4, 6), torch.tensor([[0.0, 0.0, 0.0, 6.0, 4.0]] * 3)
+    counted = count(lambda seen: roi_align(seen, boxes, 2, sampling_ratio=ratio, aligned=True), maps)
+    assert counted == {"roi_align": 3 * 5 * 2 * 2 * 4 * samples}

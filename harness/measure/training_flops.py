@@ -1,0 +1,65 @@
+"""Multiply-accumulates of a training step, forward and backward, counted on the kernels that are dispatched.
+
+A trace has no backward pass, so that this is torch's own counter: products of matrices, convolutions and attention.
+Norms, which fvcore counts with five operations an element, are not in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from harness.measure.flop_tracing import PartCount
+from zoo.captioner import Captioner, Visual
+
+
+def count_dispatched() -> FlopCounterMode:
+    """Torch's counter as a context, with the products that it passes over; it gives two flops a multiply-accumulate."""
+    return FlopCounterMode(display=False, custom_mapping={torch.ops.aten.mv: _matrix_vector})
+
+
+def count_training_step(model: Captioner, visual: Visual, tokens: Tensor) -> PartCount:
+    """Teacher forcing in training mode, and the gradients of all parameters that want one.
+
+    Dropout is on as the model has it, which forbids some shortcuts of evaluation. The loss and the optimiser are
+    element-wise and not counted; neither is the input's gradient, which nobody asks for.
+
+    Args:
+        model: left as it was found: gradients, training flags, buffers, random generators.
+        visual: one image on the model's device.
+        tokens: (1, T), what the decoder is fed.
+    """
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    with torch.enable_grad(), _as_it_was(model), count_dispatched() as counter:
+        model.train()
+        logits = model(visual, tokens)
+        if parameters:
+            torch.autograd.grad(logits.sum(), parameters, allow_unused=True)
+    flops = sorted(counter.get_flop_counts()["Global"].items(), key=lambda entry: -entry[1])
+    by_operator = {str(operator).removeprefix("aten."): count // 2 for operator, count in flops if count}
+    return PartCount(sum(by_operator.values()), by_operator, {}, {})
+
+
+@contextmanager
+def _as_it_was(model: nn.Module) -> Iterator[None]:
+    """Put flags, buffers (running statistics) and random numbers back."""
+    flags = {module: module.training for module in model.modules()}
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for buffer, before in buffers:
+                    buffer.copy_(before)
+            for module, flag in flags.items():
+                module.training = flag
+
+
+def _matrix_vector(matrix: list[int], vector: list[int], **_: object) -> int:  # noqa: ARG001 (the counter's signature)
+    """Flops of aten.mv, which attention scored by one vector needs."""
+    return 2 * matrix[0] * matrix[1]
