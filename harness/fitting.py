@@ -119,16 +119,19 @@ class _Share:
     def __init__(self, task: _Task, processes: Processes, device: torch.device, cache: Callable[[], Path]) -> None:
         self.task, self._processes, self._device, self._cache = task, processes, device, cache
         self.source = task.source
+        # What is compiled stays so: a second module around the same layers leaves the one that came as it was.
+        self.model = copy.copy(task.model) if task.compiled else task.model
 
     def trainer(
         self, validate: Callable[[int], float], on_epoch: Callable[[EpochRecord], None], reporter: Reporter
     ) -> Trainer:
         """The training loop of this process."""
         task = self.task
+        model = self.model
         if task.compiled:
-            task.model.compile(dynamic=True)  # what is called with whole captions; decoding steps stay as they are
+            model.compile(dynamic=True)  # what is called with whole captions; decoding steps stay as they are
         return Trainer(
-            task.model,
+            model,
             task.schedule,
             batches=self._batches,
             validate=validate,
@@ -138,7 +141,7 @@ class _Share:
             seed=task.seed,
             on_epoch=on_epoch,
             reporter=reporter,
-            objective=lambda stage: make_objective(stage, task.model, task.train, task.vocabulary),
+            objective=lambda stage: make_objective(stage, model, task.train, task.vocabulary),
             processes=self._processes,
         )
 
@@ -180,7 +183,7 @@ class _Validation:
 
     def __call__(self, beam_size: int) -> float:
         captions = caption_images(
-            self._share.task.model,
+            self._share.model,
             self._conditions.vocabulary,
             self._share.source,
             list(self._references),

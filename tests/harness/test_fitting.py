@@ -180,11 +180,18 @@ def test_a_cache_that_vanishes_ends_in_a_sentence_and_the_same_command_goes_on(d
 def test_compiling_is_for_passes_over_whole_captions(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[dict[str, Any]] = []
-    monkeypatch.setattr(torch.nn.Module, "compile", lambda _, **settings: asked.append(settings))
+    asked: list[tuple[torch.nn.Module, dict[str, Any]]] = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **settings: asked.append((module, settings)))
     conditions = replace(conditions_of(data, tmp_path, [STAGE | {"epochs": 1}]), machine=Machine(compiled=True))
-    fit(model_of("transformer_base", conditions), 0, conditions, tmp_path / "run", lambda _: None, reporter())
-    assert asked == [{"dynamic": True}]
+    model = model_of("transformer_base", conditions)
+    before = {name: value.clone() for name, value in model.named_parameters()}
+    fit(model, 0, conditions, tmp_path / "run", lambda _: None, reporter())
+    [(compiled, settings)] = asked
+    assert settings == {"dynamic": True}
+    assert compiled is not model, "which is traced for its costs afterwards"
+    assert not any(
+        torch.equal(value, before[name]) for name, value in model.named_parameters() if "Wk.bias" not in name
+    )
     assert conditions.machine.record(torch.device("cpu"), 1) == {
         "devices": 1, "compile": "on (CPU)", "passes_per_batch": 1,
     }  # fmt: skip
