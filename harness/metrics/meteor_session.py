@@ -13,7 +13,7 @@ from typing import IO
 from harness.metrics.contract import Array
 from harness.metrics.java import JavaError
 from harness.metrics.meteor_process import MeteorProcess, meteor_paraphrases
-from harness.metrics.paraphrases import Mask, ParaphraseTable, cache_table, cached_table
+from harness.metrics.paraphrases import Mask, ParaphraseTable, paraphrase_table
 from harness.metrics.ptb import tokenize_ptb
 
 
@@ -23,19 +23,15 @@ class MeteorSession:
     Args:
         find_java: gives the runtime, or raises JavaError.
         timeout_s: longest time to wait for each answer.
-
-    On METEOR's first use on a machine its process reads the jar's whole table, and the cache for later ones is written
-    meanwhile. The statistics are the same.
     """
 
     def __init__(self, find_java: Callable[[], Path], *, timeout_s: float) -> None:
         self._find_java, self._timeout_s = find_java, timeout_s
         self._process: MeteorProcess | None = None
         self._table: ParaphraseTable | None = None
-        self._covered: Mask | None = None  # the table's words that the process has the paraphrases of; None: all
+        self._covered: Mask | None = None  # the table's words that the process has the paraphrases of
         self._paraphrases: IO[bytes] | None = None
         self._preparing: threading.Thread | None = None
-        self._caching: threading.Thread | None = None
 
     def prepare(self, captions: Sequence[str]) -> None:
         """Start in the background for these words. A Java that does not work is reported by `statistics`, not here."""
@@ -44,7 +40,8 @@ class MeteorSession:
             with suppress(JavaError):
                 self._start(tokenize_ptb(captions))
 
-        self._preparing = _in_background(work)
+        self._preparing = threading.Thread(target=work, daemon=True)
+        self._preparing.start()
 
     def statistics(
         self,
@@ -79,37 +76,28 @@ class MeteorSession:
         return self._start(captions)
 
     def close(self) -> None:
-        """End the process and what goes on in the background; safe to call twice."""
-        for thread in (self._preparing, self._caching):
-            if thread is not None:
-                thread.join()
+        """End the process, also one that is being prepared; safe to call twice."""
+        if self._preparing is not None:
+            self._preparing.join()
+            self._preparing = None
         self._end_process()
 
     def _start(self, captions: Iterable[str]) -> MeteorProcess:
-        if self._process is not None and self._covered is None:
-            return self._process
-        self._table = self._table or cached_table(meteor_paraphrases())
-        if self._table is None:
-            self._process = MeteorProcess(self._find_java(), timeout_s=self._timeout_s)
-            self._caching = _in_background(lambda: cache_table(meteor_paraphrases()))
-            return self._process
-        needed = self._table.occurring(captions)
-        covered = needed if self._covered is None else needed | self._covered
-        if self._process is None or (covered != self._covered).any():
-            self._end_process()
-            self._process = self._start_for(self._table, covered)
-            self._covered = covered
-        return self._process
-
-    def _start_for(self, table: ParaphraseTable, words: Mask) -> MeteorProcess:
         java = self._find_java()
         try:
-            self._paraphrases = tempfile.NamedTemporaryFile(prefix="bench-meteor-", suffix=".gz")  # noqa: SIM115
-            table.write(Path(self._paraphrases.name), words)
+            self._table = self._table or paraphrase_table(meteor_paraphrases())
+            needed = self._table.occurring(captions)
+            covered = needed if self._covered is None else needed | self._covered
+            if self._process is None or (covered != self._covered).any():
+                self._end_process()
+                self._paraphrases = tempfile.NamedTemporaryFile(prefix="bench-meteor-", suffix=".gz")  # noqa: SIM115
+                self._table.write(Path(self._paraphrases.name), covered)
+                self._covered = covered
+                self._process = MeteorProcess(java, timeout_s=self._timeout_s, paraphrases=Path(self._paraphrases.name))
         except OSError as error:
             self._delete_paraphrases()
-            raise JavaError(f"METEOR: no temporary file for its paraphrases: {error.strerror or error}") from error
-        return MeteorProcess(java, timeout_s=self._timeout_s, paraphrases=Path(self._paraphrases.name))
+            raise JavaError(f"METEOR: its paraphrases cannot be prepared: {error.strerror or error}") from error
+        return self._process
 
     def _end_process(self) -> None:
         if self._process is not None:
@@ -121,9 +109,3 @@ class MeteorSession:
         if self._paraphrases is not None:
             self._paraphrases.close()
             self._paraphrases = None
-
-
-def _in_background(work: Callable[[], None]) -> threading.Thread:
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    return thread

@@ -8,7 +8,6 @@ word numbers, from which that takes half a second, is kept in the user's cache.
 
 from __future__ import annotations
 
-import fcntl
 import gzip
 import io
 import itertools
@@ -28,11 +27,30 @@ from numpy.typing import NDArray
 
 from harness.atomic import replacing
 from harness.user_cache import user_cache
+from harness.workspace import locked
 
 Mask = NDArray[np.bool_]
+Numbers = NDArray[np.integer]
 _FORMAT: Final = 1
-_PAIRS_READ, _PAIRS_WRITTEN = 1_000, 100_000  # at once
+_PAIRS_READ, _PAIRS_WRITTEN = 500, 200_000  # at once; few, so that the processor keeps them at hand
 _PIECES: Final = re.compile("[a-z0-9]+")
+
+
+@dataclass(frozen=True)
+class Phrases:
+    """Phrases one after another: their words' `numbers`, and how many words each has."""
+
+    numbers: Numbers
+    lengths: Numbers
+
+    @cached_property
+    def starts(self) -> Numbers:
+        """Where each phrase begins in `numbers`."""
+        return np.cumsum(self.lengths, dtype=np.int64) - self.lengths
+
+    def all_in(self, words: Mask) -> Mask:
+        """Which phrases have no other words."""
+        return np.logical_and.reduceat(words[self.numbers], self.starts) if len(self.lengths) else np.zeros(0, bool)
 
 
 @dataclass(frozen=True)
@@ -41,37 +59,46 @@ class ParaphraseTable:
 
     Attributes:
         words: the distinct words, W of them, as the file has them.
-        numbers: all words of all pairs one after another, as indices into `words`.
-        lengths: how many words each phrase has, (2 P,): of the first pair's two phrases, of the second pair's ...
+        first, repeats: the pairs' first phrases, each once for as many pairs as follow each other with it.
+        second: the pairs' second phrases.
     """
 
     words: tuple[bytes, ...]
-    numbers: NDArray[np.unsignedinteger]
-    lengths: NDArray[np.unsignedinteger]
+    first: Phrases
+    repeats: Numbers
+    second: Phrases
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """From the jar's gzipped file: three lines a pair, a probability that the jar ignores and the two phrases."""
         words: defaultdict[bytes, int] = defaultdict(itertools.count().__next__)
-        numbers, lengths = array("I"), array("B")
+        found = [(array("I"), array("B")) for _ in range(2)]
+        repeats = array("I")
         with gzip.open(path) as compressed, io.BufferedReader(compressed, 1 << 20) as lines:
-            while phrases := list(itertools.islice(lines, 3 * _PAIRS_READ)):
-                del phrases[::3]
-                numbers.extend(map(words.__getitem__, b"".join(phrases).split()))
-                lengths.extend([phrase.count(b" ") + 1 for phrase in phrases])
-        return cls(tuple(words), np.array(numbers, np.min_scalar_type(len(words))), np.array(lengths))
+            while block := list(itertools.islice(lines, 3 * _PAIRS_READ)):
+                runs = {phrase: run for run, phrase in enumerate(dict.fromkeys(block[1::3]))}
+                repeats.extend(np.bincount(list(map(runs.__getitem__, block[1::3]))).tolist())
+                for (numbers, lengths), phrases in zip(found, (list(runs), block[2::3]), strict=True):
+                    numbers.extend(map(words.__getitem__, b"".join(phrases).split()))
+                    lengths.extend([phrase.count(b" ") + 1 for phrase in phrases])
+        kind = np.min_scalar_type(len(words))
+        first, second = (Phrases(np.array(numbers, kind), np.array(lengths)) for numbers, lengths in found)
+        return cls(tuple(words), first, np.array(repeats), second)
 
     @classmethod
     def load(cls, path: Path) -> Self:
         """What `save` wrote; ValueError, OSError, KeyError or BadZipFile where it is something else."""
         with np.load(path) as file:
-            return cls(tuple(file["words"].tobytes().split(b"\n")), file["numbers"], file["lengths"])
+            first, second = (Phrases(file[name], file[f"{name}_lengths"]) for name in ("first", "second"))
+            return cls(tuple(file["words"].tobytes().split(b"\n")), first, file["repeats"], second)
 
     def save(self, path: Path) -> None:
-        """Write the arrays, about 80 MB, in one instant."""
-        words = np.frombuffer(b"\n".join(self.words), np.uint8)
+        """Write the arrays, about 40 MB, in one instant."""
+        arrays = {"words": np.frombuffer(b"\n".join(self.words), np.uint8), "repeats": self.repeats}
+        for name, phrases in (("first", self.first), ("second", self.second)):
+            arrays |= {name: phrases.numbers, f"{name}_lengths": phrases.lengths}
         with replacing(path) as part, part.open("wb") as file:
-            np.savez(file, words=words, numbers=self.numbers, lengths=self.lengths)
+            np.savez(file, **arrays)  # type: ignore[arg-type]
 
     def occurring(self, captions: Iterable[str]) -> Mask:
         """Which of the words METEOR may find in these tokenised captions, (W,).
@@ -95,17 +122,20 @@ class ParaphraseTable:
         """Write the pairs all of whose words are `occurring` as a file that the jar reads."""
         # A word within a phrase, at the end of a pair's first, and at the end of its second, before the next pair.
         forms = np.array([word + after for after in (b" ", b"\n", b"\n0\n") for word in self.words], object)
+        run = np.repeat(np.arange(len(self.repeats)), self.repeats)
+        kept = np.flatnonzero(self.first.all_in(occurring)[run] & self.second.all_in(occurring))
         text = [b"0\n"]
-        stop = 0
-        for block in range(0, len(self.lengths), 2 * _PAIRS_WRITTEN):
-            ends = np.cumsum(self.lengths[block : block + 2 * _PAIRS_WRITTEN], dtype=np.int64)
-            start, stop = stop, stop + int(ends[-1])
-            numbers = self.numbers[start:stop]
-            of_pair = np.diff(ends[1::2], prepend=0)
-            kept = np.logical_and.reduceat(occurring[numbers], ends[1::2] - of_pair)
-            form = np.zeros(len(numbers), np.int64)
-            form[ends[::2] - 1], form[ends[1::2] - 1] = len(self.words), 2 * len(self.words)
-            text.append(b"".join(forms[(form + numbers)[np.repeat(kept, of_pair)]]))
+        for start in range(0, len(kept), _PAIRS_WRITTEN):
+            pairs = kept[start : start + _PAIRS_WRITTEN]
+            sides = ((self.first, run[pairs]), (self.second, pairs))
+            lengths = np.column_stack([phrases.lengths[chosen] for phrases, chosen in sides]).astype(np.int64)
+            ends = np.cumsum(lengths).reshape(-1, 2)
+            form = np.empty(ends[-1, -1], np.int64)
+            for side, (phrases, chosen) in enumerate(sides):
+                count, end = lengths[:, side], ends[:, side]
+                form[_ranges(end - count, count)] = phrases.numbers[_ranges(phrases.starts[chosen], count)]
+                form[end - 1] += (side + 1) * len(self.words)
+            text.append(b"".join(forms[form]))
         with gzip.open(path, "wb", compresslevel=0) as file:
             file.write(b"".join(text)[: -len(b"0\n")])
 
@@ -119,29 +149,39 @@ class ParaphraseTable:
         return max(map(len, self._bare), default=0)
 
 
-def cached_table(source: Path) -> ParaphraseTable | None:
-    """The jar's table `source` from the user's cache; None where `cache_table` has not put it there."""
+def paraphrase_table(source: Path) -> ParaphraseTable:
+    """The jar's table `source`, from the user's cache where it was read before; reading it takes some seconds.
+
+    Raises:
+        OSError: `source` cannot be read. A cache that cannot be written is done without.
+    """
+    with source.open("rb") as file:
+        file.seek(-8, io.SEEK_END)
+        content = file.read().hex()  # gzip's checksum and length of what is in it
+    cached = user_cache() / "meteor" / f"{source.name.removesuffix('.gz')}-{content}-{_FORMAT}.npz"
+    if (table := _load(cached)) is not None:
+        return table
+    try:
+        with locked(cached.with_suffix(".lock"), lambda: None):
+            return _load(cached) or _read_and_save(source, cached)
+    except OSError:  # there is no place for a cache
+        return ParaphraseTable.read(source)
+
+
+def _load(cached: Path) -> ParaphraseTable | None:
     with suppress(OSError, ValueError, KeyError, zipfile.BadZipFile):
-        return ParaphraseTable.load(_cached(source))
+        return ParaphraseTable.load(cached)
     return None
 
 
-def cache_table(source: Path) -> None:
-    """Read the jar's table `source` and put it into the user's cache, which takes some seconds.
-
-    Left to the other where another process is about it; done without where the cache cannot be written.
-    """
+def _read_and_save(source: Path, cached: Path) -> ParaphraseTable:
+    table = ParaphraseTable.read(source)
     with suppress(OSError):
-        target = _cached(source)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with target.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            ParaphraseTable.read(source).save(target)
+        table.save(cached)
+    return table
 
 
-def _cached(source: Path) -> Path:
-    """Named by the checksum and the length of what `source` holds, which end every gzipped file."""
-    with source.open("rb") as file:
-        file.seek(-8, io.SEEK_END)
-        content = file.read().hex()
-    return user_cache() / "meteor" / f"{source.name.removesuffix('.gz')}-{content}-{_FORMAT}.npz"
+def _ranges(starts: Numbers, lengths: Numbers) -> Numbers:
+    """The numbers from each start on, as many as its length, one range after another."""
+    before = np.cumsum(lengths) - lengths
+    return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))

@@ -11,7 +11,7 @@ import pytest
 from harness.metrics.java import bundled_java
 from harness.metrics.meteor_process import MeteorProcess
 from harness.metrics.meteor_session import MeteorSession
-from harness.metrics.paraphrases import ParaphraseTable, cache_table, cached_table
+from harness.metrics.paraphrases import ParaphraseTable, Phrases, paraphrase_table
 
 PAIRS = [
     ("a car", "the vehicle"),
@@ -63,7 +63,8 @@ def test_pairs_whose_words_occur_are_kept_in_order(source: Path, tmp_path: Path)
 
 def test_words_are_found_within_tokens_that_meteor_cuts_or_joins() -> None:
     words = (b"us", b"u.s.", b"states", b"10pm", b"story", b"s", b"'", b"car", b"caf\xc3\xa9")
-    table = ParaphraseTable(words, np.zeros(0, np.uint8), np.zeros(0, np.uint8))
+    none = np.zeros(0, np.uint8)
+    table = ParaphraseTable(words, Phrases(none, none), none, Phrases(none, none))
     found = table.occurring(["U.S.", "multi-story", "boy's", "caf\u00e9s", "cars", "a" * 100_000])
     assert dict(zip(words, found.tolist(), strict=True)) == {
         b"us": True,
@@ -96,33 +97,54 @@ def test_the_cache_is_of_the_files_content_and_survives_damage(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert cached_table(source) is None
-    cache_table(source)
-    cached, read = cached_table(source), ParaphraseTable.read(source)
-    assert cached is not None
-    assert cached.words == read.words
-    assert (cached.numbers == read.numbers).all()
-    assert (cached.lengths == read.lengths).all()
+    reads = []
+    read = ParaphraseTable.read
+    monkeypatch.setattr(ParaphraseTable, "read", lambda path: reads.append(path) or read(path))
+    for expected in (1, 1):
+        assert pairs_of(paraphrase_table(source), tmp_path) == PAIRS
+        assert len(reads) == expected
     write_table(source, PAIRS[1:])
-    assert cached_table(source) is None
-    cache_table(source)
+    for expected in (2, 2):
+        assert pairs_of(paraphrase_table(source), tmp_path) == PAIRS[1:]
+        assert len(reads) == expected
     for file in (tmp_path / "cache").rglob("*.npz"):
         file.write_bytes(file.read_bytes()[:100])
-    assert cached_table(source) is None
+    assert pairs_of(paraphrase_table(source), tmp_path) == PAIRS[1:]
+    assert len(reads) == 3
 
 
 def test_no_cache_where_it_cannot_be_written(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    cache_table(source)
-    assert cached_table(source) is None
+    assert pairs_of(paraphrase_table(source), tmp_path) == PAIRS
+    with pytest.raises(OSError, match="gone"):
+        paraphrase_table(tmp_path / "gone.gz")
+
+
+def pairs_of(table: ParaphraseTable, folder: Path) -> list[tuple[str, str]]:
+    """All pairs, as the jar would read them."""
+    table.write(folder / "all.gz", np.ones(len(table.words), bool))
+    return read_pairs(folder / "all.gz")
+
+
+def test_blocks_of_any_size_give_the_same_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = [(f"w{n // 7} x", " ".join(f"w{k}" for k in range(n % 5 + 1))) for n in range(400)]
+    source = write_table(tmp_path / "many.gz", pairs)
+    for read, written in ((1, 3), (16, 400), (1000, 7)):
+        monkeypatch.setattr("harness.metrics.paraphrases._PAIRS_READ", read)
+        monkeypatch.setattr("harness.metrics.paraphrases._PAIRS_WRITTEN", written)
+        table = ParaphraseTable.read(source)
+        assert pairs_of(table, tmp_path) == pairs
+        table.write(tmp_path / "some.gz", table.occurring(["w2", "w0 w1 x w3"]))
+        assert read_pairs(tmp_path / "some.gz") == [
+            pair for pair in pairs if pair[0] in {"w0 x", "w1 x", "w2 x", "w3 x"} and "w4" not in pair[1]
+        ]
 
 
 def test_one_process_serves_until_words_are_new(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("harness.metrics.meteor_session.meteor_paraphrases", lambda: source)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    cache_table(source)
     session = MeteorSession(bundled_java, timeout_s=60)
     session.prepare(["a car", "the vehicle zebra"])
     first = session.start(["a car"])
