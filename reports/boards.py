@@ -57,7 +57,7 @@ def boards(groups: Sequence[Group], datasets: Sequence[DatasetInfo], runs: Mappi
         if group is not main and len(group.rows) <= FEW_ROWS:
             small.setdefault(place, []).append(group)
             continue
-        table = _table(group, runs)
+        table = ranked_table(group, runs)
         found.append(
             Board(
                 id=f"group-{len(found) + 1}",
@@ -131,10 +131,13 @@ def dressed(lines: Iterable[Line], rows: Iterable[Row], runs: Mapping[str, RunDe
     return tuple(found)
 
 
-def _table(
+def ranked_table(
     group: Group, runs: Mapping[str, RunDetail], like: Sequence[Group] = (), notes: Notes | None = None
 ) -> Table:
-    """The leaderboard with interval, tier and the published score after the first metric."""
+    """The leaderboard with interval, tier and the published score after the first metric.
+
+    `like` and `notes` are as for `tables.leaderboard`; a table of several groups has no tiers.
+    """
     plain = tables.leaderboard(group, like, notes)
     several = len(group.rows) > 1 and any(row.standing for row in group.rows) and not like
     bounded = any(line.cells and line.cells[0].interval for line in plain.all_lines) or bool(like)
@@ -168,7 +171,7 @@ def _together(
 ) -> Board:
     """Small groups in one table, a body each, whose title says what separates it."""
     notes = Notes()
-    found = [_table(replace(group, references=()), runs, members, notes) for group in members]
+    found = [ranked_table(replace(group, references=()), runs, members, notes) for group in members]
     bodies = []
     for number, (group, table) in enumerate(zip(members, found, strict=True), start=1):
         told = "; ".join(f"{each.field}: {each.own}" for each in separations(group, groups))

@@ -58,13 +58,17 @@ def _table(group: Group, metric: str, images: Mapping[str, int], runs: Mapping[s
     if metric != "CIDEr-D":
         return replace(table, headings=tuple(headings), lines=lines, references=references)
 
+    domains = [heading.name for heading in table.headings if heading.name != "overall"]
+
     def beside(lines: Sequence[Line], rows: Sequence[Row]) -> tuple[Line, ...]:
         return tuple(
-            replace(line, cells=(*line.cells, published_cell(row, group, runs, table.notes)))
+            replace(line, cells=(*line.cells, published_cell(row, group, runs, table.notes, domains)))
             for line, row in zip(lines, rows, strict=True)
         )
 
-    headings.append(Heading("Published, overall", "Pub.", "CIDEr-D as a paper prints it, not ranked", sortable=False))
+    headings.append(
+        Heading("Published", "Pub.", "CIDEr-D as a paper prints it, not ranked: see its note", sortable=False)
+    )
     return replace(
         table,
         headings=tuple(headings),

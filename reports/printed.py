@@ -29,6 +29,7 @@ _SPLITS = {
     "coco-online-c40": "COCO server c40",
     "nocaps-val": "nocaps val",
 }
+NOCAPS = "nocaps-val"
 NOWHERE = "No paper that this release knows prints this model."
 
 
@@ -43,17 +44,27 @@ class PrintedRow:
 
 
 def published_cell(
-    row: Row, group: Group, runs: Mapping[str, RunDetail], notes: Notes, *, domain: str = "overall"
+    row: Row, group: Group, runs: Mapping[str, RunDetail], notes: Notes, domains: Sequence[str] = ()
 ) -> Cell:
-    """The printed CIDEr-D whose conditions are nearest to the row's, with those conditions as its note."""
+    """The printed CIDEr-D whose conditions are nearest to the row's, with those conditions as its note.
+
+    Where it is of nocaps, those of `domains` stand before it.
+    """
     if row.role == "reference":
         return Cell("", None)
-    run = runs[row.keys[0]]
-    match = best_match(row.model, "CIDEr-D", measured_conditions(group.split, run.signature, run.config), domain=domain)
+    match = nearest(row, group, runs)
     if match is None:
         return Cell(numbers.DASH, None, reason=NOWHERE, mark=notes.mark(NOWHERE))
-    text = numbers.percent(match.score.fraction)
+    matches = [nearest(row, group, runs, domain=name) for name in domains] if match.score.split == NOCAPS else []
+    texts = [numbers.percent(each.score.fraction) if each else numbers.DASH for each in (*matches, match)]
+    text = " / ".join(texts)
     return Cell(text, match.score.fraction, reason=source(match.score), mark=notes.mark(_note(match)))
+
+
+def nearest(row: Row, group: Group, runs: Mapping[str, RunDetail], *, domain: str = "overall") -> PublishedMatch | None:
+    """The printed CIDEr-D whose conditions are nearest to the row's; None where none is printed."""
+    run = runs[row.keys[0]]
+    return best_match(row.model, "CIDEr-D", measured_conditions(group.split, run.signature, run.config), domain=domain)
 
 
 def printed_table(model: str) -> tuple[tuple[str, ...], dict[str, list[PrintedRow]]]:

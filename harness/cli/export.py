@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from harness.cli._export_leaderboard import EPILOG, leaderboard
 from harness.cli._options import DatabaseOption, WorkspaceOption
 from harness.errors import BenchError
 from harness.workspace import DEFAULT, Workspace
@@ -32,6 +33,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
     group.callback()(_group)
     group.command("submission", epilog=_EPILOG)(submission)
+    group.command("leaderboard", epilog=EPILOG)(leaderboard)
     app.add_typer(group, name="export", help="Write files for other programs.")
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from harness.cli._options import DatabaseOption, WorkspaceOption
-from harness.errors import BenchError
+from harness.cli._results import open_results
 from harness.workspace import DEFAULT, Workspace
 
 _EPILOG = """**Examples**
@@ -32,21 +32,13 @@ def report(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to write, replaced as a whole.")] = None,
     terminal: Annotated[bool, typer.Option("--terminal", help="Print the leaderboard here; write nothing.")] = False,
 ) -> None:
-    """Write one HTML folder with leaderboard, costs, learning curves, captions and run pages.
+    """Write one HTML folder: leaderboard, domains, costs, trade-offs, curves, gallery, model and run pages, method.
 
     It opens from disk, without a network. Without --out it goes to the workspace's `report` folder.
     """
     from rich.console import Console
 
-    from results.store import Store
-
-    place = Workspace(workspace, db)
-    if db is None and not Path(place.database).is_file():
-        raise BenchError(
-            f"no results in the workspace {workspace}: {place.database} does not exist",
-            "make some with: bench run --models all; or name a workspace with --workspace DIR",
-        )
-    with Store(place.database, read_only=True) as store:
+    with open_results(workspace, db) as store:
         if terminal:
             from reports.terminal import print_leaderboard
 
@@ -54,5 +46,5 @@ def report(
             return
         from reports.html import write_report
 
-        index = write_report(store, out or place.report)
+        index = write_report(store, out or Workspace(workspace).report)
     typer.echo(index)

@@ -1,0 +1,60 @@
+"""`bench export leaderboard`."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.atomic import write_text
+from harness.cli._options import DatabaseOption, WorkspaceOption
+from harness.cli._results import open_results
+from harness.workspace import DEFAULT
+
+EPILOG = """**Examples**
+
+    bench export leaderboard
+
+    bench export leaderboard --format latex --out leaderboard.tex
+
+    bench export leaderboard --format csv --db postgresql://me@server/captions
+"""
+
+
+class Format(StrEnum):
+    """How the leaderboard is written."""
+
+    markdown = "markdown"
+    csv = "csv"
+    latex = "latex"
+    json = "json"
+
+
+def leaderboard(
+    workspace: WorkspaceOption = DEFAULT,
+    db: DatabaseOption = None,
+    format: Annotated[Format, typer.Option("--format", "-f", help="latex needs booktabs.")] = Format.markdown,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; without it, print.")] = None,
+) -> None:
+    """Write the leaderboard's tables: markdown and latex times 100, csv and json as fractions with intervals."""
+    from reports import export_data, export_text
+    from results import queries
+
+    writers = {
+        Format.markdown: export_text.markdown,
+        Format.csv: export_data.as_csv,
+        Format.latex: export_text.latex,
+        Format.json: export_data.as_json,
+    }
+    with open_results(workspace, db) as store:
+        groups = queries.leaderboard(store)
+        keys = [key for group in groups for row in (*group.rows, *group.references) for key in row.keys]
+        text = writers[format](groups, {key: queries.run_detail(store, key) for key in keys})
+    if out is None:
+        sys.stdout.write(text)
+    else:
+        write_text(out, text)
+        typer.echo(out)

@@ -1,0 +1,119 @@
+"""Leaderboards as text to paste: Markdown, and LaTeX with booktabs. Metrics are times 100, as papers print them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from reports.boards import by_size, ranked_table, separations
+from reports.numbers import printable
+from reports.tables import Cell, Line, signature_text
+from results.views import Group, RunDetail
+
+Escape = Callable[[str], str]
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "—": "---",
+    "×": r"$\times$",
+    "–": "--",
+    "±": r"$\pm$",
+    "\u202f": r"\,",
+} | {character: f"\\{character}" for character in "#$%&_{}"}
+
+
+def markdown(groups: Sequence[Group], runs: Mapping[str, RunDetail]) -> str:
+    """One table a group in GitHub's Markdown, with notes and signature."""
+    parts = [_markdown_group(group, groups, runs) for group in by_size(groups)]
+    return "\n".join(parts) or "No run has finished yet.\n"
+
+
+def latex(groups: Sequence[Group], runs: Mapping[str, RunDetail]) -> str:
+    """One `table` a group; needs `\\usepackage{booktabs}`."""
+    parts = [_latex_group(group, groups, runs) for group in by_size(groups)]
+    return "% needs \\usepackage{booktabs}\n" + "\n".join(parts)
+
+
+def escape_markdown(text: str) -> str:
+    """Text that Markdown shows as it is, also within a table."""
+    text = re.sub(r"([\\`*|<>\[\]])", r"\\\1", printable(text).replace("\n", " "))
+    return re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)
+
+
+def escape_latex(text: str) -> str:
+    """Text that LaTeX prints as it is."""
+    return "".join(_LATEX.get(character, character) for character in printable(text).replace("\n", " "))
+
+
+def _markdown_group(group: Group, groups: Sequence[Group], runs: Mapping[str, RunDetail]) -> str:
+    table = ranked_table(group, runs)
+    lines = [f"## {escape_markdown(_title(group))}", ""]
+    if group.separating:
+        lines += [f"Not comparable with the other tables of this split: {escape_markdown(_apart(group, groups))}.", ""]
+    lines.append("| Model | " + " | ".join(escape_markdown(heading.name) for heading in table.headings) + " |")
+    lines.append("|---|" + "---:|" * len(table.headings))
+    for line in (*table.lines, *table.references):
+        cells = (
+            escape_markdown(_cell(cell)) + (f" <sup>{cell.mark}</sup>" if cell.mark else "") for cell in line.cells
+        )
+        lines.append(f"| {escape_markdown(_name(line, line in table.references))} | " + " | ".join(cells) + " |")
+    notes = [f"<sup>{mark}</sup> {escape_markdown(reason)}  " for reason, mark in table.notes.marks.items()]
+    signature = printable(signature_text(group.signature, group.split)).replace("`", "'")
+    return "\n".join([*lines, "", *notes, *(["", f"`{signature}`"] if group.rows else []), ""])
+
+
+def _latex_group(group: Group, groups: Sequence[Group], runs: Mapping[str, RunDetail]) -> str:
+    table = ranked_table(group, runs)
+    caption = f"{_title(group)}. " + (
+        f"Separated from other tables by {_apart(group, groups)}. " if group.separating else ""
+    )
+    lines = [
+        r"\begin{table}",
+        r"\centering",
+        f"\\caption{{{escape_latex(caption)}}}",
+        f"\\begin{{tabular}}{{l{'r' * len(table.headings)}}}",
+        r"\toprule",
+        _latex_row("Model", [escape_latex(heading.name) for heading in table.headings]),
+        r"\midrule",
+        *(_latex_line(line, reference=False) for line in table.lines),
+        *([r"\midrule"] if table.lines and table.references else []),
+        *(_latex_line(line, reference=True) for line in table.references),
+        r"\bottomrule",
+        r"\end{tabular}",
+        *(
+            f"\\par{{\\footnotesize $^{{{mark}}}$ {escape_latex(reason)}}}"
+            for reason, mark in table.notes.marks.items()
+        ),
+        "% " + printable(signature_text(group.signature, group.split)).replace("\n", " "),
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _latex_line(line: Line, *, reference: bool) -> str:
+    cells = [escape_latex(_cell(cell)) + (f"$^{{{cell.mark}}}$" if cell.mark else "") for cell in line.cells]
+    return _latex_row(escape_latex(_name(line, reference)), cells)
+
+
+def _latex_row(name: str, cells: Sequence[str]) -> str:
+    return f"{name} & " + " & ".join(cells) + r" \\"
+
+
+def _cell(cell: Cell) -> str:
+    return cell.text + (f" ±{cell.spread}" if cell.spread else "")
+
+
+def _name(line: Line, reference: bool) -> str:
+    several = f" ×{len(line.runs)}" if len(line.runs) > 1 else ""
+    said = ", ".join(filter(None, (line.tag, "not ranked" if reference else "", line.differs)))
+    return f"{line.model}{several}" + (f" ({said})" if said else "")
+
+
+def _title(group: Group) -> str:
+    return f"{group.dataset} {group.split}" + (f", {group.track} track" if group.rows else "")
+
+
+def _apart(group: Group, groups: Sequence[Group]) -> str:
+    return ", ".join(f"{each.field}: {each.own}" for each in separations(group, groups))

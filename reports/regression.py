@@ -1,0 +1,153 @@
+"""A regression gate's findings on an 80-column terminal, and the words that all its formats share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from reports.numbers import DASH, printable
+from results.judgement import CostChange, Judgement, Row, Tested
+
+LABELS: Final = {
+    "same": "as before",
+    "improved": "improved",
+    "changed": "changed",
+    "slower": "slower",
+    "regressed": "REGRESSED",
+    "missing": "MISSING",
+    "refused": "not judged",
+}
+TIMES: Final = {"train_seconds": "Training", "latency_median": "Latency", "caption_images_per_second": "Captions"}
+_STYLES: Final = {
+    "improved": "green",
+    "changed": "bold red",
+    "slower": "bold red",
+    "regressed": "bold red",
+    "missing": "bold red",
+    "refused": "yellow",
+}
+_UPDATE: Final = "If it is meant, write a new baseline: bench regress --update --baseline FILE"
+
+
+def print_judgement(judgement: Judgement, console: Console) -> None:
+    """Print every row's outcome, the tests metric by metric, and why what fails does."""
+    console.print(Text(f"Baseline of {printable(judgement.before)}; here {printable(judgement.after)}", style="dim"))
+    console.print(_rows(judgement))
+    for metric in metrics(judgement):
+        console.print()
+        console.print(Text(f"{printable(metric)}, points", style="bold"))
+        console.print(_tests(judgement, metric))
+    for style, sentences in (("bold red", problems(judgement)), ("dim", notes(judgement))):
+        if sentences:
+            console.print()
+        for sentence in sentences:
+            console.print(Padding(Text(printable(sentence), style=style), (0, 0, 0, 2)))
+    console.print()
+    console.print(Text(legend(judgement), style="dim"))
+    console.print(Text(conclusion(judgement), style="bold red" if judgement.exit_code else "bold green"))
+
+
+def metrics(judgement: Judgement) -> list[str]:
+    """The metrics that were tested, in the baseline's order."""
+    return list(dict.fromkeys(tested.metric for row in judgement.rows for tested in row.tests))
+
+
+def name(row: Row) -> str:
+    """The row's model, with its seeds where there are several."""
+    return printable(row.model) + (f" ×{len(row.seeds)}" if len(row.seeds) > 1 else "")
+
+
+def slowdown(row: Row, cost: str) -> str:
+    """How many times as slow as before: 1.25 took a quarter longer, or did a fifth less in a second."""
+    change = next((change for change in row.costs if change.name == cost), None)
+    return DASH if change is None or change.slowdown is None else f"{change.slowdown:.2f}×"
+
+
+def points(fraction: float, sign: str = "") -> str:
+    """A fraction times 100; `sign` "+" for differences."""
+    return f"{100 * fraction:{sign}.2f}"
+
+
+def interval(tested: Tested) -> str:
+    """The difference's 95 % interval."""
+    return f"{points(tested.difference.low, '+')}…{points(tested.difference.high, '+')}"
+
+
+def p_value(p: float) -> str:
+    """A p-value as papers print it."""
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def problems(judgement: Judgement) -> list[str]:
+    """Why rows fail or could not be judged."""
+    return [reason for row in judgement.rows for reason in row.reasons]
+
+
+def notes(judgement: Judgement) -> list[str]:
+    """What is worth knowing and blocks nothing."""
+    found = [note for row in judgement.rows for note in row.notes]
+    if judgement.fresh:
+        found.append(f"not in the baseline: {', '.join(judgement.fresh)}")
+    if any(row.status == "improved" for row in judgement.rows) and not judgement.exit_code:
+        found.append("the better scores are no floor yet: bench regress --update --baseline FILE")
+    return found
+
+
+def legend(judgement: Judgement) -> str:
+    """How a verdict comes about."""
+    least = ", ".join(f"{metric} {judgement.settings.least(metric):g}" for metric in metrics(judgement))
+    return (
+        f"Regressed: p < {judgement.alpha:g} in a paired sign-flip test over images (Holm's correction for "
+        f"{judgement.tests} tests) and at least this many points lost: {least or 'nothing was tested'}. "
+        "Bits: losses and captions as before to the last bit. Times: how many times as slow."
+    )
+
+
+def conclusion(judgement: Judgement) -> str:
+    """One line: what the exit code says."""
+    counts = Counter(row.status for row in judgement.rows)
+    said = ", ".join(f"{counts[status]} {label}" for status, label in LABELS.items() if counts[status])
+    if judgement.failed:
+        return f"Failed: {said}. {_UPDATE}"
+    return f"{'Could not be judged' if judgement.refused else 'Passed'}: {said}."
+
+
+def cost_line(change: CostChange) -> str:
+    """A cost before and after, in its unit."""
+    unit = f" {change.unit}" if change.unit else ""
+    return f"{change.before:.6g}{unit} → {change.after:.6g}{unit}"
+
+
+def _rows(judgement: Judgement) -> Table:
+    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("", overflow="fold", min_width=14)
+    table.add_column("Result", no_wrap=True)
+    table.add_column("Bits")
+    for heading in TIMES.values():
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in judgement.rows:
+        status = Text(LABELS[row.status], style=_STYLES.get(row.status, ""))
+        table.add_row(Text(name(row)), status, row.exact, *(slowdown(row, cost) for cost in TIMES))
+    return table
+
+
+def _tests(judgement: Judgement, metric: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("", overflow="fold", min_width=14)
+    table.add_column("Split", overflow="fold")
+    for heading in ("Before", "Now", "Change", "95 %", "p"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("Verdict", no_wrap=True)
+    for row in judgement.rows:
+        for tested in (tested for tested in row.tests if tested.metric == metric):
+            found = tested.difference
+            numbers = (points(found.before), points(found.after), points(found.difference, "+"), interval(tested))
+            verdict = Text(LABELS[tested.verdict], style=_STYLES.get(tested.verdict, ""))
+            table.add_row(Text(name(row)), printable(tested.split), *numbers, p_value(found.adjusted), verdict)
+    return table

@@ -1,0 +1,108 @@
+"""Leaderboards as Markdown, CSV, LaTeX and JSON: complete, escaped, and honest about what is missing."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from harness.cli import export
+from reports import export_data, export_text
+from results import queries
+from results.store import Store
+from results.views import Group, RunDetail
+
+Shown = tuple[list[Group], dict[str, RunDetail]]
+
+
+@pytest.fixture
+def shown(store: Store) -> Shown:
+    groups = queries.leaderboard(store)
+    keys = {key for group in groups for row in (*group.rows, *group.references) for key in row.keys}
+    return groups, {key: queries.run_detail(store, key) for key in keys}
+
+
+def test_markdown_has_a_table_a_group_with_notes_and_signature(shown: Shown) -> None:
+    text = export_text.markdown(*shown)
+    assert text.count("## scenes test, controlled track") == 2
+    assert "| expansionnet_v2 ×2 | 104.9 ±0.9 | 1 |" in text
+    assert "| human (human level, not ranked, nrefs: 4) |" in text
+    assert "Not comparable with the other tables of this split: beam: 1." in text
+    assert "</sup> METEOR took longer than 300 s" in text
+    assert "`CIDEr-D|split:test|data:scenes#1f3a09bc|nrefs:5|" in text
+    columns = {line.count("|") for line in text.split("## ")[1].splitlines() if line.startswith("|")}
+    assert len(columns) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "markdown", "latex"),
+    [
+        ("a|b", r"a\|b", "a|b"),
+        ("<script>&", r"\<script\>&", r"<script>\&"),
+        ("50 % of $x_1$ #2", "50 % of $x_1$ #2", r"50 \% of \$x\_1\$ \#2"),
+        ("_plain_ {a}", "\\_plain\\_ {a}", r"\_plain\_ \{a\}"),
+        ("\\b ~^", "\\\\b ~^", r"\textbackslash{}b \textasciitilde{}\textasciicircum{}"),
+        ("two\nlines \x1b", "two lines \ufffd", "two lines \ufffd"),
+    ],
+)  # fmt: skip
+def test_text_stays_text(text: str, markdown: str, latex: str) -> None:
+    assert export_text.escape_markdown(text) == markdown
+    assert export_text.escape_latex(text) == latex
+
+
+def test_latex_is_booktabs(shown: Shown) -> None:
+    text = export_text.latex(*shown)
+    assert text.count(r"\begin{tabular}") == text.count(r"\toprule") == text.count(r"\bottomrule") == 4
+    assert r"expansionnet\_v2 $\times$2 & 104.9 $\pm$0.9 & 1 &" in text
+    rows = [line for line in text.split(r"\end{tabular}")[0].splitlines() if line.endswith(r"\\")]
+    assert len({line.count(" & ") for line in rows}) == 1
+
+
+def test_csv_has_a_line_a_row_and_blanks_for_what_is_missing(shown: Shown) -> None:
+    lines = list(csv.DictReader(io.StringIO(export_data.as_csv(*shown))))
+    assert len(lines) == 18, "on each of two splits four models, one under another beam too, and two references a group"
+    best, blind = lines[0], next(line for line in lines if line["model"] == "blind")
+    assert (best["model"], best["seeds"], best["tier"]) == ("expansionnet_v2", "1 2", "1")
+    assert float(best["CIDEr-D"]) == pytest.approx(1.0486)
+    assert (blind["METEOR"], blind["METEOR n"], blind["METEOR sd"]) == ("", "0", "")
+    assert best["signature"].startswith("data:scenes#1f3a09bc|nrefs:5|")
+
+
+def test_csv_holds_no_formula(shown: Shown) -> None:
+    groups, runs = shown
+    key = groups[0].rows[0].keys[0]
+    runs[key].signature.clear()
+    runs[key].signature["=cmd()"] = "1"
+    assert "'=cmd():1" in export_data.as_csv(groups, runs)
+
+
+def test_json_says_why_something_is_missing_and_what_papers_print(shown: Shown) -> None:
+    groups = json.loads(export_data.as_json(*shown))
+    rows = {row["model"]: row for row in groups[0]["rows"]}
+    assert rows["blind"]["scores"]["METEOR"] == {
+        "mean": None, "sd": None, "n": 0, "reason": "METEOR took longer than 300 s", "low": None, "high": None,
+    }  # fmt: skip
+    assert rows["expansionnet_v2"]["standing"]["tier"] == 1
+    assert rows["expansionnet_v2"]["published"]["matches"] is False
+    assert "split" in rows["expansionnet_v2"]["published"]["differing"]
+    assert rows["blind"]["published"] is None
+    assert groups[0]["signature"]["beam"] == "3"
+
+
+@pytest.mark.parametrize("format", ["markdown", "csv", "latex", "json"])
+def test_the_command_prints_or_writes(store: Store, tmp_path: Path, format: str) -> None:
+    assert store.status("aoanet-s1-plain") == "failed"
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    export.register(app)
+    arguments = ["export", "leaderboard", "--workspace", str(tmp_path), "--format", format]
+    printed = CliRunner().invoke(app, arguments)
+    assert printed.exit_code == 0, printed.output
+    written = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "out.txt")])
+    assert written.exit_code == 0, written.output
+    assert (tmp_path / "out.txt").read_text(encoding="utf-8") == printed.stdout

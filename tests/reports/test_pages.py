@@ -1,0 +1,162 @@
+"""What the pages of trade-offs, domains, models, method and the leaderboard's groups say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reports.boards import FEW_ROWS, boards
+from reports.facts import NOT_STATED, objective
+from reports.models import flat
+from reports.pages import model_page, run_page
+from reports.plots import MOST_LABELS, Series, trade_off_plot
+from reports.printed import printed_table, published_cell
+from reports.tables import Notes
+from reports.trade_offs import bounded_cost
+from results import queries
+from results.records import Quantity
+from results.store import Store
+from results.views import Group, Row, RunDetail, Spread
+
+
+def run(**config: object) -> RunDetail:
+    """A run of which only the configuration counts."""
+    return RunDetail(
+        "k", "m2", "model", 1, "controlled", "d", "d#1", "finished", None, None, None, 1, "", None, None, None,
+        dict(config), {"data": "coco#1", "beam": "5", "feat": "resnet"}, {}, {}, (), {}, {},
+    )  # fmt: skip
+
+
+def staged(*objectives: str) -> RunDetail:
+    return run(preset={"schedule": {"stages": [{"objective": name} for name in objectives]}})
+
+
+@pytest.mark.parametrize(
+    ("detail", "said"),
+    [
+        (staged("cross_entropy"), "XE"),
+        (staged("cross_entropy", "cross_entropy", "self_critical"), "XE + SCST"),
+        (staged("cross_entropy", "reinforce"), "XE + REINFORCE"),
+        (run(pretrained="somewhere"), "pretrained"),
+        (run(stored={}), "stored"),
+        (run(), NOT_STATED),
+        (run(preset={"schedule": None}), NOT_STATED),
+        (replace(run(), role="reference"), "untrained"),
+    ],
+)
+def test_the_objective_is_told_from_the_stages(detail: RunDetail, said: str) -> None:
+    assert objective(detail) == said
+
+
+@pytest.mark.parametrize("name", ["../../up", "a/b/c", "A", "", "x" * 300, "con.txt", "show_tell/../up"])
+def test_no_name_becomes_a_path(name: str) -> None:
+    for page in (model_page(name), run_page(name)):
+        assert page.count("/") == 1
+        assert ".." not in page
+        assert len(page) < 150
+
+
+def test_names_of_the_zoo_stay_readable() -> None:
+    assert model_page("show_tell/fc") == "models/show_tell.fc.html"
+    assert model_page("show_tell.fc") != "models/show_tell.fc.html"
+
+
+def test_settings_of_stages_are_told_apart() -> None:
+    assert flat({"stages": [{"lr": 1, "name": None}, {"lr": 2}], "betas": [0.9, 0.99]}) == [
+        ("stages.1.lr", "1"),
+        ("stages.1.name", "—"),
+        ("stages.2.lr", "2"),
+        ("betas", "[0.9, 0.99]"),
+    ]
+
+
+def row(model: str, *, cider: float = 1.0) -> Row:
+    return Row(
+        model, "model", (1,), ("k",), {"CIDEr-D": Spread(cider, None, 1, None, cider - 0.1, cider + 0.1)}, {}, {}
+    )
+
+
+def group(*rows: Row, beam: str = "5", separating: tuple[str, ...] = ()) -> Group:
+    signature = {"data": "coco#1", "beam": beam}
+    return Group("coco", "coco#1", "test", "controlled", signature, rows, (), separating)
+
+
+def test_a_printed_number_stands_beside_with_its_conditions() -> None:
+    notes = Notes()
+    cell = published_cell(row("updown"), group(row("updown")), {"k": staged("self_critical")}, notes)
+    assert cell.text == "120.1"
+    [note] = notes.marks
+    assert cell.mark == notes.marks[note]
+    for words in ("objective: RL", "Other conditions here: ", "recipe", "COCO Karpathy test", "not stated"):
+        assert words in note
+
+
+def test_a_model_that_no_paper_prints_says_so() -> None:
+    notes = Notes()
+    cell = published_cell(row("mine"), group(row("mine")), {"k": run()}, notes)
+    assert (cell.text, cell.value) == ("—", None)
+    assert "No paper" in next(iter(notes.marks))
+
+
+def test_printed_rows_name_papers_and_what_is_not_stated() -> None:
+    metrics, papers = printed_table("expansionnet_v2")
+    assert "CIDEr-D" in metrics
+    rows = [each for rows in papers.values() for each in rows]
+    assert any("not stated" in dict(each.conditions).values() for each in rows)
+    assert any("140.4" in each.scores for each in rows)
+    assert printed_table("mine") == ((), {})
+
+
+def test_the_largest_group_comes_first_and_small_ones_share_a_table() -> None:
+    small = [group(row("a"), beam=str(beam), separating=("beam",)) for beam in (1, 2)]
+    main = group(*(row(name) for name in ("a", "b", "c")), separating=("beam",))
+    assert len(small[0].rows) <= FEW_ROWS < len(main.rows)
+    first, together = boards([*small, main], [], {"k": run()})
+    assert len(first.table.lines) == 3
+    assert [(each.own, each.others) for each in first.separations] == [("5", ("1", "2"))]
+    assert [body.title for body in together.table.apart] == ["beam: 1", "beam: 2"]
+    assert together.groups == 2
+    assert not together.signature
+
+
+def test_a_cost_is_bounded_by_quartiles_or_else_by_the_seeds() -> None:
+    runs = {key: replace(run(), costs={"t": Quantity(value, unit="s")}) for key, value in (("a", 1.0), ("b", 3.0))}
+    both = replace(row("m"), keys=("a", "b"), seeds=(1, 2), costs={"t": Quantity(2.0, unit="s")})
+    assert bounded_cost(both, "t", runs) == Quantity(2.0, None, "s", 1.0, 3.0)
+    quartiles = Quantity(2.0, None, "s", 1.9, 2.1)
+    assert bounded_cost(replace(both, costs={"t": quartiles}), "t", runs) == quartiles
+    assert bounded_cost(both, "other", runs).reason == "not measured for this run"
+
+
+def test_bounds_are_drawn_and_stay_inside() -> None:
+    points = [Series("a", 0, ((1.0, 50.0),), "", (0.5, 1.5), (45.0, 55.0)), Series("b", 1, ((30.0, 90.0),))]
+    plot = trade_off_plot("t", "x", "y", points)
+    assert plot is not None
+    assert plot.drawn[0].uncertainty.count("M") == 2
+    assert plot.drawn[1].uncertainty == ""
+    assert float(plot.y_ticks[0].text) <= 45
+
+
+def test_of_many_points_only_the_best_are_named() -> None:
+    points = [Series(f"m{n}", n, ((float(n), 10.0 - (n > 0) * n / 2),)) for n in range(MOST_LABELS + 1)]
+    plot = trade_off_plot("t", "x", "y", points)
+    assert plot is not None
+    assert plot.best == {0}
+    assert [drawn.label is not None for drawn in plot.drawn] == [True] + [False] * MOST_LABELS
+
+
+def test_quartiles_of_latency_reach_the_leaderboard(tmp_path: Path) -> None:
+    from results.records import Cell, DatasetRecord, Outcome, SplitResult
+
+    with Store(tmp_path / "bench.sqlite") as store:
+        store.record_dataset(DatasetRecord("d", "d#1", str(tmp_path), {}, ()))
+        for seed, at in ((1, 0.2), (2, 0.4)):
+            store.plan([Cell(f"k{seed}", "m", "model", seed, "controlled", "d#1", {}, {})])
+            costs = {"latency_median": Quantity(at, None, "s", at - 0.1, at + 0.1)}
+            result = SplitResult("test", {}, {"overall": {"CIDEr-D": Quantity(1.0)}}, {})
+            store.finish(f"k{seed}", Outcome((result,), costs, {}))
+        [found] = queries.leaderboard(store)
+    cost = found.rows[0].costs["latency_median"]
+    assert (cost.value, cost.low, cost.high) == pytest.approx((0.3, 0.2, 0.4))
