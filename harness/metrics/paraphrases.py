@@ -46,7 +46,7 @@ class Phrases:
     @cached_property
     def starts(self) -> Numbers:
         """Where each phrase begins in `numbers`."""
-        return np.cumsum(self.lengths, dtype=np.int64) - self.lengths
+        return np.cumsum(self.lengths, dtype=np.int32) - self.lengths
 
     def all_in(self, words: Mask) -> Mask:
         """Which phrases have no other words."""
@@ -122,15 +122,15 @@ class ParaphraseTable:
         """Write the pairs all of whose words are `occurring` as a file that the jar reads."""
         # A word within a phrase, at the end of a pair's first, and at the end of its second, before the next pair.
         forms = np.array([word + after for after in (b" ", b"\n", b"\n0\n") for word in self.words], object)
-        run = np.repeat(np.arange(len(self.repeats)), self.repeats)
+        run = np.repeat(np.arange(len(self.repeats), dtype=np.int32), self.repeats)
         kept = np.flatnonzero(self.first.all_in(occurring)[run] & self.second.all_in(occurring))
         text = [b"0\n"]
         for start in range(0, len(kept), _PAIRS_WRITTEN):
             pairs = kept[start : start + _PAIRS_WRITTEN]
             sides = ((self.first, run[pairs]), (self.second, pairs))
-            lengths = np.column_stack([phrases.lengths[chosen] for phrases, chosen in sides]).astype(np.int64)
-            ends = np.cumsum(lengths).reshape(-1, 2)
-            form = np.empty(ends[-1, -1], np.int64)
+            lengths = np.column_stack([phrases.lengths[chosen] for phrases, chosen in sides]).astype(np.int32)
+            ends = np.cumsum(lengths, dtype=np.int32).reshape(-1, 2)
+            form = np.empty(ends[-1, -1], np.int32)
             for side, (phrases, chosen) in enumerate(sides):
                 count, end = lengths[:, side], ends[:, side]
                 form[_ranges(end - count, count)] = phrases.numbers[_ranges(phrases.starts[chosen], count)]
@@ -183,5 +183,5 @@ def _read_and_save(source: Path, cached: Path) -> ParaphraseTable:
 
 def _ranges(starts: Numbers, lengths: Numbers) -> Numbers:
     """The numbers from each start on, as many as its length, one range after another."""
-    before = np.cumsum(lengths) - lengths
-    return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))
+    before = np.cumsum(lengths, dtype=lengths.dtype) - lengths
+    return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()), dtype=lengths.dtype)
