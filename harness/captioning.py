@@ -18,9 +18,13 @@ from zoo.decoding import beam_search
 
 @dataclass(frozen=True, slots=True)
 class Captions:
-    """Captions by image id, and the seconds that encoding and decoding took (reading features left out)."""
+    """Captions by image id, and the seconds that encoding and decoding took (reading features left out).
+
+    `tokens` are those that the captions were made of, as the search gave them.
+    """
 
     by_image: dict[int, str]
+    tokens: dict[int, list[int]]
     seconds: float
 
 
@@ -40,7 +44,7 @@ def caption_images(
     """Caption the images in order with beam search; the model is put into evaluation mode and back."""
     was_training = model.training
     model.eval()
-    captions: dict[int, str] = {}
+    found: dict[int, list[int]] = {}
     seconds = 0.0
     with reporter.task(title, len(image_ids)) as task:
         for ids, visual in evaluation_batches(image_ids, features, model.visual, batch_size):
@@ -59,7 +63,8 @@ def caption_images(
             if decoding.cut_unfinished:
                 best = [tokens if vocabulary.eos in tokens else tokens[:-1] for tokens in best]
             seconds += time.monotonic() - started
-            captions.update((image_id, vocabulary.decode(tokens)) for image_id, tokens in zip(ids, best, strict=True))
+            found.update(zip(ids, best, strict=True))
             task.advance(len(ids))
     model.train(was_training)
-    return Captions(captions, seconds)
+    captions = {image_id: vocabulary.decode(tokens) for image_id, tokens in found.items()}
+    return Captions(captions, found, seconds)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from harness.attention import attention_records, check_attends, chosen_images, shown_parts
 from harness.building import build_model, model_arguments
 from harness.captioning import caption_images
 from harness.conditions import Conditions
@@ -24,8 +25,9 @@ from harness.progress import Reporter
 from harness.references import human_captions, majority_caption, retrieved_captions
 from harness.scoring import score_split
 from harness.stored_run import VOCABULARY, WEIGHTS, StoredRun
-from results.records import Cell, EpochRecord, Outcome, Quantity, SplitResult
+from results.records import AttentionRecord, Cell, EpochRecord, Outcome, Quantity, SplitResult
 from zoo import Captioner
+from zoo.attention_maps import attends
 
 
 def run_model(
@@ -138,7 +140,10 @@ def _caption_and_measure(
         if split == "test":
             costs["caption_images_per_second"] = Quantity(len(samples) / captions.seconds, unit="images/s")
         references = {sample.image_id: sample.captions for sample in samples}
-        splits.append(_score(split, captions.by_image, references, conditions, evaluator, costs))
+        result = _score(split, captions.by_image, references, conditions, evaluator, costs)
+        if split == "test" and attends(model):
+            result = replace(result, attention=_attention(model, conditions, captions.tokens, reporter))
+        splits.append(result)
     flops, operators = _measure(model, conditions)
     return Outcome(
         splits=tuple(splits),
@@ -147,6 +152,21 @@ def _caption_and_measure(
         checkpoint=str(weights),
         operators=operators,
     )
+
+
+def _attention(
+    model: Captioner, conditions: Conditions, tokens: dict[int, list[int]], reporter: Reporter
+) -> tuple[AttentionRecord, ...]:
+    """Where the model looked while it captioned a few of the images; nothing, and why, where that cannot be told."""
+    source = conditions.source(model.visual)
+    said = {image_id: tokens[image_id] for image_id in chosen_images(list(tokens))}
+    parts = shown_parts(conditions.dataset, conditions.preprocessing)
+    try:
+        check_attends("the model", model, source)
+        return tuple(attention_records(model, conditions.vocabulary, source, said, parts, device=conditions.device))
+    except BenchError as error:
+        reporter.note(f"  no attention maps: {error}")
+        return ()
 
 
 def _untrained_costs(reason: str) -> dict[str, Quantity]:

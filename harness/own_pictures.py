@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,6 +11,7 @@ from typing import Literal
 
 import torch
 
+from harness.attention import attention_records, check_attends, shown_parts
 from harness.captioning import caption_images
 from harness.config import FeatureConfig
 from harness.data.backbones import Backbone
@@ -26,6 +27,7 @@ from harness.errors import BenchError
 from harness.features import configured_backbone
 from harness.progress import Reporter
 from harness.stored_run import StoredRun
+from results.records import AttentionRecord
 from zoo.captioner import VisualSpec
 
 
@@ -69,6 +71,7 @@ def caption_pictures(
     backbone_weights: Path | None = None,
     regions: Path | Literal["boxes"] | None = None,
     as_trained: bool = False,
+    looked: Callable[[Path, AttentionRecord], None] | None = None,
 ) -> Captioned:
     """Caption every picture of a data set as the run in `folder` was evaluated.
 
@@ -77,9 +80,11 @@ def caption_pictures(
         backbone_weights: where the backbone's weights lie now, if no longer where they lay in training.
         regions: the pictures' regions, by image id, for a run that sees regions.
         as_trained: where `regions` are not given, the source that the run was trained with knows these images too.
+        looked: is told of each picture where the words of its caption looked.
 
     Raises:
-        BenchError: the run cannot be read, the backbone's weights are gone or others, or regions are needed.
+        BenchError: the run cannot be read, the backbone's weights are gone or others, regions are needed, or it is to
+            be told where words looked and the model does not attend.
     """
     run = StoredRun.load(folder)
     complaints = {sample.image_id: _complaint(pictures.path(sample)) for sample in pictures.samples}
@@ -93,19 +98,24 @@ def caption_pictures(
     with TemporaryDirectory(prefix="bench-caption-") as scratch:
         shown = replace(pictures, samples=usable)
         source, bad = _source(run, model.visual, shown, backbone_weights, regions, as_trained, Path(scratch), device)
-        unusable += tuple(
-            BadImage(shown.path(sample), bad[sample.image_id]) for sample in usable if sample.image_id in bad
-        )
+        paths = {sample.image_id: shown.path(sample) for sample in usable}
+        unusable += tuple(BadImage(path, bad[image_id]) for image_id, path in paths.items() if image_id in bad)
+        if looked is not None:
+            check_attends(run.model, model, source)
         captions = caption_images(
             model.to(device),
             vocabulary,
             source,
-            [sample.image_id for sample in usable if sample.image_id not in bad],
+            [image_id for image_id in paths if image_id not in bad],
             decoding,
             device=device,
             reporter=reporter,
             title="captioning",
         )
+        if looked is not None:
+            parts = shown_parts(shown, run.preprocessing)
+            for record in attention_records(model, vocabulary, source, captions.tokens, parts, device=device):
+                looked(paths[record.image_id], record)
     return Captioned(captions.by_image, unusable)
 
 

@@ -85,20 +85,6 @@ class EpochRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class SplitResult:
-    """Captions and scores of one evaluated split.
-
-    `captions` by image id. `scores[domain][metric]`, domain "overall" always there; metrics are fractions as
-    coco-caption computes them ("BLEU-1".."BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D"). `per_image[metric][image_id]`.
-    """
-
-    split: str
-    captions: dict[int, str]
-    scores: dict[str, dict[str, Quantity]]
-    per_image: dict[str, dict[int, float]]
-
-
-@dataclass(frozen=True, slots=True)
 class AttentionRecord:
     """Where a run looked for each word of its caption of one image.
 
@@ -111,6 +97,22 @@ class AttentionRecord:
     weights: tuple[tuple[float, ...], ...]
     grid: tuple[int, int] | None = None
     boxes: tuple[tuple[float, float, float, float], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SplitResult:
+    """Captions and scores of one evaluated split.
+
+    `captions` by image id. `scores[domain][metric]`, domain "overall" always there; metrics are fractions as
+    coco-caption computes them ("BLEU-1".."BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D"). `per_image[metric][image_id]`.
+    `attention` tells of some of the captions where their words looked.
+    """
+
+    split: str
+    captions: dict[int, str]
+    scores: dict[str, dict[str, Quantity]]
+    per_image: dict[str, dict[int, float]]
+    attention: tuple[AttentionRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from sqlalchemy import Connection, insert
 from results import checks
 from results.errors import StoreError
 from results.records import AttentionRecord, Cell, DatasetRecord, EpochRecord, Outcome, SplitResult
-from results.schema import Base, Caption, Cost, ImageScores, Score
+from results.schema import AttentionMap, Base, Caption, Cost, ImageScores, Score
 
 Columns = dict[str, Any]
-CellPart = Caption | Score | ImageScores | Cost
+CellPart = Caption | Score | ImageScores | Cost | AttentionMap
 
 
 def insert_all(connection: Connection, table: type[Base], rows: Iterable[Columns], **common: Any) -> None:
@@ -95,7 +95,7 @@ def outcome_columns(key: str, outcome: Outcome) -> dict[type[CellPart], list[Col
     names = [result.split for result in outcome.splits]
     if len(set(names)) != len(names):
         raise StoreError(f"run {key}: the same split twice among {', '.join(names)}")
-    rows: dict[type[CellPart], list[Columns]] = {Caption: [], Score: [], ImageScores: [], Cost: []}
+    rows: dict[type[CellPart], list[Columns]] = {Caption: [], Score: [], ImageScores: [], Cost: [], AttentionMap: []}
     for result in outcome.splits:
         rows[Caption] += [
             {"split": result.split, "image_id": image_id, "caption": checks.text(caption)}
@@ -103,6 +103,10 @@ def outcome_columns(key: str, outcome: Outcome) -> dict[type[CellPart], list[Col
         ]
         rows[Score] += score_columns(key, result)
         rows[ImageScores] += image_score_columns(key, result)
+        if unsaid := {record.image_id for record in result.attention} - result.captions.keys():
+            raise StoreError(f"run {key} has no caption of image {min(unsaid)} of the split {result.split}")
+        maps = (attention_columns(key, record) for record in result.attention)
+        rows[AttentionMap] += [{"split": result.split, **columns} for columns in maps]
     rows[Cost] += [
         {"name": name, **checks.quantity(cost, f"run {key}: cost {name}")} for name, cost in outcome.costs.items()
     ]

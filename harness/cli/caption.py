@@ -15,6 +15,7 @@ from harness.workspace import DEFAULT, Workspace
 
 if TYPE_CHECKING:
     from harness.data import Dataset
+    from results.records import AttentionRecord
 
 EXAMPLES = """
 Examples:
@@ -22,6 +23,8 @@ Examples:
   bench caption dog.jpg beach.png --run expansionnet_v2-s0-1f3a09bc42
 
   bench caption photos/*.jpg --run workspace/runs/transformer_base-s0-77aa01bc32 --beam-size 5
+
+  bench caption dog.jpg --run transformer_base-s0-77aa01bc32 --attention
 
   bench caption --data coco/ --run expansionnet_v2-imported-5d2c90aa14 --out predictions.json
 """
@@ -47,6 +50,8 @@ def caption(
     regions: Annotated[
         str | None, typer.Option(help="For a run that sees regions: theirs, by image id; names end with it.")
     ] = None,
+    attention: Annotated[bool, typer.Option("--attention", help="Draw where each word looked, as PNGs.")] = False,
+    attention_out: Annotated[Path, typer.Option(help="Folder for these PNGs, one a picture.")] = Path("attention"),
     plugin: Annotated[list[str] | None, typer.Option(help="Python module or file that registers models.")] = None,
 ) -> None:
     """Caption pictures with a trained model: one line each, the picture and its caption.
@@ -58,6 +63,7 @@ def caption(
 
     from rich.console import Console
 
+    from harness.attention_pictures import draw_attention
     from harness.config import region_config
     from harness.own_pictures import caption_pictures, of_files, of_numbered_files
     from harness.plugins import load_plugin
@@ -68,6 +74,15 @@ def caption(
         load_plugin(name)
     place = Workspace(workspace)
     seen = region_config(regions, "all", 1)
+    sheets: dict[Path, None] = {}
+
+    def draw(picture: Path, record: AttentionRecord) -> None:
+        sheet = attention_out / f"{picture.stem}-attention.png"
+        if sheet in sheets:  # of a picture of the same name in another folder
+            sheet = sheet.with_stem(f"{picture.stem}-{record.image_id}-attention")
+        draw_attention(picture, record, sheet)
+        sheets[sheet] = None
+
     own = of_numbered_files if seen else of_files
     pictures = own(images) if images else _split(data or "", data_images, split, place)
     with Reporter(Console(stderr=True, highlight=False)) as reporter:
@@ -79,6 +94,7 @@ def caption(
             backbone_weights=backbone_weights,
             regions=seen.source if seen else None,
             as_trained=data is not None,
+            looked=draw if attention else None,
         )
     if out is not None:
         entries = [{"image_id": image_id, "caption": text} for image_id, text in found.captions.items()]
@@ -89,6 +105,8 @@ def caption(
         names |= dict(zip(names, map(str, dict.fromkeys(images or ())), strict=False))
         for image_id, text in found.captions.items():
             typer.echo(f"{names[image_id]}: {text}")
+    for sheet in sheets:
+        typer.echo(f"attention drawn in {sheet}")
     for bad in found.unusable:
         typer.echo(f"unusable: {bad}", err=True)
     if found.unusable:

@@ -41,3 +41,15 @@ class HubPreprocessing:
         """Turn an RGB picture of any size, from `load_image`, into float32 (3, height, width)."""
         pixels: np.ndarray = self._processor(images=image, return_tensors="np")["pixel_values"][0]
         return np.ascontiguousarray(pixels, dtype=np.float32)
+
+    def seen(self, width: int, height: int) -> tuple[float, float, float, float]:
+        """The part of a picture of this size that is used: left, top, right, bottom."""
+        settings = self._processor.to_dict()
+        if not settings.get("do_center_crop"):
+            return 0.0, 0.0, float(width), float(height)
+        size, crop = settings["size"], settings["crop_size"]
+        shortest = size.get("shortest_edge")
+        resized = (shortest / min(width, height),) * 2 if shortest else (size["width"] / width, size["height"] / height)
+        kept_width, kept_height = min(crop["width"] / resized[0], width), min(crop["height"] / resized[1], height)
+        left, top = (width - kept_width) / 2, (height - kept_height) / 2
+        return left, top, left + kept_width, top + kept_height

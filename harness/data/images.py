@@ -148,14 +148,14 @@ class ImagePreprocessing:
         if self.non_rgb == "black" and image.info.get(STORED_MODE, "RGB") != "RGB":
             image = Image.new("RGB", image.size)
         resized = image.resize(
-            (width, height), _RESAMPLING[self.interpolation], box=self._box(image.width, image.height)
+            (width, height), _RESAMPLING[self.interpolation], box=self.seen(image.width, image.height)
         )
         pixels = np.asarray(resized, dtype=np.float32) / np.float32(255)
         normalised = (pixels - np.asarray(self.mean, np.float32)) / np.asarray(self.std, np.float32)
         return np.ascontiguousarray(normalised.transpose(2, 0, 1))
 
-    def _box(self, width: int, height: int) -> tuple[float, float, float, float]:
-        """The part of the picture that is used: left, top, right, bottom."""
+    def seen(self, width: int, height: int) -> tuple[float, float, float, float]:
+        """The part of a picture of this size that is used: left, top, right, bottom."""
         if self.resize == "squash":
             return 0.0, 0.0, float(width), float(height)
         out_height, out_width = self.height_width
