@@ -122,12 +122,12 @@ class ParaphraseTable:
         """Write the pairs all of whose words are `occurring` as a file that the jar reads."""
         # A word within a phrase, at the end of a pair's first, and at the end of its second, before the next pair.
         forms = np.array([word + after for after in (b" ", b"\n", b"\n0\n") for word in self.words], object)
-        run = np.repeat(np.arange(len(self.repeats), dtype=np.int32), self.repeats)
+        run: Numbers = np.repeat(np.arange(len(self.repeats), dtype=np.int32), self.repeats)
         kept = np.flatnonzero(self.first.all_in(occurring)[run] & self.second.all_in(occurring))
         text = [b"0\n"]
         for start in range(0, len(kept), _PAIRS_WRITTEN):
-            pairs = kept[start : start + _PAIRS_WRITTEN]
-            sides = ((self.first, run[pairs]), (self.second, pairs))
+            pairs: Numbers = kept[start : start + _PAIRS_WRITTEN]
+            sides: tuple[tuple[Phrases, Numbers], ...] = ((self.first, run[pairs]), (self.second, pairs))
             lengths = np.column_stack([phrases.lengths[chosen] for phrases, chosen in sides]).astype(np.int32)
             ends = np.cumsum(lengths, dtype=np.int32).reshape(-1, 2)
             form = np.empty(ends[-1, -1], np.int32)
