@@ -46,7 +46,9 @@ def spice(
     source: Annotated[
         str | None, typer.Option("--from", metavar="FILE-OR-URL", help="The archive of CoreNLP 3.6.0, if at hand.")
     ] = None,
-    sha256: Annotated[str | None, typer.Option(help="What the archive must have, instead of the known one.")] = None,
+    sha256: Annotated[
+        str | None, typer.Option(help="What the archive must have. Without it, the SHA-1 known of it is checked.")
+    ] = None,
 ) -> None:
     """Install the parser models of SPICE (about 500 MB) into the user's cache, after checking them."""
     from harness.metrics.spice import user_spice
