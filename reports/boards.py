@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from reports import tables
 from reports.facts import card, objective
 from reports.fields import ROLES
+from reports.numbers import metric_order
 from reports.printed import published_cell
 from reports.tables import Body, Cell, Heading, Line, Notes, Table, signature_text
 from results.views import DatasetInfo, Group, Row, RunDetail, Standing
@@ -140,7 +141,8 @@ def ranked_table(
     """
     plain = tables.leaderboard(group, like, notes)
     several = len(group.rows) > 1 and any(row.standing for row in group.rows) and not like
-    bounded = any(line.cells and line.cells[0].interval for line in plain.all_lines) or bool(like)
+    rows = (row for each in like or (group,) for row in (*each.rows, *each.references))
+    bounded = any(tables.interval(row.scores[name]) for row in rows for name in metric_order(row.scores)[:1])
     extra_headings = [*([_INTERVAL] if bounded else []), *([_TIER] if several else []), _PUBLISHED]
     headings = list(plain.headings)
     headings[:1] = [*(replace(heading, barred=True) for heading in headings[:1]), *extra_headings]
