@@ -102,6 +102,16 @@ def test_pixels_are_needed():
         tiny().encode(zoo.Visual(torch.rand(1, 2, 3)))
 
 
+def test_what_a_frozen_backbone_gave_before_stands_for_pixels():
+    model = tiny().eval()
+    pixels = torch.rand(2, 3, 64, 64)
+    with torch.no_grad():
+        features = grid_tokens(model.backbone, pixels)
+        model.freeze_backbone()
+        cached = model.encode(zoo.Visual(features, torch.ones(features.shape[:2], dtype=torch.bool)))
+        assert torch.equal(cached.features, model.encode(zoo.Visual(pixels=pixels)).features)
+
+
 def swin_checkpoint(weights):
     """Random weights under the names of Swin's authors, two stages of one and two blocks, 12 and 24 channels."""
     shapes = {"patch_embed.proj.weight": (12, 3, 4, 4), "patch_embed.proj.bias": (12,), "norm.weight": (24,)}

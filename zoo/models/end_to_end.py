@@ -67,8 +67,8 @@ class EndToEnd(Captioner):
         self.body.set_dropout(p)
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`; features, in place of pixels, are what the backbone gave before."""
-        if visual.pixels is None and visual.features is not None:
+        """See `Captioner.encode`; of a frozen backbone, `features` stand for the pixels that it gave them for."""
+        if visual.pixels is None and visual.features is not None and self._frozen:
             return self.body.encode(visual)
         if visual.pixels is None:
             raise ZooError("this model needs pixels, and got none")
