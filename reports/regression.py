@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from reports.numbers import DASH, printable
-from results.judgement import CostChange, Judgement, Row, Tested
+from results.judgement import CostChange, Judgement, Row, Status, Tested
 
-LABELS: Final = {
+LABELS: Final[dict[Status, str]] = {
     "same": "as before",
     "improved": "improved",
     "changed": "changed",
@@ -102,9 +102,11 @@ def notes(judgement: Judgement) -> list[str]:
 def legend(judgement: Judgement) -> str:
     """How a verdict comes about."""
     least = ", ".join(f"{metric} {judgement.settings.least(metric):g}" for metric in metrics(judgement))
+    if not least:
+        return "Nothing could be tested."
     return (
         f"Regressed: p < {judgement.alpha:g} in a paired sign-flip test over images (Holm's correction for "
-        f"{judgement.tests} tests) and at least this many points lost: {least or 'nothing was tested'}. "
+        f"{judgement.tests} tests) and at least this many points lost: {least}. "
         "Bits: losses and captions as before to the last bit. Times: how many times as slow."
     )
 
@@ -112,7 +114,7 @@ def legend(judgement: Judgement) -> str:
 def conclusion(judgement: Judgement) -> str:
     """One line: what the exit code says."""
     counts = Counter(row.status for row in judgement.rows)
-    said = ", ".join(f"{counts[status]} {label}" for status, label in LABELS.items() if counts[status])
+    said = ", ".join(f"{counts[status]} {label.lower()}" for status, label in LABELS.items() if counts[status])
     if judgement.failed:
         return f"Failed: {said}. {_UPDATE}"
     return f"{'Could not be judged' if judgement.refused else 'Passed'}: {said}."

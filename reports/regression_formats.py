@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Final
 from xml.etree import ElementTree
 
+from reports.export_text import escape_markdown
 from reports.numbers import printable
 from reports.regression import (
     LABELS,
@@ -26,13 +27,8 @@ from reports.regression import (
 )
 from results.judgement import BLOCKING, Judgement, Row
 
-_SPECIAL: Final = str.maketrans({character: f"\\{character}" for character in "\\`*_{}[]<>#|~"})
+_FAILED: Final = "❌"
 _MARKS: Final = {"same": "✅", "improved": "⬆️", "refused": "❔"}
-
-
-def escape(text: str) -> str:
-    """Text as Markdown that shows it as it is, on one line."""
-    return " ".join(printable(text).translate(_SPECIAL).split())
 
 
 def markdown_table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -44,42 +40,41 @@ def markdown_table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> st
 
 def markdown(judgement: Judgement) -> str:
     """A summary that pull requests show."""
+    mark = _MARKS["refused"] if judgement.refused else _MARKS["same"]
+    said = [*problems(judgement), *notes(judgement)]
+    code = f"Baseline of {judgement.before}; here {judgement.after}."
     parts = [
-        f"### {'❌' if judgement.failed else '❔' if judgement.refused else '✅'} {escape(conclusion(judgement))}\n",
-        markdown_table(
-            ("Model", "Result", "Bits", *TIMES.values()),
-            (
-                (
-                    escape(name(row)),
-                    f"{_MARKS.get(row.status, '❌')} {LABELS[row.status]}",
-                    row.exact,
-                    *(slowdown(row, cost) for cost in TIMES),
-                )
-                for row in judgement.rows
-            ),
-        ),
+        f"### {_FAILED if judgement.failed else mark} {escape_markdown(conclusion(judgement))}\n",
+        markdown_table(("Model", "Result", "Bits", *TIMES.values()), map(_summary, judgement.rows)),
+        *(_tests(judgement, metric) for metric in metrics(judgement)),
+        "".join(f"- {escape_markdown(sentence)}\n" for sentence in said),
+        f"{escape_markdown(f'{legend(judgement)} {code}')}\n",
     ]
-    for metric in metrics(judgement):
-        lines = (
-            (
-                escape(name(row)),
-                escape(tested.split),
-                points(tested.difference.before),
-                points(tested.difference.after),
-                points(tested.difference.difference, "+"),
-                interval(tested),
-                p_value(tested.difference.adjusted),
-                LABELS[tested.verdict],
-            )
-            for row in judgement.rows
-            for tested in row.tests
-            if tested.metric == metric
+    return "\n".join(filter(None, parts))
+
+
+def _summary(row: Row) -> list[str]:
+    result = f"{_MARKS.get(row.status, _FAILED)} {LABELS[row.status]}"
+    return [escape_markdown(name(row)), result, row.exact, *(slowdown(row, cost) for cost in TIMES)]
+
+
+def _tests(judgement: Judgement, metric: str) -> str:
+    lines = (
+        (
+            escape_markdown(name(row)),
+            escape_markdown(tested.split),
+            points(tested.difference.before),
+            points(tested.difference.after),
+            points(tested.difference.difference, "+"),
+            interval(tested),
+            p_value(tested.difference.adjusted),
+            LABELS[tested.verdict],
         )
-        headings = (escape(metric), "Split", "Before", "Now", "Change", "95 %", "p", "Verdict")
-        parts.append(markdown_table(headings, lines))
-    parts += ["".join(f"- {escape(line)}\n" for line in lines) for lines in (problems(judgement), notes(judgement)) if lines]
-    parts.append(f"{escape(legend(judgement))} Baseline of {escape(judgement.before)}; here {escape(judgement.after)}.\n")
-    return "\n".join(parts)
+        for row in judgement.rows
+        for tested in row.tests
+        if tested.metric == metric
+    )
+    return markdown_table((escape_markdown(metric), "Split", "Before", "Now", "Change", "95 %", "p", "Verdict"), lines)
 
 
 def junit(judgement: Judgement) -> str:
@@ -98,37 +93,41 @@ def junit(judgement: Judgement) -> str:
     root = ElementTree.Element("testsuites")
     root.append(suite)
     ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+    return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True).decode() + "\n"
 
 
-def _cases(row: Row) -> list[ElementTree.Element]:
+def _cases(row: Row) -> Iterator[ElementTree.Element]:
     whole = _case(row, "as expected")
-    if row.status in BLOCKING or row.status == "refused":
-        _end(whole, "failure" if row.status in BLOCKING else "error", row.reasons)
-    bits = _case(row, "to the last bit")
-    if row.exact != "equal":
-        _end(bits, "failure" if row.exact == "different" and row.status == "changed" else "skipped", row.notes or row.reasons)
-    cases = [whole, bits]
+    if row.status in BLOCKING:
+        _end(whole, "failure", row.reasons)
+    elif row.status == "refused":
+        _end(whole, "error", row.reasons)
+    yield whole
+    if row.exact != "not judged":
+        bits = _case(row, "to the last bit")
+        if row.status == "changed":
+            _end(bits, "failure", row.reasons)
+        elif row.exact != "equal":
+            _end(bits, "skipped", row.notes or row.reasons)
+        yield bits
     for tested in row.tests:
-        case = _case(row, f"{tested.metric} on {tested.split}")
-        said = f"{points(tested.difference.before)} → {points(tested.difference.after)}, p {p_value(tested.difference.adjusted)}"
+        found = tested.difference
+        said = f"{points(found.before)} → {points(found.after)}, p {p_value(found.adjusted)}"
+        case = _case(row, f"{tested.metric} on {tested.split}", said)
         if tested.verdict == "regressed":
             _end(case, "failure", [said])
-        else:
-            ElementTree.SubElement(case, "system-out").text = printable(said)
-        cases.append(case)
+        yield case
     for change in row.costs:
         if change.slowdown is not None:
-            case = _case(row, change.name)
-            said = f"{cost_line(change)}, {change.slowdown:.2f} times as slow"
-            ElementTree.SubElement(case, "system-out").text = printable(said)
-            cases.append(case)
-    return cases
+            yield _case(row, change.name, f"{cost_line(change)}, {change.slowdown:.2f} times as slow")
 
 
-def _case(row: Row, what: str) -> ElementTree.Element:
+def _case(row: Row, what: str, said: str = "") -> ElementTree.Element:
     seeds = ",".join(map(str, row.seeds))
-    return ElementTree.Element("testcase", classname=printable(f"{row.model} seed {seeds}"), name=printable(what), time="0")
+    case = ElementTree.Element("testcase", classname=printable(f"{row.model} seed {seeds}"), name=printable(what))
+    if said:
+        ElementTree.SubElement(case, "system-out").text = printable(said)
+    return case
 
 
 def _end(case: ElementTree.Element, how: str, reasons: Iterable[str]) -> None:

@@ -1,0 +1,199 @@
+"""`bench regress`: the gate that fails when a workspace's runs are worse than a baseline."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.atomic import write_text
+from harness.cli._options import DatabaseOption, WorkspaceOption
+from harness.cli._output import check_out, deliver
+from harness.cli._results import open_results
+from harness.errors import BenchError
+from harness.workspace import DEFAULT
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from results.baseline import Baseline
+    from results.judgement import Judgement
+    from results.views import Failure
+
+_EXAMPLES = """
+Examples:
+
+  bench run --models blind,transformer_base --preset smoke --workspace smoke
+
+  bench regress --workspace smoke --baseline baselines/smoke.json --update
+
+  bench regress --workspace smoke --baseline baselines/smoke.json
+
+  bench regress --baseline b.json --tolerance CIDEr-D=1 --strict-timing 1.5
+
+  bench regress --baseline b.json --format junit --out regress.xml
+"""
+
+
+class Format(StrEnum):
+    """How findings are written."""
+
+    text = "text"
+    markdown = "markdown"
+    junit = "junit"
+    json = "json"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("regress", epilog=_EXAMPLES)(regress)
+
+
+def regress(
+    baseline: Annotated[Path, typer.Option(help="The baseline file, JSON.")],
+    workspace: WorkspaceOption = DEFAULT,
+    db: DatabaseOption = None,
+    update: Annotated[
+        bool, typer.Option("--update", help="Write the baseline from the finished runs instead of judging.")
+    ] = False,
+    drop: Annotated[list[str] | None, typer.Option(help="With --update: a model that the baseline may lose.")] = None,
+    metric: Annotated[
+        list[str] | None, typer.Option(help="With --update: what will be tested; CIDEr-D without it.")
+    ] = None,
+    tolerance: Annotated[
+        list[str] | None, typer.Option(help="METRIC=POINTS: a loss below this is none; 0.5 without it.")
+    ] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact/--no-exact", help="Fail where losses or captions changed at all.")
+    ] = True,
+    strict_timing: Annotated[
+        float | None, typer.Option(help="Fail where something takes this many times as long.")
+    ] = None,
+    format: Annotated[Format, typer.Option("--format", help="How findings are written.")] = Format.text,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write them here.")] = None,
+) -> None:
+    """Judge a workspace's finished runs against a baseline, or write one with --update.
+
+    Deterministic: losses and captions equal to the last bit, on the platform of the baseline. Statistical: a paired
+    test over images, and a least effect. Times are only reported. Exit code 1: a regression, or an expected run was
+    not measured; 2: could not judge.
+    """
+    from results.baseline import read_baseline
+    from results.baseline_making import baseline_of
+    from results.measured import measured_runs
+    from results.queries import failures
+
+    if not update and (drop or metric):
+        raise BenchError("--drop and --metric say what a new baseline holds", "add --update")
+    tolerances = _tolerances(tolerance or ())
+    if strict_timing is not None and not (math.isfinite(strict_timing) and strict_timing > 1):
+        raise BenchError(f"--strict-timing {strict_timing:g} must be above 1", "write --strict-timing 1.5")
+    check_out(out)
+    expected = read_baseline(baseline) if not update or baseline.exists() else None
+    metrics = metric or (expected.metrics if expected else ["CIDEr-D"])
+    with open_results(workspace, db) as store:
+        runs = measured_runs(store)
+        unfinished = failures(store)
+    measured = baseline_of(runs, metrics) if runs else None
+    if update:
+        _update(baseline, expected, measured, unfinished, metrics, drop or ())
+        return
+    assert expected is not None
+    if unknown := sorted(tolerances.keys() - set(expected.metrics)):
+        raise BenchError(
+            f"--tolerance {unknown[0]}: the baseline has no scores of images on it",
+            f"it has: {', '.join(expected.metrics)}; choose others with --update --metric",
+        )
+
+    from reports.regression import conclusion
+    from results.judgement import Settings
+    from results.regression import judge
+
+    judgement = judge(expected, measured, unfinished, Settings(tolerances, exact, strict_timing))
+    deliver(_findings(judgement, format), out)
+    if out is not None:
+        typer.echo(conclusion(judgement))
+    sys.exit(judgement.exit_code)
+
+
+def _tolerances(given: Sequence[str]) -> dict[str, float]:
+    """Points by metric, from METRIC=POINTS."""
+    found = {}
+    for text in given:
+        metric, _, number = text.partition("=")
+        try:
+            points = float(number)
+        except ValueError:
+            points = math.nan
+        if not metric or not math.isfinite(points) or points < 0:
+            raise BenchError(
+                f"--tolerance {text!r} is no METRIC=POINTS", "write points of a metric times 100, as CIDEr-D=0.5"
+            )
+        found[metric] = points
+    return found
+
+
+def _update(
+    path: Path,
+    old: Baseline | None,
+    new: Baseline | None,
+    unfinished: Sequence[Failure],
+    metrics: Sequence[str],
+    drop: Sequence[str],
+) -> None:
+    """Write the new baseline, unless it would lose what the old one expects."""
+    from results.baseline import write_out
+    from results.baseline_making import check_metrics, compare_baselines
+
+    if new is None:
+        raise BenchError(
+            "no run has finished here: a baseline would be empty", "make some with: bench run --preset smoke"
+        )
+    check_metrics(metrics, new)
+    update = compare_baselines(old, new)
+    lost = [run for run in update.dropped if run.model not in drop]
+    if lost:
+        why = {(each.role, each.model, each.seed): each.reason or each.status for each in unfinished}
+        named = ", ".join(f"{run.name} ({why.get(run.who, 'not measured')})" for run in lost)
+        models = " ".join(f"--drop {model}" for model in dict.fromkeys(run.model for run in lost))
+        raise BenchError(f"the baseline {path} would lose what it expects: {named}", f"measure it, or add {models}")
+    if strange := set(drop) - {run.model for run in update.dropped}:
+        raise BenchError(f"--drop {min(strange)}: the new baseline does not lose it", "leave the option out")
+    text = write_out(new)
+    try:
+        write_text(path, text)
+    except OSError as error:
+        raise BenchError(
+            f"cannot write the baseline {path}: {error.strerror}", "name another with --baseline"
+        ) from error
+    for run in update.added:
+        typer.echo(f"added: {run.name}")
+    for run in update.dropped:
+        typer.echo(f"dropped: {run.name}")
+    for run, fields in update.changed:
+        typer.echo(f"other conditions: {run.name}: {'; '.join(fields)}")
+    for each in unfinished:
+        typer.echo(f"not in it: {each.model} seed {each.seed}: {each.status}")
+    typer.echo(f"{path}: {len(new.runs)} runs, {len(text.encode()) / 1000:.0f} kB")
+
+
+def _findings(judgement: Judgement, format: Format) -> str | Callable[[Console], None]:
+    """The judgement in a format; text depends on the terminal that it is printed to."""
+    if format is Format.text:
+        from reports.regression import print_judgement
+
+        return partial(print_judgement, judgement)
+    from reports import regression_formats
+
+    writers = {
+        Format.markdown: regression_formats.markdown,
+        Format.junit: regression_formats.junit,
+        Format.json: regression_formats.as_json,
+    }
+    return writers[format](judgement)

@@ -1,0 +1,63 @@
+"""Finished runs with all that a comparison needs: conditions, scores of single images, captions, losses, costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import select
+
+from results.cells import ByImage, FinishedCell, finished_cells
+from results.errors import StoreError
+from results.schema import Caption, CellRow, Epoch, ImageScores
+from results.store import Store
+
+
+@dataclass(slots=True)
+class Measured:
+    """One finished run; `by_image[split][metric]` and `captions[split]` by image id, losses by stage and epoch."""
+
+    cell: FinishedCell
+    environment: dict[str, Any]
+    finished_at: datetime
+    losses: list[tuple[int, int, float]] = field(default_factory=list)
+    by_image: dict[str, dict[str, ByImage]] = field(default_factory=dict)
+    captions: dict[str, dict[int, str]] = field(default_factory=dict)
+
+    @property
+    def code(self) -> str:
+        """The release and the commit that ran, as far as they are known."""
+        commit, dash, changed = (self.environment.get("commit") or "").partition("-")
+        return f"{self.cell.code_version} {commit[:12]}{dash}{changed}".strip()
+
+
+def measured_runs(store: Store, keys: Sequence[str] | None = None) -> list[Measured]:
+    """The finished runs of these keys (None: all), in the order of planning.
+
+    Raises:
+        StoreError: a key that was never planned, or whose run has not finished.
+    """
+    with store.reading() as connection:
+        cells = [cell for cell in finished_cells(connection) if keys is None or cell.key in keys]
+        for key in set(keys or ()) - {cell.key for cell in cells}:
+            status = connection.scalar(select(CellRow.status).where(CellRow.key == key))
+            raise StoreError(
+                f"run {key} has not finished: it is {status}" if status else f"no run {key} in the results database",
+                "bench report --terminal lists what there is",
+            )
+        ids = [cell.id for cell in cells]
+        began = select(CellRow.id, CellRow.environment, CellRow.finished_at).where(CellRow.id.in_(ids))
+        about = {cell_id: (environment, at) for cell_id, environment, at in connection.execute(began)}
+        found = {cell.id: Measured(cell, *about[cell.id]) for cell in cells}
+        epochs = select(Epoch.cell_id, Epoch.stage, Epoch.epoch, Epoch.train_loss).where(Epoch.cell_id.in_(ids))
+        for cell_id, stage, epoch, loss in connection.execute(epochs.order_by(Epoch.cell_id, Epoch.stage, Epoch.epoch)):
+            found[cell_id].losses.append((stage, epoch, loss))
+        scored = select(ImageScores.cell_id, ImageScores.split, ImageScores.metric, ImageScores.scores)
+        for cell_id, split, metric, scores in connection.execute(scored.where(ImageScores.cell_id.in_(ids))):
+            found[cell_id].by_image.setdefault(split, {})[metric] = scores
+        said = select(Caption.cell_id, Caption.split, Caption.image_id, Caption.caption)
+        for cell_id, split, image_id, caption in connection.execute(said.where(Caption.cell_id.in_(ids))):
+            found[cell_id].captions.setdefault(split, {})[image_id] = caption
+    return list(found.values())

@@ -1,0 +1,110 @@
+"""Whether a run repeats an earlier one: losses and captions to the last bit, and how long it took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+from typing import Final
+
+from results.baseline import Run, Spent
+from results.judgement import CostChange, Exact
+
+HARDWARE: Final = ("machine", "cpu", "threads", "device", "training")
+_MORE_IS_SLOWER: Final = {"s": True, "images/s": False}
+_NO_TIMES: Final = frozenset({"latency_iqr"})  # in seconds, but how much a time varies
+_ROUNDING: Final = 1e-9
+
+
+def exactness(before: Run, after: Run) -> tuple[Exact, list[str]]:
+    """How the deterministic class ends, with a sentence for what differs or cannot be compared here.
+
+    Bits of training are compared on the platform that the baseline was made on alone. The evaluator owes the same
+    scores to the same captions everywhere.
+    """
+    changed = list(_scoring(before, after))
+    apart = before.platform.differs(after.platform)
+    if not apart and before.platform.device.startswith("cpu"):
+        changed = [*_losses(before, after), *_captions(before, after), *changed]
+    elif not changed:
+        why = "; ".join(apart) or f"on {before.platform.device} training does not repeat to the bit"
+        return "not comparable here", [f"{before.name}: bits are not comparable here: {why}"]
+    return ("different", [f"{before.name}: {what}" for what in changed]) if changed else ("equal", [])
+
+
+def cost_changes(before: Sequence[Run], after: Sequence[Run]) -> list[CostChange]:
+    """Costs that all runs of both sides have, in the order they were recorded in."""
+    found = []
+    for name in before[0].costs:
+        sides = [[run.costs[name] for run in runs if name in run.costs] for runs in (before, after)]
+        if all(len(side) == len(before) for side in sides):
+            found.append(_cost_change(name, *sides))
+    return found
+
+
+def missing_costs(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
+    """Costs that were measured before and were not now."""
+    return [
+        name
+        for name in before[0].costs
+        if any(name in one.costs and name not in two.costs for one, two in _pairs(before, after))
+    ]
+
+
+def is_time(name: str, unit: str) -> bool:
+    """Whether a cost says how fast something is."""
+    return unit in _MORE_IS_SLOWER and name not in _NO_TIMES
+
+
+def other_hardware(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
+    """In what the machines differ, or are not known to be alike."""
+    found = (what for one, two in _pairs(before, after) for what in one.platform.differs(two.platform, HARDWARE))
+    return list(dict.fromkeys(found))
+
+
+def _pairs(before: Sequence[Run], after: Sequence[Run]) -> Iterator[tuple[Run, Run]]:
+    return zip(before, after, strict=True)
+
+
+def _losses(before: Run, after: Run) -> Iterator[str]:
+    one, two = ({(stage, epoch): loss for stage, epoch, loss in run.losses} for run in (before, after))
+    for stage, epoch in sorted(one.keys() | two.keys()):
+        losses = one.get((stage, epoch)), two.get((stage, epoch))
+        if losses[0] != losses[1]:
+            shown = " → ".join("none" if loss is None else repr(loss) for loss in losses)
+            yield f"losses differ from stage {stage + 1}, epoch {epoch + 1} on: {shown}"
+            return
+
+
+def _captions(before: Run, after: Run) -> Iterator[str]:
+    for split, results in before.splits.items():
+        if split in after.splits and results.captions != after.splits[split].captions:
+            yield f"captions of {split} differ"
+
+
+def _scoring(before: Run, after: Run) -> Iterator[str]:
+    for split, results in before.splits.items():
+        now = after.splits.get(split)
+        if now is None or now.captions != results.captions:
+            continue
+        for metric in results.scores.keys() & now.scores.keys():
+            one, two = results.scores[metric], now.scores[metric]
+            if abs(one - two) > _ROUNDING:
+                yield f"the same captions of {split} score otherwise: {metric} {100 * one:.4f} → {100 * two:.4f}"
+
+
+def _cost_change(name: str, before: Sequence[Spent], after: Sequence[Spent]) -> CostChange:
+    unit = before[0].unit
+    one, two = (fmean(cost.value for cost in side) for side in (before, after))
+    slowdown = None
+    if is_time(name, unit) and one > 0 and two > 0:
+        slowdown = two / one if _MORE_IS_SLOWER[unit] else one / two
+    return CostChange(name, unit, one, two, two / one if one > 0 else None, slowdown, _apart(before, after))
+
+
+def _apart(before: Sequence[Spent], after: Sequence[Spent]) -> bool:
+    """Whether no interval touches the other side's of the same seed; True where they were measured without."""
+    bounds = [(one.low, one.high, two.low, two.high) for one, two in zip(before, after, strict=True)]
+    return all(
+        low is None or high is None or lower is None or higher is None or high < lower or higher < low
+        for low, high, lower, higher in bounds
+    )
