@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from harness.atomic import replacing
 from harness.data.images import load_image
@@ -28,8 +28,7 @@ def draw_attention(picture: Path, record: AttentionRecord, out: Path) -> None:
         BadImage: the picture cannot be read.
         OSError: the file cannot be written.
     """
-    plain = load_image(picture)
-    plain.thumbnail((PANEL, PANEL), Image.Resampling.LANCZOS)
+    plain = ImageOps.contain(load_image(picture), (PANEL, PANEL), Image.Resampling.LANCZOS)
     panels = [("", plain)] + [
         (word, _heated(plain, weights, record)) for word, weights in zip(record.words, record.weights, strict=True)
     ]

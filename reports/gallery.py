@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,36 +50,55 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One image that is written out; `picture` is its file, or "" with the reason why there is none."""
+    """One image that is written out.
+
+    `picture` is its file, or "" with the reason why there is none; `attention` the page that shows where words of its
+    captions looked, "" where that was not kept.
+    """
 
     item: GalleryItem
     picture: str
     reason: str
     captions: tuple[Said, ...]
+    attention: str
 
 
 @dataclass(frozen=True, slots=True)
 class GalleryPage:
     """One split: its hardest images as `cards`, and the data of all as texts of scripts by file, the index first.
 
-    `total` counts the images of the split, `domains` those of each domain, where there are any.
+    `items` are all images of the split, `pictures` theirs as (file, "") or ("", reason) by image id, `domains` counts
+    those of each domain, where there are any. `attention` is the page of those that have attention maps, or "".
     """
 
     file: str
     title: str
-    total: int
+    items: tuple[GalleryItem, ...]
+    pictures: dict[int, tuple[str, str]]
     cards: tuple[Card, ...]
     data: dict[str, str]
     domains: dict[str, int]
+    attention: str
+
+    @property
+    def total(self) -> int:
+        """How many images the split has."""
+        return len(self.items)
 
 
 def gallery_pages(
-    store: Store, groups: Sequence[Group], datasets: Sequence[DatasetInfo], labels: Mapping[str, str], folder: Path
+    store: Store,
+    groups: Sequence[Group],
+    datasets: Sequence[DatasetInfo],
+    labels: Mapping[str, str],
+    looked: Mapping[tuple[str, str], Collection[int]],
+    folder: Path,
 ) -> dict[tuple[str, str], GalleryPage]:
     """One page for every split on the leaderboard, by data and split; the first is `gallery.html`.
 
     Args:
         labels: what tells runs of one model apart, by key.
+        looked: images that have attention maps, by data and split.
         folder: the report's folder; the pictures are written into it.
     """
     known = {dataset.fingerprint: dataset for dataset in datasets}
@@ -90,23 +109,42 @@ def gallery_pages(
         number = len(pages) + 1
         items = gallery(store, fingerprint, split)
         thumbnails = Thumbnails(Path(dataset.root), left)
-        pictures = _write_pictures(items, thumbnails, folder, f"gallery/{number}-")
+        attended = looked.get((fingerprint, split), ())
+        pictures = _write_pictures(items, attended, thumbnails, folder, f"gallery/{number}-")
         left = thumbnails.left
-        data = gallery_data(items, pictures, labels, FUNCTION_WORDS, f"gallery/{number}-")
-        cards = tuple(Card(item, *pictures[item.image_id], _captions(item, labels)) for item in items[:WRITTEN_OUT])
-        file = f"gallery-{number}.html" if pages else "gallery.html"
+        suffix = f"-{number}" if pages else ""
+        attention = f"gallery-attention{suffix}.html" if attended else ""
+        data = gallery_data(items, pictures, labels, FUNCTION_WORDS, f"gallery/{number}-", (attention, attended))
+        cards = tuple(
+            Card(
+                item,
+                *pictures[item.image_id],
+                captions=_captions(item, labels),
+                attention=attention if item.image_id in attended else "",
+            )
+            for item in items[:WRITTEN_OUT]
+        )
         domains = Counter(item.domain for item in items if item.domain is not None)
-        title = f"{dataset.name} {split}"
-        pages[fingerprint, split] = GalleryPage(file, title, len(items), cards, data, dict(domains))
+        pages[fingerprint, split] = GalleryPage(
+            file=f"gallery{suffix}.html",
+            title=f"{dataset.name} {split}",
+            items=tuple(items),
+            pictures=pictures,
+            cards=cards,
+            data=data,
+            domains=dict(domains),
+            attention=attention,
+        )
     return pages
 
 
 def _write_pictures(
-    items: Sequence[GalleryItem], thumbnails: Thumbnails, folder: Path, prefix: str
+    items: Sequence[GalleryItem], first: Iterable[int], thumbnails: Thumbnails, folder: Path, prefix: str
 ) -> dict[int, tuple[str, str]]:
-    """Pictures of the hardest and of the most disputed images, in turn, as (file, "") or ("", reason) by image id."""
+    """Pictures as (file, "") or ("", reason) by image id: of the `first`, then of the hardest and most disputed."""
     disputed = sorted(items, key=lambda item: -(disagreement(item) or 0.0))
-    wanted = dict.fromkeys(item.image_id for pair in zip(items, disputed, strict=True) for item in pair)
+    turns = (item.image_id for pair in zip(items, disputed, strict=True) for item in pair)
+    wanted = dict.fromkeys((*first, *turns))
     chosen = set(list(wanted)[:MOST_PICTURES])
     files = {item.image_id: item.file for item in items}
     found = dict.fromkeys(files, ("", LEFT_OUT))

@@ -27,12 +27,13 @@ def gallery_data(
     labels: Mapping[str, str],
     function_words: Collection[str],
     prefix: str,
+    attention: tuple[str, Collection[int]] = ("", ()),
 ) -> dict[str, str]:
     """The scripts by file: the index first, then the images.
 
     The index names `speakers`, `words`, and of each image its id, its mean CIDEr-D and its disagreement. Each image
     is [file, domain, picture, why it has none, references, captions, which of the captions each speaker gave (-1:
-    none), CIDEr-D of each speaker times 1000 or null].
+    none), CIDEr-D of each speaker times 1000 or null]. `attention` is a page, and which images it shows.
     """
     speakers = {said.key: said for item in items for said in item.captions}
     names = Counter(said.model for said in speakers.values())
@@ -53,6 +54,7 @@ def gallery_data(
             for key, said in speakers.items()
         ],
         "images": [[item.image_id, _rounded(item.mean_cider), _rounded(disagreement(item))] for item in items],
+        "attention": [attention[0], sorted(attention[1])],
         "words": words,
     }
     files = {f"{prefix}index.js": _call("index", index)}

@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
+from reports.attention import attention_pages, stored_maps
 from reports.boards import boards, row_labels
 from reports.costs import cost_list, cost_sections
 from reports.curves import curve_plots, curve_sections
@@ -56,7 +59,11 @@ def _write_pages(store: Store, folder: Path) -> None:
     keys = [*(row.key for row in queries.costs_table(store)), *(failure.key for failure in failures)]
     runs = {key: queries.run_detail(store, key) for key in keys}
     colour = _colours(list(runs.values()))
-    galleries = gallery_pages(store, groups, datasets, row_labels(groups), folder)
+    labels = row_labels(groups)
+    maps = stored_maps(store, groups, labels)
+    looked = {place: shown.said.keys() for place, shown in maps.items()}
+    galleries = gallery_pages(store, groups, datasets, labels, looked, folder)
+    attention = attention_pages(maps, galleries)
     domains = domain_sections(groups, datasets, runs, {place: page.domains for place, page in galleries.items()})
     trade_offs = trade_off_sections(groups, datasets, runs, colour)
     models = model_pages(list(runs.values()))
@@ -92,6 +99,10 @@ def _write_pages(store: Store, folder: Path) -> None:
         write(gallery.file, "gallery.html.j2", "gallery.html", gallery=gallery, galleries=list(galleries.values()))
         for file, text in gallery.data.items():
             (folder / file).write_text(text, encoding="utf-8")
+    for page in attention:
+        style = Markup(asset("attention.css"))
+        content = {"attention": page, "others": attention, "attention_style": style}
+        write(page.file, "attention.html.j2", "gallery.html", **content)
     write("models.html", "models.html.j2", models=models)
     for model in models:
         write(model.file, "model.html.j2", "models.html", model=model)

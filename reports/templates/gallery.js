@@ -40,9 +40,15 @@ async function image(place) {
   const texts = captions.map(decode);
   const said = index.speakers.map((speaker, n) => ({ ...speaker, text: texts[which[n]], score: scores[n] }));
   return {
-    id: index.images[place][0], file, domain, picture, reason,
+    id: index.images[place][0], file, domain, picture, reason, attention: attention(index.images[place][0]),
     references: references.map(decode), said: said.filter(({ text }) => text !== undefined),
   };
+}
+
+// The page that shows where the words of an image's captions looked, if it is one of those.
+function attention(id) {
+  const [page, images] = gallery.index.attention;
+  return images.includes(id) ? `${page}#image-${id}` : "";
 }
 
 function element(tag, attributes, ...children) {
@@ -89,7 +95,9 @@ function card(shown, most) {
     : element("div", { class: "picture placeholder" }, element("span", {}, shown.reason));
   const where = element("p", { class: "where" }, element("a", { href: `#image-${shown.id}` }, `#${shown.id}`), " ", element("bdi", {}, shown.file));
   if (shown.domain) where.append(" ", element("span", { class: "tag" }, shown.domain));
-  return element("article", { class: "card", "data-image": shown.id }, element("div", { class: "side" }, picture, where), said);
+  const side = element("div", { class: "side" }, picture, where);
+  if (shown.attention) side.append(element("p", { class: "files" }, element("a", { href: shown.attention }, "Where each word looked")));
+  return element("article", { class: "card", "data-image": shown.id }, side, said);
 }
 
 function start() {

@@ -10,7 +10,17 @@ import pytest
 from PIL import Image, ImageDraw
 
 from reports.html import write_report
-from results.records import Cell, DatasetRecord, EpochRecord, ImageRecord, Outcome, Quantity, Role, SplitResult
+from results.records import (
+    AttentionRecord,
+    Cell,
+    DatasetRecord,
+    EpochRecord,
+    ImageRecord,
+    Outcome,
+    Quantity,
+    Role,
+    SplitResult,
+)
 from results.store import Store
 
 FINGERPRINT = "1f3a09bc" * 4
@@ -154,6 +164,18 @@ def outcome(model: str, seed: int, cider: float, meteor: bool = True, costs: boo
     )
 
 
+def attention(model: str) -> list[AttentionRecord]:
+    """Maps of two images: one model looks at cells, another at regions, and the others do not attend."""
+    words = ("a", HOSTILE, "ball")
+    if model == "expansionnet_v2":
+        weights = tuple(tuple(float(place == 5 * word) for place in range(12)) for word in range(3))
+        return [AttentionRecord(image, words, weights, grid=(3, 4)) for image in (2, 5)]
+    if model == "transformer_base":
+        boxes = ((0.0, 0.0, 0.5, 1.0), (0.5, -0.25, 1.5, 0.5), (0.75, 0.75, 0.7, 0.7))
+        return [AttentionRecord(5, words, ((0.5, 0.48, 0.02), (0.0, 1.0, 0.0), (0.0, 0.0, 0.0)), boxes=boxes)]
+    return []
+
+
 def populate(store: Store, root: Path) -> None:
     """Four models (two with two seeds), two references, another group, and runs that failed, were skipped or wait."""
     store.record_dataset(dataset(root))
@@ -180,6 +202,8 @@ def populate(store: Store, root: Path) -> None:
     for planned, cider in ((greedy, 0.91), (references[0], 1.3), (references[1], 0.55)):
         store.begin(planned.key, {})
         store.finish(planned.key, outcome(planned.model, 1, cider, costs=planned.role == "model"))
+    for planned in finished:
+        store.record_attention(planned.key, "test", attention(planned.model))
     store.begin(broken.key, {"device": "cpu"})
     store.fail(broken.key, "FloatingPointError", "the loss is NaN at step 312 <b>", f"epoch 1\nTraceback {HOSTILE}\n")
     store.skip(skipped.key, "needs region boxes, which the data set lacks")

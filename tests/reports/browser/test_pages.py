@@ -17,6 +17,7 @@ PAGES = (
     "curves.html",
     "gallery.html",
     "gallery-2.html",
+    "gallery-attention.html",
     "models.html",
     "models/expansionnet_v2.html",
     "models/aoanet.html",
@@ -162,6 +163,30 @@ def test_an_image_opens_and_closes_by_key(tab: Any, report: Path) -> None:
     tab.press("Escape")
     tab.wait("!document.querySelector('#viewer').open")
     tab.wait("location.hash === ''")
+
+
+def test_where_words_looked_folds_out_by_key_over_the_picture(tab: Any, report: Path) -> None:
+    tab.open((report / "gallery-attention.html").as_uri() + "#image-5")
+    second = "document.querySelectorAll('#image-5 details')[1]"
+    assert tab.run(f"{second}.open") is False
+    tab.run(f"{second}.querySelector('summary').focus()")
+    tab.press("Enter")
+    tab.wait(f"{second}.open && {second}.querySelector('img').naturalWidth > 0")
+    edges = "(({left, top, width, height}) => [left, top, width, height].map(Math.round))"
+    picture, overlay = (f"{second}.querySelector('.look > :{place}-child')" for place in ("first", "last"))
+    assert tab.run(f"{edges}({picture}.getBoundingClientRect())") == tab.run(
+        f"{edges}({overlay}.getBoundingClientRect())"
+    )
+    box = tab.run(f"{second}.querySelector('rect').getBoundingClientRect().width")
+    assert box == pytest.approx(tab.run(f"{picture}.getBoundingClientRect().width / 2"), abs=1)
+
+
+def test_the_gallery_leads_to_where_words_looked(tab: Any, report: Path) -> None:
+    tab.open((report / "gallery.html").as_uri() + "#image-5")
+    tab.wait("document.querySelector('#viewer .card .files a')")
+    tab.run("document.querySelector('#viewer .card .files a').click()")
+    tab.wait("document.querySelector('h1')?.textContent.startsWith('Where each word looked')")
+    assert tab.run("location.hash") == "#image-5"
 
 
 def test_an_address_opens_its_image(tab: Any, report: Path) -> None:

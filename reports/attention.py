@@ -1,0 +1,175 @@
+"""Where each word looked: for some images of a split, every model's caption word by word over the picture."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+
+from reports.gallery import GalleryPage
+from results import queries
+from results.records import AttentionRecord
+from results.store import Store
+from results.views import Group, Row
+
+BUDGET = 3_000_000
+"""Most bytes that the overlays of all pages take."""
+
+_HEAT = (255, 60, 0)
+_STRONGEST = 0.8
+_SHOWN = 0.1
+"""A region with less than this share of the greatest weight is not drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A box in per cent of the picture, and how dense its colour is, from 0 to 1; `most` marks the first of all."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    opacity: float
+    most: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One word: `heat` is a PNG in a data URI to be stretched over the picture, or "" where there are `regions`."""
+
+    word: str
+    heat: str
+    regions: tuple[Region, ...]
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """One model's words; `label` tells rows of one model apart."""
+
+    name: str
+    label: str
+    key: str
+    panels: tuple[Panel, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Maps:
+    """What is shown of one split, by image id, and how many images are left out to keep the report small."""
+
+    said: dict[int, tuple[Looked, ...]]
+    left_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class LookedAt:
+    """One image; `picture` is its file, or "" with the reason why there is none."""
+
+    image_id: int
+    file: str
+    picture: str
+    reason: str
+    said: tuple[Looked, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionPage:
+    """The images of one split whose maps are shown, hardest first."""
+
+    file: str
+    gallery: GalleryPage
+    images: tuple[LookedAt, ...]
+    left_out: int
+
+
+def stored_maps(store: Store, groups: Sequence[Group], labels: Mapping[str, str]) -> dict[tuple[str, str], Maps]:
+    """The maps of every row's first seed, by data and split, as far as the budget goes.
+
+    Args:
+        labels: what tells runs of one model apart, by key.
+    """
+    found: dict[tuple[str, str], Maps] = {}
+    left = BUDGET
+    for place in dict.fromkeys((group.fingerprint, group.split) for group in groups):
+        rows = [row for group in groups if (group.fingerprint, group.split) == place for row in group.rows]
+        records = [(row, queries.attention_maps(store, row.keys[0], place[1])) for row in rows]
+        ids = sorted({image_id for _, of_row in records for image_id in of_row})
+        said: dict[int, tuple[Looked, ...]] = {}
+        for image_id in ids:
+            looked = tuple(_looked(row, of_row[image_id], labels) for row, of_row in records if image_id in of_row)
+            left -= sum(_size(panel) for each in looked for panel in each.panels)
+            if left < 0:
+                break
+            said[image_id] = looked
+        if said:
+            found[place] = Maps(said, len(ids) - len(said))
+    return found
+
+
+def attention_pages(
+    maps: Mapping[tuple[str, str], Maps], galleries: Mapping[tuple[str, str], GalleryPage]
+) -> list[AttentionPage]:
+    """One page for each split that has maps."""
+    pages = []
+    for place, shown in maps.items():
+        gallery = galleries[place]
+        images = tuple(
+            LookedAt(item.image_id, item.file, *gallery.pictures[item.image_id], shown.said[item.image_id])
+            for item in gallery.items
+            if item.image_id in shown.said
+        )
+        pages.append(AttentionPage(gallery.attention, gallery, images, shown.left_out))
+    return pages
+
+
+def _looked(row: Row, record: AttentionRecord, labels: Mapping[str, str]) -> Looked:
+    panels = (_panel(word, weights, record) for word, weights in zip(record.words, record.weights, strict=True))
+    return Looked(row.model, labels.get(row.keys[0], ""), row.keys[0], tuple(panels))
+
+
+def _panel(word: str, weights: Sequence[float], record: AttentionRecord) -> Panel:
+    most = max(range(len(weights)), key=weights.__getitem__)
+    if not weights[most]:
+        return Panel(word, "", (), "nowhere")
+    shares = [weight / weights[most] for weight in weights]
+    if record.grid is not None:
+        height, width = record.grid
+        centre = ((most % width + 0.5) / width, (most // width + 0.5) / height)
+        return Panel(word, _heat(shares, width, height), (), _where(*centre))
+    boxes = record.boxes or ()
+    left, top, right, bottom = boxes[most]
+    regions = (
+        _region(box, share, number == most)
+        for number, (box, share) in enumerate(zip(boxes, shares, strict=True))
+        if share >= _SHOWN
+    )
+    return Panel(word, "", tuple(regions), _where((left + right) / 2, (top + bottom) / 2))
+
+
+def _heat(shares: Iterable[float], width: int, height: int) -> str:
+    """A PNG of one pixel a cell, coloured alike and the denser the greater its share."""
+    from PIL import Image
+
+    pixels = bytes(part for share in shares for part in (*_HEAT, round(255 * _STRONGEST * share)))
+    target = BytesIO()
+    Image.frombytes("RGBA", (width, height), pixels).save(target, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(target.getvalue()).decode("ascii")
+
+
+def _region(box: Sequence[float], share: float, most: bool) -> Region:
+    x1, y1, x2, y2 = (round(100 * min(max(edge, 0.0), 1.0), 1) for edge in box)
+    width, height = (round(max(side, 0.0), 1) for side in (x2 - x1, y2 - y1))
+    return Region(x1, y1, width, height, round(_STRONGEST * share, 2), most)
+
+
+def _where(x: float, y: float) -> str:
+    """A place in words, for those who do not see it."""
+    column = ("left", "", "right")[min(max(int(3 * x), 0), 2)]
+    row = ("top", "", "bottom")[min(max(int(3 * y), 0), 2)]
+    return f"most at the {row} {column}".rstrip() if row or column else "most in the middle"
+
+
+def _size(panel: Panel) -> int:
+    """About how many bytes a panel takes in the page, without the picture."""
+    return 220 + len(panel.heat) + 110 * len(panel.regions)
