@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from reports.differences import interval, p_value, plain_table, points, ratio
 from reports.numbers import DASH, printable
-from results.judgement import CostChange, Judgement, Row, Status, Tested
+from results.judgement import Judgement, Row, Status
 
 LABELS: Final[dict[Status, str]] = {
     "same": "as before",
@@ -47,7 +47,7 @@ def print_judgement(judgement: Judgement, console: Console) -> None:
         if sentences:
             console.print()
         for sentence in sentences:
-            console.print(Padding(Text(printable(sentence), style=style), (0, 0, 0, 2)))
+            console.print(Padding(Text(printable(sentence), style=style), (0, 0, 0, 2), expand=False))
     console.print()
     console.print(Text(legend(judgement), style="dim"))
     console.print(Text(conclusion(judgement), style="bold red" if judgement.exit_code else "bold green"))
@@ -66,22 +66,7 @@ def name(row: Row) -> str:
 def slowdown(row: Row, cost: str) -> str:
     """How many times as slow as before: 1.25 took a quarter longer, or did a fifth less in a second."""
     change = next((change for change in row.costs if change.name == cost), None)
-    return DASH if change is None or change.slowdown is None else f"{change.slowdown:.2f}×"
-
-
-def points(fraction: float, sign: str = "") -> str:
-    """A fraction times 100; `sign` "+" for differences."""
-    return f"{100 * fraction:{sign}.2f}"
-
-
-def interval(tested: Tested) -> str:
-    """The difference's 95 % interval."""
-    return f"{points(tested.difference.low, '+')}…{points(tested.difference.high, '+')}"
-
-
-def p_value(p: float) -> str:
-    """A p-value as papers print it."""
-    return "<0.001" if p < 0.001 else f"{p:.3f}"
+    return DASH if change is None else ratio(change.slowdown) or DASH
 
 
 def problems(judgement: Judgement) -> list[str]:
@@ -120,19 +105,8 @@ def conclusion(judgement: Judgement) -> str:
     return f"{'Could not be judged' if judgement.refused else 'Passed'}: {said}."
 
 
-def cost_line(change: CostChange) -> str:
-    """A cost before and after, in its unit."""
-    unit = f" {change.unit}" if change.unit else ""
-    return f"{change.before:.6g}{unit} → {change.after:.6g}{unit}"
-
-
 def _rows(judgement: Judgement) -> Table:
-    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("", overflow="fold", min_width=14)
-    table.add_column("Result", no_wrap=True)
-    table.add_column("Bits")
-    for heading in TIMES.values():
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = plain_table(("", "Result", "Bits"), TIMES.values())
     for row in judgement.rows:
         status = Text(LABELS[row.status], style=_STYLES.get(row.status, ""))
         table.add_row(Text(name(row)), status, row.exact, *(slowdown(row, cost) for cost in TIMES))
@@ -140,16 +114,12 @@ def _rows(judgement: Judgement) -> Table:
 
 
 def _tests(judgement: Judgement, metric: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("", overflow="fold", min_width=14)
-    table.add_column("Split", overflow="fold")
-    for heading in ("Before", "Now", "Change", "95 %", "p"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("Verdict", no_wrap=True)
+    table = plain_table(("", "Split"), ("Before", "Now", "Change", "95 %", "p"), ("Verdict",))
     for row in judgement.rows:
         for tested in (tested for tested in row.tests if tested.metric == metric):
             found = tested.difference
-            numbers = (points(found.before), points(found.after), points(found.difference, "+"), interval(tested))
+            numbers = (points(found.before), points(found.after), points(found.difference, "+"))
+            bounds = interval(found.low, found.high)
             verdict = Text(LABELS[tested.verdict], style=_STYLES.get(tested.verdict, ""))
-            table.add_row(Text(name(row)), printable(tested.split), *numbers, p_value(found.adjusted), verdict)
+            table.add_row(Text(name(row)), printable(tested.split), *numbers, bounds, p_value(found.adjusted), verdict)
     return table

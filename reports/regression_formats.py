@@ -8,34 +8,14 @@ from dataclasses import asdict
 from typing import Final
 from xml.etree import ElementTree
 
+from reports.differences import cost_line, interval, markdown_table, p_value, points
 from reports.export_text import escape_markdown
 from reports.numbers import printable
-from reports.regression import (
-    LABELS,
-    TIMES,
-    conclusion,
-    cost_line,
-    interval,
-    legend,
-    metrics,
-    name,
-    notes,
-    p_value,
-    points,
-    problems,
-    slowdown,
-)
+from reports.regression import LABELS, TIMES, conclusion, legend, metrics, name, notes, problems, slowdown
 from results.judgement import BLOCKING, Judgement, Row
 
 _FAILED: Final = "❌"
 _MARKS: Final = {"same": "✅", "improved": "⬆️", "refused": "❔"}
-
-
-def markdown_table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table whose first column is text, the others numbers; cells are Markdown already."""
-    names = list(headings)
-    lines = [names, ["---", *["---:"] * (len(names) - 1)], *(list(row) for row in rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def markdown(judgement: Judgement) -> str:
@@ -66,7 +46,7 @@ def _tests(judgement: Judgement, metric: str) -> str:
             points(tested.difference.before),
             points(tested.difference.after),
             points(tested.difference.difference, "+"),
-            interval(tested),
+            interval(tested.difference.low, tested.difference.high),
             p_value(tested.difference.adjusted),
             LABELS[tested.verdict],
         )
@@ -93,7 +73,8 @@ def junit(judgement: Judgement) -> str:
     root = ElementTree.Element("testsuites")
     root.append(suite)
     ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True).decode() + "\n"
+    written: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return written.decode() + "\n"
 
 
 def _cases(row: Row) -> Iterator[ElementTree.Element]:

@@ -161,11 +161,13 @@ def read_baseline(path: Path) -> Baseline:
     Raises:
         StoreError: it cannot be read, is no baseline, or one of another format; the first fault is named.
     """
-    hint = f"make one from finished runs: bench regress --update --baseline {path}"
+    make = f"bench regress --update --baseline {path}"
+    hint = f"name another, or move it away and make one from finished runs: {make}"
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise StoreError(f"cannot read the baseline {path}: {error.strerror}", hint) from error
+        missing = f"make it from finished runs: {make}" if isinstance(error, FileNotFoundError) else hint
+        raise StoreError(f"cannot read the baseline {path}: {error.strerror}", missing) from error
     except UnicodeDecodeError as error:
         raise StoreError(f"the baseline {path} is no text in UTF-8", hint) from error
     try:

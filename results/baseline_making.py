@@ -14,21 +14,23 @@ from results.measured import Measured
 from results.paired import MEANS
 
 
-def baseline_of(measured: Iterable[Measured], metrics: Collection[str]) -> Baseline:
-    """The newest run of every identity, with scores of images on `metrics`.
-
-    Raises:
-        StoreError: no run has finished, or a metric that no image has a score of, or that is no mean over images.
-    """
+def newest_runs(measured: Iterable[Measured], metrics: Collection[str] = ()) -> list[tuple[Measured, Run]]:
+    """The newest run of every identity, also as a baseline holds it, with scores of images on `metrics`."""
     newest: dict[object, tuple[Measured, Run]] = {}
     for each in measured:
-        run = _run(each, metrics)
+        run = run_of(each, metrics)
         rival = newest.get(run.identity)
         if rival is None or rival[0].finished_at <= each.finished_at:
             newest[run.identity] = each, run
-    if not newest:
+    return list(newest.values())
+
+
+def baseline_of(measured: Iterable[Measured], metrics: Collection[str]) -> Baseline:
+    """The newest run of every identity; StoreError where no run has finished."""
+    runs = tuple(run for _, run in newest_runs(measured, metrics))
+    if not runs:
         raise StoreError("no run has finished here", "make some with: bench run --models all")
-    return Baseline(format=FORMAT, runs=tuple(run for _, run in newest.values()))
+    return Baseline(format=FORMAT, runs=runs)
 
 
 def check_metrics(metrics: Collection[str], measured: Baseline) -> None:
@@ -75,7 +77,8 @@ def differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
     return [f"{name} {before} → {after}" for name, (before, after) in pairs.items() if before != after]
 
 
-def _run(measured: Measured, metrics: Collection[str]) -> Run:
+def run_of(measured: Measured, metrics: Collection[str] = ()) -> Run:
+    """A run as a baseline holds it, with scores of images on `metrics`."""
     cell = measured.cell
     splits = {
         split: SplitResults(

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from difflib import get_close_matches
 from typing import Any
 
 from sqlalchemy import select
 
 from results.cells import ByImage, FinishedCell, finished_cells
 from results.errors import StoreError
-from results.schema import Caption, CellRow, Epoch, ImageScores
+from results.records import ImageRecord
+from results.schema import Caption, CellRow, DatasetRow, Epoch, Image, ImageScores
 from results.store import Store
 
 
@@ -45,7 +47,7 @@ def measured_runs(store: Store, keys: Sequence[str] | None = None) -> list[Measu
             status = connection.scalar(select(CellRow.status).where(CellRow.key == key))
             raise StoreError(
                 f"run {key} has not finished: it is {status}" if status else f"no run {key} in the results database",
-                "bench report --terminal lists what there is",
+                _nearest(key, connection.scalars(select(CellRow.key).where(CellRow.status == "finished")).all()),
             )
         ids = [cell.id for cell in cells]
         began = select(CellRow.id, CellRow.environment, CellRow.finished_at).where(CellRow.id.in_(ids))
@@ -61,3 +63,20 @@ def measured_runs(store: Store, keys: Sequence[str] | None = None) -> list[Measu
         for cell_id, split, image_id, caption in connection.execute(said.where(Caption.cell_id.in_(ids))):
             found[cell_id].captions.setdefault(split, {})[image_id] = caption
     return list(found.values())
+
+
+def evaluated_images(store: Store) -> dict[str, dict[int, ImageRecord]]:
+    """The images of every data set's evaluated splits, by the data set's fingerprint and image id."""
+    found: dict[str, dict[int, ImageRecord]] = {}
+    query = select(Image, DatasetRow.fingerprint).join(DatasetRow)
+    with store.reading() as connection:
+        for row in connection.execute(query).mappings():
+            image = ImageRecord(row["image_id"], row["file"], row["split"], tuple(row["references"]), row["domain"])
+            found.setdefault(row["fingerprint"], {})[image.image_id] = image
+    return found
+
+
+def _nearest(key: str, finished: Sequence[str]) -> str:
+    if not finished:
+        return "make some with: bench run --models all"
+    return f"finished are, among others: {', '.join(get_close_matches(key, finished, n=3, cutoff=0))}"

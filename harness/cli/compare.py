@@ -1,0 +1,117 @@
+"""`bench compare`: two runs, two workspaces or two databases side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.cli._options import DatabaseOption, WorkspaceOption
+from harness.cli._output import check_out, deliver
+from harness.cli._results import open_results
+from harness.errors import BenchError
+from harness.workspace import DEFAULT
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from results.comparison import Comparison
+    from results.store import Store
+
+_EXAMPLES = """
+Examples:
+
+  bench compare transformer_base-s0-e91b35c5e1 updown-s0-e7956ed8e0
+
+  bench compare ../main/workspace workspace --format markdown --out changes.md
+
+  bench compare old.sqlite postgresql://me@server/captions
+"""
+
+
+class Format(StrEnum):
+    """How the comparison is written."""
+
+    text = "text"
+    markdown = "markdown"
+    json = "json"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("compare", epilog=_EXAMPLES)(compare)
+
+
+def compare(
+    before: Annotated[str, typer.Argument(metavar="A", help="A run's key, a workspace, a SQLite file or a URL.")],
+    after: Annotated[str, typer.Argument(metavar="B", help="What it is compared with, of the same kind.")],
+    workspace: WorkspaceOption = DEFAULT,
+    db: DatabaseOption = None,
+    captions: Annotated[int, typer.Option(min=0, help="How many of the captions that changed most to show.")] = 5,
+    format: Annotated[Format, typer.Option("--format", help="How the comparison is written.")] = Format.text,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it here.")] = None,
+) -> None:
+    """Compare scores with paired tests, costs as ratios, conditions, and the captions that changed most.
+
+    A and B are keys of two runs of --workspace or --db, or two workspaces or databases, whose models are paired. To
+    compare two commits, run each in a workspace of its own.
+    """
+    check_out(out)
+    stores = _is_store(before), _is_store(after)
+    if stores[0] != stores[1]:
+        key, store = (after, before) if stores[0] else (before, after)
+        raise BenchError(
+            f"{store} is a workspace or database, and {key} is none",
+            "give two of them, or the keys of two runs, as the workspace's folder runs names them",
+        )
+    compared = _stores(before, after, captions) if stores[0] else _runs((before, after), workspace, db, captions)
+    deliver(_written(compared, format), out)
+    if out is not None:
+        typer.echo(out)
+
+
+def _is_store(text: str) -> bool:
+    return "://" in text or Path(text).exists()
+
+
+def _open(text: str) -> Store:
+    """A workspace, a SQLite file or a URL."""
+    path = Path(text)
+    return open_results(path, None) if path.is_dir() else open_results(DEFAULT, text)
+
+
+def _stores(before: str, after: str, captions: int) -> Comparison:
+    from results.comparison import compare_stores
+    from results.measured import evaluated_images, measured_runs
+
+    with _open(before) as one, _open(after) as two:
+        sides = measured_runs(one), measured_runs(two)
+        images = evaluated_images(one)
+    for text, runs in zip((before, after), sides, strict=True):
+        if not runs:
+            raise BenchError(f"no run has finished in {text}", "make some with: bench run --models all")
+    return compare_stores(*sides, images, captions)
+
+
+def _runs(keys: tuple[str, str], workspace: Path, db: str | None, captions: int) -> Comparison:
+    from results.comparison import compare_runs
+    from results.measured import evaluated_images, measured_runs
+
+    with open_results(workspace, db) as store:
+        runs = {run.cell.key: run for run in measured_runs(store, keys)}
+        images = evaluated_images(store)
+    return compare_runs(runs[keys[0]], runs[keys[1]], images, captions)
+
+
+def _written(comparison: Comparison, format: Format) -> str | Callable[[Console], None]:
+    if format is Format.text:
+        from reports.comparison import print_comparison
+
+        return partial(print_comparison, comparison)
+    from reports import comparison_formats
+
+    return {Format.markdown: comparison_formats.markdown, Format.json: comparison_formats.as_json}[format](comparison)

@@ -1,0 +1,58 @@
+"""Differences between two results in words and tables, as the regression gate and `bench compare` share them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from reports.numbers import cost
+from results.judgement import CostChange
+
+NEAR_ZERO: Final = 0.001
+
+
+def points(fraction: float, sign: str = "") -> str:
+    """A fraction times 100; `sign` "+" for differences."""
+    return f"{100 * fraction:{sign}.2f}"
+
+
+def interval(low: float, high: float) -> str:
+    """A difference's 95 % interval."""
+    return f"{points(low, '+')}…{points(high, '+')}"
+
+
+def p_value(p: float) -> str:
+    """A p-value as papers print it."""
+    return f"<{NEAR_ZERO}" if p < NEAR_ZERO else f"{p:.3f}"
+
+
+def cost_line(change: CostChange) -> str:
+    """A cost before and after, in its unit."""
+    return f"{cost(change.before, change.unit)} → {cost(change.after, change.unit)}"
+
+
+def ratio(value: float | None) -> str:
+    """How many times as much."""
+    return "" if value is None else f"{value:.2f}×"
+
+
+def plain_table(texts: Iterable[str], numbers: Iterable[str], last: Iterable[str] = ()) -> Table:
+    """An empty table for the terminal: columns of text, of numbers, and of text again."""
+    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    for place, heading in enumerate(texts):
+        table.add_column(heading, overflow="fold", min_width=0 if place else 14)
+    for heading in numbers:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in last:
+        table.add_column(heading, no_wrap=True)
+    return table
+
+
+def markdown_table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table whose first column is text, the others numbers; cells are Markdown already."""
+    names = list(headings)
+    lines = [names, ["---", *["---:"] * (len(names) - 1)], *(list(row) for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
