@@ -92,6 +92,14 @@ def test_single_image_has_defined_scores(evaluator):
     assert values["CIDEr-D"] == 0  # nothing tells one image's words from another's
 
 
+def test_thousands_of_words_are_scored_and_cost_the_other_images_nothing(evaluator):
+    usual = evaluator.evaluate(REFERENCES, CANDIDATES)
+    found = evaluator.evaluate(REFERENCES, CANDIDATES | {3: " ".join(f"a dog runs on {n}" for n in range(1_000))})
+    assert 0 < found.per_image["METEOR"][3] < 0.1
+    for metric in COMPUTED:
+        assert found.per_image[metric][1] == usual.per_image[metric][1]
+
+
 def test_references_without_words_have_defined_scores(evaluator):
     found = evaluator.evaluate({7: ["..."], 8: [""]}, {7: "a dog", 8: "a cat"})
     assert all(found.scores[OVERALL][metric].value == pytest.approx(0, abs=1e-6) for metric in COMPUTED)
@@ -140,7 +148,10 @@ ZEROS = " ".join(["0.0"] * 23)
 @pytest.mark.parametrize(
     ("meteor", "reason"),
     [
-        ("echo out of memory >&2; exit 3", "METEOR: the Java process ended with status 3: out of memory"),
+        (
+            r"printf 'out of memory\n\tat a\n\tat b\n\tat c\n\tat d\n\tat e\n' >&2; exit 3",
+            "METEOR: the Java process ended with status 3: out of memory",
+        ),
         (f"read -r line; echo '{ZEROS}'; exit 7", "METEOR: the Java process ended with status 7"),
         ("exec sleep 30", "METEOR: no answer within 4 s"),
         ("echo Error: specify SCORE; exec sleep 30", "METEOR: unexpected answer 'Error: specify SCORE'"),
