@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import textwrap
-from enum import StrEnum
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from harness.cli._flops_table_vi import TABLE_VI, print_table_vi
+from harness.cli._tables import Format, format_table
+from harness.errors import BenchError
+
 if TYPE_CHECKING:
+    from harness.config import Preset
+    from harness.measure.backbone_flops import BackboneCount
     from harness.measure.flops import FlopCounts
 
-_EPILOG = """
+_EPILOG = f"""
 **Examples**
 
-- `bench flops` : every model, on 144 x 1536 features and 10,000 words, as in the ExpansionNet v2 paper
-- `bench flops "expansionnet*" --operators` : which operators the multiply-accumulates come from
-- `bench flops --visual-length 49 --visual-dim 1280 --format csv > costs.csv`
+- `bench flops` : every model at its paper's size, on 144 x 1536 features and 10,000 words
+
+- `bench flops --models 'expansionnet*' --operators` : which operators the multiply-accumulates come from
+
+- `bench flops --models m2,updown --caption-length 16 --beam 3 --regions 36 --format latex`
+
+- `bench flops --preset quick --set size.d_model=256` : at the sizes of a preset of `bench run`
+
+- `bench flops --models expansionnet_v2 --with-backbone` : what the features cost on top
+
+- `bench flops --preset {TABLE_VI}` : a published table, its convention, and the honest count beside it
 """
-_PARTS = ("encoder", "step", "greedy", "beam", "teacher_forced")
-
-
-class Format(StrEnum):
-    """How the table is written."""
-
-    table = "table"
-    markdown = "markdown"
-    csv = "csv"
+_PARTS = ("encoder", "step", "greedy", "beam", "teacher_forced", "training")
+_DIM, _LENGTH = 1536, 144
+_SEES_BACKBONE = {"grid", "regions", "pooled"}
 
 
 def register(app: typer.Typer) -> None:
@@ -36,112 +43,205 @@ def register(app: typer.Typer) -> None:
     app.command("flops", epilog=_EPILOG)(flops)
 
 
+@dataclass(slots=True)
+class _Counted:
+    """The models in the order asked for, with the count or the failure of each."""
+
+    names: list[str]
+    counts: dict[str, FlopCounts] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    backbone: BackboneCount | None = None
+
+    def with_backbone(self, name: str) -> int | None:
+        """Multiply-accumulates of a beam-searched caption with the backbone's, where the model looks through it."""
+        from zoo import model_card
+
+        if self.backbone is None or name not in self.counts:
+            return None
+        seen = self.backbone.count.macs if model_card(name).visual in _SEES_BACKBONE else 0
+        return self.counts[name].beam.macs + seen
+
+
 def flops(
-    pattern: Annotated[str, typer.Argument(help="A name, a shell pattern, or all.")] = "all",
-    visual_dim: Annotated[int, typer.Option(min=1, help="Channels of the visual features.")] = 1536,
-    visual_length: Annotated[int, typer.Option(min=1, help="Grid cells or regions an image.")] = 144,
+    models: Annotated[str, typer.Option(help="Names or globs, separated by commas, or 'all'.")] = "all",
+    preset: Annotated[
+        str | None, typer.Option(help=f"Sizes of a preset of bench run, or {TABLE_VI}. Without it, each paper's.")
+    ] = None,
+    change: Annotated[list[str] | None, typer.Option("--set", help="KEY.PATH=VALUE: change the preset.")] = None,
+    caption_length: Annotated[
+        int | None,
+        typer.Option(min=1, help="Tokens a caption, the end token included.  [default: 20, or the preset's]"),
+    ] = None,
+    beam: Annotated[
+        int | None, typer.Option(min=1, help="Width of the beam search.  [default: 5, or the preset's]")
+    ] = None,
+    position: Annotated[
+        int | None, typer.Option(min=1, help="Of the one step, from 1.  [default: the caption's last]")
+    ] = None,
+    regions: Annotated[
+        int | None, typer.Option(min=1, help=f"Grid cells or regions an image.  [default: {_LENGTH}]")
+    ] = None,
+    visual_dim: Annotated[int | None, typer.Option(min=1, help=f"Channels of the features.  [default: {_DIM}]")] = None,
     vocab_size: Annotated[int, typer.Option(min=5, help="Words, special tokens included.")] = 10_000,
-    caption_length: Annotated[int, typer.Option(min=1, help="Tokens a caption, the end token included.")] = 20,
-    beam_size: Annotated[int, typer.Option(min=1, help="Width of the beam search.")] = 5,
+    with_backbone: Annotated[bool, typer.Option("--with-backbone", help="Count the backbone too.")] = False,
+    backbone: Annotated[str, typer.Option(help="Which: a timm model.")] = "swin_large_patch4_window12_384",
+    image_size: Annotated[int | None, typer.Option(min=1, help="Pixels a side, if not the backbone's.")] = None,
     output: Annotated[Format, typer.Option("--format", help="How to write the table.")] = Format.table,
     operators: Annotated[bool, typer.Option("--operators", help="List counted and uncounted operators.")] = False,
 ) -> None:
     """Count parameters and multiply-accumulates (GMAC) of one image, by part.
 
-    Encoder: once an image. Step: one word of one row, at the caption's last position. Greedy and beam: a whole
-    caption, encoder included. Teacher-forced: one pass in training. The visual backbone is not part of it.
+    Encoder: once an image. Step: one word of one row. Greedy and beam: a whole caption, encoder included. Teacher:
+    one teacher-forced pass. Training: the same forward and backward.
     """
-    from harness.errors import BenchError
-    from zoo.registry import select_models
+    import torch
 
-    names = select_models(pattern)
-    if not names:
-        raise BenchError(f"no model matches {pattern!r}", hint="`bench models` lists them all")
-    counts: dict[str, FlopCounts] = {}
-    failures: dict[str, str] = {}
-    for name in names:
+    torch.set_num_threads(1)  # a trace is thousands of tiny operators: handing them to threads only costs time
+    if preset == TABLE_VI:
+        print_table_vi(output)
+        return
+    settings = _settings(preset, change)
+    found = _Counted(_names(models))
+    if with_backbone:
+        from harness.measure.backbone_flops import count_backbone
+
+        found.backbone = count_backbone(backbone, image_size)
+    dim = visual_dim or (found.backbone.channels if found.backbone else _DIM)
+    length = regions or (found.backbone.tokens if found.backbone else _LENGTH)
+    tokens = caption_length or (settings.decoding.max_len if settings else 20)
+    width = beam or (settings.decoding.beam_size if settings else 5)
+    for name in found.names:
         try:
-            counts[name] = _count(name, visual_dim, visual_length, vocab_size, caption_length, beam_size)
+            found.counts[name] = _count(name, settings, dim, length, vocab_size, tokens, width, position)
         except Exception as error:  # whatever one model raises becomes its row; the others are counted all the same
-            failures[name] = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            found.failures[name] = f"{type(error).__name__}: {' '.join(str(error).split())}"
 
     if output is Format.csv:
-        typer.echo(_as_csv(names, counts, failures), nl=False)
+        typer.echo(_as_csv(found), nl=False)
     else:
-        rows = [_row(name, counts.get(name)) for name in names]
-        header = ["Model", "Parameters", "Encoder", "Step", "Greedy", f"Beam {beam_size}", "Teacher"]
-        _print_table(header, rows) if output is Format.table else _print_markdown(header, rows)
-        typer.echo("\nGMAC: 10^9 multiply-accumulates, 1 MAC being 1 of fvcore's flops. One image")
-        typer.echo(f"of {visual_length} x {visual_dim} features, {vocab_size:,} words, {caption_length} tokens.")
-        _print_operators(counts, operators)
-    for name, reason in failures.items():
+        header = ["Model", "Params", "Encoder", "Step", "Greedy", f"Beam {width}", "Teacher", "Training"]
+        header += ["With backbone"] * with_backbone
+        typer.echo(format_table(header, [_row(name, found) for name in found.names], output), nl=False)
+        conditions = f"One image of {length} x {dim} features, {vocab_size:,} words, {tokens} tokens."
+        _print_notes([_UNIT, conditions, *_notes(found, operators)], output)
+    for name, reason in found.failures.items():
         typer.echo(f"failed: {name}: {reason}", err=True)
-    if failures:
+    if found.failures:
         raise typer.Exit(1)
 
 
-def _count(name: str, dim: int, length: int, vocab_size: int, caption_length: int, beam_size: int) -> FlopCounts:
-    import torch
+_UNIT = "GMAC: 10^9 multiply-accumulates, 1 MAC being 1 of fvcore's flops; training by torch's counter."
 
+
+def _settings(preset: str | None, change: list[str] | None) -> Preset | None:
+    from harness.config import load_preset
+
+    if preset is None and change:
+        raise BenchError("--set changes a preset, and none is named", "add --preset paper, for example")
+    return None if preset is None else load_preset(preset, tuple(change or ()))
+
+
+def _names(models: str) -> list[str]:
+    """The models of a comma-separated list of names and patterns, each once."""
+    from zoo.registry import model_card, select_models
+
+    chosen: dict[str, None] = {}
+    for pattern in filter(None, map(str.strip, models.split(","))):
+        found = select_models(pattern)
+        if not found:
+            model_card(pattern)  # raises, naming the nearest
+        chosen.update(dict.fromkeys(found))
+    if not chosen:
+        raise BenchError("--models names no model", "write --models all, or see `bench models` for the names")
+    return list(chosen)
+
+
+def _count(
+    name: str,
+    settings: Preset | None,
+    dim: int,
+    length: int,
+    vocab_size: int,
+    caption_length: int,
+    beam_size: int,
+    position: int | None,
+) -> FlopCounts:
     from harness.measure.flops import count_flops
     from harness.measure.inputs import example_visual
     from zoo.registry import create_model
 
-    torch.set_num_threads(1)  # a trace is thousands of tiny operators: handing them to threads only costs time
-    model = create_model(name, vocab_size=vocab_size, visual_dim=dim)
+    arguments = settings.model_arguments(name) if settings else {}
+    model = create_model(name, vocab_size=vocab_size, visual_dim=dim, **arguments)
     visual = example_visual(model.visual, length=length)
-    return count_flops(model, visual, caption_length=caption_length, beam_size=beam_size)
+    return count_flops(model, visual, caption_length=caption_length, beam_size=beam_size, step_position=position)
 
 
-def _row(name: str, count: FlopCounts | None) -> list[str]:
+def _row(name: str, found: _Counted) -> list[str]:
+    count = found.counts.get(name)
     if count is None:
-        return [name, "failed", *["-"] * len(_PARTS)]
-    return [name, f"{count.parameters:,}", *(f"{getattr(count, part).macs / 1e9:.4f}" for part in _PARTS)]
+        return [name, "failed", *["-"] * (len(_PARTS) + (found.backbone is not None))]
+    macs = [getattr(count, part).macs for part in _PARTS]
+    if (whole := found.with_backbone(name)) is not None:
+        macs.append(whole)
+    return [name, f"{count.parameters / 1e6:.2f} M", *map(_gmac, macs)]
 
 
-def _print_table(header: list[str], rows: list[list[str]]) -> None:
-    from rich.box import SIMPLE
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
-    for title in header:
-        table.add_column(title, justify="left" if title == "Model" else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    Console(highlight=False).print(table)
+def _gmac(macs: int) -> str:
+    return f"{macs / 1e9:.3f}" if macs < 100e9 else f"{macs / 1e9:.1f}"
 
 
-def _print_markdown(header: list[str], rows: list[list[str]]) -> None:
-    for cells in (header, ["---", *["---:"] * (len(header) - 1)], *rows):
-        typer.echo(f"| {' | '.join(cells)} |")
+def _notes(found: _Counted, operators: bool) -> list[str]:
+    """What is not counted; with `operators` by model, of a whole caption by beam search."""
+    notes = []
+    if (backbone := found.backbone) is not None:
+        notes.append(
+            f"Backbone {backbone.name} at {backbone.image_size} x {backbone.image_size}: "
+            f"{backbone.count.macs / 1e9:.2f} GMAC, {backbone.parameters / 1e6:.1f} M parameters."
+        )
+    if not operators:
+        most = max((count.beam.uncounted_share for count in found.counts.values()), default=0.0)
+        notes.append(
+            f"Not counted: element-wise work, at most about {100 * most:.1f} % of all operations; --operators lists it."
+        )
+        return notes
+    for name, count in found.counts.items():
+        part = count.beam
+        counted = [f"{operator} {_gmac(macs)}" for operator, macs in part.by_operator.items()]
+        work = sum(part.element_wise.values()) + part.macs
+        missing = [
+            f"{operator} x{times}"
+            + (f" ({100 * part.element_wise[operator] / work:.2f} %)" if operator in part.element_wise else "")
+            for operator, times in part.uncounted.items()
+        ]
+        notes += [
+            f"{name}, a caption by beam search. GMAC: {', '.join(counted)}.",
+            f"Not counted, about {100 * part.uncounted_share:.2f} % of all operations: {', '.join(missing) or 'none'}.",
+        ]
+    return notes
 
 
-def _print_operators(counts: dict[str, FlopCounts], wanted: bool) -> None:
-    """Of a whole caption by beam search: where the GMAC come from, and what is not counted."""
-    if not wanted:
-        kinds = len({operator for count in counts.values() for operator in count.uncounted})
-        typer.echo(f"Not counted: element-wise work, {kinds} kinds of operator; --operators lists them.")
-        return
-    for name, count in counts.items():
-        counted = [f"{operator} {macs / 1e9:.4f}" for operator, macs in count.beam.by_operator.items()]
-        uncounted = [f"{operator} x{times}" for operator, times in count.uncounted.items()]
-        typer.echo(f"\n{name}, a caption by beam search")
-        for title, entries in (("GMAC: ", counted), ("not counted: ", uncounted or ["nothing"])):
-            typer.echo(textwrap.fill(title + ", ".join(entries), 79, initial_indent="  ", subsequent_indent="    "))
+def _print_notes(notes: Sequence[str], output: Format) -> None:
+    """Below the table; LaTeX passes over them."""
+    start = "% " if output is Format.latex else ""
+    for note in notes:
+        lead = "" if output is Format.latex else "\n" if output is Format.markdown else ""
+        typer.echo(lead + textwrap.fill(note, 79, initial_indent=start, subsequent_indent=start))
 
 
-def _as_csv(names: list[str], counts: dict[str, FlopCounts], failures: dict[str, str]) -> str:
+def _as_csv(found: _Counted) -> str:
     """Exact multiply-accumulates, one line a model."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["model", "parameters", *(f"{part}_mac" for part in _PARTS), "uncounted", "failure"])
-    for name in names:
-        if name in counts:
-            count = counts[name]
+    header = ["model", "parameters", *(f"{part}_mac" for part in _PARTS), "beam_and_backbone_mac"]
+    rows = []
+    for name in found.names:
+        if name in found.counts:
+            count = found.counts[name]
+            macs = [*(getattr(count, part).macs for part in _PARTS), found.with_backbone(name)]
             uncounted = " ".join(f"{operator}:{times}" for operator, times in count.uncounted.items())
-            macs = [getattr(count, part).macs for part in _PARTS]
-            writer.writerow([name, count.parameters, *macs, uncounted, ""])
+            share = f"{count.beam.uncounted_share:.6f}"
+            rows.append(
+                [name, count.parameters, *("" if value is None else value for value in macs), uncounted, share, ""]
+            )
         else:
-            writer.writerow([name, *[""] * (len(_PARTS) + 2), failures[name]])
-    return text.getvalue()
+            rows.append([name, *[""] * (len(_PARTS) + 4), found.failures[name]])
+    cells = [[str(value) for value in row] for row in rows]
+    return format_table([*header, "uncounted", "uncounted_share", "failure"], cells, Format.csv)

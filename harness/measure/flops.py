@@ -21,7 +21,7 @@ from harness.measure.evaluating import evaluating
 from harness.measure.flop_tracing import PartCount, trace, unfused
 from harness.measure.training_flops import count_training_step
 from results.records import Quantity
-from zoo.captioner import Captioner, DecodingState, Visual
+from zoo.captioner import Captioner, DecodingState, Memory, Visual
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,19 +96,24 @@ def count_flops(
     position = caption_length if step_position is None else step_position
     _check_length(model, caption_length, "a caption of", "--caption-length")
     _check_length(model, position, "a step at position", "--position")
-    greedy = count_caption(model, visual, caption_length)
+    with _counting(model, visual) as seen:
+        memory = model.encode(seen)
+        greedy = _trace_caption(model, seen, caption_length, 1)
+        traced = {
+            "encoder": trace(model, model.encode, seen),
+            "start": trace(model, model.start, memory),
+            "step": _trace_step(model, memory, position),
+            "greedy": greedy,
+            "beam": _trace_caption(model, seen, caption_length, beam_size) if beam_size > 1 else greedy,
+            "teacher_forced": trace(model, lambda fed: model(fed, _tokens(model, caption_length)), seen),
+        }
     return FlopCounts(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         caption_length=caption_length,
         beam_size=beam_size,
         step_position=position,
-        encoder=count_encoder(model, visual),
-        start=_count_start(model, visual),
-        step=count_step(model, visual, position),
-        greedy=greedy,
-        beam=count_caption(model, visual, caption_length, beam_size) if beam_size > 1 else greedy,
-        teacher_forced=_count_teacher_forced(model, visual, caption_length),
-        training=count_training_step(model, _like_model(model, visual), _tokens(model, caption_length)),
+        training=count_training_step(model, seen, _tokens(model, caption_length)),
+        **traced,
     )
 
 
@@ -121,27 +126,24 @@ def count_encoder(model: Captioner, visual: Visual) -> PartCount:
 def count_step(model: Captioner, visual: Visual, position: int) -> PartCount:
     """One `step` of one row, at a position from 1."""
     with _counting(model, visual) as seen:
-        state = model.start(model.encode(seen))
-        token = _tokens(model, 1)[0]
-        for _ in range(position - 1):
-            _, state = model.step(token, state)
-        return trace(model, lambda last: model.step(token, last), state)
+        return _trace_step(model, model.encode(seen), position)
 
 
 def count_caption(model: Captioner, visual: Visual, length: int, beam_size: int = 1) -> PartCount:
     """A whole caption of one image, from the encoder on; no beam ends early."""
     with _counting(model, visual) as seen:
-        return trace(model, lambda traced: _caption(model, traced, length, beam_size), seen)
+        return _trace_caption(model, seen, length, beam_size)
 
 
-def _count_start(model: Captioner, visual: Visual) -> PartCount:
-    with _counting(model, visual) as seen:
-        return trace(model, model.start, model.encode(seen))
+def _trace_step(model: Captioner, memory: Memory, position: int) -> PartCount:
+    state, token = model.start(memory), _tokens(model, 1)[0]
+    for _ in range(position - 1):
+        _, state = model.step(token, state)
+    return trace(model, lambda last: model.step(token, last), state)
 
 
-def _count_teacher_forced(model: Captioner, visual: Visual, length: int) -> PartCount:
-    with _counting(model, visual) as seen:
-        return trace(model, lambda traced: model(traced, _tokens(model, length)), seen)
+def _trace_caption(model: Captioner, visual: Visual, length: int, beam_size: int) -> PartCount:
+    return trace(model, lambda traced: _caption(model, traced, length, beam_size), visual)
 
 
 @contextmanager
@@ -149,15 +151,11 @@ def _counting(model: Captioner, visual: Visual) -> Iterator[Visual]:
     """Evaluation mode without gradients and fused paths; what a first pass makes and keeps is made beforehand."""
     if visual.batch_size != 1:
         raise BenchError(f"multiply-accumulates are counted for one image, not for a batch of {visual.batch_size}")
+    weight = next(model.parameters())
+    seen = visual.to(weight.device, weight.dtype)
     with torch.no_grad(), evaluating(model), unfused():
-        seen = _like_model(model, visual)
         model.encode(seen)
         yield seen
-
-
-def _like_model(model: Captioner, visual: Visual) -> Visual:
-    weight = next(model.parameters())
-    return visual.to(weight.device, weight.dtype)
 
 
 def _tokens(model: Captioner, length: int) -> Tensor:

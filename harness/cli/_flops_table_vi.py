@@ -1,0 +1,52 @@
+"""`bench flops --preset expansionnet-table-vi`: a published table of computation, beside what captioning takes."""
+
+from __future__ import annotations
+
+import textwrap
+
+import typer
+
+from harness.cli._tables import Format, format_table
+
+TABLE_VI = "expansionnet-table-vi"
+_BACKBONE = "swin_large_patch4_window12_384"
+_BEAM, _LENGTH = 5, 20
+_NOTES = (
+    "Unit: 10^12 multiply-accumulates over 5,000 images, one image being a picture of 384 x 384 pixels seen as 144 x "
+    "1536 features.",
+    "Printed: Table VI of ExpansionNet v2 (IEEE Big Data 2023), which calls them FLOPs. Convention: one teacher-forced "
+    "pass of the authors' code over captions of 12.44 tokens on average; without backbone, input projection, norms and "
+    "element-wise work; a reduce layer only beside expansion. It was inferred from the numbers; the paper states none.",
+    f"Beam {_BEAM}: what a caption of {_LENGTH} tokens really takes here, counted by fvcore, with input projection and "
+    "norms; then with the backbone.",
+)
+
+
+def print_table_vi(output: Format) -> None:
+    """Print all twelve rows; counting takes about a minute."""
+    from harness.measure.backbone_flops import count_backbone
+    from harness.measure.flops import count_caption
+    from harness.measure.inputs import example_visual
+    from harness.measure.table_vi import CHANNELS, IMAGES, REGIONS, ROWS, VOCABULARY, macs_as_printed
+    from results.published import published_for
+    from zoo import create_model
+
+    backbone = count_backbone(_BACKBONE).count.macs
+    rows = []
+    for name in ROWS:
+        [printed] = published_for(name, metric="GMAC-table")
+        model = create_model(name, vocab_size=VOCABULARY, visual_dim=CHANNELS)
+        visual = example_visual(model.visual, length=REGIONS)
+        caption = count_caption(model, visual, _LENGTH, _BEAM).macs
+        each = [macs * IMAGES / 1e12 for macs in (macs_as_printed(name), caption, caption + backbone)]
+        shown = name.removeprefix("expansionnet_v2/")
+        rows.append([shown, f"{printed.value:.2f}", f"{each[0]:.3f}", f"{each[1]:.2f}", f"{each[2]:.1f}"])
+    header = ["Row", "Printed", "Convention", f"Beam {_BEAM}", f"Beam {_BEAM} + Swin-L"]
+    typer.echo(format_table(header, rows, output), nl=False)
+    if output is not Format.csv:
+        start = "% " if output is Format.latex else ""
+        for note in _NOTES:
+            typer.echo(
+                "\n" * (output is not Format.latex)
+                + textwrap.fill(note, 79, initial_indent=start, subsequent_indent=start)
+            )
