@@ -115,10 +115,11 @@ def words_with_positions(vocabulary: Vocabulary, tokens: Sequence[int]) -> list[
     for position in range(len(tokens)):
         before, text = text, vocabulary.decode(tokens[: position + 1])
         count = len(text.split())
-        del positions[count:]  # an unknown piece takes the whole word away
         if count > len(positions):
             positions += [[position] for _ in range(count - len(positions))]
-        elif text != before and positions:
+        elif count < len(positions):  # an unknown piece takes the whole word away
+            del positions[count:]
+        elif text != before:
             positions[-1].append(position)
     return list(zip(text.split(), positions, strict=True))
 

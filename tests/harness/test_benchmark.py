@@ -14,7 +14,7 @@ from sqlalchemy import delete, update
 
 from harness.data.scenes import ScenesConfig, prepare_scenes
 from results import Store
-from results.queries import dataset_info, failures, gallery, leaderboard, run_detail
+from results.queries import attention_maps, dataset_info, failures, gallery, leaderboard, run_detail
 from results.schema import ImageScores, Score
 from results.views import Row
 
@@ -99,6 +99,23 @@ def test_every_cell_is_scored_costed_and_reported(undisturbed: Path) -> None:
     assert costs["train_peak_memory_device"].reason
     assert (undisturbed / "report" / "index.html").is_file()
     assert found["human"].scores["CIDEr-D"].mean > found["blind"].scores["CIDEr-D"].mean  # type: ignore[operator]
+
+
+def test_of_models_that_attend_it_is_kept_where_their_words_looked(undisturbed: Path) -> None:
+    found = rows(undisturbed)
+    with Store(undisturbed / "bench.sqlite", read_only=True) as store:
+        maps = {model: attention_maps(store, row.keys[0], "test") for model, row in found.items()}
+        captions = {
+            item.image_id: {said.model: said.caption for said in item.captions}
+            for item in gallery(store, dataset_info(store, "scenes").fingerprint, "test")
+        }
+    for model, of_model in maps.items():
+        said = {image_id for image_id, by_model in captions.items() if by_model[model]}
+        attending = model in {"transformer_base", "expansionnet_v2"}
+        assert set(of_model) == (said if attending else set()), "all of the few images, but for captions without a word"
+        for image_id, record in of_model.items():
+            assert record.grid == (8, 8)
+            assert " ".join(record.words) == captions[image_id][model]
 
 
 def test_the_same_command_again_uses_what_is_finished(undisturbed: Path, data: Path) -> None:

@@ -24,7 +24,7 @@ from harness.errors import BenchError
 from harness.metrics.evaluator import EvaluationSettings, Evaluator
 from harness.stored_run import StoredRun
 from results import Store
-from results.queries import dataset_info, failures, leaderboard, run_detail
+from results.queries import attention_maps, dataset_info, failures, leaderboard, run_detail
 
 TINY = (
     *("schedule.stages.0.epochs=1", "schedule.stages.0.batch_size=16", "schedule.stages.0.captions_per_image=2"),
@@ -98,6 +98,19 @@ def test_every_kind_of_model_is_trained_on_the_regions(trained: Path) -> None:
     stored = StoredRun.load(run_of(trained, "transformer_base"))
     assert stored.features.regions is not None
     assert stored.features.regions.source == "boxes"
+
+
+def test_words_look_at_the_regions_boxes(trained: Path, data: Path) -> None:
+    known = {image["imgid"]: image for image in json.loads((data / "dataset_scenes.json").read_text())["images"]}
+    with Store(trained / "bench.sqlite", read_only=True) as store:
+        maps = {row.model: attention_maps(store, row.keys[0], "test") for row in leaderboard(store)[0].rows}
+    assert {model for model, found in maps.items() if found} <= {"transformer_base", "image_transformer"}
+    records = [record for found in maps.values() for record in found.values()]
+    assert records, "these models say a word of some image"
+    for record in records:
+        expected = np.array(known[record.image_id]["boxes"]) / 96
+        np.testing.assert_allclose(record.boxes or (), expected, atol=1e-6)
+        np.testing.assert_allclose(np.sum(record.weights, 1), 1.0, atol=0.01)
 
 
 def test_the_same_command_again_uses_what_is_finished(trained: Path, data: Path) -> None:
@@ -176,8 +189,11 @@ def test_without_boxes_the_models_that_need_them_fail_with_the_reason(data: Path
     done = bench_run(data, tmp_path / "ws", "updown,image_transformer", "--regions", att)
     assert done.exit_code == 1
     assert "has no boxes" in done.output
+    assert "no attention maps: the model sees regions without boxes" in " ".join(done.output.split())
     with Store(tmp_path / "ws" / "bench.sqlite", read_only=True) as store:
-        assert [row.model for row in leaderboard(store)[0].rows] == ["updown"]
+        [row] = leaderboard(store)[0].rows
+        assert row.model == "updown"
+        assert not attention_maps(store, row.keys[0], "test")
         [failure] = failures(store)
         assert failure.model == "image_transformer"
         assert "needs the regions' boxes" in (failure.reason or "")

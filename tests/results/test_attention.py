@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -49,6 +50,18 @@ def test_finishing_again_drops_the_maps_of_captions_that_are_no_more(
     store.record_attention(key, "test", [make.attention(1)])
     store.finish(key, make.outcome())
     assert queries.attention_maps(store, key, "test") == {}
+
+
+def test_a_finished_cell_may_bring_its_maps(store: Store, add: Callable[..., str], make: Any) -> None:
+    key = add("blind")
+    outcome = make.outcome()
+    [result] = outcome.splits
+    store.finish(key, replace(outcome, splits=(replace(result, attention=(make.attention(2), make.attention(30))),)))
+    assert queries.attention_maps(store, key, "test") == {2: make.attention(2), 30: make.attention(30)}
+    torn = replace(outcome, splits=(replace(result, attention=(make.attention(3),)),))
+    with pytest.raises(StoreError, match="no caption of image 3 of the split test"):
+        store.finish(key, torn)
+    assert len(queries.attention_maps(store, key, "test")) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,182 @@
+"""Where words looked, as places of pictures: words of several tokens, cropped pictures, regions, PNGs, the store."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from harness.attention import (
+    IMAGES,
+    attention_records,
+    cells_within,
+    check_attends,
+    chosen_images,
+    grid_of,
+    shown_parts,
+    words_with_positions,
+)
+from harness.attention_pictures import PANEL, draw_attention
+from harness.data.dataset import Dataset, Sample
+from harness.data.features import Nothing
+from harness.data.images import ImagePreprocessing
+from harness.data.subwords import SubwordVocabulary
+from harness.data.vocabulary import BOS, EOS, UNK, Vocabulary
+from harness.errors import BenchError
+from harness.own_pictures import caption_pictures, of_files
+from harness.progress import Reporter
+from results.records import AttentionRecord
+from tests.harness.test_own_pictures import MakeRun, bench, make_run, pictures  # noqa: F401  # fixtures
+from zoo import Visual, create_model, model_card
+from zoo.attention_maps import look_where
+
+VOCABULARY = Vocabulary(("a", "red", "ball"))
+WHOLE = (0.0, 0.0, 1.0, 1.0)
+
+
+class Cells:
+    """Random pixels, of which a model on pixels makes its own cells."""
+
+    def visual(self, image_ids: list[int], _: object) -> Visual:
+        generator = torch.Generator().manual_seed(7)
+        return Visual(pixels=torch.rand(9, 3, 32, 32, generator=generator)[list(image_ids)])
+
+
+def tiny(name: str) -> Any:
+    torch.manual_seed(0)
+    return create_model(name, vocab_size=len(VOCABULARY), visual_dim=6, **model_card(name).tiny).eval()
+
+
+def records(model: Any, said: dict[int, list[int]], part: tuple[float, ...] = WHOLE) -> list[AttentionRecord]:
+    return list(attention_records(model, VOCABULARY, Cells(), said, lambda _: part, device=torch.device("cpu")))
+
+
+def test_images_are_spread_over_the_split_and_the_same_for_every_model() -> None:
+    ids = list(range(100, 1100))
+    assert chosen_images(ids) == chosen_images(list(ids))
+    assert len(chosen_images(ids)) == len(set(chosen_images(ids))) == IMAGES
+    assert max(np.diff(chosen_images(ids))) <= 42
+    assert chosen_images([3, 1, 2]) == [3, 1, 2]
+    assert chosen_images([]) == []
+
+
+def test_a_word_s_weights_are_those_of_the_step_that_says_it() -> None:
+    model = tiny("blip/small")
+    a, red, ball = 4, 5, 6
+    said = {1: [a, red, ball, EOS, red], 3: [ball, EOS], 4: [EOS], 5: [a, UNK, ball]}
+    found = {record.image_id: record for record in records(model, said)}
+    assert list(found) == [1, 3, 5], "a caption without a word has nothing to show"
+    assert found[1].words == ("a", "red", "ball")
+    assert found[5].words == ("a", "ball")
+    visual = Cells().visual([1, 3, 5], None)
+    tokens = torch.tensor([[BOS, a, red], [BOS, 0, 0], [BOS, a, UNK]])
+    weights = look_where(model, visual, tokens)
+    assert weights is not None
+    np.testing.assert_allclose(found[1].weights, weights[0], atol=1e-6)
+    np.testing.assert_allclose(found[3].weights, weights[1, :1], atol=1e-6)
+    np.testing.assert_allclose(found[5].weights, weights[2, [0, 2]], atol=1e-6)
+    assert found[1].grid == (2, 2)
+    assert found[1].boxes is None
+
+
+def test_pieces_of_a_word_look_together() -> None:
+    pieces = SubwordVocabulary((" b", "al", "l", " c"))
+    tokens = [4, 5, 6, 7, pieces.unk, 4]
+    assert words_with_positions(pieces, tokens) == [("ball", [0, 1, 2]), ("b", [5])]
+    assert words_with_positions(VOCABULARY, [4, UNK, 5]) == [("a", [0]), ("red", [2])]
+    assert words_with_positions(VOCABULARY, []) == []
+
+
+def test_cells_of_a_cropped_picture_become_boxes_within_it(tmp_path: Path) -> None:
+    Image.new("RGB", (80, 40)).save(tmp_path / "wide.png")
+    dataset = Dataset("d", tmp_path, (Sample(1, "wide.png", "test", ()),), "d")
+    assert shown_parts(dataset, ImagePreprocessing(20))(1) == WHOLE
+    part = shown_parts(dataset, ImagePreprocessing(20, resize="shortest-centre-crop"))(1)
+    assert part == (0.25, 0.0, 0.75, 1.0)
+    [record] = records(tiny("blip/small"), {1: [4, EOS]}, part)
+    assert record.grid is None
+    assert record.boxes == cells_within((2, 2), part)
+    assert cells_within((2, 2), part)[1] == (0.5, 0.0, 0.75, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "grid"), [(49, (224, 224), (7, 7)), (6, (64, 96), (2, 3)), (1, (1, 1), (1, 1))]
+)
+def test_cells_lie_as_the_pixels_do(count: int, size: tuple[int, int], grid: tuple[int, int]) -> None:
+    assert grid_of(count, *size) == grid
+
+
+def test_cells_that_fit_no_picture_are_refused() -> None:
+    with pytest.raises(BenchError, match="7 visual tokens"):
+        grid_of(7, 224, 224)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("blind", "sees nothing"), ("show_tell", "as one vector"), ("cgru", "as one")]
+)
+def test_models_that_do_not_attend_say_so(name: str, words: str) -> None:
+    with pytest.raises(BenchError, match=f"{name} does not attend .*{words}"):
+        check_attends(name, tiny(name), Nothing())
+
+
+def test_a_sheet_has_a_panel_a_word(tmp_path: Path) -> None:
+    picture = tmp_path / "grey.png"
+    Image.new("RGB", (400, 200), "grey").save(picture)
+    weights = tuple(tuple(float(place == word) for place in range(8)) for word in range(7))
+    draw_attention(picture, AttentionRecord(1, ("Öl", "w" * 300, *"cdefg"), weights, grid=(2, 4)), tmp_path / "out.png")
+    sheet = np.asarray(Image.open(tmp_path / "out.png")).astype(int)
+    assert sheet.shape[1] == 6 * (PANEL + 8) + 8, "eight panels in two rows of at most six"
+    panel = sheet[8 : 8 + PANEL // 2, 16 + PANEL : 16 + 2 * PANEL]
+    red = panel[..., 0] - panel[..., 2]
+    assert red[:40, :30].mean() > 100, "the first word looked at the top left"
+    assert abs(red[-40:, -60:]).max() < 5
+
+
+def test_regions_keep_their_edges_and_the_first_is_framed(tmp_path: Path) -> None:
+    picture = tmp_path / "grey.png"
+    Image.new("RGB", (PANEL, PANEL), "grey").save(picture)
+    boxes = ((0.0, 0.0, 0.5, 0.5), (0.5, 0.5, 1.2, 1.2), (0.9, 0.1, 0.9, 0.1))
+    draw_attention(picture, AttentionRecord(1, ("a",), ((0.3, 0.7, 0.0),), boxes=boxes), tmp_path / "out.png")
+    panel = np.asarray(Image.open(tmp_path / "out.png"))[8 : 8 + PANEL, 16 + PANEL : 16 + 2 * PANEL].astype(int)
+    half = PANEL // 2
+    red = panel[..., 0] - panel[..., 2]
+    assert red[half + 5 : -5, half + 5 : -5].min() > red[5 : half - 5, 5 : half - 5].max() > 5
+    assert abs(red[5 : half - 5, half + 5 : -5]).max() == 0
+    assert (panel[half, half:] == 255).all()
+
+
+def test_the_command_draws_a_png_a_picture(pictures: list[Path], make_run: MakeRun, tmp_path: Path) -> None:  # noqa: F811
+    (tmp_path / "other").mkdir()
+    blue = pictures[1]
+    twin = Path(shutil.copy(blue, tmp_path / "other" / blue.name))
+    folder, out = make_run(), tmp_path / "drawn"
+    done = bench(blue, *pictures, twin, "--run", folder, "--attention", "--attention-out", out)
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    said = [bool(line.partition(": ")[2]) for line in lines[:3]]
+    assert said == [True, False, True], "what these random weights say"
+    names = ["blue-attention.png", "blue-2-attention.png"]
+    assert lines[3:] == [f"attention drawn in {out / name}" for name in names], "nothing to draw of no words"
+    assert sorted(path.name for path in out.iterdir()) == sorted(names)
+    assert bench(blue, *pictures, twin, "--run", folder).stdout.splitlines() == lines[:3], "captions stay what they are"
+
+
+def test_the_maps_belong_to_the_captions(pictures: list[Path], make_run: MakeRun) -> None:  # noqa: F811
+    looked: dict[Path, AttentionRecord] = {}
+    found = caption_pictures(of_files(pictures), make_run(), reporter=Reporter(), looked=looked.__setitem__)
+    [(path, record)] = looked.items()
+    assert (path, record.image_id) == (pictures[1], 1)
+    assert " ".join(record.words) == found.captions[1]
+    assert record.grid == (2, 2)
+    np.testing.assert_allclose(np.sum(record.weights, 1), 1.0, atol=1e-5)
+
+
+def test_a_model_without_attention_says_what_to_leave_out(pictures: list[Path], make_run: MakeRun) -> None:  # noqa: F811
+    done = bench(*pictures, "--run", make_run("show_tell"), "--attention")
+    assert "show_tell does not attend" in str(done.exception)
+    assert "--attention" in (getattr(done.exception, "hint", None) or "")
