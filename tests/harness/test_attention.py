@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from PIL import Image
 
 from harness.attention import (
     IMAGES,
+    WHOLE,
+    Box,
     attention_records,
     cells_within,
     check_attends,
@@ -24,6 +28,7 @@ from harness.attention import (
 from harness.attention_pictures import PANEL, draw_attention
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import Nothing
+from harness.data.hub_preprocessing import HubPreprocessing
 from harness.data.images import ImagePreprocessing
 from harness.data.subwords import SubwordVocabulary
 from harness.data.vocabulary import BOS, EOS, UNK, Vocabulary
@@ -32,17 +37,16 @@ from harness.own_pictures import caption_pictures, of_files
 from harness.progress import Reporter
 from results.records import AttentionRecord
 from tests.harness.test_own_pictures import MakeRun, bench, make_run, pictures  # noqa: F401  # fixtures
-from zoo import Visual, create_model, model_card
+from zoo import Visual, VisualSpec, create_model, model_card
 from zoo.attention_maps import look_where
 
 VOCABULARY = Vocabulary(("a", "red", "ball"))
-WHOLE = (0.0, 0.0, 1.0, 1.0)
 
 
 class Cells:
     """Random pixels, of which a model on pixels makes its own cells."""
 
-    def visual(self, image_ids: list[int], _: object) -> Visual:
+    def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:  # noqa: ARG002
         generator = torch.Generator().manual_seed(7)
         return Visual(pixels=torch.rand(9, 3, 32, 32, generator=generator)[list(image_ids)])
 
@@ -52,7 +56,7 @@ def tiny(name: str) -> Any:
     return create_model(name, vocab_size=len(VOCABULARY), visual_dim=6, **model_card(name).tiny).eval()
 
 
-def records(model: Any, said: dict[int, list[int]], part: tuple[float, ...] = WHOLE) -> list[AttentionRecord]:
+def records(model: Any, said: dict[int, list[int]], part: Box = WHOLE) -> list[AttentionRecord]:
     return list(attention_records(model, VOCABULARY, Cells(), said, lambda _: part, device=torch.device("cpu")))
 
 
@@ -73,7 +77,7 @@ def test_a_word_s_weights_are_those_of_the_step_that_says_it() -> None:
     assert list(found) == [1, 3, 5], "a caption without a word has nothing to show"
     assert found[1].words == ("a", "red", "ball")
     assert found[5].words == ("a", "ball")
-    visual = Cells().visual([1, 3, 5], None)
+    visual = Cells().visual([1, 3, 5], VisualSpec("pixels", 0))
     tokens = torch.tensor([[BOS, a, red], [BOS, 0, 0], [BOS, a, UNK]])
     weights = look_where(model, visual, tokens)
     assert weights is not None
@@ -102,6 +106,29 @@ def test_cells_of_a_cropped_picture_become_boxes_within_it(tmp_path: Path) -> No
     assert record.grid is None
     assert record.boxes == cells_within((2, 2), part)
     assert cells_within((2, 2), part)[1] == (0.5, 0.0, 0.75, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "seen"),
+    [
+        ({"do_center_crop": False, "size": {"height": 20, "width": 20}}, (0, 0, 80, 40)),
+        ({"do_center_crop": True, "size": {"shortest_edge": 20}}, (20, 0, 60, 40)),
+        ({"do_center_crop": True, "size": {"height": 40, "width": 40}}, (20, 10, 60, 30)),
+    ],
+)
+def test_a_pretrained_model_s_processor_says_what_it_leaves(
+    tmp_path: Path, changes: dict[str, Any], seen: tuple[float, ...]
+) -> None:
+    config = {"image_processor_type": "CLIPImageProcessor", "crop_size": {"height": 20, "width": 20}, **changes}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(config))
+    found = HubPreprocessing(tmp_path)
+    assert found.seen(80, 40) == seen
+    picture = np.zeros((40, 80, 3), np.uint8)
+    left, top, right, bottom = map(int, seen)
+    picture[top:bottom, left:right] = 255
+    shown = found(Image.fromarray(picture))
+    assert shown.shape == (3, 20, 20)
+    assert shown[:, 3:-3, 3:-3].min() > 1.5, "nothing else is seen"
 
 
 @pytest.mark.parametrize(
