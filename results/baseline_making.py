@@ -117,9 +117,11 @@ def _digest(captions: Mapping[int, str]) -> str:
 
 
 def _platform(environment: Mapping[str, Any]) -> Platform:
-    packages, device = environment.get("packages") or {}, environment.get("device") or {}
-    training = environment.get("training") or {}
-    shown = " ".join(str(device[field]) for field in ("type", "name") if device.get(field)) if device else UNKNOWN
+    """From a run's environment, of which nothing is certain."""
+    packages, training = (_table(environment.get(name)) for name in ("packages", "training"))
+    device = environment.get("device")
+    if isinstance(device, dict):
+        device = " ".join(str(device[field]) for field in ("type", "name") if field in device)
     return Platform(
         torch=_known(packages.get("torch")),
         numpy=_known(packages.get("numpy")),
@@ -127,9 +129,13 @@ def _platform(environment: Mapping[str, Any]) -> Platform:
         machine=_known(environment.get("machine")),
         cpu=_known(environment.get("cpu")),
         threads=_known(environment.get("threads")),
-        device=shown,
+        device=_known(device),
         training=", ".join(f"{name} {value}" for name, value in training.items()) or "none",
     )
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _known(value: Any) -> str:

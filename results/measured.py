@@ -31,7 +31,7 @@ class Measured:
     @property
     def code(self) -> str:
         """The release and the commit that ran, as far as they are known."""
-        commit, dash, changed = (self.environment.get("commit") or "").partition("-")
+        commit, dash, changed = str(self.environment.get("commit") or "").partition("-")
         return f"{self.cell.code_version} {commit[:12]}{dash}{changed}".strip()
 
 
@@ -43,7 +43,7 @@ def measured_runs(store: Store, keys: Sequence[str] | None = None) -> list[Measu
     """
     with store.reading() as connection:
         cells = [cell for cell in finished_cells(connection) if keys is None or cell.key in keys]
-        for key in set(keys or ()) - {cell.key for cell in cells}:
+        for key in (key for key in keys or () if key not in {cell.key for cell in cells}):
             status = connection.scalar(select(CellRow.status).where(CellRow.key == key))
             raise StoreError(
                 f"run {key} has not finished: it is {status}" if status else f"no run {key} in the results database",

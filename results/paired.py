@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from results.significance import RESAMPLES, SEED, Array, holm, sign_flip_tests
+from results.significance import RESAMPLES, SEED, Array, holm, sign_flip_columns
 
 ByImage = Mapping[int, float]
 MEANS: Final = ("CIDEr-D", "ROUGE-L", "SPICE")
@@ -69,9 +69,7 @@ def _test(differences: Array) -> list[tuple[float, float, float]]:
     if not len(moved):
         return found
     differences = differences[:, moved]
-    # Exchanging a difference with nothing flips its sign: the first model of the test is nothing.
-    p_values = sign_flip_tests(np.column_stack([np.zeros(len(differences)), differences]))[0, 1:]
-    low, high = _interval(differences)
+    p_values, (low, high) = sign_flip_columns(differences), _interval(differences)
     for place, column in enumerate(moved.tolist()):
         found[column] = (float(low[place]), float(high[place]), float(p_values[place]))
     return found

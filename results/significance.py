@@ -66,13 +66,33 @@ def sign_flip_tests(scores: Array, *, resamples: int = RESAMPLES, seed: int = SE
         extreme += (np.abs(drawn[:, first] - drawn[:, second]) >= observed - 1e-12 * images).sum(axis=0)
     found = np.ones((models, models))
     for pair, (one, two) in enumerate(zip(first, second, strict=True)):
-        p = p_value(int(extreme[pair]), images, resamples)
         squares = float(np.square(scores[:, one] - scores[:, two]).sum())
-        if squares and not is_exact(images, resamples):
-            bound = max(2 * float(np.exp(-(observed[pair] ** 2) / (2 * squares))), sys.float_info.min)
-            p = bound if bound < 1 / (resamples + 1) else p
+        p = _sharpened(p_value(int(extreme[pair]), images, resamples), observed[pair], squares, images, resamples)
         found[one, two] = found[two, one] = p
     return found
+
+
+def sign_flip_columns(differences: Array, *, resamples: int = RESAMPLES, seed: int = SEED) -> Array:
+    """The same p-values of differences that are taken already, one for each column of (N, K)."""
+    images = len(differences)
+    total = differences.sum(axis=0)
+    observed, squares = np.abs(total), np.square(differences).sum(axis=0)
+    extreme = np.zeros(len(total), np.int64)
+    for exchanged in exchanges(images, resamples=resamples, seed=seed):
+        drawn = total - 2 * (exchanged @ differences)
+        extreme += (np.abs(drawn) >= observed - 1e-12 * images).sum(axis=0)
+    columns = zip(extreme.tolist(), observed.tolist(), squares.tolist(), strict=True)
+    return np.array(
+        [_sharpened(p_value(count, images, resamples), sum_, of, images, resamples) for count, sum_, of in columns]
+    )
+
+
+def _sharpened(p: float, observed: float, squares: float, images: int, resamples: int) -> float:
+    """The p-value, or the bound on the sum's tail where that is lower than what so many draws can give."""
+    if not squares or is_exact(images, resamples):
+        return p
+    bound = max(2 * float(np.exp(-(observed**2) / (2 * squares))), sys.float_info.min)
+    return bound if bound < 1 / (resamples + 1) else p
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
