@@ -49,15 +49,19 @@ class MeteorProcess:
     Args:
         java: the runtime.
         timeout_s: longest wait for the next answer, start-up included.
-        paraphrases: the paraphrases to use instead of the jar's table, which takes 6 to 8 s to read.
+        paraphrases: an open file of those to use instead of the jar's table, which takes 6 to 8 s to read; it may be
+            closed then, and need have no name.
 
     Raises:
         JavaError: from the constructor when the process cannot be started.
     """
 
-    def __init__(self, java: Path, *, timeout_s: float, paraphrases: Path | None = None) -> None:
+    def __init__(self, java: Path, *, timeout_s: float, paraphrases: IO[bytes] | None = None) -> None:
         self._timeout_s = timeout_s
-        options = ("-", "-", "-stdio", "-l", "en", "-norm", *(("-a", str(paraphrases)) if paraphrases else ()))
+        options = ["-", "-", "-stdio", "-l", "en", "-norm"]
+        if paraphrases is not None:
+            paraphrases.seek(0)
+            options += ["-a", f"/dev/fd/{paraphrases.fileno()}"]
         command = java_command(java, _COMPILER, "-jar", str(meteor_jar()), *options, heap_mb=_HEAP_MB)
         try:
             self._process = subprocess.Popen(
@@ -66,6 +70,7 @@ class MeteorProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=java_environment(),
+                pass_fds=[] if paraphrases is None else [paraphrases.fileno()],
             )
         except OSError as error:
             raise JavaError(f"METEOR: {java} cannot be started: {error.strerror or error}") from error

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import IO
 
 from harness.metrics.contract import Array
 from harness.metrics.java import JavaError
@@ -30,7 +29,6 @@ class MeteorSession:
         self._process: MeteorProcess | None = None
         self._table: ParaphraseTable | None = None
         self._covered: Mask | None = None  # the table's words that the process has the paraphrases of
-        self._paraphrases: IO[bytes] | None = None
         self._preparing: threading.Thread | None = None
 
     def prepare(self, captions: Sequence[str]) -> None:
@@ -61,8 +59,6 @@ class MeteorSession:
         except JavaError:
             self._process = None
             raise
-        finally:
-            self._delete_paraphrases()  # they were read before the first answer
 
     def start(self, captions: Iterable[str]) -> MeteorProcess:
         """The process for tokenised captions: the one there is, unless it lacks the paraphrases of their words.
@@ -90,12 +86,13 @@ class MeteorSession:
             covered = needed if self._covered is None else needed | self._covered
             if self._process is None or (covered != self._covered).any():
                 self._end_process()
-                self._paraphrases = tempfile.NamedTemporaryFile(prefix="bench-meteor-", suffix=".gz")  # noqa: SIM115
-                self._table.write(Path(self._paraphrases.name), covered)
+                with (
+                    tempfile.TemporaryFile() as paraphrases
+                ):  # without a name: gone with the processes that have it open
+                    self._table.write(paraphrases, covered)
+                    self._process = MeteorProcess(java, timeout_s=self._timeout_s, paraphrases=paraphrases)
                 self._covered = covered
-                self._process = MeteorProcess(java, timeout_s=self._timeout_s, paraphrases=Path(self._paraphrases.name))
         except OSError as error:
-            self._delete_paraphrases()
             raise JavaError(f"METEOR: its paraphrases cannot be prepared: {error.strerror or error}") from error
         return self._process
 
@@ -103,9 +100,3 @@ class MeteorSession:
         if self._process is not None:
             self._process.close()
             self._process = None
-        self._delete_paraphrases()
-
-    def _delete_paraphrases(self) -> None:
-        if self._paraphrases is not None:
-            self._paraphrases.close()
-            self._paraphrases = None

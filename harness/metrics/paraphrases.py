@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final, Self
+from typing import IO, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,8 +118,8 @@ class ParaphraseTable:
                     runs.add(run)
         return np.fromiter((bare in runs for bare in self._bare), bool, len(self.words))
 
-    def write(self, path: Path, occurring: Mask) -> None:
-        """Write the pairs all of whose words are `occurring` as a file that the jar reads."""
+    def write(self, target: IO[bytes], occurring: Mask) -> None:
+        """Write the pairs all of whose words are `occurring` as the jar reads them, gzipped."""
         # A word within a phrase, at the end of a pair's first, and at the end of its second, before the next pair.
         forms = np.array([word + after for after in (b" ", b"\n", b"\n0\n") for word in self.words], object)
         run: Numbers = np.repeat(np.arange(len(self.repeats), dtype=np.int32), self.repeats)
@@ -136,7 +136,7 @@ class ParaphraseTable:
                 form[_ranges(end - count, count)] = phrases.numbers[_ranges(phrases.starts[chosen], count)]
                 form[end - 1] += (side + 1) * len(self.words)
             text.append(b"".join(forms[form]))
-        with gzip.open(path, "wb", compresslevel=0) as file:
+        with gzip.open(target, "wb", compresslevel=0) as file:
             file.write(b"".join(text)[: -len(b"0\n")])
 
     @cached_property
