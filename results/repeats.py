@@ -11,7 +11,7 @@ from results.judgement import CostChange, Exact
 
 HARDWARE: Final = ("machine", "cpu", "threads", "device", "training")
 _MORE_IS_SLOWER: Final = {"s": True, "images/s": False}
-_NO_TIMES: Final = frozenset({"latency_iqr"})  # in seconds, but how much a time varies
+_NO_TIMES: Final = frozenset({"latency_iqr", "latency_margin"})  # in seconds, but how much a time varies
 _ROUNDING: Final = 1e-9
 
 

@@ -1,0 +1,85 @@
+"""Workspaces with made-up results, for commands that judge and compare them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from results import Cell, DatasetRecord, EpochRecord, ImageRecord, Outcome, Quantity, SplitResult, Store
+
+IMAGES = range(1, 61)
+ENVIRONMENT = {
+    "packages": {"torch": "2.15.0", "numpy": "2.4.6"},
+    "os": "Debian",
+    "machine": "x86_64",
+    "cpu": "EPYC",
+    "threads": 1,
+    "device": {"type": "cpu"},
+}
+SIGNATURE = {"data": "scenes#6aa2", "nrefs": "5", "beam": "3", "v": "0.1.0"}
+Fill = Callable[..., Path]
+
+
+@pytest.fixture
+def fill(tmp_path: Path) -> Fill:
+    """`fill("old", {"updown": 0.0})` makes a workspace; models score so many points more than usual.
+
+    `seconds` is how long training took, `beam` the search's width, `failed` models that end with an error.
+    """
+
+    def filling(
+        name: str, models: Mapping[str, float], *, seconds: float = 10.0, beam: str = "3", failed: tuple[str, ...] = ()
+    ) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        images = tuple(ImageRecord(i, f"{i}.png", "test", (f"a ball {i}", "one ball")) for i in IMAGES)
+        with Store(folder / "bench.sqlite") as store:
+            store.record_dataset(DatasetRecord("scenes", "f" * 16, "/pictures", {"test": len(IMAGES)}, images))
+            for model, points in models.items():
+                cell = planned(model, beam)
+                store.plan([cell])
+                if model in failed:
+                    store.fail(cell.key, "RuntimeError", "out of luck", "Traceback")
+                    continue
+                store.record_epoch(
+                    cell.key, EpochRecord(0, "xe", "xe", 0, 30, 0.1, 2.5 - points / 100, None, 9.0, 30.0)
+                )
+                store.finish(cell.key, outcome(points, seconds))
+        return folder
+
+    return filling
+
+
+def planned(model: str, beam: str) -> Cell:
+    """A run of seed 0."""
+    config = {"arguments": {"d_model": 32}}
+    signature = SIGNATURE | {"beam": beam}
+    return Cell(f"{model}-s0", model, "model", 0, "controlled", "f" * 16, config, signature, "0.1.0")
+
+
+def outcome(points: float, seconds: float) -> Outcome:
+    """Captions that say how good they are, and their scores."""
+    generator = random.Random(3)
+    by_image = {
+        i: generator.uniform(0.5, 1.5) + (points + generator.uniform(-1, 1) * bool(points)) / 100 for i in IMAGES
+    }
+    captions = dict.fromkeys(IMAGES, f"a ball {points:+.1f}")
+    mean = sum(by_image.values()) / len(by_image)
+    scores: dict[str, Any] = {
+        "CIDEr-D": Quantity(mean),
+        "BLEU-4": Quantity(0.25 + points / 100),
+        "SPICE": Quantity(None, "no Java found"),
+    }
+    result = SplitResult(
+        "test", captions, {"overall": scores}, {"CIDEr-D": by_image, "BLEU-4": {i: by_image[i] / 4 for i in IMAGES}}
+    )
+    costs = {
+        "parameters": Quantity(1e6),
+        "train_seconds": Quantity(seconds, unit="s"),
+        "energy": Quantity(None, "no meter"),
+    }
+    return Outcome((result,), costs, ENVIRONMENT)

@@ -1,0 +1,118 @@
+"""`bench compare`: two workspaces, databases or runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from harness.cli import compare
+from harness.errors import BenchError
+from results import StoreError
+
+Fill = Callable[..., Path]
+
+app = typer.Typer()
+app.callback()(lambda: None)
+compare.register(app)
+
+
+def bench(*words: str | Path) -> str:
+    """What was printed; expected errors are raised."""
+    result = CliRunner().invoke(app, ["compare", *map(str, words)])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_two_workspaces_are_paired_by_model(fill: Fill) -> None:
+    old, new = fill("old", {"updown": 0, "blind": 0, "gone": 0}), fill("new", {"blind": 0, "updown": 3, "fresh": 0})
+    said = bench(old, new)
+    assert re.search(r"updown seed 0 +test +\S+ +\S+ +\+3\.\d\d +\+2\.\d\d…\+3\.\d\d +<0\.001", said)
+    assert re.search(r"blind seed 0 +test +\S+ +\S+ +\+0\.00 +\+0\.00…\+0\.00 +1\.000", said)
+    assert "updown seed 0, test: 60 of 60 captions differ; 60 score better, 0 worse" in said
+    assert "Only in A: gone seed 0" in said
+    assert "Only in B: fresh seed 0" in said
+    assert "Conditions differ" not in said
+    assert max(map(len, said.splitlines())) <= 80
+
+
+def test_a_single_pair_shows_every_metric_and_cost(fill: Fill) -> None:
+    said = bench(fill("old", {"updown": 0}), fill("new", {"updown": 3}, seconds=25) / "bench.sqlite")
+    assert re.search(r"BLEU-4 +test +25\.00 +28\.00 +\+3\.00 +— +<0\.001", said), "an interval of means is not BLEU's"
+    assert re.search(r"Training +10\.0 s → 25\.0 s +2\.50×", said)
+    assert re.search(r"Parameters +1\.00 M → 1\.00 M +1\.00×", said)
+    assert "SPICE" not in said.split("Scores times 100")[0], "what neither side measured is left out"
+    assert max(map(len, said.splitlines())) <= 80
+
+
+def test_captions_that_changed_most_come_with_their_references(fill: Fill, tmp_path: Path) -> None:
+    said = bench(fill("old", {"updown": 0}), fill("new", {"updown": -3}), "--captions", "1")
+    assert re.search(r"updown, test image (\d+) \1\.png: CIDEr-D \d+\.\d\d → \d+\.\d\d \(-\d\.\d\d\)", said)
+    assert "A:  a ball +0.0" in said
+    assert "B:  a ball -3.0" in said
+    assert "one ball" in said
+    assert "test image" not in bench(tmp_path / "old", tmp_path / "new", "--captions", "0")
+
+
+def test_two_runs_of_a_workspace_may_be_of_different_models(fill: Fill) -> None:
+    place = fill("both", {"updown": 0, "blind": -3})
+    said = bench("updown-s0", "blind-s0", "-w", place)
+    assert said.startswith("A  updown seed 0, captionbench 0.1.0, updown-s0\nB  blind seed 0")
+    assert re.search(r"CIDEr-D +test .* -\d\.\d\d", said)
+    assert bench("updown-s0", "updown-s0", "--db", str(place / "bench.sqlite"))
+
+
+def test_other_conditions_are_a_warning(fill: Fill) -> None:
+    said = bench(fill("old", {"updown": 0}), fill("new", {"updown": 3}, beam="5"))
+    assert "Conditions differ, so the differences are not the models' or the code's alone:\n  beam 3 → 5" in said
+
+
+def test_markdown_and_json_hold_everything(fill: Fill, tmp_path: Path) -> None:
+    sides = fill("old", {"updown": 0, "blind": 0}), fill("new", {"updown": 3, "blind": 0})
+    out = tmp_path / "changes.md"
+    assert bench(*sides, "--format", "markdown", "--out", out) == f"{out}\n"
+    text = out.read_text(encoding="utf-8")
+    assert "## updown seed 0" in text
+    assert "| BLEU-4 | test | 25.00 | 28.00 | +3.00 | — | <0.001 |" in text
+    assert "| Training | 10.0\u202fs → 10.0\u202fs | 1.00× |" in text
+    content = json.loads(bench(*sides, "--format", "json"))
+    updown = next(pair for pair in content["pairs"] if pair["before"]["model"] == "updown")
+    scores = {score["metric"]: score for score in updown["scores"]}
+    assert scores["SPICE"]["reason"] == "no Java found"
+    assert scores["CIDEr-D"]["test"]["images"] == 60
+    assert content["tests"] == 4
+    assert updown["captions"][0]["image"]["references"][1] == "one ball"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["updown-s0", "nothing-s0"], "no run nothing-s0 in the results database"),
+        (["updown-s0", "failed-s0"], "run failed-s0 has not finished: it is failed"),
+        (["updown-s0", "here"], "here is a workspace or database, and updown-s0 is none"),
+        (["here", "empty"], "no run has finished in empty"),
+        (["here", "bare"], "no results in the workspace bare"),
+        (["here", "text"], "is not a SQLite database"),
+        (["updown-s0", "updown-s0", "-w", "nowhere"], "no results in the workspace nowhere"),
+        (["here", "here", "--out", "."], "is a folder"),
+    ],
+)
+def test_what_cannot_be_compared_ends_in_one_sentence(
+    fill: Fill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fill("here", {"updown": 0, "failed": 0}, failed=("failed",)).rename("workspace")
+    fill("here", {"updown": 0})
+    fill("empty", {})
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises((BenchError, StoreError), match=message) as caught:
+        bench(*words)
+    assert caught.value.hint

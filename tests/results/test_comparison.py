@@ -1,0 +1,128 @@
+"""Pairing the runs of two stores, and what each pair says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from results import Store, StoreError
+from results.comparison import Comparison, compare_stores
+from results.measured import evaluated_images, measured_runs
+
+WIDE = {"nrefs": "5", "split": "scenes-test", "beam": "5"}
+
+
+@pytest.fixture
+def fill(tmp_path: Path, make: Any) -> Iterator[Callable[..., Store]]:
+    """`fill((model, seed, cider, cell's changes) ...)` makes a store of such runs."""
+    opened = []
+
+    def filling(*runs: tuple[str, int, float, dict[str, Any]], fingerprint: str = "f" * 16) -> Store:
+        store = Store(tmp_path / f"{len(opened)}.sqlite")
+        opened.append(store)
+        store.record_dataset(make.dataset(fingerprint))
+        for number, (model, seed, cider, changes) in enumerate(runs):
+            cell = make.cell(model, seed, variant=f"-{number}", dataset=fingerprint, **changes)
+            store.plan([cell])
+            store.finish(cell.key, make.outcome(cider))
+        return store
+
+    yield filling
+    for store in opened:
+        store.close()
+
+
+def compared(before: Store, after: Store, most: int = 5) -> Comparison:
+    return compare_stores(measured_runs(before), measured_runs(after), evaluated_images(before), most)
+
+
+def test_rows_of_the_same_conditions_belong_together(fill: Any) -> None:
+    rows = [("updown", 1, 0.2, {}), ("updown", 1, 0.4, {"signature": WIDE})]
+    found = compared(fill(*rows), fill(*rows[::-1]))
+    assert [pair.conditions for pair in found.pairs] == [(), ()]
+    assert [pair.scores[0].before == pair.scores[0].after for pair in found.pairs] == [True, True]
+    assert (found.only_before, found.only_after) == ((), ())
+
+
+def test_a_models_only_rows_are_compared_whatever_their_conditions(fill: Any) -> None:
+    found = compared(fill(("updown", 1, 0.2, {})), fill(("updown", 1, 0.4, {"signature": WIDE})))
+    assert [pair.conditions for pair in found.pairs] == [("beam 3 → 5",)]
+
+
+def test_rows_that_may_belong_to_several_are_left_over(fill: Any) -> None:
+    several = [("updown", 1, 0.2, {"signature": {**WIDE, "beam": beam}}) for beam in ("4", "5")]
+    found = compared(fill(("updown", 1, 0.2, {})), fill(*several))
+    assert found.pairs == ()
+    assert found.only_before == ("updown seed 1",)
+    assert found.only_after == ("updown seed 1", "updown seed 1")
+
+
+def test_settings_that_no_condition_names_are_said(fill: Any) -> None:
+    configs = [{"arguments": {"layers": layers, "seed": 1}, "card": {"summary": str(layers)}} for layers in (2, 3)]
+    found = compared(*(fill(("updown", 1, 0.2, {"config": config})) for config in configs))
+    assert found.pairs[0].settings == ("arguments.layers 2 → 3",)
+    assert found.pairs[0].conditions == ()
+
+
+def test_common_seeds_are_averaged(fill: Any) -> None:
+    before = fill(("updown", 1, 0.2, {}), ("updown", 2, 0.4, {}), ("updown", 3, 9.0, {}))
+    after = fill(("updown", 2, 0.6, {}), ("updown", 1, 0.4, {}), ("updown", 4, 9.0, {}))
+    (pair,) = compared(before, after).pairs
+    assert (pair.before.seeds, pair.after.seeds) == ((1, 2), (1, 2))
+    cider = pair.scores[0]
+    assert (cider.metric, cider.before, cider.after) == ("CIDEr-D", pytest.approx(0.3), pytest.approx(0.5))
+    assert cider.test is not None
+    assert cider.test.difference == pytest.approx(0.4), "of the images, whose scores here are not the split's"
+
+
+def test_without_a_common_seed_the_first_of_each_are_compared(fill: Any) -> None:
+    (pair,) = compared(fill(("updown", 3, 0.2, {})), fill(("updown", 5, 0.2, {}), ("updown", 4, 0.6, {}))).pairs
+    assert (pair.before.seeds, pair.after.seeds) == ((3,), (4,))
+
+
+def test_other_pictures_are_not_tested_against_each_other(fill: Any) -> None:
+    (pair,) = compared(fill(("updown", 1, 0.2, {})), fill(("updown", 1, 0.4, {}), fingerprint="e" * 16)).pairs
+    assert [(score.test, score.reason) for score in pair.scores if score.metric == "CIDEr-D"] == [
+        (None, "scored on other images")
+    ]
+    assert (pair.differing, pair.captions) == ((), ())
+
+
+def test_why_a_score_is_missing_is_kept(fill: Any) -> None:
+    (pair,) = compared(fill(("updown", 1, None, {})), fill(("updown", 1, 0.4, {}))).pairs
+    cider, bleu = pair.scores
+    assert (cider.before, cider.after, cider.reason) == (None, 0.4, "no Java found")
+    assert (bleu.before, bleu.test, bleu.reason) == (0.25, None, "without scores of single images")
+
+
+def test_the_same_captions_are_no_change(fill: Any) -> None:
+    (pair,) = compared(fill(("updown", 1, 0.2, {})), fill(("updown", 1, 0.4, {}))).pairs
+    assert pair.captions == ()
+    assert [(each.of, each.captions) for each in pair.differing] == [(3, 0)]
+
+
+def test_captions_that_changed_most_come_first_with_their_image(fill: Any, make: Any) -> None:
+    before, after = fill(("updown", 1, 0.2, {})), fill(("updown", 1, 0.4, {}))
+    outcome = make.outcome(0.4)
+    outcome.splits[0].captions.update({1: "a red ball", 30: "two cones"})
+    after.finish("updown-1-0", outcome)
+    changes = compared(before, after).pairs[0].captions
+    assert [(each.image.image_id, each.before, each.after) for each in changes] == [
+        (30, "cones", "two cones"),
+        (1, "a ball", "a red ball"),
+    ]
+    assert changes[0].change == pytest.approx(0.6)
+    assert changes[0].image.references == ("<b>two</b> cones",)
+    assert len(compared(before, after, most=1).pairs[0].captions) == 1
+
+
+@pytest.mark.parametrize(("key", "message"), [("none", "no run none"), ("updown-2", "it is planned")])
+def test_only_finished_runs_are_read(fill: Any, make: Any, key: str, message: str) -> None:
+    store = fill(("updown", 1, 0.2, {}))
+    store.plan([make.cell("updown", 2)])
+    with pytest.raises(StoreError, match=message) as caught:
+        measured_runs(store, [key])
+    assert "updown-1-0" in str(caught.value.hint)
