@@ -16,8 +16,7 @@ from harness.conditions import Conditions
 from harness.data.regions.opening import needs_backbone
 from harness.errors import BenchError
 from harness.fitting import fit
-from harness.measure.flops import count_flops
-from harness.measure.latency import measure_latency
+from harness.measure.captioning_costs import Effort, Measured, measure_captioning
 from harness.measure.memory import PeakMemory
 from harness.metrics.evaluator import Evaluator
 from harness.pretrained import Pretrained
@@ -28,6 +27,16 @@ from harness.stored_run import VOCABULARY, WEIGHTS, StoredRun
 from results.records import AttentionRecord, Cell, EpochRecord, Outcome, Quantity, SplitResult
 from zoo import Captioner
 from zoo.attention_maps import attends
+
+TRAINING_COSTS = {
+    "train_seconds": "s",
+    "train_images_per_second": "images/s",
+    "train_steps": "",
+    "train_peak_memory_host": "MiB",
+    "train_peak_memory_device": "MiB",
+    "train_peak_memory_reserved": "MiB",
+}
+"""What training is stored as, with units."""
 
 
 def run_model(
@@ -59,8 +68,7 @@ def run_model(
         "train_seconds": Quantity(summary.seconds, unit="s"),
         "train_images_per_second": Quantity(summary.images / summary.seconds, unit="images/s"),
         "train_steps": Quantity(float(summary.steps)),
-        "train_peak_memory_host": memory.host,
-        "train_peak_memory_device": memory.device,
+        **memory.quantities("train"),
     }
     environment = environment | {"training": conditions.machine.record(conditions.device, summary.parts)}
     return _caption_and_measure(model, conditions, evaluator, costs, environment, folder / WEIGHTS, reporter)
@@ -127,30 +135,32 @@ def _caption_and_measure(
 ) -> Outcome:
     splits = []
     for split, samples in conditions.evaluated.items():
-        captions = caption_images(
-            model,
-            conditions.vocabulary,
-            conditions.source(model.visual),
-            [sample.image_id for sample in samples],
-            conditions.preset.decoding,
-            device=conditions.device,
-            reporter=reporter,
-            title=f"  captioning {split}",
-        )
+        with PeakMemory(conditions.device) as memory:
+            captions = caption_images(
+                model,
+                conditions.vocabulary,
+                conditions.source(model.visual),
+                [sample.image_id for sample in samples],
+                conditions.preset.decoding,
+                device=conditions.device,
+                reporter=reporter,
+                title=f"  captioning {split}",
+            )
         if split == "test":
             costs["caption_images_per_second"] = Quantity(len(samples) / captions.seconds, unit="images/s")
+            costs |= memory.quantities("caption")
         references = {sample.image_id: sample.captions for sample in samples}
         result = _score(split, captions.by_image, references, conditions, evaluator, costs)
         if split == "test" and attends(model):
             result = replace(result, attention=_attention(model, conditions, captions.tokens, reporter))
         splits.append(result)
-    flops, operators = _measure(model, conditions)
+    measured = _measure(model, conditions)
     return Outcome(
         splits=tuple(splits),
-        costs=flops | costs,
-        environment=environment,
+        costs=measured.costs | costs,
+        environment=environment | {"measurement": measured.state},
         checkpoint=str(weights),
-        operators=operators,
+        operators=measured.operators,
     )
 
 
@@ -170,7 +180,7 @@ def _attention(
 
 
 def _untrained_costs(reason: str) -> dict[str, Quantity]:
-    return {name: Quantity(None, reason) for name in ("train_seconds", "train_images_per_second", "train_steps")}
+    return {name: Quantity(None, reason, unit) for name, unit in TRAINING_COSTS.items()}
 
 
 def _untrained(cell: Cell, conditions: Conditions) -> tuple[Captioner, dict[str, Any]]:
@@ -229,16 +239,15 @@ def _score(
     return result
 
 
-def _measure(model: Captioner, conditions: Conditions) -> tuple[dict[str, Quantity], dict[str, Any]]:
-    """Costs of one test image by name, and the operators behind the counts."""
-    decoding = conditions.preset.decoding
-    visual = conditions.source(model.visual).visual([conditions.typical_image()], model.visual)
-    counts = count_flops(model, visual, caption_length=decoding.max_len, beam_size=decoding.beam_size)
-    latency = measure_latency(
+def _measure(model: Captioner, conditions: Conditions) -> Measured:
+    """What captioning one test image costs."""
+    preset, decoding = conditions.preset, conditions.preset.decoding
+    return measure_captioning(
         model,
-        visual.to(conditions.device),
+        conditions.source(model.visual).visual([conditions.typical_image()], model.visual),
         beam_size=decoding.beam_size,
         max_len=decoding.max_len,
-        repeats=conditions.preset.latency_repeats,
+        bos=conditions.vocabulary.bos,
+        eos=conditions.vocabulary.eos,
+        effort=Effort(preset.latency_repeats, preset.latency_seconds, preset.energy_seconds),
     )
-    return counts.quantities() | latency, counts.operators()

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 import harness
+from harness.measure.nvml import NvmlError, nvml_device
 
 _PACKAGES = ("torch", "timm", "numpy", "fvcore", "pillow", "pycocoevalcap", "safetensors", "sqlalchemy")
 
@@ -35,6 +36,7 @@ def describe_environment(device: torch.device | str) -> dict[str, Any]:
         "ram_gib": _ram_gib(),
         "locale": locale.setlocale(locale.LC_CTYPE),
         "device": _device(torch.device(device)),
+        "state": describe_state(torch.device(device)),
     }
 
 
@@ -91,6 +93,16 @@ def _device(device: torch.device) -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "driver": _first_match(Path("/proc/driver/nvidia/version"), r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)*)"),
     }
+
+
+def describe_state(device: torch.device) -> dict[str, Any]:
+    """What changes from minute to minute: load of the processors, and clocks, temperature and users of a device."""
+    state: dict[str, Any] = {"load_average": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None}
+    try:
+        with nvml_device(device) as found:
+            return state | found.state()
+    except NvmlError:
+        return state
 
 
 def _first_match(file: Path, pattern: str) -> str | None:

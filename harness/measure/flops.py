@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -22,6 +22,10 @@ from harness.measure.flop_tracing import PartCount, trace, unfused
 from harness.measure.training_flops import count_training_step
 from results.records import Quantity
 from zoo.captioner import Captioner, DecodingState, Memory, Visual
+
+PARTS = ("encoder", "start", "step", "greedy", "beam", "teacher_forced", "training")
+COSTS = tuple(f"gmac_{part}" for part in PARTS)
+"""What counts are stored as, in GMAC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +61,11 @@ class FlopCounts:
         return self.beam.uncounted
 
     def quantities(self) -> dict[str, Quantity]:
-        """The counts as costs by name: `parameters` and, in GMAC, `gmac_encoder`, `gmac_step`, `gmac_beam` ..."""
-        parts = {f"gmac_{name}": part.macs / 1e9 for name, part in self._parts().items()}
+        """The counts as costs by name: `parameters`, and those of `COSTS`."""
+        parts = zip(COSTS, self._parts().values(), strict=True)
         return {
             "parameters": Quantity(float(self.parameters)),
-            **{name: Quantity(value, unit="GMAC") for name, value in parts.items()},
+            **{name: Quantity(part.macs / 1e9, unit="GMAC") for name, part in parts},
         }
 
     def operators(self) -> dict[str, Any]:
@@ -69,8 +73,7 @@ class FlopCounts:
         return {name: asdict(part) for name, part in self._parts().items()}
 
     def _parts(self) -> dict[str, PartCount]:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in values.items() if isinstance(value, PartCount)}
+        return {part: getattr(self, part) for part in PARTS}
 
 
 def count_flops(

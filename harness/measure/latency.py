@@ -1,19 +1,71 @@
-"""How long one caption takes, and how many images a second that makes, on a named number of threads."""
+"""How long captioning one batch takes, and how many images a second that makes, on a named number of threads."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from harness.errors import BenchError
 from harness.measure.evaluating import evaluating
+from harness.measure.other_load import OtherLoad
+from harness.measure.timings import LEAST_RUNS, Timing
 from results.records import Quantity
 from zoo.captioner import Captioner, Visual
 from zoo.decoding import beam_search
+
+COSTS = {
+    "latency_median": "s",
+    "latency_iqr": "s",
+    "latency_margin": "s",
+    "latency_throughput": "images/s",
+    "latency_batch": "images",
+    "latency_threads": "threads",
+    "latency_repeats": "runs",
+    "latency_noisy": "",
+}
+"""What a measurement is stored as, with units."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Timed captioning: `noise` says why it is not to be believed, one sentence each."""
+
+    timing: Timing
+    batch: int
+    threads: int
+    noise: tuple[str, ...]
+
+    def quantities(self) -> dict[str, Quantity]:
+        """The costs of `COSTS`.
+
+        The median has its quartiles as bounds; `latency_margin` is how far the median of another run may lie,
+        `latency_throughput` images a second at the median, `latency_noisy` 1 where there is noise and 0 elsewhere.
+        """
+        timing = self.timing
+        low, high = timing.quartiles
+        margin = Quantity(timing.margin) if timing.margin is not None else Quantity(None, _FEW)
+        values = {
+            "latency_median": Quantity(timing.median, low=low, high=high),
+            "latency_iqr": Quantity(high - low),
+            "latency_margin": margin,
+            "latency_throughput": Quantity(self.batch / timing.median, low=self.batch / high, high=self.batch / low),
+            "latency_batch": Quantity(float(self.batch)),
+            "latency_threads": Quantity(float(self.threads)),
+            "latency_repeats": Quantity(float(len(timing.seconds))),
+            "latency_noisy": Quantity(float(bool(self.noise))),
+        }
+        return {
+            name: Quantity(value.value, value.reason, COSTS[name], value.low, value.high)
+            for name, value in values.items()
+        }
+
+
+_FEW = f"fewer than {LEAST_RUNS} timed runs"
 
 
 def measure_latency(
@@ -24,11 +76,12 @@ def measure_latency(
     max_len: int,
     bos: int = 1,
     eos: int = 2,
-    repeats: int = 7,
+    repeats: int = 30,
     warmup: int = 1,
-    budget_s: float = 2.0,
+    budget_s: float | None = None,
     threads: int | None = None,
-) -> dict[str, Quantity]:
+    precision: str = "fp32",
+) -> Latency:
     """Time encoding and beam search of one batch, from features on the model's device to finished tokens.
 
     Args:
@@ -40,45 +93,46 @@ def measure_latency(
         warmup: untimed runs before them.
         budget_s: no further run begins once this many seconds have passed; two timed runs are always made.
         threads: torch's intra-op threads meanwhile; None keeps the current number. Reported either way.
+        precision: "bf16" autocasts, "fp32" does not.
 
-    Returns:
-        `latency_median` and `latency_iqr` (seconds a batch, inter-quartile range), `latency_throughput` (images/s at
-        the median), `latency_batch`, `latency_threads` and `latency_repeats` (timed runs made).
+    Raises:
+        BenchError: fewer than two runs are asked for.
     """
     if repeats < 2:
         raise BenchError(f"{repeats} timed runs give no spread", hint="time at least 2 runs")
-    visual = visual.to(next(model.parameters()).device)
-    with torch.inference_mode(), evaluating(model), _threads(threads) as used_threads:
+    device = next(model.parameters()).device
+    visual = visual.to(device)
+
+    def caption() -> None:
+        beam_search(model, model.encode(visual), beam_size=beam_size, max_len=max_len, bos=bos, eos=eos)
+
+    casts = torch.autocast(device.type, dtype=torch.bfloat16) if precision == "bf16" else nullcontext()
+    limit = math.inf if budget_s is None else budget_s
+    with torch.inference_mode(), evaluating(model), _threads(threads) as used_threads, casts, OtherLoad() as load:
         begin = time.perf_counter()
         for _ in range(warmup):
-            _seconds(model, visual, beam_size, max_len, bos, eos)
+            caption()
         seconds: list[float] = []
-        while len(seconds) < 2 or (len(seconds) < repeats and time.perf_counter() - begin < budget_s):
-            seconds.append(_seconds(model, visual, beam_size, max_len, bos, eos))
-    lower, median, upper = (float(value) for value in np.percentile(seconds, (25, 50, 75)))
-    return {
-        "latency_median": Quantity(median, unit="s", low=lower, high=upper),
-        "latency_iqr": Quantity(upper - lower, unit="s"),
-        "latency_throughput": Quantity(visual.batch_size / median, unit="images/s"),
-        "latency_batch": Quantity(float(visual.batch_size), unit="images"),
-        "latency_threads": Quantity(float(used_threads), unit="threads"),
-        "latency_repeats": Quantity(float(len(seconds)), unit="runs"),
-    }
+        while len(seconds) < 2 or (len(seconds) < repeats and time.perf_counter() - begin < limit):
+            seconds.append(seconds_of(caption, device))
+    timing = Timing(tuple(seconds))
+    return Latency(timing, visual.batch_size, used_threads, (*timing.noise(), *load.noise()))
 
 
-def _seconds(model: Captioner, visual: Visual, beam_size: int, max_len: int, bos: int, eos: int) -> float:
-    """Time one batch; a device's queue is drained before and after."""
-    _synchronise(model)
-    begin = time.perf_counter()
-    beam_search(model, model.encode(visual), beam_size=beam_size, max_len=max_len, bos=bos, eos=eos)
-    _synchronise(model)
-    return time.perf_counter() - begin
-
-
-def _synchronise(model: Captioner) -> None:
-    device = next(model.parameters()).device
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+def seconds_of(work: Callable[[], None], device: torch.device) -> float:
+    """Time one call: by events in the queue of a CUDA device, by the clock elsewhere."""
+    if device.type != "cuda":
+        begin = time.perf_counter()
+        work()
+        return time.perf_counter() - begin
+    with torch.cuda.device(device):
+        started, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()
+        started.record()
+        work()
+        ended.record()
+        torch.cuda.synchronize()
+    return float(started.elapsed_time(ended)) / 1000
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
@@ -16,11 +17,12 @@ _MEBIBYTE = 2**20
 
 
 class PeakMemory:
-    """Measure the peak resident memory of this process, and the peak allocated on a CUDA device, within a block.
+    """Measure the peak resident memory of this process, and the peaks on a CUDA device, within a block.
 
-    `with PeakMemory(device) as peak: ...`, then `peak.host` and `peak.device` are in MiB, or NULL with the reason. The
-    host's number includes what was resident when the block began (the interpreter, torch, mapped files) and leaves
-    child processes out. Blocks do not nest: the inner one would reset the outer one's peak, so it raises RuntimeError.
+    `with PeakMemory(device) as peak: ...`, then `peak.host`, `peak.device` (tensors) and `peak.reserved` (what torch
+    holds of the device, with what it keeps for later) are in MiB, or NULL with the reason. The host's number includes
+    what was resident when the block began (the interpreter, torch, mapped files) and leaves child processes out.
+    Blocks do not nest: the inner one would reset the outer one's peak, so it raises RuntimeError.
     """
 
     _active: ClassVar[bool] = False
@@ -30,6 +32,7 @@ class PeakMemory:
         self._proc = proc
         self.host = Quantity(None, reason="the block has not ended", unit="MiB")
         self.device = Quantity(None, reason="the block has not ended", unit="MiB")
+        self.reserved = Quantity(None, reason="the block has not ended", unit="MiB")
         self._obstacle: str | None = None
 
     def __enter__(self) -> Self:
@@ -50,7 +53,13 @@ class PeakMemory:
     ) -> None:
         PeakMemory._active = False
         self.host = self._host_peak()
-        self.device = self._device_peak()
+        self.device = self._device_peak(torch.cuda.max_memory_allocated)
+        self.reserved = self._device_peak(torch.cuda.max_memory_reserved)
+
+    def quantities(self, phase: str) -> dict[str, Quantity]:
+        """The three as costs of a phase: `train_peak_memory_host`, `train_peak_memory_device` ..."""
+        peaks = {"host": self.host, "device": self.device, "reserved": self.reserved}
+        return {f"{phase}_peak_memory_{where}": peak for where, peak in peaks.items()}
 
     def _host_peak(self) -> Quantity:
         if self._obstacle is not None:
@@ -60,7 +69,7 @@ class PeakMemory:
             return Quantity(None, reason="the kernel does not report VmHWM", unit="MiB")
         return Quantity(int(found[1]) / 1024, unit="MiB")
 
-    def _device_peak(self) -> Quantity:
+    def _device_peak(self, peak: Callable[[torch.device], int]) -> Quantity:
         if self._device.type != "cuda":
             return Quantity(None, reason="no CUDA device", unit="MiB")
-        return Quantity(torch.cuda.max_memory_allocated(self._device) / _MEBIBYTE, unit="MiB")
+        return Quantity(peak(self._device) / _MEBIBYTE, unit="MiB")

@@ -30,6 +30,7 @@ def test_names_versions_and_machine() -> None:
     assert found["cores"] >= found["usable_cores"] >= 1
     assert found["ram_gib"] is None or found["ram_gib"] > 0
     assert found["device"] == {"type": "cpu"}
+    assert found["state"]["load_average"] >= 0
 
 
 def test_holds_no_personal_data() -> None:

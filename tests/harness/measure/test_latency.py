@@ -13,8 +13,16 @@ import torch
 
 from harness.errors import BenchError
 from harness.measure import latency
-from harness.measure.latency import measure_latency
+from harness.measure.latency import COSTS, measure_latency, seconds_of
+from harness.measure.other_load import OtherLoad
 from zoo.captioner import Captioner, Visual
+
+
+class Quiet(OtherLoad):
+    """A machine that nobody else uses."""
+
+    def noise(self) -> tuple[str, ...]:
+        return ()
 
 
 class _Clock:
@@ -31,13 +39,14 @@ class _Clock:
 
         monkeypatch.setattr(latency, "beam_search", search)
         monkeypatch.setattr(latency, "time", SimpleNamespace(perf_counter=lambda: self.now))
+        monkeypatch.setattr(latency, "OtherLoad", Quiet)
 
 
 def test_median_spread_and_throughput_of_the_timed_runs(
     tiny: Captioner, visual: Callable[..., Visual], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = _Clock(monkeypatch, [9.0, 0.1, 0.4, 0.2, 0.3, 0.25])
-    found = measure_latency(tiny, visual(4), beam_size=3, max_len=9, repeats=5, warmup=1, budget_s=100.0)
+    found = measure_latency(tiny, visual(4), beam_size=3, max_len=9, repeats=5, warmup=1).quantities()
     timed = [0.1, 0.4, 0.2, 0.3, 0.25]
     lower, upper = np.percentile(timed, (25, 75))
     assert found["latency_median"].value == pytest.approx(0.25)
@@ -45,7 +54,11 @@ def test_median_spread_and_throughput_of_the_timed_runs(
     assert found["latency_throughput"].value == pytest.approx(4 / 0.25)
     assert found["latency_repeats"].value == 5
     assert found["latency_batch"].value == 4
-    assert [found[name].unit for name in ("latency_median", "latency_throughput")] == ["s", "images/s"]
+    assert {name: quantity.unit for name, quantity in found.items()} == COSTS
+    assert (found["latency_median"].low, found["latency_median"].high) == pytest.approx((lower, upper))
+    assert (found["latency_throughput"].low, found["latency_throughput"].high) == pytest.approx((4 / upper, 4 / lower))
+    assert found["latency_margin"].value == pytest.approx(2**0.5 * 0.15)
+    assert found["latency_noisy"].value == 1  # quartiles of 40 % of the median
     assert clock.searches[0]["beam_size"] == 3
     assert clock.searches[0]["max_len"] == 9
 
@@ -55,10 +68,12 @@ def test_the_budget_ends_the_runs_but_never_before_the_second(
 ) -> None:
     _Clock(monkeypatch, [5.0] * 9)
     slow = measure_latency(tiny, visual(), beam_size=1, max_len=5, repeats=9, warmup=1, budget_s=2.0)
-    assert slow["latency_repeats"].value == 2
+    assert len(slow.timing.seconds) == 2
+    assert slow.quantities()["latency_margin"].reason == "fewer than 5 timed runs"
+    assert slow.quantities()["latency_noisy"].value == 0
     _Clock(monkeypatch, [0.5] * 9)
     middling = measure_latency(tiny, visual(), beam_size=1, max_len=5, repeats=8, warmup=1, budget_s=2.0)
-    assert middling["latency_repeats"].value == 3
+    assert len(middling.timing.seconds) == 3
 
 
 def test_runs_in_evaluation_mode_on_the_named_threads_and_puts_both_back(
@@ -69,7 +84,7 @@ def test_runs_in_evaluation_mode_on_the_named_threads_and_puts_both_back(
     tiny.cell.eval()
     found = measure_latency(tiny, visual(), beam_size=2, max_len=5, repeats=2, warmup=1, threads=2)
     assert [(search["training"], search["threads"]) for search in clock.searches] == [(False, 2)] * 3
-    assert found["latency_threads"].value == 2
+    assert found.threads == 2
     assert torch.get_num_threads() == 1
     assert tiny.training
     assert not tiny.cell.training
@@ -79,13 +94,33 @@ def test_really_times_the_real_search(tiny: Captioner, visual: Callable[..., Vis
     begin = time.perf_counter()
     found = measure_latency(tiny, visual(2), beam_size=3, max_len=10, repeats=3, warmup=1)
     elapsed = time.perf_counter() - begin
-    median = found["latency_median"].value
-    assert median is not None
-    assert 0 < median <= elapsed
-    assert found["latency_threads"].value == 1
+    assert 0 < found.timing.median <= elapsed
+    assert found.batch == 2
+    assert found.threads == 1
     assert all(parameter.grad is None for parameter in tiny.parameters())
 
 
 def test_one_run_gives_no_spread(tiny: Captioner, visual: Callable[..., Visual]) -> None:
     with pytest.raises(BenchError, match="no spread"):
         measure_latency(tiny, visual(), beam_size=1, max_len=5, repeats=1)
+
+
+def test_half_precision_is_asked_for(
+    tiny: Captioner, visual: Callable[..., Visual], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cast: list[bool] = []
+    monkeypatch.setattr(latency, "beam_search", lambda *_, **__: cast.append(torch.is_autocast_enabled("cpu")))
+    measure_latency(tiny, visual(), beam_size=1, max_len=5, repeats=2, precision="bf16")
+    measure_latency(tiny, visual(), beam_size=1, max_len=5, repeats=2)
+    assert cast == [True] * 3 + [False] * 3
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_events_time_a_device() -> None:
+    weights = torch.randn(2048, 2048, device="cuda")
+
+    def multiply() -> None:
+        torch.linalg.matrix_power(weights, 50)
+
+    multiply()
+    assert 0.5 < seconds_of(multiply, torch.device("cuda")) / seconds_of(multiply, torch.device("cuda")) < 2

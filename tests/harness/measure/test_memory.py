@@ -49,7 +49,12 @@ def test_no_cuda_device_is_null_with_a_reason() -> None:
     with PeakMemory("cpu") as peak:
         pass
     assert peak.device.value is None
-    assert peak.device.reason == "no CUDA device"
+    assert peak.device.reason == peak.reserved.reason == "no CUDA device"
+    assert peak.quantities("train") == {
+        "train_peak_memory_host": peak.host,
+        "train_peak_memory_device": peak.device,
+        "train_peak_memory_reserved": peak.reserved,
+    }
 
 
 def test_without_a_resettable_peak_the_host_is_null_with_a_reason(tmp_path: Path) -> None:
@@ -92,3 +97,5 @@ def test_device_peak() -> None:
         del block
     assert peak.device.value is not None
     assert 64 <= peak.device.value < 80
+    assert peak.reserved.value is not None
+    assert peak.reserved.value >= peak.device.value

@@ -1,0 +1,112 @@
+"""What captioning costs a model: multiply-accumulates, time and energy, all that a row of results has of it.
+
+A model may have trained for days when it comes to this: whatever cannot be measured is NULL with its reason, and
+nothing here raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from harness.measure import latency
+from harness.measure.energy import measure_energy, missing_energy
+from harness.measure.environment import describe_state
+from harness.measure.evaluating import evaluating
+from harness.measure.flops import COSTS as GMAC
+from harness.measure.flops import count_flops
+from harness.measure.latency import measure_latency
+from results.records import Quantity
+from zoo.captioner import Captioner, Visual
+from zoo.decoding import beam_search
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How long to measure: timed runs and a limit of seconds for them (None: none), and seconds of each energy window.
+
+    An energy window of 0 leaves energy out.
+    """
+
+    repeats: int = 30
+    seconds: float | None = None
+    energy_seconds: float = 5.0
+
+
+@dataclass(slots=True)
+class Measured:
+    """Costs by name, operators behind the counts, and the state that the machine was in: load, clocks, noise."""
+
+    costs: dict[str, Quantity] = field(default_factory=dict)
+    operators: dict[str, Any] = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict)
+
+
+def measure_captioning(
+    model: Captioner,
+    visual: Visual,
+    *,
+    beam_size: int,
+    max_len: int,
+    bos: int,
+    eos: int,
+    effort: Effort,
+) -> Measured:
+    """Count and time captioning of one image by beam search, on the model's device.
+
+    Args:
+        model: left as it was found.
+        visual: one image.
+        beam_size: width of the search; greedy captions are counted beside it.
+        max_len: tokens generated at most.
+    """
+    device = next(model.parameters()).device
+    found = Measured()
+    found.costs["parameters"] = Quantity(float(sum(parameter.numel() for parameter in model.parameters())))
+
+    def count() -> dict[str, Quantity]:
+        counts = count_flops(model, visual, caption_length=max_len, beam_size=beam_size)
+        found.operators = counts.operators()
+        return counts.quantities()
+
+    def clock() -> dict[str, Quantity]:
+        timed = measure_latency(
+            model,
+            visual,
+            beam_size=beam_size,
+            max_len=max_len,
+            bos=bos,
+            eos=eos,
+            repeats=effort.repeats,
+            budget_s=effort.seconds,
+        )
+        found.state = {**describe_state(device), "threads": timed.threads, "noise": list(timed.noise)}
+        return timed.quantities()
+
+    @torch.inference_mode()
+    def caption() -> None:
+        beam_search(model, model.encode(seen), beam_size=beam_size, max_len=max_len, bos=bos, eos=eos)
+
+    seen = visual.to(device)
+    found.costs |= _or_missing(count, lambda reason: {name: Quantity(None, reason, "GMAC") for name in GMAC})
+    found.costs |= _or_missing(
+        clock, lambda reason: {name: Quantity(None, reason, unit) for name, unit in latency.COSTS.items()}
+    )
+    with evaluating(model):
+        found.costs |= _or_missing(
+            lambda: measure_energy(caption, 1, device, window_s=effort.energy_seconds), missing_energy
+        )
+    return found
+
+
+def _or_missing(
+    measure: Callable[[], dict[str, Quantity]], missing: Callable[[str], dict[str, Quantity]]
+) -> dict[str, Quantity]:
+    """What `measure` gives; NULL for all of it where the model's code raises, with what it said."""
+    try:
+        return measure()
+    except Exception as error:  # whatever a model raises is the reason why it has no such cost
+        return missing(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")

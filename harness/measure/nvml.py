@@ -1,0 +1,84 @@
+"""What NVIDIA's management library tells of a CUDA device: energy, clocks, temperature, and who else uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+
+class NvmlError(Exception):
+    """The library tells nothing of this device; the message is the reason."""
+
+
+class NvmlDevice:
+    """One device; every method raises NvmlError where the device does not know."""
+
+    def __init__(self, library: Any, handle: Any) -> None:
+        self._library, self._handle = library, handle
+
+    def energy(self) -> float:
+        """Joules since the driver was loaded."""
+        return float(self._ask("nvmlDeviceGetTotalEnergyConsumption")) / 1000
+
+    def state(self) -> dict[str, Any]:
+        """Clocks in MHz, temperature in degrees Celsius, power limit in W and other processes; None where unknown."""
+        library = self._library
+        asked = {
+            "clock_mhz": ("nvmlDeviceGetClockInfo", library.NVML_CLOCK_SM),
+            "memory_clock_mhz": ("nvmlDeviceGetClockInfo", library.NVML_CLOCK_MEM),
+            "greatest_clock_mhz": ("nvmlDeviceGetMaxClockInfo", library.NVML_CLOCK_SM),
+            "temperature_c": ("nvmlDeviceGetTemperature", library.NVML_TEMPERATURE_GPU),
+        }
+        found: dict[str, Any] = {}
+        for name, (function, argument) in asked.items():
+            found[name] = self._known(function, argument)
+        limit = self._known("nvmlDeviceGetEnforcedPowerLimit")
+        found["power_limit_w"] = None if limit is None else limit / 1000
+        running = self._known("nvmlDeviceGetComputeRunningProcesses")
+        # This process is one of them; in a container its number is another one there.
+        here = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+        found["other_processes"] = None if running is None else max(len(running) - int(here), 0)
+        return found
+
+    def _known(self, function: str, *arguments: Any) -> Any:
+        try:
+            return self._ask(function, *arguments)
+        except NvmlError:
+            return None
+
+    def _ask(self, function: str, *arguments: Any) -> Any:
+        try:
+            return getattr(self._library, function)(self._handle, *arguments)
+        except self._library.NVMLError as error:
+            raise NvmlError(f"the device does not tell ({error})") from error
+
+
+@contextmanager
+def nvml_device(device: torch.device) -> Iterator[NvmlDevice]:
+    """Open the library for a while.
+
+    Raises:
+        NvmlError: no CUDA device, no library, or the library does not know the device.
+    """
+    if device.type != "cuda":
+        raise NvmlError("no CUDA device")
+    try:
+        import pynvml
+    except ImportError as error:
+        raise NvmlError("nvidia-ml-py is not installed (the extra 'energy')") from error
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise NvmlError(f"NVML does not start ({error})") from error
+    try:
+        try:
+            uuid = f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        except pynvml.NVMLError as error:
+            raise NvmlError(f"NVML does not know this device ({error})") from error
+        yield NvmlDevice(pynvml, handle)
+    finally:
+        pynvml.nvmlShutdown()

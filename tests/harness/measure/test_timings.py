@@ -1,0 +1,75 @@
+"""Margins that hold in nine of ten tries whatever the timings' distribution, and noise that is called so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from harness.measure.timings import LEAST_RUNS, Timing
+
+Draw = Callable[[np.random.Generator, int], np.ndarray]
+
+
+def _correlated(generator: np.random.Generator, count: int, of_the_last: float) -> np.ndarray:
+    """Each timing resembles the one before it, as on a processor that warms up and cools down."""
+    values = [generator.normal(scale=(1 - of_the_last**2) ** -0.5)]
+    for _ in range(count - 1):
+        values.append(of_the_last * values[-1] + generator.normal())
+    return 1 + 0.02 * np.array(values)
+
+
+DISTRIBUTIONS: dict[str, Draw] = {
+    "normal": lambda generator, count: generator.normal(1, 0.02, count),
+    "skewed": lambda generator, count: np.exp(0.2 * generator.standard_normal(count)),
+    "long tail": lambda generator, count: 1 + 0.1 * generator.pareto(1.5, count),
+    "two levels": lambda generator, count: 1 + 0.2 * (generator.random(count) < 0.5) + generator.normal(0, 0.01, count),
+    "interrupted": lambda generator, count: np.where(generator.random(count) < 0.1, 3.0, 1 + 0.01 * generator.random()),
+    "correlated": lambda generator, count: _correlated(generator, count, 0.7),
+    "strongly correlated": lambda generator, count: _correlated(generator, count, 0.9),
+    "processes differ": lambda generator, count: generator.normal(1, 0.01) * generator.normal(1, 0.003, count),
+}
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+@pytest.mark.parametrize("count", [30, 60])
+def test_two_runs_differ_by_less_than_their_margins_in_nine_of_ten_tries(name: str, count: int) -> None:
+    generator, tries, held = np.random.default_rng(0), 400, 0
+    for _ in range(tries):
+        first, second = (Timing(tuple(DISTRIBUTIONS[name](generator, count))) for _ in range(2))
+        assert first.margin is not None
+        assert second.margin is not None
+        held += abs(first.median - second.median) <= max(first.margin, second.margin)
+    assert held / tries >= 0.9
+
+
+def test_margins_are_no_wider_than_they_need_be() -> None:
+    generator = np.random.default_rng(0)
+    steady = Timing(tuple(generator.normal(1, 0.002, 30)))
+    assert steady.margin == pytest.approx(0.03, rel=0.01)  # the luck of a process
+    wide = [Timing(tuple(generator.normal(1, 0.1, count))).margin or 0.0 for count in (30, 120, 240)]
+    assert wide[0] > 1.5 * wide[1] > 1.5 * wide[2] > 0
+
+
+def test_median_and_quartiles() -> None:
+    timing = Timing((5.0, 1.0, 2.0, 4.0, 3.0))
+    assert timing.median == 3.0
+    assert timing.quartiles == (2.0, 4.0)
+
+
+def test_a_few_runs_have_no_margin() -> None:
+    assert Timing((1.0,) * (LEAST_RUNS - 1)).margin is None
+    assert Timing((1.0,) * LEAST_RUNS).margin == pytest.approx(0.03)
+
+
+def test_steady_timings_are_not_noisy() -> None:
+    assert Timing(tuple(np.random.default_rng(0).normal(1, 0.02, 30))).noise() == ()
+
+
+def test_spread_and_drift_are_noise_with_their_numbers() -> None:
+    [spread] = Timing((0.8, 1.2) * 16).noise()
+    assert "40 % of the median apart" in spread
+    [drift] = Timing((1.0,) * 20 + (1.08,) * 20).noise()
+    assert "halves differ by 8 %" in drift
+    assert len(Timing((1.0,) * 15 + (2.0,) * 15).noise()) == 2
