@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 _EXAMPLES = """
 Examples:
 
-  bench run --models blind,transformer_base --preset smoke --workspace smoke
+  bench run --models blind,transformer_base --preset smoke --workspace gate
 
-  bench regress --workspace smoke --baseline baselines/smoke.json --update
+  bench regress --workspace gate --baseline baselines/mine.json --update
 
-  bench regress --workspace smoke --baseline baselines/smoke.json
+  bench regress --workspace gate --baseline baselines/mine.json
 
   bench regress --baseline b.json --tolerance CIDEr-D=1 --strict-timing 1.5
 
