@@ -9,12 +9,11 @@ from typing import Final
 
 import numpy as np
 
-from results.significance import RESAMPLES, SEED, Array, holm, sign_flip_columns
+from results.significance import Array, draws, holm, sign_flip_columns
 
 ByImage = Mapping[int, float]
 MEANS: Final = ("CIDEr-D", "ROUGE-L", "SPICE")
 """Metrics whose score is the mean of the images' scores; BLEU and METEOR sum statistics before they divide."""
-_CELLS_AT_ONCE: Final = 2_000_000  # 16 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +76,6 @@ def _test(differences: Array) -> list[tuple[float, float, float]]:
 
 def _interval(differences: Array) -> tuple[Array, Array]:
     """Percentile bootstrap of the columns' means (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993)."""
-    images = len(differences)
-    generator = np.random.default_rng(SEED)
-    rows = max(1, _CELLS_AT_ONCE // images)
-    means = []
-    for start in range(0, RESAMPLES, rows):
-        drawn = generator.multinomial(images, np.full(images, 1 / images), size=min(rows, RESAMPLES - start))
-        means.append(drawn @ differences / images)
-    low, high = np.quantile(np.concatenate(means), [0.025, 0.975], axis=0)
+    means = np.concatenate([drawn @ differences for drawn in draws(len(differences))]) / len(differences)
+    low, high = np.quantile(means, [0.025, 0.975], axis=0)
     return low, high

@@ -37,6 +37,17 @@ def exchanges(images: int, *, resamples: int = RESAMPLES, seed: int = SEED) -> I
             yield np.unpackbits(raw, axis=1, count=images).astype(np.float64)
 
 
+def draws(images: int, *, resamples: int = RESAMPLES, seed: int = SEED) -> Iterator[Array]:
+    """How often each image is drawn in each bootstrap resample, with replacement: blocks of (rows, images)."""
+    generator = np.random.default_rng(seed)
+    rows = max(1, _CELLS_AT_ONCE // images)
+    for start in range(0, resamples, rows):
+        count = min(rows, resamples - start)
+        drawn = generator.integers(0, images, (count, images), dtype=np.int32)
+        drawn += np.arange(count, dtype=np.int32)[:, None] * np.int32(images)
+        yield np.bincount(drawn.ravel(), minlength=count * images).reshape(count, images).astype(np.float64)
+
+
 def is_exact(images: int, resamples: int) -> bool:
     """Whether all ways to exchange the images are tried, so that p-values are exact."""
     return images < 63 and 2**images <= resamples

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +16,7 @@ from numpy.typing import NDArray
 from harness.metrics.contract import Array, Statistics
 from harness.metrics.evaluator import Evaluation
 from results import significance
-from results.significance import ALPHA, RESAMPLES, SEED, exchanges, holm, p_value
-
-_CHUNK_CELLS: Final = 2_000_000  # weights held at once: 16 MB
+from results.significance import ALPHA, RESAMPLES, SEED, draws, exchanges, holm, p_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +48,7 @@ def bootstrap(
     to the Bootstrap", 1993, chapter 13.
     """
     values = np.concatenate([each.values for each in statistics], axis=1)
-    images = len(values)
-    generator = np.random.default_rng(seed)
-    rows = max(1, _CHUNK_CELLS // images)
-    totals = []
-    for start in range(0, resamples, rows):
-        count = min(rows, resamples - start)
-        drawn = generator.integers(0, images, (count, images), dtype=np.int32)
-        drawn += np.arange(count, dtype=np.int32)[:, None] * np.int32(images)
-        weights = np.bincount(drawn.ravel(), minlength=count * images).reshape(count, images)
-        totals.append(weights.astype(np.float64) @ values)
+    totals = [drawn @ values for drawn in draws(len(values), resamples=resamples, seed=seed)]
     outer = [(1 - level) / 2, (1 + level) / 2]
     found = {}
     for metric, scores in _scores(statistics, np.concatenate(totals)).items():
