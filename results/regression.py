@@ -12,7 +12,7 @@ from results.baseline import Baseline, Run
 from results.baseline_making import differing
 from results.judgement import Exact, Judgement, Row, Settings, Status, Tested, Verdict
 from results.paired import Difference, mean_of_seeds, paired_differences
-from results.repeats import cost_changes, exactness, is_time, missing_costs, other_hardware
+from results.repeats import cost_changes, exactness, is_time, missing_costs, other_hardware, rescored
 from results.significance import ALPHA
 from results.views import Failure
 
@@ -127,11 +127,18 @@ def _row(pair: _Pair, tests: Sequence[Tested], settings: Settings) -> Row:
         reasons = (*pair.missing, *pair.refused)
         return Row(first.model, first.role, seeds, status, "not judged", tuple(tests), reasons=reasons)
     exact, said = _exact(pair)
+    other = [
+        what for before, after in zip(pair.expected, pair.measured, strict=True) for what in rescored(before, after)
+    ]
     fell = list(_falls(pair, tests))
     improved = any(each.verdict == "improved" for each in tests)
-    # What is deterministic does not change by itself. Where it became better, somebody worked for it.
-    changed = said if exact == "different" and settings.exact and not (improved and not fell) else []
+    # What is deterministic does not change by itself. Where models became better, somebody worked for it; an evaluator
+    # that is kinder to the same captions makes nothing better.
+    expected = improved and not fell and not other
+    changed = [*other, *(said if exact == "different" else [])] if settings.exact and not expected else []
     slower, gone, unknown = _times(pair, settings)
+    if not tests and exact == "not comparable here":
+        unknown.append(f"{pair.model}: neither bits nor scores of images can be compared")
     ends: dict[Status, list[str]] = {
         "missing": gone,
         "regressed": fell,
@@ -148,7 +155,7 @@ def _row(pair: _Pair, tests: Sequence[Tested], settings: Settings) -> Row:
         tests=tuple(tests),
         costs=tuple(cost_changes(pair.expected, pair.measured)),
         reasons=tuple(reason for why in ends.values() for reason in why),
-        notes=(*([] if changed else said), *_cost_notes(pair)),
+        notes=(*(what for what in (*other, *said) if what not in changed), *_cost_notes(pair)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Whether a run repeats an earlier one: losses and captions to the last bit, and how long it took."""
+"""Whether a run repeats an earlier one: losses and captions to the last bit, their scores, and how long it took."""
 
 from __future__ import annotations
 
@@ -18,17 +18,29 @@ _ROUNDING: Final = 1e-9
 def exactness(before: Run, after: Run) -> tuple[Exact, list[str]]:
     """How the deterministic class ends, with a sentence for what differs or cannot be compared here.
 
-    Bits of training are compared on the platform that the baseline was made on alone. The evaluator owes the same
-    scores to the same captions everywhere.
+    Bits are compared on the platform that the baseline was made on alone, and only if that is a CPU.
     """
-    changed = list(_scoring(before, after))
     apart = before.platform.differs(after.platform)
-    if not apart and before.platform.device.startswith("cpu"):
-        changed = [*_losses(before, after), *_captions(before, after), *changed]
-    elif not changed:
+    if apart or not before.platform.device.startswith("cpu"):
         why = "; ".join(apart) or f"on {before.platform.device} training does not repeat to the bit"
         return "not comparable here", [f"{before.name}: bits are not comparable here: {why}"]
-    return ("different", [f"{before.name}: {what}" for what in changed]) if changed else ("equal", [])
+    changed = [f"{before.name}: {what}" for what in (*_losses(before, after), *_captions(before, after))]
+    return ("different", changed) if changed else ("equal", [])
+
+
+def rescored(before: Run, after: Run) -> list[str]:
+    """Where the same captions have other scores: on every platform the evaluator owes them the same."""
+    found = []
+    for split, results in before.splits.items():
+        now = after.splits.get(split)
+        if now is None or now.captions != results.captions:
+            continue
+        for metric in (metric for metric in results.scores if metric in now.scores):
+            one, two = results.scores[metric], now.scores[metric]
+            if abs(one - two) > _ROUNDING:
+                scores = f"{metric} {100 * one:.4f} → {100 * two:.4f}"
+                found.append(f"{before.name}: the same captions of {split} score otherwise: {scores}")
+    return found
 
 
 def cost_changes(before: Sequence[Run], after: Sequence[Run]) -> list[CostChange]:
@@ -79,17 +91,6 @@ def _captions(before: Run, after: Run) -> Iterator[str]:
     for split, results in before.splits.items():
         if split in after.splits and results.captions != after.splits[split].captions:
             yield f"captions of {split} differ"
-
-
-def _scoring(before: Run, after: Run) -> Iterator[str]:
-    for split, results in before.splits.items():
-        now = after.splits.get(split)
-        if now is None or now.captions != results.captions:
-            continue
-        for metric in results.scores.keys() & now.scores.keys():
-            one, two = results.scores[metric], now.scores[metric]
-            if abs(one - two) > _ROUNDING:
-                yield f"the same captions of {split} score otherwise: {metric} {100 * one:.4f} → {100 * two:.4f}"
 
 
 def _cost_change(name: str, before: Sequence[Spent], after: Sequence[Spent]) -> CostChange:

@@ -91,6 +91,8 @@ def regress(
 
     if not update and (drop or metric):
         raise BenchError("--drop and --metric say what a new baseline holds", "add --update")
+    if update and (tolerance or strict_timing or out or not exact):
+        raise BenchError("--update judges nothing", "leave out --tolerance, --strict-timing, --no-exact and --out")
     tolerances = _tolerances(tolerance or ())
     if strict_timing is not None and not (math.isfinite(strict_timing) and strict_timing > 1):
         raise BenchError(f"--strict-timing {strict_timing:g} must be above 1", "write --strict-timing 1.5")

@@ -175,6 +175,8 @@ def test_a_damaged_baseline_is_not_overwritten(baseline: Path, fill: Fill) -> No
         (["--metric", "CIDEr-D"], "say what a new baseline holds"),
         (["--out", "."], "is a folder"),
         (["--out", "/proc/nowhere/regress.txt"], "cannot write --out"),
+        (["--update", "--tolerance", "CIDEr-D=1"], "--update judges nothing"),
+        (["--update", "--out", "findings.txt"], "--update judges nothing"),
         (["--update", "--metric", "BLEU-4"], "means over images, which BLEU-4 is not"),
         (["--update", "--metric", "SPICE"], "no run here has a score of it"),
         (["--update", "--drop", "updown"], "the new baseline does not lose it"),
