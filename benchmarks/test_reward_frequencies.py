@@ -3,7 +3,8 @@
     pytest benchmarks/test_reward_frequencies.py -n 0 -s
 
 113,287 images with five captions of words drawn as in English (Zipf), as text, which `CaptionRewards` tokenises,
-numbers and counts, as at the beginning of a self-critical stage. Peak memory is of the whole process, captions and imports too.
+numbers and counts, as at the beginning of a self-critical stage. Peak memory is of the whole process, captions and
+imports too.
 """
 
 from __future__ import annotations
