@@ -16,8 +16,9 @@ from harness.conditions import Conditions
 from harness.data.regions.opening import needs_backbone
 from harness.errors import BenchError
 from harness.fitting import fit
-from harness.measure.captioning_costs import Effort, Measured, measure_captioning
+from harness.measure.captioning_costs import Counted, Effort, Timed, count_captioning, time_captioning
 from harness.measure.memory import PeakMemory
+from harness.measure.training_costs import no_training, predict_training, training_costs
 from harness.metrics.evaluator import Evaluator
 from harness.pretrained import Pretrained
 from harness.progress import Reporter
@@ -25,18 +26,8 @@ from harness.references import human_captions, majority_caption, retrieved_capti
 from harness.scoring import score_split
 from harness.stored_run import VOCABULARY, WEIGHTS, StoredRun
 from results.records import AttentionRecord, Cell, EpochRecord, Outcome, Quantity, SplitResult
-from zoo import Captioner
+from zoo import Captioner, Visual
 from zoo.attention_maps import attends
-
-TRAINING_COSTS = {
-    "train_seconds": "s",
-    "train_images_per_second": "images/s",
-    "train_steps": "",
-    "train_peak_memory_host": "MiB",
-    "train_peak_memory_device": "MiB",
-    "train_peak_memory_reserved": "MiB",
-}
-"""What training is stored as, with units."""
 
 
 def run_model(
@@ -58,20 +49,19 @@ def run_model(
         model, conditions, arguments = there.open(conditions)
     trained = there is None or there.trained_here
     _describe(cell, arguments, conditions, folder, trained=trained)
-    costs: dict[str, Quantity]
+    counted = _count(model, conditions)
+    costs = dict(counted.costs)
     if not trained:
-        costs = _untrained_costs("a published model as it is: nothing was trained here")
-        return _caption_and_measure(model, conditions, evaluator, costs, environment, folder / WEIGHTS, reporter)
+        costs |= no_training("a published model as it is: nothing was trained here")
+        return _caption_and_measure(
+            model, conditions, evaluator, counted, costs, environment, folder / WEIGHTS, reporter
+        )
+    prediction = predict_training(model, _one_image(model, conditions), counted.counts, conditions)
     with PeakMemory(conditions.device) as memory:
         summary = fit(model, cell.seed, conditions, folder, on_epoch, reporter)
-    costs = {
-        "train_seconds": Quantity(summary.seconds, unit="s"),
-        "train_images_per_second": Quantity(summary.images / summary.seconds, unit="images/s"),
-        "train_steps": Quantity(float(summary.steps)),
-        **memory.quantities("train"),
-    }
+    costs |= training_costs(summary, memory, prediction, conditions)
     environment = environment | {"training": conditions.machine.record(conditions.device, summary.parts)}
-    return _caption_and_measure(model, conditions, evaluator, costs, environment, folder / WEIGHTS, reporter)
+    return _caption_and_measure(model, conditions, evaluator, counted, costs, environment, folder / WEIGHTS, reporter)
 
 
 def run_stored(
@@ -98,9 +88,10 @@ def run_stored(
         preprocessing=run.preprocessing,
         preset=conditions.preset.model_copy(update={"decoding": run.decoding}),
     )
-    costs = _untrained_costs("the weights were stored before, nothing was trained here")
     model.to(conditions.device)
-    return _caption_and_measure(model, conditions, evaluator, costs, environment, stored / WEIGHTS, reporter)
+    counted = _count(model, conditions)
+    costs = counted.costs | no_training("the weights were stored before, nothing was trained here")
+    return _caption_and_measure(model, conditions, evaluator, counted, costs, environment, stored / WEIGHTS, reporter)
 
 
 def _refuse_other_features(name: str, run: StoredRun, conditions: Conditions) -> None:
@@ -128,6 +119,7 @@ def _caption_and_measure(
     model: Captioner,
     conditions: Conditions,
     evaluator: Evaluator,
+    counted: Counted,
     costs: dict[str, Quantity],
     environment: dict[str, Any],
     weights: Path,
@@ -154,13 +146,13 @@ def _caption_and_measure(
         if split == "test" and attends(model):
             result = replace(result, attention=_attention(model, conditions, captions.tokens, reporter))
         splits.append(result)
-    measured = _measure(model, conditions)
+    timed = _time(model, conditions)
     return Outcome(
         splits=tuple(splits),
-        costs=measured.costs | costs,
-        environment=environment | {"measurement": measured.state},
+        costs=costs | timed.costs,
+        environment=environment | {"measurement": timed.state},
         checkpoint=str(weights),
-        operators=measured.operators,
+        operators=counted.operators,
     )
 
 
@@ -177,10 +169,6 @@ def _attention(
     except BenchError as error:
         reporter.note(f"  no attention maps: {error}")
         return ()
-
-
-def _untrained_costs(reason: str) -> dict[str, Quantity]:
-    return {name: Quantity(None, reason, unit) for name, unit in TRAINING_COSTS.items()}
 
 
 def _untrained(cell: Cell, conditions: Conditions) -> tuple[Captioner, dict[str, Any]]:
@@ -239,14 +227,26 @@ def _score(
     return result
 
 
-def _measure(model: Captioner, conditions: Conditions) -> Measured:
-    """What captioning one test image costs."""
-    preset, decoding = conditions.preset, conditions.preset.decoding
-    return measure_captioning(
+def _one_image(model: Captioner, conditions: Conditions) -> Visual:
+    """A test image as the model sees it, to measure costs with."""
+    return conditions.source(model.visual).visual([conditions.typical_image()], model.visual)
+
+
+def _count(model: Captioner, conditions: Conditions) -> Counted:
+    """What captioning one test image takes of computation."""
+    decoding = conditions.preset.decoding
+    visual = _one_image(model, conditions)
+    return count_captioning(model, visual, beam_size=decoding.beam_size, max_len=decoding.max_len)
+
+
+def _time(model: Captioner, conditions: Conditions) -> Timed:
+    """How long captioning one test image takes."""
+    preset = conditions.preset
+    return time_captioning(
         model,
-        conditions.source(model.visual).visual([conditions.typical_image()], model.visual),
-        beam_size=decoding.beam_size,
-        max_len=decoding.max_len,
+        _one_image(model, conditions),
+        beam_size=preset.decoding.beam_size,
+        max_len=preset.decoding.max_len,
         bos=conditions.vocabulary.bos,
         eos=conditions.vocabulary.eos,
         effort=Effort(preset.latency_repeats, preset.latency_seconds, preset.energy_seconds),

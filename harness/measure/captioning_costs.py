@@ -17,7 +17,7 @@ from harness.measure.energy import measure_energy, missing_energy
 from harness.measure.environment import describe_state
 from harness.measure.evaluating import evaluating
 from harness.measure.flops import COSTS as GMAC
-from harness.measure.flops import count_flops
+from harness.measure.flops import FlopCounts, count_flops
 from harness.measure.latency import measure_latency
 from results.records import Quantity
 from zoo.captioner import Captioner, Visual
@@ -37,45 +37,68 @@ class Effort:
 
 
 @dataclass(slots=True)
-class Measured:
-    """Costs by name, operators behind the counts, and the state that the machine was in: load, clocks, noise."""
+class Counted:
+    """Costs by name, and the counts behind them where there are any."""
 
     costs: dict[str, Quantity] = field(default_factory=dict)
-    operators: dict[str, Any] = field(default_factory=dict)
+    counts: FlopCounts | None = None
+
+    @property
+    def operators(self) -> dict[str, Any]:
+        """Behind the counts, JSON-able."""
+        return {} if self.counts is None else self.counts.operators()
+
+
+@dataclass(slots=True)
+class Timed:
+    """Costs by name, and the state that the machine was in: load, clocks, threads, noise."""
+
+    costs: dict[str, Quantity] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
 
 
-def measure_captioning(
-    model: Captioner,
-    visual: Visual,
-    *,
-    beam_size: int,
-    max_len: int,
-    bos: int,
-    eos: int,
-    effort: Effort,
-) -> Measured:
-    """Count and time captioning of one image by beam search, on the model's device.
+def count_captioning(model: Captioner, visual: Visual, *, beam_size: int, max_len: int) -> Counted:
+    """Count captioning of one image by beam search; greedy captions are counted beside it.
 
     Args:
         model: left as it was found.
         visual: one image.
-        beam_size: width of the search; greedy captions are counted beside it.
-        max_len: tokens generated at most.
+        beam_size: width of the search.
+        max_len: tokens of the caption.
     """
-    device = next(model.parameters()).device
-    found = Measured()
-    found.costs["parameters"] = Quantity(float(sum(parameter.numel() for parameter in model.parameters())))
+    found = Counted()
 
     def count() -> dict[str, Quantity]:
-        counts = count_flops(model, visual, caption_length=max_len, beam_size=beam_size)
-        found.operators = counts.operators()
-        return counts.quantities()
+        found.counts = count_flops(model, visual, caption_length=max_len, beam_size=beam_size)
+        return found.counts.quantities()
+
+    parameters = Quantity(float(sum(parameter.numel() for parameter in model.parameters())))
+    found.costs = {"parameters": parameters} | _or_missing(
+        count, lambda reason: {name: Quantity(None, reason, "GMAC") for name in GMAC}
+    )
+    return found
+
+
+def time_captioning(
+    model: Captioner, visual: Visual, *, beam_size: int, max_len: int, bos: int, eos: int, effort: Effort
+) -> Timed:
+    """Time captioning of one image by beam search on the model's device, and count the energy that it takes.
+
+    Args:
+        model: left as it was found.
+        visual: one image.
+        beam_size: width of the search.
+        max_len: tokens generated at most.
+        effort: how long to measure.
+    """
+    device = next(model.parameters()).device
+    seen = visual.to(device)
+    found = Timed()
 
     def clock() -> dict[str, Quantity]:
         timed = measure_latency(
             model,
-            visual,
+            seen,
             beam_size=beam_size,
             max_len=max_len,
             bos=bos,
@@ -90,9 +113,7 @@ def measure_captioning(
     def caption() -> None:
         beam_search(model, model.encode(seen), beam_size=beam_size, max_len=max_len, bos=bos, eos=eos)
 
-    seen = visual.to(device)
-    found.costs |= _or_missing(count, lambda reason: {name: Quantity(None, reason, "GMAC") for name in GMAC})
-    found.costs |= _or_missing(
+    found.costs = _or_missing(
         clock, lambda reason: {name: Quantity(None, reason, unit) for name, unit in latency.COSTS.items()}
     )
     with evaluating(model):

@@ -1,10 +1,11 @@
-"""Evaluation mode for a while."""
+"""What measuring must not change of a model: evaluation mode for a while, and training mode for a while."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from torch import nn
 
 
@@ -18,3 +19,22 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, flag in training.items():
             module.training = flag
+
+
+@contextmanager
+def as_it_was(model: nn.Module) -> Iterator[None]:
+    """Let passes in training mode leave no trace: flags, buffers (running statistics), gradients, random numbers."""
+    flags = {module: module.training for module in model.modules()}
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for buffer, before in buffers:
+                    buffer.copy_(before)
+            for parameter, gradient in gradients:
+                parameter.grad = gradient
+            for module, flag in flags.items():
+                module.training = flag

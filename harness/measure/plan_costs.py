@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from harness.frozen_backbone import HasOwnBackbone
-from harness.measure.flops import count_flops
+from harness.measure.evaluating import evaluating
+from harness.measure.flops import count_encoder, count_flops
 from harness.measure.inputs import example_visual
 from harness.planning import PassCosts
 from zoo import Captioner, Visual
@@ -15,7 +16,6 @@ def pass_costs(model: Captioner, *, cells: int, caption_length: int) -> tuple[Pa
     """The costs of one image, and a stand-in for it.
 
     Args:
-        model: on the CPU.
         cells: grid cells or regions, for models that do not find them themselves.
         caption_length: tokens of a caption.
     """
@@ -23,10 +23,10 @@ def pass_costs(model: Captioner, *, cells: int, caption_length: int) -> tuple[Pa
     counted = model
     if isinstance(model, HasOwnBackbone):
         sides = getattr(model.backbone, "default_cfg", {}).get("input_size", (3, 224, 224))
-        visual = Visual(pixels=torch.zeros(1, *sides))
-        with torch.inference_mode():
-            tokens = model.eval().encode(visual).features.shape[1]
-        whole = count_flops(model, visual, caption_length=caption_length, beam_size=1).encoder.macs
+        visual = Visual(pixels=torch.zeros(1, *sides)).to(next(model.parameters()).device)
+        with torch.inference_mode(), evaluating(model):
+            tokens = model.encode(visual).features.shape[1]
+        whole = count_encoder(model, visual).macs
         counted = model.body
         inner = example_visual(counted.visual, length=tokens)
     else:

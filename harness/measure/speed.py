@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import torch
 
-from harness.measure.evaluating import evaluating
+from harness.measure.evaluating import as_it_was
+from harness.measure.inputs import batch_of
 from harness.planning import FORWARD_AND_BACKWARD, PassCosts, Speed
 from zoo import Captioner, Visual
 from zoo.decoding import greedy
@@ -16,22 +17,29 @@ LEAST_S = 1.0
 IMAGES, CAPTIONS = 8, 5
 
 
-def measure_speed(model: Captioner, visual: Visual, costs: PassCosts, length: int) -> Speed:
-    """Time training passes and greedy decoding for about a second each, on copies of one image.
+def measure_speed(
+    model: Captioner,
+    visual: Visual,
+    costs: PassCosts,
+    length: int,
+    *,
+    images: int = IMAGES,
+    captions: int = CAPTIONS,
+    least_s: float = LEAST_S,
+) -> Speed:
+    """Time training passes and greedy decoding on copies of one image.
 
     Args:
+        model: left as it was found.
         visual: of one image, on the model's device.
         length: tokens of a caption.
+        images: in a batch.
+        captions: of an image.
+        least_s: seconds to time each of the two at least.
     """
-    batch = Visual(
-        **{
-            name: value.expand(IMAGES, *value.shape[1:])
-            for name in ("features", "mask", "boxes", "pixels")
-            if (value := getattr(visual, name)) is not None
-        }
-    )
+    batch = batch_of(visual, images)
     device = next(model.parameters()).device
-    tokens = torch.ones(IMAGES * CAPTIONS, length, dtype=torch.long, device=device)
+    tokens = torch.ones(images * captions, length, dtype=torch.long, device=device)
 
     def train() -> None:
         model.zero_grad(set_to_none=True)
@@ -40,21 +48,22 @@ def measure_speed(model: Captioner, visual: Visual, costs: PassCosts, length: in
     def decode() -> None:
         greedy(model, model.encode(batch), max_len=length, bos=1, eos=model.vocab_size - 1)
 
-    model.train()
     seen = costs.encoder + costs.backbone
-    per_pass = IMAGES * (seen + CAPTIONS * costs.caption) * FORWARD_AND_BACKWARD
-    training = per_pass / _seconds(train, device)
-    with evaluating(model), torch.no_grad():
-        decoding = IMAGES * (costs.backbone + costs.decoding(1, length)) / _seconds(decode, device)
-    model.zero_grad(set_to_none=True)
+    per_pass = images * (seen + captions * costs.caption) * FORWARD_AND_BACKWARD
+    with as_it_was(model):
+        model.train()
+        training = per_pass / _seconds(train, device, least_s)
+        model.eval()
+        with torch.no_grad():
+            decoding = images * (costs.backbone + costs.decoding(1, length)) / _seconds(decode, device, least_s)
     return Speed(training, decoding)
 
 
-def _seconds(work: Callable[[], None], device: torch.device) -> float:
+def _seconds(work: Callable[[], None], device: torch.device, least_s: float) -> float:
     """Of one call, after one that warms up."""
     work()
     calls, started = 0, _now(device)
-    while (elapsed := _now(device) - started) < LEAST_S:
+    while (elapsed := _now(device) - started) < least_s:
         work()
         calls += 1
     return elapsed / calls

@@ -6,13 +6,11 @@ Norms, which fvcore counts with five operations an element, are not in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from harness.measure.evaluating import as_it_was
 from harness.measure.flop_tracing import PartCount
 from zoo.captioner import Captioner, Visual
 
@@ -34,7 +32,7 @@ def count_training_step(model: Captioner, visual: Visual, tokens: Tensor) -> Par
         tokens: (1, T), what the decoder is fed.
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    with torch.enable_grad(), _as_it_was(model), count_dispatched() as counter:
+    with torch.enable_grad(), as_it_was(model), count_dispatched() as counter:
         model.train()
         logits = model(visual, tokens)
         if parameters:
@@ -42,22 +40,6 @@ def count_training_step(model: Captioner, visual: Visual, tokens: Tensor) -> Par
     flops = sorted(counter.get_flop_counts()["Global"].items(), key=lambda entry: -entry[1])
     by_operator = {str(operator).removeprefix("aten."): count // 2 for operator, count in flops if count}
     return PartCount(sum(by_operator.values()), by_operator, {}, {})
-
-
-@contextmanager
-def _as_it_was(model: nn.Module) -> Iterator[None]:
-    """Put flags, buffers (running statistics) and random numbers back."""
-    flags = {module: module.training for module in model.modules()}
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    with torch.random.fork_rng():
-        try:
-            yield
-        finally:
-            with torch.no_grad():
-                for buffer, before in buffers:
-                    buffer.copy_(before)
-            for module, flag in flags.items():
-                module.training = flag
 
 
 def _matrix_vector(matrix: list[int], vector: list[int], **_: object) -> int:  # noqa: ARG001 (the counter's signature)

@@ -23,6 +23,8 @@ class Position:
     epoch_images: int = 0
     seconds: float = 0.0
     images: int = 0
+    waited: float = 0.0
+    """Seconds in which no step was made since the next batch was not there yet."""
     finished: bool = False
     saves: int = 0
     reductions: int = 0
@@ -51,6 +53,7 @@ class Position:
             best_epoch=self.best_epoch,
             seconds=self.seconds,
             images=self.images,
+            waited=self.waited,
             finished=last,
             saves=self.saves,
             before=self.best,
@@ -62,7 +65,8 @@ class Position:
 class TrainingSummary:
     """What training came to: seconds and images over all stages (validation not counted), best validation CIDEr-D.
 
-    `parts`: how many passes a batch took in the end, since memory ran out; 1 where it never did.
+    `parts`: how many passes a batch took in the end, since memory ran out; 1 where it never did. `waited`: seconds
+    beside `seconds` in which the next batch was not there yet.
     """
 
     seconds: float
@@ -70,3 +74,4 @@ class TrainingSummary:
     steps: int
     best_cider: float
     parts: int = 1
+    waited: float = 0.0

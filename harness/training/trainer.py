@@ -117,7 +117,7 @@ class Trainer:
             raise BenchError(f"{error}; last good checkpoint: {self._last_checkpoint()}", error.hint) from error
         self._load_best()
         at = self.position
-        return TrainingSummary(at.seconds, at.images, at.total_steps, at.best, at.parts)
+        return TrainingSummary(at.seconds, at.images, at.total_steps, at.best, at.parts, at.waited)
 
     def _run_stage(self, stage: Stage, state: dict[str, Any] | None) -> None:
         self._set_dropout(stage.dropout)
@@ -163,8 +163,11 @@ class Trainer:
         self.model.train()
         title = f"  {stage.name} epoch {at.epoch + 1}/{stage.epochs}"
         with self._reporter.task(title, len(loader), at.batch) as task:
+            asked = time.monotonic()
             for batch in loader.epoch(at.epoch, start=at.batch):
+                at.waited += time.monotonic() - asked
                 self._run_step(stage, loader, objective, optimiser, batch, task)
+                asked = time.monotonic()
         validated = (at.epoch + 1) % stage.validate_every == 0 or at.epoch + 1 == stage.epochs
         cider = self._validated(stage) if validated else None
         if cider is not None:

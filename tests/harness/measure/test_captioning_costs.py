@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from harness.measure import energy, latency
-from harness.measure.captioning_costs import Effort, Measured, measure_captioning
+from harness.measure.captioning_costs import Effort, count_captioning, time_captioning
 from harness.measure.flops import COSTS as GMAC
 from harness.measure.inputs import example_visual
+from results.records import Quantity
 from zoo.captioner import Captioner, DecodingState, Visual
 from zoo.registry import create_model, model_card
 
@@ -20,8 +23,17 @@ WITHOUT_GPU = set(energy.COSTS)
 FEW_RUNS = {"latency_margin"}
 
 
+@dataclass
+class Measured:
+    costs: dict[str, Quantity]
+    operators: dict[str, Any]
+    state: dict[str, Any]
+
+
 def measured(model: Captioner, visual: Visual, *, max_len: int = 3) -> Measured:
-    return measure_captioning(model, visual, beam_size=2, max_len=max_len, bos=1, eos=2, effort=QUICK)
+    counted = count_captioning(model, visual, beam_size=2, max_len=max_len)
+    timed = time_captioning(model, visual, beam_size=2, max_len=max_len, bos=1, eos=2, effort=QUICK)
+    return Measured(counted.costs | timed.costs, counted.operators, timed.state)
 
 
 def test_every_registered_model_has_a_complete_row(architecture: str) -> None:

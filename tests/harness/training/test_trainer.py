@@ -6,6 +6,7 @@ import io
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch import Tensor
 from harness.data.batches import Batch
 from harness.errors import BenchError
 from harness.progress import Reporter
+from harness.training import trainer
 from harness.training.objectives import CrossEntropy, Objective, cross_entropy
 from harness.training.optimisers import make_optimiser
 from harness.training.position import TrainingSummary
@@ -90,7 +92,7 @@ def _fit(
     def score(_: int) -> float:
         return validate(trained) if validate else -sum(p.square().sum().item() for p in trained.parameters())
 
-    trainer = Trainer(
+    training = Trainer(
         model,
         schedule or _schedule(),
         batches=lambda stage: Loader(kill_at if stage.name == kill_stage else None),  # type: ignore[arg-type, return-value]
@@ -104,7 +106,7 @@ def _fit(
         objective=objective,
         checkpoint_interval_s=interval,
     )
-    return model, trainer.fit()
+    return model, training.fit()
 
 
 def _weights(model: Captioner) -> dict[str, Tensor]:
@@ -227,6 +229,26 @@ def test_training_lowers_the_loss_and_counts_images(tmp_path: Path) -> None:
     assert records[11].train_loss < 0.5 * records[0].train_loss
     assert summary.images == 24 * IMAGES
     assert summary.steps == 72
+
+
+def test_waiting_for_batches_is_counted_beside_steps_and_survives_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moment = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(trainer, "time", SimpleNamespace(monotonic=lambda: moment.now))
+    epoch = Loader.epoch
+
+    def slow(self: Loader, number: int, start: int = 0) -> Iterator[Batch]:
+        for batch in epoch(self, number, start):
+            moment.now += 0.25
+            yield batch
+
+    monkeypatch.setattr(Loader, "epoch", slow)
+    with pytest.raises(Killed):
+        _fit(tmp_path, kill_at=(1, 2), interval=0.0)
+    _, summary = _fit(tmp_path)
+    assert summary.waited == 0.25 * 12
+    assert summary.seconds == 0
 
 
 def test_the_best_weights_win_and_patience_ends_a_stage(tmp_path: Path) -> None:

@@ -1,0 +1,37 @@
+"""How many multiply-accumulates devices can make at most, by their makers' data sheets, and what that says of another.
+
+Rates are of dense matrix products: bf16 of tensor cores, fp32 without them, which is torch's default. Data sheets
+count two operations a multiply-accumulate.
+"""
+
+from __future__ import annotations
+
+A100 = "A100"
+_TFLOPS: dict[str, dict[str, float]] = {
+    # A part of the name that torch gives, the most particular first.
+    "H100 PCIe": {"bf16": 756, "fp32": 51},
+    "H100": {"bf16": 989, "fp32": 67},
+    "H200": {"bf16": 989, "fp32": 67},
+    A100: {"bf16": 312, "fp32": 19.5},
+    "A10G": {"bf16": 70, "fp32": 35},
+    "L40S": {"bf16": 362, "fp32": 91.6},
+}
+
+
+def peak_macs(device: str, precision: str) -> float | None:
+    """Multiply-accumulates a second at most, by a device's name as torch gives it; None for one that is not listed."""
+    for name, rates in _TFLOPS.items():
+        if name in device:
+            return rates[precision] * 1e12 / 2
+    return None
+
+
+def a100_seconds(macs: float, utilisation: float, precision: str) -> float:
+    """An estimate: what an A100 would take for work that uses it as well as it used another device.
+
+    A larger share of a slower device is used by the same small batches, so that this is rather too long than too short
+    where the other device is the faster one.
+    """
+    peak = peak_macs(A100, precision)
+    assert peak is not None
+    return macs / (peak * utilisation)
