@@ -6,6 +6,8 @@ count two operations a multiply-accumulate.
 
 from __future__ import annotations
 
+import re
+
 A100 = "A100"
 _TFLOPS: dict[str, dict[str, float]] = {
     # A part of the name that torch gives, the most particular first.
@@ -21,7 +23,7 @@ _TFLOPS: dict[str, dict[str, float]] = {
 def peak_macs(device: str, precision: str) -> float | None:
     """Multiply-accumulates a second at most, by a device's name as torch gives it; None for one that is not listed."""
     for name, rates in _TFLOPS.items():
-        if name in device:
+        if re.search(rf"\b{name}\b", device):
             return rates[precision] * 1e12 / 2
     return None
 

@@ -3,11 +3,14 @@ what it came to."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
 import torch
+from torch import nn
 
 from harness.conditions import Conditions
 from harness.frozen_backbone import HasOwnBackbone
@@ -82,7 +85,7 @@ def predict_training(model: Captioner, visual: Visual, counts: FlopCounts | None
     first = preset.schedule.stages[0]
     bf16 = conditions.precision == "bf16"
     try:
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
+        with _dropout(model, first.dropout), torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
             speed = measure_speed(
                 model,
                 seen.to(device),
@@ -114,6 +117,19 @@ def training_costs(
         **memory.quantities("train"),
     }
     return {name: Quantity(values[name].value, values[name].reason, unit) for name, unit in COSTS.items()}
+
+
+@contextmanager
+def _dropout(model: Captioner, p: float | None) -> Iterator[None]:
+    """A stage's dropout for a while: without any, some models take shortcuts."""
+    before = {module: module.p for module in model.modules() if isinstance(module, nn.Dropout)}
+    if p is not None:
+        model.set_dropout(p)
+    try:
+        yield
+    finally:
+        for module, built_with in before.items():
+            module.p = built_with
 
 
 def _work(summary: TrainingSummary, prediction: Prediction, conditions: Conditions) -> dict[str, Quantity]:
