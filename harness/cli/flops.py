@@ -100,8 +100,8 @@ def flops(
     if preset == TABLE_VI:
         print_table_vi(output)
         return
-    settings = _settings(preset, change)
-    found = _Counted(_names(models))
+    settings = chosen_preset(preset, change)
+    found = _Counted(chosen_models(models))
     if with_backbone:
         from harness.measure.backbone_flops import count_backbone
 
@@ -133,7 +133,8 @@ def flops(
 _UNIT = "GMAC: 10^9 multiply-accumulates, 1 MAC being 1 of fvcore's flops; training by torch's counter."
 
 
-def _settings(preset: str | None, change: list[str] | None) -> Preset | None:
+def chosen_preset(preset: str | None, change: list[str] | None) -> Preset | None:
+    """The preset of `--preset` with the changes of `--set`; None where none is named."""
     from harness.config import load_preset
 
     if preset is None and change:
@@ -141,8 +142,8 @@ def _settings(preset: str | None, change: list[str] | None) -> Preset | None:
     return None if preset is None else load_preset(preset, tuple(change or ()))
 
 
-def _names(models: str) -> list[str]:
-    """The models of a comma-separated list of names and patterns, each once."""
+def chosen_models(models: str) -> list[str]:
+    """The models of a comma-separated list of names and patterns, each once; ZooError for a name that is none."""
     from zoo.registry import model_card, select_models
 
     chosen: dict[str, None] = {}

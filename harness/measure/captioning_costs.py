@@ -18,10 +18,9 @@ from harness.measure.environment import describe_state
 from harness.measure.evaluating import evaluating
 from harness.measure.flops import COSTS as GMAC
 from harness.measure.flops import FlopCounts, count_flops
-from harness.measure.latency import measure_latency
+from harness.measure.latency import autocast, captioning, measure_latency
 from results.records import Quantity
 from zoo.captioner import Captioner, Visual
-from zoo.decoding import beam_search
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +79,24 @@ def count_captioning(model: Captioner, visual: Visual, *, beam_size: int, max_le
 
 
 def time_captioning(
-    model: Captioner, visual: Visual, *, beam_size: int, max_len: int, bos: int, eos: int, effort: Effort
+    model: Captioner,
+    visual: Visual,
+    *,
+    beam_size: int,
+    max_len: int,
+    bos: int,
+    eos: int,
+    effort: Effort,
+    precision: str = "fp32",
+    full_length: bool = False,
 ) -> Timed:
-    """Time captioning of one image by beam search on the model's device, and count the energy that it takes.
+    """Time captioning of one batch by beam search on the model's device, and count the energy that it takes.
 
     Args:
         model: left as it was found.
-        visual: one image.
-        beam_size: width of the search.
-        max_len: tokens generated at most.
+        visual: the batch.
         effort: how long to measure.
+        beam_size, max_len, bos, eos, precision, full_length: as in `measure_latency`.
     """
     device = next(model.parameters()).device
     seen = visual.to(device)
@@ -105,21 +112,21 @@ def time_captioning(
             eos=eos,
             repeats=effort.repeats,
             budget_s=effort.seconds,
+            precision=precision,
+            full_length=full_length,
         )
         found.state = {**describe_state(device), "threads": timed.threads, "noise": list(timed.noise)}
         return timed.quantities()
 
-    @torch.inference_mode()
-    def caption() -> None:
-        beam_search(model, model.encode(seen), beam_size=beam_size, max_len=max_len, bos=bos, eos=eos)
+    def weigh() -> dict[str, Quantity]:
+        work = captioning(model, seen, beam_size=beam_size, max_len=max_len, bos=bos, eos=eos, full_length=full_length)
+        with torch.inference_mode(), evaluating(model), autocast(device, precision):
+            return measure_energy(work, seen.batch_size, device, window_s=effort.energy_seconds)
 
     found.costs = _or_missing(
         clock, lambda reason: {name: Quantity(None, reason, unit) for name, unit in latency.COSTS.items()}
     )
-    with evaluating(model):
-        found.costs |= _or_missing(
-            lambda: measure_energy(caption, 1, device, window_s=effort.energy_seconds), missing_energy
-        )
+    found.costs |= _or_missing(weigh, missing_energy)
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -77,10 +77,11 @@ def measure_latency(
     bos: int = 1,
     eos: int = 2,
     repeats: int = 30,
-    warmup: int = 1,
+    warmup: int | None = None,
     budget_s: float | None = None,
     threads: int | None = None,
     precision: str = "fp32",
+    full_length: bool = False,
 ) -> Latency:
     """Time encoding and beam search of one batch, from features on the model's device to finished tokens.
 
@@ -90,10 +91,11 @@ def measure_latency(
         beam_size: 1 is greedy.
         max_len: tokens generated at most; captions that end early take less time, as in use.
         repeats: timed runs at most.
-        warmup: untimed runs before them.
+        warmup: untimed runs before them; one for every ten timed ones unless given.
         budget_s: no further run begins once this many seconds have passed; two timed runs are always made.
         threads: torch's intra-op threads meanwhile; None keeps the current number. Reported either way.
         precision: "bf16" autocasts, "fp32" does not.
+        full_length: never generate `eos`, so that all captions are `max_len` long, whatever the weights.
 
     Raises:
         BenchError: fewer than two runs are asked for.
@@ -102,21 +104,36 @@ def measure_latency(
         raise BenchError(f"{repeats} timed runs give no spread", hint="time at least 2 runs")
     device = next(model.parameters()).device
     visual = visual.to(device)
-
-    def caption() -> None:
-        beam_search(model, model.encode(visual), beam_size=beam_size, max_len=max_len, bos=bos, eos=eos)
-
-    casts = torch.autocast(device.type, dtype=torch.bfloat16) if precision == "bf16" else nullcontext()
+    caption = captioning(model, visual, beam_size=beam_size, max_len=max_len, bos=bos, eos=eos, full_length=full_length)
+    casts = autocast(device, precision)
     limit = math.inf if budget_s is None else budget_s
     with torch.inference_mode(), evaluating(model), _threads(threads) as used_threads, casts, OtherLoad() as load:
         begin = time.perf_counter()
-        for _ in range(warmup):
+        for _ in range(max(repeats // 10, 1) if warmup is None else warmup):
             caption()
         seconds: list[float] = []
         while len(seconds) < 2 or (len(seconds) < repeats and time.perf_counter() - begin < limit):
             seconds.append(seconds_of(caption, device))
     timing = Timing(tuple(seconds))
     return Latency(timing, visual.batch_size, used_threads, (*timing.noise(), *load.noise()))
+
+
+def captioning(
+    model: Captioner, visual: Visual, *, beam_size: int, max_len: int, bos: int, eos: int, full_length: bool
+) -> Callable[[], None]:
+    """The work that is measured, on a batch that lies on the model's device; arguments as in `measure_latency`."""
+    banned = (eos,) if full_length else ()
+
+    def caption() -> None:
+        memory = model.encode(visual)
+        beam_search(model, memory, beam_size=beam_size, max_len=max_len, bos=bos, eos=eos, banned=banned)
+
+    return caption
+
+
+def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
+    """What "bf16" means on a device; "fp32" is nothing."""
+    return torch.autocast(device.type, dtype=torch.bfloat16) if precision == "bf16" else nullcontext()
 
 
 def seconds_of(work: Callable[[], None], device: torch.device) -> float:

@@ -1,0 +1,105 @@
+"""`bench cost runs`: what the training of stored runs took, beside what was predicted and what papers print."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.cli._options import DatabaseOption, WorkspaceOption
+from harness.cli._results import open_results
+from harness.cli._tables import Format, format_table
+from harness.workspace import DEFAULT
+
+if TYPE_CHECKING:
+    from results.published import PublishedScore
+    from results.views import RunDetail
+
+EPILOG = """
+**Examples**
+
+- `bench cost runs` : hours, what was predicted, images a second by stage, waiting for data, an A100's hours
+
+- `bench cost runs --cider 100 --format csv` : and how long until validation reached a CIDEr-D of 100
+"""
+_HOURS = {"train_time_hours": 1.0, "train_time_days": 24.0}
+
+
+def runs(
+    workspace: WorkspaceOption = DEFAULT,
+    db: DatabaseOption = None,
+    cider: Annotated[float | None, typer.Option(help="Time until validation reached this CIDEr-D, times 100.")] = None,
+    output: Annotated[Format, typer.Option("--format", help="How to write the table.")] = Format.table,
+) -> None:
+    """Show the training of every finished run: time, prediction, speed, and an ESTIMATE of an A100's hours.
+
+    The estimate takes the work that was counted, and supposes that an A100 would be as well used as the device was.
+    """
+    from results.queries import costs_table, run_detail
+
+    with open_results(workspace, db) as store:
+        keys = [row.key for row in costs_table(store) if row.role == "model"]
+        details = [run_detail(store, key) for key in keys]
+    reached = [] if cider is None else [f"To {cider:g}"]
+    header = ["Model", "Seed", "Time", "Predicted", "Images/s", *reached, "Wait", "A100, est."]
+    rows = [_row(detail, None if cider is None else cider / 100) for detail in details]
+    typer.echo(format_table(header, rows, output), nl=False)
+    if output is not Format.csv:
+        start = "% " if output is Format.latex else ""
+        for note in _notes(details):
+            typer.echo(textwrap.fill(note, 79, initial_indent=start, subsequent_indent=start))
+        models = dict.fromkeys(detail.model.partition("/")[0] for detail in details)
+        if printed := [_printed(score) for model in models for score in printed_times(model)]:
+            header = ["Papers print", "Hours", "Stages", "Strategy", "Device", "Where"]
+            typer.echo("\n" + format_table(header, printed, output), nl=False)
+
+
+def _row(detail: RunDetail, cider: float | None) -> list[str]:
+    from reports.numbers import duration, significant
+    from results.training_time import seconds_to, stage_speeds
+
+    def shown(name: str) -> str:
+        cost = detail.costs.get(name)
+        if cost is None or cost.value is None:
+            return "-"
+        return duration(cost.value) if cost.unit == "s" else f"{significant(cost.value)} {cost.unit}"
+
+    speeds = stage_speeds(detail.epochs)
+    named = [
+        f"{name} {significant(speed)}" if len(speeds) > 1 else significant(speed) for name, speed in speeds.items()
+    ]
+    row = [detail.model, str(detail.seed), shown("train_seconds"), shown("predicted_train_seconds")]
+    row.append(", ".join(named) or "-")
+    if cider is not None:
+        seconds = seconds_to(detail.epochs, cider)
+        row.append("never" if seconds is None else duration(seconds))
+    return [*row, shown("train_data_wait"), shown("train_a100_hours_estimate")]
+
+
+def _notes(details: Sequence[RunDetail]) -> list[str]:
+    """Why estimates are missing."""
+    missing: dict[str, list[str]] = {}
+    for detail in details:
+        cost = detail.costs.get("train_a100_hours_estimate")
+        reason = "the run is older than this estimate" if cost is None else cost.reason
+        if reason is not None:
+            missing.setdefault(reason, []).append(detail.model)
+    return [f"No estimate for {', '.join(dict.fromkeys(models))}: {why}." for why, models in missing.items()]
+
+
+def printed_times(model: str) -> list[PublishedScore]:
+    """Training times that papers print for a model, by any of their strategies, in the papers' order."""
+    from results.published import scores
+
+    family = model.partition("/")[0]
+    return [score for score in scores() if score.metric in _HOURS and score.model == family]
+
+
+def _printed(score: PublishedScore) -> list[str]:
+    stage = {None: "all", "XE": "cross-entropy", "RL": "rewards"}[score.objective]
+    strategy = next((part for part in score.variant.split("; ") if part.endswith(" training strategy")), "")
+    device = next((part for part in score.note.split("; ") if "Nvidia" in part), "")
+    hours = f"{score.value * _HOURS[score.metric]:g}"
+    return [score.model, hours, stage, strategy.removesuffix(" training strategy"), device, score.source]

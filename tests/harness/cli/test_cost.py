@@ -1,0 +1,168 @@
+"""`bench cost` as a user types it: measured models, and the training of stored runs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from harness.cli.cost import register
+from harness.errors import BenchError
+from harness.measure import apart
+from harness.measure.apart import Answer, Question
+from results import Cell, DatasetRecord, ImageRecord, Outcome, Quantity, SplitResult, Store
+from results.records import EpochRecord
+
+ENVIRONMENT = {
+    "cpu": "A processor",
+    "device": {"type": "cpu"},
+    "threads": 2,
+    "pinned_cores": [0, 1],
+    "packages": {"torch": "2.15"},
+    "state": {"load_average": 0.1, "other_processes": 3},
+}
+
+
+@pytest.fixture
+def bench() -> typer.Typer:
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    register(app)
+    return app
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Question]:
+    """Questions that were asked; the answers are made up, and `m2` cannot be measured."""
+    questions: list[Question] = []
+
+    def answer(question: Question) -> tuple[list[Answer], dict[str, Any]]:
+        questions.append(question)
+        if question.model == "m2":
+            raise BenchError("m2 could not be measured: out of memory")
+        missing = {name: Quantity(None, "no CUDA device") for name in ("caption_peak_memory_device",)}
+        missing |= {
+            name: Quantity(None, "no CUDA device") for name in ("caption_peak_memory_reserved", "energy_per_image")
+        }
+        return [
+            Answer(
+                question.model,
+                batch,
+                width,
+                precision,
+                {
+                    "latency_median": Quantity(0.0123 * batch * width, unit="s", low=0.012, high=0.0131),
+                    "latency_margin": Quantity(0.0004, unit="s"),
+                    "latency_throughput": Quantity(81.3 / width, unit="images/s"),
+                    "latency_noisy": Quantity(float(batch == 4)),
+                    "caption_peak_memory_host": Quantity(600.0, unit="MiB"),
+                    **missing,
+                },
+                {"noise": ["other processes kept 1.2 of 2 cores busy"] if batch == 4 else []},
+            )
+            for precision in question.precisions
+            for batch in question.batches
+            for width in question.widths
+        ], ENVIRONMENT
+
+    monkeypatch.setattr(apart, "ask_apart", answer)
+    return questions
+
+
+MEASURE = ["cost", "measure", "--batch", "1,4", "--beam", "1,3", "--device", "cpu"]
+
+
+def test_a_table_with_noise_and_reasons(bench: typer.Typer, asked: list[Question]) -> None:
+    result = CliRunner().invoke(bench, [*MEASURE, "--models", "updown,show_tell", "--threads", "2"])
+    assert result.exit_code == 0, result.output
+    assert max(len(line) for line in result.output.splitlines()) <= 80
+    rows = [line.split() for line in result.output.splitlines() if line.split()[:1] in (["updown"], ["show_tell"])]
+    assert rows[0] == ["updown", "1", "1", "12.3", "0.400", "12.0-13.1", "81.3", "600"]
+    assert [row[3][0] == "~" for row in rows] == [False, False, True, True] * 2
+    said = " ".join(result.output.split())
+    assert "A processor, 2 threads on cores 0,1" in said
+    assert "noisy, 4 of 8 times: other processes kept 1.2 of 2 cores busy" in said
+    assert "energy_per_image: no CUDA device" in said
+    assert "Warning: 3 other processes used the device" in said
+    assert [question.model for question in asked] == ["updown", "show_tell"]
+    assert (asked[0].threads, asked[0].effort.repeats, asked[0].effort.seconds) == (2, 30, None)
+
+
+def test_everything_is_kept_and_a_failure_is_told(bench: typer.Typer, asked: list[Question], tmp_path: Path) -> None:
+    out = tmp_path / "costs.json"
+    command = [*MEASURE, "--models", "m2,updown", "--preset", "quick", "--set", "size.d_model=64", "--out", str(out)]
+    result = CliRunner().invoke(bench, [*command, "--precision", "fp32,bf16", "--format", "csv"])
+    assert result.exit_code == 1
+    assert "failed: m2: m2 could not be measured: out of memory" in result.stderr
+    lines = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert len(lines) == 2 * 4 * 8
+    assert {line["model"] for line in lines} == {"updown"}
+    assert next(line for line in lines if line["cost"] == "energy_per_image")["reason"] == "no CUDA device"
+    kept = json.loads(out.read_text(encoding="utf-8"))
+    assert len(kept["answers"]) == 8
+    assert kept["failures"] == {"m2": "m2 could not be measured: out of memory"}
+    assert kept["environment"] == ENVIRONMENT
+    assert asked[1].arguments["d_model"] == 64
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--batch", "1,x"), ("--beam", "0"), ("--precision", "fp8"), ("--models", ",")]
+)
+def test_wrong_options_are_refused_by_name(bench: typer.Typer, asked: list[Question], option: str, value: str) -> None:
+    result = CliRunner().invoke(bench, [*MEASURE, option, value])
+    assert isinstance(result.exception, BenchError)
+    assert option in str(result.exception)
+    assert not asked
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """One run with two stages and one without training."""
+    with Store(tmp_path / "bench.sqlite") as store:
+        images = (ImageRecord(1, "1.png", "test", ("a ball",)),)
+        store.record_dataset(DatasetRecord("scenes", "fingerprint", str(tmp_path), {"test": 1}, images))
+        names = {"run": "expansionnet_v2", "old": "updown"}
+        cells = [
+            Cell(key, name, "model", 0, "controlled", "fingerprint", {}, {"nrefs": "1"}) for key, name in names.items()
+        ]
+        store.plan(cells)
+        result = SplitResult("test", {1: "a ball"}, {"overall": {"CIDEr-D": Quantity(1.0)}}, {"CIDEr-D": {1: 1.0}})
+        for stage, name, cider in ((0, "xe", 0.9), (1, "scst", 1.1)):
+            epoch = EpochRecord(stage, name, "cross_entropy", 0, 10, 0.1, 1.0, cider, 60.0, 50.0 / (stage + 1))
+            store.record_epoch("run", epoch)
+        costs = {
+            "train_seconds": Quantity(120.0, unit="s"),
+            "predicted_train_seconds": Quantity(100.0, unit="s"),
+            "train_data_wait": Quantity(2.5, unit="%"),
+            "train_a100_hours_estimate": Quantity(None, "no GPU", "h"),
+        }
+        store.finish("run", Outcome((result,), costs, {}))
+        store.finish("old", Outcome((result,), {}, {}))
+    return tmp_path
+
+
+def test_training_of_stored_runs_beside_what_papers_print(bench: typer.Typer, workspace: Path) -> None:
+    result = CliRunner().invoke(bench, ["cost", "runs", "-w", str(workspace), "--cider", "100", "--format", "csv"])
+    run, old = csv.DictReader(io.StringIO(result.stdout))
+    assert (run["Time"], run["Predicted"]) == ("2\u202fmin 00\u202fs", "1\u202fmin 40\u202fs")
+    assert run["Images/s"] == "xe 50.0, scst 25.0"
+    assert run["To 100"] == "2\u202fmin 00\u202fs"
+    assert run["Wait"] == "2.50 %"
+    assert (run["A100, est."], old["Time"], old["To 100"]) == ("-", "-", "never")
+
+    shown = CliRunner().invoke(bench, ["cost", "runs", "-w", str(workspace), "--format", "markdown"]).stdout
+    assert "No estimate for expansionnet\\_v2: no GPU." in shown or "No estimate for expansionnet_v2: no GPU." in shown
+    assert "older than this estimate" in shown
+    assert "| expansionnet_v2 | 60 | all |  | single Nvidia A100 | expansionnet_v2, Table VII |" in shown
+    assert "| expansionnet_v2 | 36 | cross-entropy | proposed | single Nvidia A100 GPU |" in shown
+
+
+def test_a_workspace_without_results_is_told(bench: typer.Typer, tmp_path: Path) -> None:
+    result = CliRunner().invoke(bench, ["cost", "runs", "-w", str(tmp_path / "nothing")])
+    assert isinstance(result.exception, BenchError)

@@ -1,0 +1,76 @@
+"""Each model in a process of its own: it answers all that was asked, pinned, and a failure is one clear error."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.errors import BenchError
+from harness.measure import apart, energy, latency
+from harness.measure.apart import Question, ask_apart, measure
+from harness.measure.captioning_costs import Effort
+
+QUESTION = Question(
+    model="updown",
+    arguments={"d_model": 8, "d_ff": 8},
+    vocab_size=20,
+    visual_dim=8,
+    regions=4,
+    max_len=3,
+    batches=(1, 2),
+    widths=(1, 3),
+    device="cpu",
+    precisions=("fp32",),
+    threads=1,
+    effort=Effort(repeats=5, energy_seconds=0.0),
+)
+
+
+def test_every_pair_of_batch_and_width_has_every_cost() -> None:
+    answers = measure(replace(QUESTION, precisions=("fp32", "bf16")))
+    asked = [(answer.precision, answer.batch, answer.width) for answer in answers]
+    assert asked == [(precision, *pair) for precision in ("fp32", "bf16") for pair in ((1, 1), (1, 3), (2, 1), (2, 3))]
+    memory = {f"caption_peak_memory_{where}" for where in ("host", "device", "reserved")}
+    assert all(set(answer.costs) == {*latency.COSTS, *energy.COSTS, *memory} for answer in answers)
+    assert [answer.costs["latency_batch"].value for answer in answers[:4]] == [1, 1, 2, 2]
+    assert all(answer.costs["latency_repeats"].value == 5 for answer in answers)
+
+
+def test_captions_are_of_full_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[int] = []
+    search = latency.beam_search
+
+    def spy(*arguments: object, **settings: object) -> object:
+        found = search(*arguments, **settings)  # type: ignore[arg-type]
+        lengths.extend(found.lengths.flatten().tolist())
+        return found
+
+    monkeypatch.setattr(latency, "beam_search", spy)
+    measure(replace(QUESTION, vocab_size=5))
+    assert set(lengths) == {3}
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pins to cores")
+def test_another_process_answers_pinned_to_named_cores() -> None:
+    answers, environment = ask_apart(replace(QUESTION, batches=(2,), widths=(1,)))
+    [answer] = answers
+    assert (answer.model, answer.batch, answer.width) == ("updown", 2, 1)
+    assert answer.costs["latency_median"].value
+    assert answer.costs["energy_per_image"].reason == "no CUDA device"
+    assert answer.state["threads"] == environment["threads"] == 1
+    assert environment["pinned_cores"] == sorted(os.sched_getaffinity(0))[:1]
+
+
+def test_a_failure_in_there_is_one_error_with_what_it_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stand_in = tmp_path / "python"
+    stand_in.write_text(
+        "#!/bin/sh\necho 'Traceback' >&2\necho 'ZooError: no such model' >&2\nexit 1\n", encoding="utf-8"
+    )
+    stand_in.chmod(0o755)
+    monkeypatch.setattr(apart.sys, "executable", str(stand_in))
+    with pytest.raises(BenchError, match="updown could not be measured: ZooError: no such model"):
+        ask_apart(QUESTION)
