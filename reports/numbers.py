@@ -122,9 +122,9 @@ class CostKind:
     theme: str
 
 
-THEMES = ("Size and computation", "Time", "Latency", "Memory", "Other")
+THEMES = ("Size and computation", "Time", "Latency", "Memory", "Energy", "Other")
 
-_SIZE, _TIME, _LATENCY, _MEMORY, _OTHER = THEMES
+_SIZE, _TIME, _LATENCY, _MEMORY, _ENERGY, _OTHER = THEMES
 
 _COSTS = {
     "parameters": CostKind("Parameters", "elements of all distinct parameters, frozen ones included", _SIZE),
@@ -134,19 +134,43 @@ _COSTS = {
     "gmac_greedy": CostKind("Greedy caption", "a whole caption of one row: encoder, start, steps", _SIZE),
     "gmac_beam": CostKind("Beam caption", "a whole beam-searched caption: encoder, start, steps", _SIZE),
     "gmac_teacher_forced": CostKind("Teacher-forced", "one pass over a whole caption, as in training", _SIZE),
-    "train_seconds": CostKind("Training", "wall-clock time of training, validation included", _TIME),
+    "gmac_training": CostKind("Training pass", "forward and backward over one image and one caption", _SIZE),
+    "train_seconds": CostKind("Training", "wall-clock time of all training steps, validation not included", _TIME),
+    "predicted_train_seconds": CostKind("Predicted", "what training steps were expected to take, before them", _TIME),
     "train_steps": CostKind("Steps", "optimiser steps", _TIME),
     "train_images_per_second": CostKind("Training speed", "images a second in training", _TIME),
+    "train_data_wait": CostKind("Waiting", "share of training in which the next batch was not there yet", _TIME),
+    "train_gmac": CostKind("Training work", "all passes over all images that training saw", _TIME),
+    "train_gmac_per_second": CostKind("Training rate", "work a second of training", _TIME),
+    "train_utilisation": CostKind("Use of the device", "rate against the device's data sheet", _TIME),
+    "train_a100_hours_estimate": CostKind(
+        "A100, estimate", "hours on an A100, were it as well used as this device: an estimate", _TIME
+    ),
     "caption_images_per_second": CostKind("Captioning speed", "images a second over the test split, batched", _TIME),
     "score_seconds": CostKind("Scoring", "wall-clock time of tokenising and scoring the test split", _TIME),
     "latency_median": CostKind("Latency", "median time from features to finished captions, one batch", _LATENCY),
     "latency_iqr": CostKind("Latency IQR", "inter-quartile range of the latency", _LATENCY),
+    "latency_margin": CostKind("Latency margin", "how far another run's median lies, in 9 of 10 tries", _LATENCY),
+    "latency_noisy": CostKind("Latency noisy", "1 where timings spread or drift, or others were at work", _LATENCY),
     "latency_throughput": CostKind("Latency speed", "images a second at the median latency", _LATENCY),
     "latency_batch": CostKind("Latency batch", "images in the batch that latency was timed with", _LATENCY),
     "latency_threads": CostKind("Latency threads", "processor threads that latency was timed with", _LATENCY),
     "latency_repeats": CostKind("Latency runs", "timed runs behind the latency", _LATENCY),
     "train_peak_memory_host": CostKind("Peak memory, host", "peak resident memory in training, whole process", _MEMORY),
     "train_peak_memory_device": CostKind("Peak memory, device", "peak memory of the accelerator in training", _MEMORY),
+    "train_peak_memory_reserved": CostKind(
+        "Peak reserved", "most that torch held of the accelerator in training", _MEMORY
+    ),
+    "caption_peak_memory_host": CostKind("Captioning, host", "peak resident memory in captioning", _MEMORY),
+    "caption_peak_memory_device": CostKind(
+        "Captioning, device", "peak memory of the accelerator in captioning", _MEMORY
+    ),
+    "caption_peak_memory_reserved": CostKind(
+        "Captioning, reserved", "most that torch held of it in captioning", _MEMORY
+    ),
+    "energy_per_image": CostKind("Energy", "of the whole device for one image's captions", _ENERGY),
+    "energy_per_image_above_idle": CostKind("Above idle", "the part of it above what the device draws idle", _ENERGY),
+    "idle_power": CostKind("Idle power", "what the device draws while nothing runs", _ENERGY),
 }
 
 
