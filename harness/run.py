@@ -150,6 +150,8 @@ def _run_cells(
         references = chain.from_iterable(sample.captions for sample in samples)
         evaluator.warm_up([*conditions.vocabulary.words, *references])  # hidden behind the first training
     environment = describe_environment(conditions.device)
+    if others := environment["state"].get("other_processes"):
+        reporter.note(f"{others} other processes use {conditions.device}: times will be longer", style="yellow")
     for number, cell in enumerate(cells, 1):
         title = f"[{number}/{len(cells)}] {cell.model}" + (f" seed {cell.seed}" if request.seeds > 1 else "")
         folder = request.workspace.run_folder(cell.key)
