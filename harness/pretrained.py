@@ -137,7 +137,7 @@ def prefetch_model(model: str, where: str | None) -> Path:
     """
     card = model_card(model)
     if not card.hub:
-        raise BenchError(f"{model} has no pretrained weights", "see `bench models '*/pretrained'`")
+        raise BenchError(f"{model} has no pretrained weights", "`bench models` lists them as NAME/pretrained")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled, RepositoryNotFoundError
 
