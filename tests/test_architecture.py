@@ -61,7 +61,9 @@ def loaded_by(*arguments: str, folder: Path) -> tuple[int, set[str]]:
     return int(code), set(found)
 
 
-@pytest.mark.parametrize("line", ["--help", "--version", "models", "report --help", "run --help", "db --help"])
+@pytest.mark.parametrize(
+    "line", ["--help", "--version", "models", "report --help", "run --help", "db --help", "cost measure --help"]
+)
 def test_quick_commands_load_nothing_heavy(line: str, tmp_path: Path) -> None:
     assert loaded_by(*line.split(), folder=tmp_path) == (0, set())
 

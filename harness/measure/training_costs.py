@@ -26,6 +26,8 @@ from zoo.captioner import Captioner, Visual
 
 PROBE_S = 0.15
 """Seconds that each of the two probes takes at least; a wrong prediction costs less than a long one."""
+PROBED_IMAGES = 16
+"""In a batch of a probe on a processor, whose speed depends little on them; a GPU is probed with whole batches."""
 COSTS = {
     "train_seconds": "s",
     "predicted_train_seconds": "s",
@@ -83,6 +85,7 @@ def predict_training(model: Captioner, visual: Visual, counts: FlopCounts | None
     )
     stages = plan_stages(preset.schedule, costs, data, preset.decoding.max_len)
     first = preset.schedule.stages[0]
+    most = PROBED_IMAGES if device.type == "cpu" else first.batch_size
     bf16 = conditions.precision == "bf16"
     try:
         with _dropout(model, first.dropout), torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
@@ -91,7 +94,7 @@ def predict_training(model: Captioner, visual: Visual, counts: FlopCounts | None
                 seen.to(device),
                 costs,
                 length,
-                images=max(first.batch_size // machine.devices, 1),
+                images=min(max(first.batch_size // machine.devices, 1), most),
                 captions=1 if first.batch_of == "captions" else first.captions_per_image,
                 least_s=PROBE_S,
             )
