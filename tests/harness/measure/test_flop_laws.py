@@ -1,4 +1,4 @@
-"""What every registered model's counts obey: a second counter, sums of parts, and how they grow."""
+"""What holds for every registered model: a second counter, sums of parts, and a complete row of costs."""
 
 from __future__ import annotations
 
@@ -7,43 +7,23 @@ from collections.abc import Mapping
 from copy import deepcopy
 from functools import cache
 
-import numpy as np
 import pytest
 import torch
 
+from harness.measure import energy, latency
+from harness.measure.captioning_costs import Counted, Effort, count_captioning, time_captioning
 from harness.measure.element_wise import PASSES
-from harness.measure.flops import FlopCounts, count_caption, count_encoder, count_flops, count_step
+from harness.measure.flops import COSTS as GMAC
+from harness.measure.flops import FlopCounts
 from harness.measure.inputs import batch_of, example_visual
 from harness.measure.training_flops import count_dispatched
 from zoo.captioner import Captioner
 from zoo.registry import create_model, model_card
 
-CHANNELS, REGIONS, LENGTH = 8, 9, 10
+CHANNELS, REGIONS, LENGTH, BEAM = 8, 9, 4, 3
 CONTRACTIONS = {"linear", "matmul", "bmm", "mm", "addmm", "baddbmm", "scaled_dot_product_attention", "conv", "einsum"}
 SECOND_COUNTER: Mapping[str, str] = {}
 """Models whose two counts differ by more than 2 %, each with the reason; none does."""
-
-STEP = {
-    # Multiply-accumulates of a step as a polynomial of its position: a state that summarises what went before (0),
-    # attention over what went before (1), expansion of all that went before by all that went before (2).
-    **dict.fromkeys(("aoanet", "att2all", "att2in", "cgru", "image_transformer"), 0),
-    **dict.fromkeys(("show_attend_tell", "show_tell", "updown"), 0),
-    **dict.fromkeys(("blind", "blip", "git", "vit_gpt2", "m2", "object_relation_transformer"), 1),
-    **dict.fromkeys(("transformer", "transformer_aoa", "transformer_base"), 1),
-    **dict.fromkeys(("expansionnet_v1", "expansionnet_v2"), 2),
-    **dict.fromkeys(("expansionnet_v1/baseline", "expansionnet_v1/dynamic-encoder-1"), 1),
-    **dict.fromkeys(("expansionnet_v1/static-64", "expansionnet_v2/static-16"), 1),
-}
-ENCODER = {
-    # The same of the encoder and the number of regions: projections and static expansion (1), attention between
-    # regions (2), dynamic expansion of all regions by all regions (3).
-    **dict.fromkeys(("aoanet/no-refiner", "att2all", "att2in", "cgru", "show_attend_tell", "updown"), 1),
-    **dict.fromkeys(("expansionnet_v1", "expansionnet_v2"), 1),
-    **dict.fromkeys(("aoanet", "image_transformer", "m2", "object_relation_transformer"), 2),
-    **dict.fromkeys(("transformer", "transformer_aoa", "transformer_base"), 2),
-    **dict.fromkeys(("expansionnet_v1/baseline", "expansionnet_v2/dynamic-16"), 2),
-    "expansionnet_v1/dynamic-encoder-1": 3,
-}
 
 
 @cache
@@ -53,23 +33,15 @@ def tiny(name: str) -> Captioner:
 
 
 @cache
-def whole(name: str) -> FlopCounts:
+def counted(name: str) -> Counted:
     model = tiny(name)
-    length = min(LENGTH, model.max_len)
-    return count_flops(model, example_visual(model.visual, length=REGIONS), caption_length=length, beam_size=3)
+    return count_captioning(model, example_visual(model.visual, length=REGIONS), beam_size=BEAM, max_len=LENGTH)
 
 
-def degree(values: list[int]) -> int:
-    """Of the polynomial through values at consecutive points; at least two points more than the degree are needed."""
-    differences, found = np.array(values), 0
-    while differences.any():
-        differences, found = np.diff(differences), found + 1
-    assert len(differences) > 0
-    return found - 1
-
-
-def documented(name: str, by_name: Mapping[str, int]) -> int:
-    return by_name.get(name, by_name[name.partition("/")[0]])
+def whole(name: str) -> FlopCounts:
+    counts = counted(name).counts
+    assert counts is not None
+    return counts
 
 
 def test_two_counters_agree(architecture: str) -> None:
@@ -107,18 +79,24 @@ def test_every_uncounted_operator_is_estimated(architecture: str) -> None:
         assert 0 < part.uncounted_share < 1
 
 
-def test_grows_as_documented(architecture: str) -> None:
-    """Steps with their position, encoders with regions, and captions linearly with the beam's width."""
-    model = tiny(architecture)
-    seen = example_visual(model.visual, length=REGIONS)
-    assert degree([count_step(model, seen, position).macs for position in range(1, 6)]) == documented(
-        architecture, STEP
-    )
-    assert degree([count_caption(model, seen, 2, width).macs for width in (1, 2, 3)]) == 1
-    if model.visual.kind in {"grid", "regions"}:
-        lengths = [example_visual(model.visual, length=length) for length in range(6, 11)]
-        assert degree([count_encoder(model, visual).macs for visual in lengths]) == documented(architecture, ENCODER)
-        assert degree([count_step(model, visual, 1).macs for visual in lengths[:3]]) == 1
+def test_every_model_has_a_complete_row_without_a_gpu(architecture: str) -> None:
+    model, found = tiny(architecture), counted(architecture)
+    visual = example_visual(model.visual, length=REGIONS)
+    effort = Effort(repeats=2, energy_seconds=1.0)
+    timed = time_captioning(model, visual, beam_size=2, max_len=3, bos=1, eos=2, effort=effort)
+    costs = found.costs | timed.costs
+    assert set(costs) == {"parameters", *GMAC, *latency.COSTS, *energy.COSTS}
+    for name, cost in costs.items():
+        if name in {"latency_margin", *energy.COSTS}:
+            assert cost.value is None
+            assert cost.reason in {"no CUDA device", "fewer than 5 timed runs"}
+        else:
+            assert cost.reason is None
+            assert cost.value is not None
+            assert cost.value > 0 or name in {"gmac_encoder", "gmac_start", "latency_noisy"}
+    assert found.operators["beam"]["macs"] == round(1e9 * (costs["gmac_beam"].value or 0))
+    assert timed.state["threads"] == 1
+    assert isinstance(timed.state["noise"], list)
 
 
 @pytest.mark.parametrize("name", ["transformer_base", "updown", "expansionnet_v2", "m2"])
