@@ -98,6 +98,10 @@ def flops(
 
     torch.set_num_threads(1)  # a trace is thousands of tiny operators: handing them to threads only costs time
     if preset == TABLE_VI:
+        if models != "all" or any((change, caption_length, beam, position, regions, visual_dim, image_size)):
+            raise BenchError(
+                f"--preset {TABLE_VI} is a published table, with sizes of its own", "leave out all but --format"
+            )
         print_table_vi(output)
         return
     settings = chosen_preset(preset, change)

@@ -149,6 +149,8 @@ def test_table_vi_stands_beside_real_captions(monkeypatch: pytest.MonkeyPatch) -
     first, second = csv.DictReader(io.StringIO(result.stdout))
     assert (first["Printed"], second["Row"], second["Printed"]) == ("9.28", "static-16", "9.62")
     assert 0 < float(first["Beam 5"]) < float(first["Beam 5 + Swin-L"])
+    refused = CliRunner().invoke(app, ["flops", "--preset", "expansionnet-table-vi", "--beam", "3"])
+    assert isinstance(refused.exception, BenchError)
 
 
 def test_no_model_of_that_name(bench: typer.Typer) -> None:
