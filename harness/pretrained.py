@@ -11,6 +11,7 @@ import torch
 
 from harness.canonical import digest
 from harness.conditions import Conditions
+from harness.data.hub import hub_is_reachable
 from harness.data.hub_preprocessing import HubPreprocessing
 from harness.data.hub_vocabulary import HubVocabulary
 from harness.errors import BenchError
@@ -138,18 +139,22 @@ def prefetch_model(model: str, where: str | None) -> Path:
     card = model_card(model)
     if not card.hub:
         raise BenchError(f"{model} has no pretrained weights", "`bench models` lists them as NAME/pretrained")
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled, RepositoryNotFoundError
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 
     source = where or card.hub
+    if constants.HF_HUB_OFFLINE:
+        raise BenchError(
+            "HF_HUB_OFFLINE is set: nothing may be fetched", "unset it, or give a folder to `bench run --pretrained`"
+        )
+    if not hub_is_reachable():  # the client would try again for a minute
+        raise BenchError(
+            f"{source} cannot be fetched: the hub cannot be reached", f"name a folder: --pretrained {model}=FOLDER"
+        )
     try:
         return Path(snapshot_download(source, allow_patterns=list(WEIGHTS_FILES)))
     except (RepositoryNotFoundError, HFValidationError) as error:
         raise BenchError(f"there is no repository {source!r} on the hub", f"the usual one is {card.hub}") from error
-    except OfflineModeIsEnabled as error:
-        raise BenchError(
-            "HF_HUB_OFFLINE is set: nothing may be fetched", "unset it, or give a folder to `bench run --pretrained`"
-        ) from error
     except (HfHubHTTPError, OSError) as error:
         told = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise BenchError(
