@@ -16,7 +16,7 @@ from harness.conditions import Conditions
 from harness.data.regions.opening import needs_backbone
 from harness.errors import BenchError
 from harness.fitting import fit
-from harness.measure.captioning_costs import Counted, Effort, Timed, count_captioning, time_captioning
+from harness.measure.captioning_costs import Counted, count_captioning
 from harness.measure.memory import PeakMemory
 from harness.measure.training_costs import no_training, predict_training, training_costs
 from harness.metrics.evaluator import Evaluator
@@ -24,9 +24,10 @@ from harness.pretrained import Pretrained
 from harness.progress import Reporter
 from harness.references import human_captions, majority_caption, retrieved_captions
 from harness.scoring import score_split
-from harness.stored_run import VOCABULARY, WEIGHTS, StoredRun
+from harness.stored_run import VOCABULARY, WEIGHTS, StoredRun, open_run
+from harness.timing import one_image, time_model
 from results.records import AttentionRecord, Cell, EpochRecord, Outcome, Quantity, SplitResult
-from zoo import Captioner, Visual
+from zoo import Captioner
 from zoo.attention_maps import attends
 
 
@@ -56,7 +57,7 @@ def run_model(
         return _caption_and_measure(
             model, conditions, evaluator, counted, costs, environment, folder / WEIGHTS, reporter
         )
-    prediction = predict_training(model, _one_image(model, conditions), counted.counts, conditions)
+    prediction = predict_training(model, one_image(model, conditions), counted.counts, conditions)
     with PeakMemory(conditions.device) as memory:
         summary = fit(model, cell.seed, conditions, folder, on_epoch, reporter)
     costs |= training_costs(summary, memory, prediction, conditions)
@@ -79,16 +80,9 @@ def run_stored(
         BenchError: the run is damaged, or it sees other features than these.
     """
     run = StoredRun.load(stored)
-    model, vocabulary = run.build(stored)
+    model, conditions = open_run(run, stored, conditions)
     if model.visual.kind not in {"pixels", "none"}:
         _refuse_other_features(cell.model, run, conditions)
-    conditions = replace(
-        conditions,
-        vocabulary=vocabulary,
-        preprocessing=run.preprocessing,
-        preset=conditions.preset.model_copy(update={"decoding": run.decoding}),
-    )
-    model.to(conditions.device)
     counted = _count(model, conditions)
     costs = counted.costs | no_training("the weights were stored before, nothing was trained here")
     return _caption_and_measure(model, conditions, evaluator, counted, costs, environment, stored / WEIGHTS, reporter)
@@ -146,7 +140,7 @@ def _caption_and_measure(
         if split == "test" and attends(model):
             result = replace(result, attention=_attention(model, conditions, captions.tokens, reporter))
         splits.append(result)
-    timed = _time(model, conditions)
+    timed = time_model(model, conditions)
     return Outcome(
         splits=tuple(splits),
         costs=costs | timed.costs,
@@ -227,27 +221,8 @@ def _score(
     return result
 
 
-def _one_image(model: Captioner, conditions: Conditions) -> Visual:
-    """A test image as the model sees it, to measure costs with."""
-    return conditions.source(model.visual).visual([conditions.typical_image()], model.visual)
-
-
 def _count(model: Captioner, conditions: Conditions) -> Counted:
     """What captioning one test image takes of computation."""
     decoding = conditions.preset.decoding
-    visual = _one_image(model, conditions)
+    visual = one_image(model, conditions)
     return count_captioning(model, visual, beam_size=decoding.beam_size, max_len=decoding.max_len)
-
-
-def _time(model: Captioner, conditions: Conditions) -> Timed:
-    """How long captioning one test image takes."""
-    preset = conditions.preset
-    return time_captioning(
-        model,
-        _one_image(model, conditions),
-        beam_size=preset.decoding.beam_size,
-        max_len=preset.decoding.max_len,
-        bos=conditions.vocabulary.bos,
-        eos=conditions.vocabulary.eos,
-        effort=Effort(preset.latency_repeats, preset.latency_seconds, preset.energy_seconds),
-    )

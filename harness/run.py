@@ -5,41 +5,32 @@ Finished cells are re-used, failed ones tried again, and one model's failure nev
 
 from __future__ import annotations
 
-import shutil
-import time
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
 
 import torch
 
-from harness.cell import run_model, run_reference, run_stored
-from harness.conditions import Conditions, prepare_conditions
+from harness.conditions import prepare_conditions
 from harness.config import FeatureConfig, Preset
 from harness.errors import BenchError
 from harness.grid import plan_cells
 from harness.machine import Machine
-from harness.measure.environment import describe_environment
-from harness.metrics.evaluator import METRICS, Evaluator
+from harness.measure.environment import describe_state
+from harness.metrics.evaluator import Evaluator
 from harness.metrics.signature import EvaluationSettings
 from harness.metrics.spice import find_spice
-from harness.pretrained import WeightsMissing
-from harness.progress import Reporter, describe_seconds
+from harness.progress import Reporter
 from harness.references import REFERENCE_ROWS
-from harness.scoring import add_missing_scores
+from harness.side_by_side import few_threads, work_side_by_side
 from harness.stored_run import StoredRun, is_stored
-from harness.training.trainer import CHECKPOINTS
-from harness.workspace import Workspace, locked
+from harness.timing import time_deferred
+from harness.working import Ended, Shared, Worker
+from harness.workspace import Workspace
 from results import Store
 from results.records import Cell
-from results.rescoring import missing_metrics
 from zoo import model_card, select_models
 from zoo.captioner import VisualKind
-
-LOG_TAIL_LINES = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +60,10 @@ class Summary:
     reused: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+
+    def count(self, cell: Cell, ended: Ended) -> None:
+        """One more cell that ended."""
+        getattr(self, ended).append(cell.key)
 
 
 def resolve_models(patterns: Sequence[str], workspace: Workspace) -> list[str]:
@@ -118,11 +113,18 @@ def run_benchmark(request: Request, reporter: Reporter) -> Summary:
             workspace=request.workspace,
             reporter=reporter,
         )
-        conditions = replace(conditions, machine=request.machine)
         cells = plan_cells(models, request.seeds, conditions, request.workspace, request.pretrained)
+        jobs = request.machine.jobs_for(sum(cell.role == "model" for cell in cells), device)
+        conditions = replace(conditions, machine=replace(request.machine, jobs=jobs))
         store.record_dataset(conditions.record())
         store.plan(cells)
-        return _run_cells(cells, request, conditions, store, evaluator, reporter)
+        if others := describe_state(device).get("other_processes"):
+            reporter.note(f"{others} other processes use {device}: times will be longer", style="yellow")
+        shared = Shared(conditions, request.workspace, evaluator.settings, request.rerun)
+        with few_threads(jobs):
+            summary = _run_cells(cells, jobs, shared, store, evaluator, reporter)
+        time_deferred(cells, conditions, request.workspace, store, reporter)
+        return summary
 
 
 def _sees(model: str, workspace: Workspace) -> VisualKind:
@@ -135,106 +137,25 @@ def _sees(model: str, workspace: Workspace) -> VisualKind:
 
 
 def _run_cells(
-    cells: Sequence[Cell],
-    request: Request,
-    conditions: Conditions,
-    store: Store,
-    evaluator: Evaluator,
-    reporter: Reporter,
+    cells: Sequence[Cell], jobs: int, shared: Shared, store: Store, evaluator: Evaluator, reporter: Reporter
 ) -> Summary:
+    """Work on all cells, those that are done first where several processes share the others."""
     summary = Summary()
-    retried = set(METRICS) if evaluator.settings.spice else set(METRICS) - {"SPICE"}
-    done = [not request.rerun and store.status(cell.key) == "finished" for cell in cells]
-    if not all(done) or any(missing_metrics(store, cell.key, retried) for cell in cells):
-        samples = chain.from_iterable(conditions.evaluated.values())
-        references = chain.from_iterable(sample.captions for sample in samples)
-        evaluator.warm_up([*conditions.vocabulary.words, *references])  # hidden behind the first training
-    environment = describe_environment(conditions.device)
-    if others := environment["state"].get("other_processes"):
-        reporter.note(f"{others} other processes use {conditions.device}: times will be longer", style="yellow")
-    for number, cell in enumerate(cells, 1):
-        title = f"[{number}/{len(cells)}] {cell.model}" + (f" seed {cell.seed}" if request.seeds > 1 else "")
-        folder = request.workspace.run_folder(cell.key)
-
-        def waiting(title: str = title) -> None:
-            reporter.note(f"{title}: another process works on it; waiting")
-
-        with locked(folder / "lock", waiting):
-            if store.status(cell.key) == "finished" and not request.rerun:
-                added = _add_missing_scores(cell, retried, conditions, store, evaluator)
-                reporter.note(f"{title}: re-used, finished before{added}")
-                summary.reused.append(cell.key)
-                continue
-            if request.rerun:
-                shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
-            reporter.note(title)
-            started = time.monotonic()
-            ended = _run_one(cell, folder, conditions, environment, store, evaluator, reporter)
-            getattr(summary, ended).append(cell.key)
-            if ended == "finished":
-                reporter.note(f"  done in {describe_seconds(time.monotonic() - started)}")
+    worker = Worker(shared, store, evaluator, reporter)
+    several = len({cell.seed for cell in cells}) > 1
+    titled = [
+        (f"[{number}/{len(cells)}] {cell.model}" + (f" seed {cell.seed}" if several else ""), cell)
+        for number, cell in enumerate(cells, 1)
+    ]
+    left = [(title, cell) for title, cell in titled if not worker.is_done(cell)]
+    apart = jobs > 1 and len(left) > 1
+    for title, cell in titled:
+        if not apart or worker.is_done(cell):
+            summary.count(cell, worker.work(cell, title))
+    if apart:
+        for cell, ended in work_side_by_side(left, jobs, shared, store, reporter):
+            summary.count(cell, ended)
     return summary
-
-
-def _add_missing_scores(
-    cell: Cell, retried: set[str], conditions: Conditions, store: Store, evaluator: Evaluator
-) -> str:
-    """What to say of the metrics that a finished cell lacked; those that are still missing are not `retried` again."""
-    missing = missing_metrics(store, cell.key, retried)
-    if not missing:
-        return ""
-    reasons = add_missing_scores(cell, missing, conditions, evaluator, store)
-    retried -= {metric for metric, reason in reasons.items() if reason}
-    return "".join(f"; {metric}: {reason or 'scored now'}" for metric, reason in reasons.items())
-
-
-def _run_one(
-    cell: Cell,
-    folder: Path,
-    conditions: Conditions,
-    environment: dict[str, Any],
-    store: Store,
-    evaluator: Evaluator,
-    reporter: Reporter,
-) -> Literal["finished", "failed", "skipped"]:
-    """Run one cell; whatever goes wrong inside becomes its row, with class and log tail."""
-    store.begin(cell.key, environment)
-    try:
-        if cell.role == "reference":
-            outcome = run_reference(cell, conditions, evaluator, environment)
-        elif "stored" in cell.config:
-            outcome = run_stored(
-                cell,
-                conditions,
-                evaluator,
-                stored=folder.parent / cell.model,
-                environment=environment,
-                reporter=reporter,
-            )
-        else:
-            outcome = run_model(
-                cell,
-                conditions,
-                evaluator,
-                folder=folder,
-                environment=environment,
-                on_epoch=lambda record: store.record_epoch(cell.key, record),
-                reporter=reporter,
-            )
-        store.finish(cell.key, outcome)
-    except WeightsMissing as missing:
-        reason = f"{missing} ({missing.hint})"
-        store.skip(cell.key, reason)
-        reporter.note(f"  skipped: {reason}", style="yellow")
-        return "skipped"
-    except Exception as error:
-        tail = "\n".join(traceback.format_exc().splitlines()[-LOG_TAIL_LINES:])
-        hint = getattr(error, "hint", None)
-        reason = (str(error) or type(error).__name__) + (f" ({hint})" if hint else "")
-        store.fail(cell.key, type(error).__name__, reason, tail)
-        reporter.note(f"  failed: {type(error).__name__}: {reason}", style="red")
-        return "failed"
-    return "finished"
 
 
 def choose_device(name: str) -> torch.device:

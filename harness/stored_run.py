@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import ValidationError
 
 from harness.atomic import write_text
+from harness.conditions import Conditions
 from harness.config import Decoding, FeatureConfig
 from harness.data.hub_preprocessing import HubPreprocessing
 from harness.data.images import ImagePreprocessing
@@ -78,6 +80,22 @@ class StoredRun(Strict):
         if self.trained:
             load_weights(model, folder / WEIGHTS)
         return model.eval(), vocabulary
+
+
+def open_run(run: StoredRun, folder: Path, conditions: Conditions) -> tuple[Captioner, Conditions]:
+    """The model of a stored run on the device of `conditions`, and these as it sees and decodes by itself.
+
+    Raises:
+        BenchError, ZooError: see `StoredRun.build`.
+    """
+    model, vocabulary = run.build(folder)
+    own = replace(
+        conditions,
+        vocabulary=vocabulary,
+        preprocessing=run.preprocessing,
+        preset=conditions.preset.model_copy(update={"decoding": run.decoding}),
+    )
+    return model.to(conditions.device), own
 
 
 def is_stored(name: str, workspace: Workspace) -> bool:

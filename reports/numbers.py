@@ -140,6 +140,7 @@ _COSTS = {
     "train_steps": CostKind("Steps", "optimiser steps", _TIME),
     "train_images_per_second": CostKind("Training speed", "images a second in training", _TIME),
     "train_data_wait": CostKind("Waiting", "share of training in which the next batch was not there yet", _TIME),
+    "train_beside": CostKind("Beside", "other models that trained on the machine at the same time, at most", _TIME),
     "train_gmac": CostKind("Training work", "all passes over all images that training saw", _TIME),
     "train_gmac_per_second": CostKind("Training rate", "work a second of training", _TIME),
     "train_utilisation": CostKind("Use of the device", "rate against the device's data sheet", _TIME),

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, insert
 
 from results import checks
 from results.errors import StoreError
-from results.records import AttentionRecord, Cell, DatasetRecord, EpochRecord, Outcome, SplitResult
+from results.records import AttentionRecord, Cell, DatasetRecord, EpochRecord, Outcome, Quantity, SplitResult
 from results.schema import AttentionMap, Base, Caption, Cost, ImageScores, Score
 
 Columns = dict[str, Any]
@@ -107,10 +107,13 @@ def outcome_columns(key: str, outcome: Outcome) -> dict[type[CellPart], list[Col
             raise StoreError(f"run {key} has no caption of image {min(unsaid)} of the split {result.split}")
         maps = (attention_columns(key, record) for record in result.attention)
         rows[AttentionMap] += [{"split": result.split, **columns} for columns in maps]
-    rows[Cost] += [
-        {"name": name, **checks.quantity(cost, f"run {key}: cost {name}")} for name, cost in outcome.costs.items()
-    ]
+    rows[Cost] += cost_columns(key, outcome.costs)
     return rows
+
+
+def cost_columns(key: str, costs: Mapping[str, Quantity]) -> list[Columns]:
+    """Rows of `Cost`."""
+    return [{"name": name, **checks.quantity(cost, f"run {key}: cost {name}")} for name, cost in costs.items()]
 
 
 def attention_columns(key: str, record: AttentionRecord) -> Columns:

@@ -6,6 +6,7 @@ import pytest
 
 # Tiny tensors gain nothing from threads, and on busy cores threads wait for each other. Children inherit this.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("BENCH_JOBS", "1")  # tests run side by side already
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -12,6 +12,7 @@ import typer
 from harness.cli._cost_runs import EPILOG as RUNS_EPILOG
 from harness.cli._cost_runs import runs
 from harness.cli._tables import Format, format_table
+from harness.cores import usable_cores
 from harness.errors import BenchError
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def measure(
             widths=widths,
             device=where,
             precisions=precisions,
-            threads=threads or _usable_cores(),
+            threads=threads or usable_cores(),
             effort=Effort(repeats, None, energy_seconds),
             plugins=tuple(plugin or ()),
         )
@@ -124,12 +125,6 @@ def _numbers(text: str, option: str) -> tuple[int, ...]:
     if not found or min(found) < 1:
         raise BenchError(f"{option} {text!r} is no list of whole numbers above 0", f"for example {option} 1,16")
     return found
-
-
-def _usable_cores() -> int:
-    import os
-
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _table(answers: Sequence[Answer], output: Format) -> str:

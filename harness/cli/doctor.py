@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from harness.cores import usable_cores
 from harness.workspace import DEFAULT, Workspace
 
 _EPILOG = """**Examples**
@@ -104,7 +105,7 @@ def _torch() -> list[Check]:
 
 
 def _cores() -> Check:
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    usable = usable_cores()
     return Check("CPU cores", State.works, f"{usable} usable of {os.cpu_count()}")
 
 

@@ -21,7 +21,7 @@ Examples:
   bench run --models transformer_base --data flickr8k/ --preset small
   --backbone mobilenetv2_100 --backbone-weights mobilenetv2.safetensors
 
-  bench run --models all --regions boxes
+  bench run --models all --regions boxes --jobs 2
 
   bench run --models updown,m2 --data dataset_coco.json --regions cocobu_att
 """
@@ -53,6 +53,10 @@ def run(
     region_bins: Annotated[int, typer.Option(min=1, max=14, help="Bins a side that are cut for a box.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     devices: Annotated[int, typer.Option(min=1, help="Devices that train each model together.")] = 1,
+    jobs: Annotated[
+        str,
+        typer.Option(envvar="BENCH_JOBS", help="Models that train at once, or auto: up to 4 on CPU cores, 1 on a GPU."),
+    ] = "auto",
     compiled: Annotated[bool, typer.Option("--compile", help="Compile training passes (torch.compile).")] = False,
     precision: Annotated[str, typer.Option(help="auto, fp32 or bf16.")] = "auto",
     skip_bad_images: Annotated[
@@ -86,6 +90,9 @@ def run(
     )
     if precision not in {"auto", "fp32", "bf16"}:
         raise BenchError(f"--precision {precision!r} is unknown", "choose auto, fp32 or bf16")
+    if jobs != "auto" and not (jobs.isdecimal() and int(jobs)):
+        raise BenchError(f"--jobs {jobs!r} is no number of models", "write --jobs 2, or auto")
+    at_once = None if jobs == "auto" else int(jobs)
     for name in plugin or ():
         load_plugin(name)
 
@@ -110,7 +117,7 @@ def run(
         precision=precision,
         skip_bad_images=skip_bad_images,
         rerun=rerun,
-        machine=Machine(devices, compiled, tuple(plugin or ())),
+        machine=Machine(devices, at_once, compiled, tuple(plugin or ())),
         pretrained=parse_places(tuple(pretrained or ())),
     )
     with Reporter() as reporter:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 import harness
+from harness.cores import usable_cores
 from harness.measure.nvml import NvmlError, nvml_device
 
 _PACKAGES = ("torch", "timm", "numpy", "fvcore", "pillow", "pycocoevalcap", "safetensors", "sqlalchemy")
@@ -31,7 +32,7 @@ def describe_environment(device: torch.device | str) -> dict[str, Any]:
         "machine": platform.machine(),
         "cpu": _processor(),
         "cores": os.cpu_count(),
-        "usable_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "usable_cores": usable_cores(),
         "threads": torch.get_num_threads(),
         "ram_gib": _ram_gib(),
         "locale": locale.setlocale(locale.LC_CTYPE),

@@ -34,6 +34,7 @@ COSTS = {
     "train_images_per_second": "images/s",
     "train_steps": "",
     "train_data_wait": "%",
+    "train_beside": "",
     "train_gmac": "GMAC",
     "train_gmac_per_second": "GMAC/s",
     "train_utilisation": "%",
@@ -116,6 +117,7 @@ def training_costs(
         "train_images_per_second": Quantity(summary.images / summary.seconds),
         "train_steps": Quantity(float(summary.steps)),
         "train_data_wait": Quantity(100 * summary.waited / elapsed),
+        "train_beside": Quantity(float((conditions.machine.jobs or 1) - 1)),
         **_work(summary, prediction, conditions),
         **memory.quantities("train"),
     }

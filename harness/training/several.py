@@ -13,13 +13,9 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
-import os
-import signal
 import socket
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing.connection import wait
 from typing import TypeVar
 
 import torch
@@ -29,6 +25,7 @@ from lightning_fabric.plugins.environments.cluster_environment import ClusterEnv
 from torch import Tensor, nn
 from torch.nn import Parameter
 
+from harness.children import end_with_parent
 from harness.errors import BenchError
 
 T = TypeVar("T")
@@ -178,15 +175,7 @@ def several_processes(count: int, device_type: str, work: Work) -> Iterator[Toge
 
 def _join(work: Work, rank: int, count: int, port: int, device_type: str) -> None:
     """The life of another process, which ends with the first one's."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def follow() -> None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the first process, which ends the others
+    end_with_parent()
     torch.set_num_threads(max(torch.get_num_threads() // count, 1))
     work(Together(rank, count, port, device_type))
     dist.destroy_process_group()

@@ -38,18 +38,27 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def bench_run(
-    data: Path, workspace: Path, models: str, *extra: str, kill_at: str | None = None
+    data: Path, workspace: Path, models: str, *extra: str, kill_at: str | None = None, jobs: int = 1
 ) -> subprocess.CompletedProcess[str]:
     """Run the command as a user does, in a process of its own."""
+    command, environment = bench_command(data, workspace, models, jobs, kill_at)
+    return subprocess.run([*command, *extra], capture_output=True, text=True, env=environment, timeout=300)
+
+
+def bench_command(
+    data: Path, workspace: Path, models: str, jobs: int = 1, kill_at: str | None = None
+) -> tuple[list[str], dict[str, str]]:
+    """A tiny run's command line and environment."""
     command = [sys.executable, "-m", "harness.cli", "run", "--models", models, "--data", str(data)]
     command += ["--backbone", "filterbank", "--workspace", str(workspace), "--device", "cpu"]
+    command += ["--jobs", str(jobs)]
     for change in TINY:
         command += ["--set", change]
     environment = dict(os.environ)
     if kill_at:
         command += ["--plugin", str(PLUGINS / "killer.py")]
         environment["BENCH_TEST_KILL_AT"] = kill_at
-    return subprocess.run([*command, *extra], capture_output=True, text=True, env=environment, timeout=300)
+    return command, environment
 
 
 def rows(workspace: Path) -> dict[str, Row]:
@@ -79,9 +88,9 @@ def scores_and_captions(workspace: Path) -> tuple[dict[str, dict[str, float | No
 
 @pytest.fixture(scope="module")
 def undisturbed(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The workspace of one run that nothing interrupted."""
+    """The workspace of one run that nothing interrupted, two models at a time."""
     workspace = tmp_path_factory.mktemp("undisturbed") / "workspace"
-    done = bench_run(data, workspace, "blind,transformer_base,expansionnet_v2,human,retrieval,majority")
+    done = bench_run(data, workspace, "blind,transformer_base,expansionnet_v2,human,retrieval,majority", jobs=2)
     assert done.returncode == 0, done.stdout + done.stderr
     return workspace
 
@@ -97,6 +106,7 @@ def test_every_cell_is_scored_costed_and_reported(undisturbed: Path) -> None:
         assert costs[name].value, (name, costs[name])
     assert costs["train_peak_memory_device"].value is None
     assert costs["train_peak_memory_device"].reason
+    assert costs["train_beside"].value == 1
     assert (undisturbed / "report" / "index.html").is_file()
     assert found["human"].scores["CIDEr-D"].mean > found["blind"].scores["CIDEr-D"].mean  # type: ignore[operator]
 
@@ -163,6 +173,48 @@ def test_kills_at_any_moment_leave_the_same_results(undisturbed: Path, data: Pat
     assert scores_and_captions(tmp_path) == scores_and_captions(undisturbed)
 
 
+def test_a_process_that_dies_costs_its_cell_alone(undisturbed: Path, data: Path, tmp_path: Path) -> None:
+    models = "blind,transformer_base,expansionnet_v2,human,retrieval,majority"
+    died = bench_run(data, tmp_path, models, kill_at="between_epochs", jobs=2)
+    assert died.returncode == 1, died.stdout + died.stderr
+    assert "3 finished, 0 re-used, 3 failed" in died.stdout
+    assert "expansionnet_v2: failed: WorkerDied: its process was ended by SIGKILL" in died.stdout
+    with Store(tmp_path / "bench.sqlite", read_only=True) as store:
+        assert {row.error_class for row in failures(store)} == {"WorkerDied"}
+    assert bench_run(data, tmp_path, models, jobs=2).returncode == 0
+    assert scores_and_captions(tmp_path) == scores_and_captions(undisturbed)
+
+
+def test_models_side_by_side_end_with_the_command_that_started_them(
+    undisturbed: Path, data: Path, tmp_path: Path
+) -> None:
+    models = "blind,transformer_base,expansionnet_v2,human,retrieval,majority"
+    command, environment = bench_command(data, tmp_path, models, jobs=2)
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            if "xe epoch 1:" in line:
+                break
+        running.kill()
+    again = bench_run(data, tmp_path, models, jobs=2)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "another process works on it" not in again.stdout
+    assert scores_and_captions(tmp_path) == scores_and_captions(undisturbed)
+    assert {row.costs["latency_median"].reason for row in rows(tmp_path).values() if row.role == "model"} == {None}
+
+
+def test_captions_are_timed_later_where_a_kill_left_them_untimed(data: Path, tmp_path: Path) -> None:
+    killed = bench_run(data, tmp_path, "blind,transformer_base", kill_at="timing", jobs=2)
+    assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
+    for row in rows(tmp_path).values():
+        assert "not timed yet" in (row.costs["latency_median"].reason or "")
+        assert row.costs["train_seconds"].value
+    again = bench_run(data, tmp_path, "blind,transformer_base")
+    assert "2 re-used" in again.stdout
+    for row in rows(tmp_path).values():
+        assert row.costs["latency_median"].value
+
+
 def test_broken_models_become_rows_while_the_others_finish(undisturbed: Path, data: Path) -> None:
     done = bench_run(data, undisturbed, "broken_raises,broken_nan,blind", "--plugin", str(PLUGINS / "broken_models.py"))
     assert done.returncode == 1
@@ -212,6 +264,8 @@ def test_bad_pictures_stop_the_run_by_name_unless_they_may_be_skipped(data: Path
         ("blind", ("--device", "cuda:7"), "cuda:7"),
         ("blind", ("--device", "gpu"), "gpu"),
         ("blind", ("--plugin", "no_such_module"), "no_such_module"),
+        ("blind", ("--jobs", "two"), "--jobs 'two'"),
+        ("blind", ("--jobs", "2", "--devices", "2"), "--devices 2"),
         ("", (), "--models"),
     ],
 )

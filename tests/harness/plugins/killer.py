@@ -10,6 +10,7 @@ from typing import Any
 import harness.captioning
 import harness.data.feature_cache
 import harness.data.filterbank
+import harness.timing
 import harness.training.trainer
 from results import Store
 
@@ -52,6 +53,8 @@ elif moment == "captioning":
     harness.captioning.beam_search = _dying(harness.captioning.beam_search, 3)
 elif moment == "storing":
     Store.finish = _dying(Store.finish, 1)  # type: ignore[method-assign]
+elif moment == "timing":
+    harness.timing.time_captioning = _dying(harness.timing.time_captioning, 1)
 elif moment == "stored":
     Store.finish = _dying(Store.finish, 1, after=True)  # type: ignore[method-assign]
 else:
