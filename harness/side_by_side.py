@@ -154,7 +154,7 @@ def _serve(channel: Connection, place: int, jobs: int, pickled: bytes, plugins: 
         for name in plugins:
             load_plugin(name)
         shared: Shared = pickle.loads(pickled)  # noqa: S301  # the first process made it
-        device = _device(shared.conditions.device, place)
+        device = device_at(shared.conditions.device, place)
         shared = replace(shared, conditions=replace(shared.conditions, device=device))
         opened = Store(shared.workspace.database), Evaluator(settings=shared.evaluation)
         with few_threads(jobs), opened[0] as store, opened[1] as evaluator:
@@ -168,7 +168,7 @@ def _serve(channel: Connection, place: int, jobs: int, pickled: bytes, plugins: 
         channel.send(Death(type(error).__name__, str(error)))
 
 
-def _device(device: torch.device, place: int) -> torch.device:
+def device_at(device: torch.device, place: int) -> torch.device:
     """One GPU after another, where none was named."""
     if device.type != "cuda" or device.index is not None:
         return device

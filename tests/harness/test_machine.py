@@ -1,0 +1,57 @@
+"""How many models train at once, and on what."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from harness import machine, side_by_side
+from harness.errors import BenchError
+from harness.machine import Machine
+from harness.side_by_side import few_threads
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("asked", "device", "cores", "models", "jobs"),
+    [
+        (Machine(jobs=None), CPU, 2, 20, 2),
+        (Machine(jobs=None), CPU, 64, 20, machine.MOST_JOBS),
+        (Machine(jobs=None), CPU, 2, 1, 1),
+        (Machine(jobs=None), CPU, 2, 0, 1),
+        (Machine(jobs=None), GPU, 64, 20, 1),
+        (Machine(jobs=None, devices=2), CPU, 64, 20, 1),
+        (Machine(jobs=8), GPU, 64, 20, 8),
+        (Machine(jobs=8), CPU, 2, 3, 3),
+    ],
+)
+def test_as_many_models_at_once_as_there_are_cores_to_use_unless_asked(
+    monkeypatch: pytest.MonkeyPatch, asked: Machine, device: torch.device, cores: int, models: int, jobs: int
+) -> None:
+    monkeypatch.setattr(machine, "usable_cores", lambda: cores)
+    assert asked.jobs_for(models, device) == jobs
+
+
+def test_models_at_once_and_devices_a_model_contradict_each_other() -> None:
+    with pytest.raises(BenchError, match="--jobs 2 and --devices 4"):
+        Machine(jobs=2, devices=4).check(GPU)
+
+
+def test_gpus_are_taken_in_turn_unless_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    taken = [side_by_side.device_at(GPU, place) for place in range(3)]
+    assert taken == [torch.device("cuda", index) for index in (0, 1, 0)]
+    assert side_by_side.device_at(torch.device("cuda", 1), 0) == torch.device("cuda", 1)
+    assert side_by_side.device_at(CPU, 1) == CPU
+
+
+def test_threads_are_shared_for_a_while() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        with few_threads(3):
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 4
+    finally:
+        torch.set_num_threads(before)

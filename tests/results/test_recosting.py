@@ -1,0 +1,41 @@
+"""Costs that were put off are found by their reason, and put in without touching the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from results import Quantity, Store, StoreError, queries
+from results.recosting import add_costs, cells_without_cost
+
+LATER = "not yet"
+
+
+def test_costs_put_off_are_found_and_replaced(store: Store, add: Callable[..., str]) -> None:
+    key = add("blind")
+    before = queries.run_detail(store, key)
+    assert cells_without_cost(store, LATER) == set()
+    power = {"idle_power": Quantity(None, "no GPU", "W")}
+    add_costs(store, key, {"latency_median": Quantity(None, LATER, "s")} | power, {})
+    assert cells_without_cost(store, LATER) == {key}
+    timed = {"latency_median": Quantity(0.25, unit="s", low=0.2, high=0.5)}
+    add_costs(store, key, timed, {"measurement": {"noise": []}})
+    after = queries.run_detail(store, key)
+    assert cells_without_cost(store, LATER) == set()
+    assert after.costs == before.costs | timed | power
+    assert after.environment == {**before.environment, "measurement": {"noise": []}}
+    unchanged = replace(after, costs=before.costs, environment=before.environment)
+    assert unchanged == before
+
+
+def test_runs_that_have_not_finished_and_values_that_are_no_numbers_are_refused(
+    store: Store, add: Callable[..., str], make: Any
+) -> None:
+    store.plan([make.cell("waiting")])
+    with pytest.raises(StoreError, match="waiting-1 has not finished"):
+        add_costs(store, "waiting-1", {}, {})
+    with pytest.raises(StoreError, match="latency_median is nan"):
+        add_costs(store, add("blind"), {"latency_median": Quantity(float("nan"))}, {})
