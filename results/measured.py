@@ -65,6 +65,19 @@ def measured_runs(store: Store, keys: Sequence[str] | None = None) -> list[Measu
     return list(found.values())
 
 
+def run_key(store: Store, name: str) -> str:
+    """The key of a model's only finished run; what is no such model is taken for a key.
+
+    Raises:
+        StoreError: the model has several, with their keys.
+    """
+    with store.reading() as connection:
+        keys = [cell.key for cell in finished_cells(connection) if cell.model == name]
+    if len(keys) > 1:
+        raise StoreError(f"{name} has {len(keys)} finished runs", f"name one of them: {', '.join(keys[:10])}")
+    return keys[0] if keys else name
+
+
 def evaluated_images(store: Store) -> dict[str, dict[int, ImageRecord]]:
     """The images of every data set's evaluated splits, by the data set's fingerprint and image id."""
     found: dict[str, dict[int, ImageRecord]] = {}

@@ -47,7 +47,7 @@ def register(app: typer.Typer) -> None:
 
 
 def compare(
-    before: Annotated[str, typer.Argument(metavar="A", help="A run's key, a workspace, a SQLite file or a URL.")],
+    before: Annotated[str, typer.Argument(metavar="A", help="A run's key or model, a workspace, or a database.")],
     after: Annotated[str, typer.Argument(metavar="B", help="What it is compared with, of the same kind.")],
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
@@ -57,8 +57,8 @@ def compare(
 ) -> None:
     """Compare scores with paired tests, costs as ratios, conditions, and the captions that changed most.
 
-    A and B are keys of two runs of --workspace or --db, or two workspaces or databases, whose models are paired. To
-    compare two commits, run each in a workspace of its own.
+    A and B are two runs of --workspace or --db, by their keys, or by their models where these have no other run; or two
+    workspaces or databases, whose models are paired. To compare two commits, run each in a workspace of its own.
     """
     check_out(out)
     stores = _is_store(before), _is_store(after)
@@ -97,11 +97,12 @@ def _stores(before: str, after: str, captions: int) -> Comparison:
     return compare_stores(*sides, images, captions)
 
 
-def _runs(keys: tuple[str, str], workspace: Path, db: str | None, captions: int) -> Comparison:
+def _runs(names: tuple[str, str], workspace: Path, db: str | None, captions: int) -> Comparison:
     from results.comparison import compare_runs
-    from results.measured import evaluated_images, measured_runs
+    from results.measured import evaluated_images, measured_runs, run_key
 
     with open_results(workspace, db) as store:
+        keys = [run_key(store, name) for name in names]
         runs = {run.cell.key: run for run in measured_runs(store, keys)}
         images = evaluated_images(store)
     return compare_runs(runs[keys[0]], runs[keys[1]], images, captions)

@@ -10,7 +10,7 @@ import pytest
 
 from results import Store, StoreError
 from results.comparison import Comparison, compare_stores
-from results.measured import evaluated_images, measured_runs
+from results.measured import evaluated_images, measured_runs, run_key
 
 WIDE = {"nrefs": "5", "split": "scenes-test", "beam": "5"}
 
@@ -117,6 +117,16 @@ def test_captions_that_changed_most_come_first_with_their_image(fill: Any, make:
     assert changes[0].change == pytest.approx(0.6)
     assert changes[0].image.references == ("<b>two</b> cones",)
     assert len(compared(before, after, most=1).pairs[0].captions) == 1
+
+
+def test_a_model_names_its_only_finished_run(fill: Any, make: Any) -> None:
+    store = fill(("updown", 1, 0.2, {}), ("blind", 1, 0.2, {}), ("blind", 2, 0.2, {}))
+    store.plan([make.cell("updown", 2)])
+    assert run_key(store, "updown") == "updown-1-0"
+    assert run_key(store, "blind-2-2") == "blind-2-2"
+    with pytest.raises(StoreError, match="blind has 2 finished runs") as caught:
+        run_key(store, "blind")
+    assert "blind-1-1, blind-2-2" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(("key", "message"), [("none", "no run none"), ("updown-2", "it is planned")])

@@ -66,6 +66,7 @@ def test_two_runs_of_a_workspace_may_be_of_different_models(fill: Fill) -> None:
     said = bench("updown-s0", "blind-s0", "-w", place)
     assert said.startswith("A  updown seed 0, captionbench 0.1.0, updown-s0\nB  blind seed 0")
     assert re.search(r"CIDEr-D +test .* -\d\.\d\d", said)
+    assert bench("updown", "blind", "-w", place) == said
     assert bench("updown-s0", "updown-s0", "--db", str(place / "bench.sqlite"))
 
 
