@@ -60,12 +60,14 @@ class Reporter:
         if self.console.is_terminal:
             self.bars = Progress(
                 TextColumn("{task.description}"),
-                BarColumn(bar_width=16),
+                BarColumn(bar_width=10),
                 MofNCompleteColumn(),
                 TimeRemainingColumn(compact=True),
-                TextColumn("{task.fields[detail]}", table_column=Column(no_wrap=True)),
+                # The last one takes what the others leave: a narrow terminal cuts it, never a count.
+                TextColumn("{task.fields[detail]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
                 console=self.console,
                 transient=True,
+                expand=True,
             )
 
     def __enter__(self) -> Self:
