@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from harness.training.schedule import LearningRate, Stage
+from results.records import EpochRecord
+
 
 @dataclass
 class Position:
@@ -58,6 +61,51 @@ class Position:
             saves=self.saves,
             before=self.best,
             parts=self.parts,
+        )
+
+    def validated(self, cider: float, annealed: LearningRate) -> bool:
+        """Take in a validation's CIDEr-D; whether it is the stage's best so far.
+
+        Where it is stuck, a rate `annealed` on plateaus is reduced, as torch's ReduceLROnPlateau does.
+        """
+        if annealed.annealing == "plateau":
+            if annealed.plateau.rises(cider, self.level):
+                self.level, self.stuck = cider, 0
+            else:
+                self.stuck += 1
+            if self.stuck > annealed.plateau.patience:
+                self.reductions, self.stuck = self.reductions + 1, 0
+        self.latest, self.stale = cider, self.stale + 1
+        if cider <= self.best:
+            return False
+        self.best, self.best_epoch, self.stale = cider, self.epoch, 0
+        return True
+
+    def stepped(self, loss: float, images: int, seconds: float) -> None:
+        """One more batch is done."""
+        self.batch, self.step, self.total_steps = self.batch + 1, self.step + 1, self.total_steps + 1
+        self.loss_sum += loss
+        self.images, self.epoch_images = self.images + images, self.epoch_images + images
+        self.seconds, self.epoch_seconds = self.seconds + seconds, self.epoch_seconds + seconds
+
+    def next_epoch(self) -> None:
+        """All batches of the epoch are done."""
+        self.epoch, self.batch = self.epoch + 1, 0
+        self.loss_sum, self.epoch_seconds, self.epoch_images = 0.0, 0.0, 0
+
+    def record(self, stage: Stage, rate: float, cider: float | None) -> EpochRecord:
+        """The epoch whose last batch was done, as the store keeps it."""
+        return EpochRecord(
+            stage=self.stage,
+            stage_name=stage.name,
+            objective=stage.objective,
+            epoch=self.epoch,
+            step=self.total_steps,
+            learning_rate=rate,
+            train_loss=self.loss_sum / self.batch,
+            val_cider=cider,
+            seconds=self.epoch_seconds,
+            images_per_second=self.epoch_images / max(self.epoch_seconds, 1e-9),
         )
 
 

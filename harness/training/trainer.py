@@ -171,34 +171,18 @@ class Trainer:
         validated = (at.epoch + 1) % stage.validate_every == 0 or at.epoch + 1 == stage.epochs
         cider = self._validated(stage) if validated else None
         if cider is not None:
-            self._anneal_on_plateau(stage, cider)
-            at.latest, at.stale = cider, at.stale + 1
-            if cider > at.best:
-                at.best, at.best_epoch, at.stale = cider, at.epoch, 0
-                if self._first:
-                    save_weights(self.model, self.best_path)
+            better = at.validated(cider, stage.learning_rate)
+            if better and self._first:
+                save_weights(self.model, self.best_path)
         if self._first:
-            self._on_epoch(self._epoch_record(stage, optimiser, cider, len(loader)))
+            self._on_epoch(at.record(stage, optimiser.param_groups[0]["lr"], cider))
             if cider is not None and (warning := call_out_drop(at, stage, cider)):
                 self._reporter.note(warning, style="yellow")
-        at.epoch, at.batch = at.epoch + 1, 0
-        at.loss_sum, at.epoch_seconds, at.epoch_images = 0.0, 0.0, 0
+        at.next_epoch()
         self._save(optimiser)
 
     def _validated(self, stage: Stage) -> float:
         return self._processes.of_first(self._validate(stage.validation_beam_size) if self._first else 0.0)
-
-    def _anneal_on_plateau(self, stage: Stage, cider: float) -> None:
-        """Reduce the learning rate when validation is stuck, as torch's ReduceLROnPlateau does."""
-        at, plateau = self.position, stage.learning_rate.plateau
-        if stage.learning_rate.annealing != "plateau":
-            return
-        if plateau.rises(cider, at.level):
-            at.level, at.stuck = cider, 0
-        else:
-            at.stuck += 1
-        if at.stuck > plateau.patience:
-            at.reductions, at.stuck = at.reductions + 1, 0
 
     def _run_step(
         self,
@@ -230,10 +214,7 @@ class Trainer:
                 torch.nn.utils.clip_grad_value_(self.model.parameters(), stage.clip_value)
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
-        elapsed = time.monotonic() - started
-        at.batch, at.step, at.total_steps = at.batch + 1, at.step + 1, at.total_steps + 1
-        at.loss_sum, at.images, at.epoch_images = at.loss_sum + value, at.images + images, at.epoch_images + images
-        at.seconds, at.epoch_seconds = at.seconds + elapsed, at.epoch_seconds + elapsed
+        at.stepped(value, images, time.monotonic() - started)
         task.reach(at.batch, describe_progress(at, stage, len(loader)))
         due = self._first and time.monotonic() - self._saved >= self._interval
         if at.batch < len(loader) and self._processes.total([float(due)])[0]:
@@ -244,23 +225,6 @@ class Trainer:
         self._reporter.note(
             f"  out of memory: every batch is worked through in {parts} parts from here on, as one step as before",
             style="yellow",
-        )
-
-    def _epoch_record(
-        self, stage: Stage, optimiser: torch.optim.Optimizer, cider: float | None, batches: int
-    ) -> EpochRecord:
-        at = self.position
-        return EpochRecord(
-            stage=at.stage,
-            stage_name=stage.name,
-            objective=stage.objective,
-            epoch=at.epoch,
-            step=at.total_steps,
-            learning_rate=optimiser.param_groups[0]["lr"],
-            train_loss=at.loss_sum / batches,
-            val_cider=cider,
-            seconds=at.epoch_seconds,
-            images_per_second=at.epoch_images / max(at.epoch_seconds, 1e-9),
         )
 
     def _save(self, optimiser: torch.optim.Optimizer) -> None:
