@@ -65,7 +65,10 @@ def cost_list(measured: Mapping[str, Quantity]) -> list[tuple[str, str, Cell]]:
     for name in numbers.cost_order(measured):
         quantity = measured[name]
         kind = numbers.cost_kind(name, quantity.unit)
-        found.append((kind.label, kind.meaning, replace(tables.cost_cell(quantity, Notes()), mark="")))
+        cell = replace(tables.cost_cell(quantity, Notes()), mark="")
+        if name == tables.NOISY and quantity.value is not None:
+            cell = replace(cell, text="yes" if quantity.value else "no")
+        found.append((kind.label, kind.meaning, cell))
     return found
 
 

@@ -152,7 +152,7 @@ _COSTS = {
     "latency_median": CostKind("Latency", "median time from features to finished captions, one batch", _LATENCY),
     "latency_iqr": CostKind("Latency IQR", "inter-quartile range of the latency", _LATENCY),
     "latency_margin": CostKind("Latency margin", "how far another run's median lies, in 9 of 10 tries", _LATENCY),
-    "latency_noisy": CostKind("Latency noisy", "1 where timings spread or drift, or others were at work", _LATENCY),
+    "latency_noisy": CostKind("Latency noisy", "whether timings spread or drift, or others were at work", _LATENCY),
     "latency_throughput": CostKind("Latency speed", "images a second at the median latency", _LATENCY),
     "latency_batch": CostKind("Latency batch", "images in the batch that latency was timed with", _LATENCY),
     "latency_threads": CostKind("Latency threads", "processor threads that latency was timed with", _LATENCY),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from reports import numbers
 from results.records import Quantity
 from results.views import Group, Row, Spread
 
 LEADERBOARD_COSTS = ("parameters", "gmac_beam")
+NOISY = "latency_noisy"
+_MARKED_AS_NOISY = ("latency_median", "latency_throughput")
+_NOISE = "noisy: timings spread or drift, or other processes kept the machine busy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +170,15 @@ def by_domain(group: Group, metric: str = "CIDEr-D") -> Table | None:
 
 
 def cost_tables(group: Group) -> dict[str, Table]:
-    """What the group's rows cost, by theme: size and computation, time, memory; themes without a cost are left out."""
+    """What the group's rows cost, by theme: size and computation, time, memory; themes without a cost are left out.
+
+    Latencies that are noise are marked, in the place of a column that says so.
+    """
     rows = [row for row in (*group.rows, *group.references) if row.costs]
     by_theme: dict[str, list[str]] = {theme: [] for theme in numbers.THEMES}
     for name in numbers.cost_order(name for row in rows for name in row.costs):
-        by_theme[numbers.cost_kind(name, _unit(rows, name)).theme].append(name)
+        if name != NOISY:
+            by_theme[numbers.cost_kind(name, _unit(rows, name)).theme].append(name)
     return {theme: _cost_table(group, names) for theme, names in by_theme.items() if names}
 
 
@@ -234,7 +241,11 @@ def differences(differs: Mapping[str, str | None]) -> str:
 def _cost_of(row: Row, name: str, notes: Notes) -> Cell:
     if row.role == "reference" and name not in row.costs:
         return _missing("a reference row has no model", notes)
-    return cost_cell(row.costs.get(name), notes)
+    cell = cost_cell(row.costs.get(name), notes)
+    noisy = row.costs.get(NOISY)
+    if name in _MARKED_AS_NOISY and cell.value is not None and noisy is not None and noisy.value:
+        return replace(cell, text=f"~{cell.text}", reason=_NOISE, mark=notes.mark(_NOISE))
+    return cell
 
 
 def _missing(reason: str, notes: Notes) -> Cell:

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from reports.boards import FEW_ROWS, boards
+from reports.costs import cost_list
 from reports.facts import NOT_STATED, objective
 from reports.models import flat
 from reports.pages import model_page, run_page
 from reports.plots import MOST_LABELS, Series, trade_off_plot
 from reports.printed import printed_table, published_cell
-from reports.tables import Notes
+from reports.tables import NOISY, Notes, cost_tables
 from reports.trade_offs import bounded_cost
 from results import queries
 from results.records import Quantity
@@ -145,6 +146,18 @@ def test_of_many_points_only_the_best_are_named() -> None:
     assert plot is not None
     assert plot.best == {0}
     assert [drawn.label is not None for drawn in plot.drawn] == [True] + [False] * MOST_LABELS
+
+
+def test_a_latency_that_is_noise_is_marked_in_the_place_of_a_column() -> None:
+    timed = {"latency_median": Quantity(0.25, unit="s"), "latency_noisy": Quantity(0.0)}
+    steady, noisy = replace(row("m2"), costs=timed), replace(row("aoanet"), costs=timed | {NOISY: Quantity(0.5)})
+    table = cost_tables(group(steady, noisy))["Latency"]
+    assert [heading.name for heading in table.headings] == ["Latency"]
+    assert [(line.cells[0].text, line.cells[0].mark) for line in table.lines] == [
+        ("250\u202fms", ""),
+        ("~250\u202fms", "a"),
+    ]
+    assert [cell.text for label, _, cell in cost_list(noisy.costs) if label == "Latency noisy"] == ["yes"]
 
 
 def test_quartiles_of_latency_reach_the_leaderboard(tmp_path: Path) -> None:
