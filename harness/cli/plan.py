@@ -97,7 +97,7 @@ def plan(
     how = "measured here on a few images" if measure else f"stated as {throughput:g} TFLOP/s"
     hours = f"{seconds * devices / 3600:,.2f} device-hours"
     console.print(f"an ESTIMATE of {hours} ({describe_seconds(seconds)} on {devices}), throughput {how};")
-    console.print("extraction of features, scoring and waiting for data are not in it")
+    console.print("one model at a time; extraction of features, scoring and waiting for data are not in it")
 
 
 def _models(models: str) -> tuple[list[str], int]:
