@@ -76,6 +76,11 @@ class TimmBackbone:
         self.grid, self.dim = self._measure(size)
         self.digest = _digest(name, self.arguments, self._model)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickled without a device: another process has one of its own."""
+        self._model.cpu()
+        return self.__dict__
+
     def state_dict(self) -> dict[str, Tensor]:
         """Its weights, by timm's names."""
         return dict(self._model.state_dict())

@@ -46,6 +46,13 @@ def test_a_timm_model_gives_its_last_map_as_cells(backbone: Backbone, weights: P
     assert torch.allclose(found[:, 2], wanted[:, :, 1, 0], atol=1e-4)
 
 
+def test_another_process_gets_the_same_backbone(backbone: Backbone) -> None:
+    copy: Backbone = pickle.loads(pickle.dumps(backbone))  # noqa: S301  # made here
+    pixels = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(copy(pixels), backbone(pixels))
+    assert (copy.digest, copy.grid, copy.dim) == (backbone.digest, backbone.grid, backbone.dim)
+
+
 def test_preprocessing_is_declared(backbone: Backbone, weights: Path) -> None:
     assert backbone.preprocessing.size == 64
     assert backbone.preprocessing.resize == "squash"
