@@ -25,7 +25,7 @@ from harness.references import REFERENCE_ROWS
 from harness.side_by_side import few_threads, work_side_by_side
 from harness.stored_run import StoredRun, is_stored
 from harness.timing import time_deferred
-from harness.working import Ended, Shared, Worker
+from harness.working import Ended, Shared, Worker, take
 from harness.workspace import Workspace
 from results import Store
 from results.records import Cell
@@ -139,7 +139,7 @@ def _sees(model: str, workspace: Workspace) -> VisualKind:
 def _run_cells(
     cells: Sequence[Cell], jobs: int, shared: Shared, store: Store, evaluator: Evaluator, reporter: Reporter
 ) -> Summary:
-    """Work on all cells, those that are done first where several processes share the others."""
+    """Work on all cells: first those that are done, then those that no other command works on."""
     summary = Summary()
     worker = Worker(shared, store, evaluator, reporter)
     several = len({cell.seed for cell in cells}) > 1
@@ -147,14 +147,19 @@ def _run_cells(
         (f"[{number}/{len(cells)}] {cell.model}" + (f" seed {cell.seed}" if several else ""), cell)
         for number, cell in enumerate(cells, 1)
     ]
-    left = [(title, cell) for title, cell in titled if not worker.is_done(cell)]
-    apart = jobs > 1 and len(left) > 1
+    left = []
     for title, cell in titled:
-        if not apart or worker.is_done(cell):
+        if worker.is_done(cell):
             summary.count(cell, worker.work(cell, title))
-    if apart:
+        else:
+            left.append((title, cell))
+    if jobs > 1 and len(left) > 1:
         for cell, ended in work_side_by_side(left, jobs, shared, store, reporter):
             summary.count(cell, ended)
+        return summary
+    while left:
+        title, cell = take(left, shared.workspace)
+        summary.count(cell, worker.work(cell, title))
     return summary
 
 

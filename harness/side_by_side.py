@@ -8,7 +8,6 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import signal
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from harness.metrics.evaluator import Evaluator
 from harness.plugins import load_plugin
 from harness.progress import Reporter
 from harness.relay import Echo, Relay
-from harness.working import Ended, Shared, Worker
+from harness.working import Ended, Shared, Worker, take
 from results import Store
 from results.records import Cell
 
@@ -55,14 +54,14 @@ def work_side_by_side(
 
     What a process had begun when it died is a failed row, and another process takes its place.
     """
-    waiting = deque(cells)
+    waiting = list(cells)
     pickled = pickle.dumps(shared)
     working: dict[object, _Colleague] = {}
     leaving: list[_Colleague] = []
 
     def hire(place: int) -> None:
         colleague = _Colleague(place, jobs, pickled, shared.conditions.machine.plugins, reporter)
-        colleague.give(*waiting.popleft())
+        colleague.give(*take(waiting, shared.workspace))
         working[colleague.channel] = colleague
 
     try:
@@ -81,7 +80,7 @@ def work_side_by_side(
                 else:
                     yield colleague.cell, ended
                 if waiting and not died:
-                    colleague.give(*waiting.popleft())
+                    colleague.give(*take(waiting, shared.workspace))
                     continue
                 leaving.append(working.pop(channel))
                 colleague.dismiss()

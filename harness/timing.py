@@ -11,6 +11,7 @@ from harness.errors import BenchError
 from harness.measure import latency
 from harness.measure.captioning_costs import Effort, Timed, time_captioning
 from harness.measure.energy import missing_energy
+from harness.measure.environment import describe_environment
 from harness.progress import Reporter
 from harness.stored_run import StoredRun, open_run
 from harness.workspace import Workspace
@@ -51,11 +52,12 @@ def time_deferred(
     left = [cell for cell in cells if cell.key in keys]
     if not left:
         return
+    where = describe_environment(conditions.device)  # another machine may have trained them
     alone = replace(conditions, machine=replace(conditions.machine, jobs=1))
     with reporter.task("timing captions", len(left)) as task:
         for cell in left:
             timed = _time_stored(workspace.run_folder(cell.model if "stored" in cell.config else cell.key), alone)
-            add_costs(store, cell.key, timed.costs, {"measurement": timed.state})
+            add_costs(store, cell.key, timed.costs, {"measurement": where | timed.state})
             task.advance(detail=cell.model)
     reporter.note(f"timed captions of {len(left)} models, one at a time")
 

@@ -19,12 +19,13 @@ from harness.pretrained import WeightsMissing
 from harness.progress import Reporter, describe_seconds
 from harness.scoring import add_missing_scores
 from harness.training.trainer import CHECKPOINTS
-from harness.workspace import Workspace, locked
+from harness.workspace import Workspace, is_locked, locked
 from results import Store
 from results.records import Cell
 from results.rescoring import missing_metrics
 
 LOG_TAIL_LINES = 40
+LOCK = "lock"
 Ended = Literal["finished", "reused", "failed", "skipped"]
 
 
@@ -36,6 +37,12 @@ class Shared:
     workspace: Workspace
     evaluation: EvaluationSettings
     rerun: bool = False
+
+
+def take(waiting: list[tuple[str, Cell]], workspace: Workspace) -> tuple[str, Cell]:
+    """Take out the first titled cell that no other command works on, or else the first."""
+    free = (place for place, (_, cell) in enumerate(waiting) if not is_locked(workspace.run_folder(cell.key) / LOCK))
+    return waiting.pop(next(free, 0))
 
 
 class Worker:
@@ -54,7 +61,7 @@ class Worker:
     def work(self, cell: Cell, title: str) -> Ended:
         """Run the cell, unless it is finished; another process that works on it is waited for."""
         folder = self._shared.workspace.run_folder(cell.key)
-        with locked(folder / "lock", lambda: self._reporter.note(f"{title}: another process works on it; waiting")):
+        with locked(folder / LOCK, lambda: self._reporter.note(f"{title}: another process works on it; waiting")):
             if self.is_done(cell):
                 self._reporter.note(f"{title}: re-used, finished before{self._add_missing_scores(cell)}")
                 return "reused"

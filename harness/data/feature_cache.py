@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -33,6 +32,7 @@ from harness.data.features import ARRAY, META, Features, Half, Single, array_hea
 from harness.data.images import BadImage
 from harness.data.pixels import READERS, read_pixels, stack_pixels
 from harness.errors import BenchError
+from harness.workspace import locked
 
 FORMAT = 1
 BATCHES_PER_CHUNK = 4
@@ -68,12 +68,15 @@ def extract_features(
     key = _key(dataset, backbone, left_out)
     folder = cache_dir / "features" / key[:24]
     if not (folder / META).is_file():
-        with disk_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            with _locked(folder, notify):
-                if not (folder / META).is_file():
-                    job = _Extraction(dataset, samples, backbone, folder, key, batch_size, device)
-                    job.run(progress or (lambda _done, _total: None))
+
+        def wait() -> None:
+            if notify is not None:
+                notify(f"another process is extracting these features into {folder}; waiting for it")
+
+        with disk_errors(folder), locked(folder / "lock", wait):
+            if not (folder / META).is_file():
+                job = _Extraction(dataset, samples, backbone, folder, key, batch_size, device)
+                job.run(progress or (lambda _done, _total: None))
     return Features(folder)
 
 
@@ -226,19 +229,6 @@ class _Extraction:
 def _size(path: Path) -> int:
     """Bytes of a file; -1 where there is none."""
     return path.stat().st_size if path.is_file() else -1
-
-
-@contextlib.contextmanager
-def _locked(folder: Path, notify: Callable[[str], None] | None) -> Iterator[None]:
-    """Hold the folder for this process alone; the system frees the lock of a process that dies."""
-    with (folder / "lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if notify is not None:
-                notify(f"another process is extracting these features into {folder}; waiting for it")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 @contextlib.contextmanager

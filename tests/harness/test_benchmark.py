@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -201,6 +202,25 @@ def test_models_side_by_side_end_with_the_command_that_started_them(
     assert "another process works on it" not in again.stdout
     assert scores_and_captions(tmp_path) == scores_and_captions(undisturbed)
     assert {row.costs["latency_median"].reason for row in rows(tmp_path).values() if row.role == "model"} == {None}
+
+
+def test_what_another_command_works_on_comes_last(undisturbed: Path, data: Path) -> None:
+    folder = undisturbed / "runs" / rows(undisturbed)["blind"].keys[0]
+    said: list[str] = []
+    command, environment = bench_command(data, undisturbed, "blind,human,majority")
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with subprocess.Popen([*command, "--rerun"], env=environment, stdout=subprocess.PIPE, text=True) as running:
+            assert running.stdout is not None
+            for line in running.stdout:
+                said.append(line.strip())
+                if "waiting" in line:
+                    running.terminate()
+    assert [line for line in said if line.startswith("[")] == [
+        "[2/3] human",
+        "[3/3] majority",
+        "[1/3] blind: another process works on it; waiting",
+    ]
 
 
 def test_captions_are_timed_later_where_a_kill_left_them_untimed(data: Path, tmp_path: Path) -> None:
