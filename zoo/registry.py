@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 SIZES = ("d_model", "d_ff", "n_heads", "n_encoder_layers", "n_decoder_layers", "dropout", "max_len")
 """The size contract: what these arguments are called in every model that has such a thing."""
 
+_GIVEN_TO_ALL = {"visual_dim", *SIZES}
+
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]*(/[a-z0-9][a-z0-9_.-]*)?")
 _cards: dict[str, ModelCard] = {}
 _builtin = "unread"
@@ -114,8 +116,9 @@ def create_model(name: str, *, vocab_size: int, visual_dim: int, **overrides: An
     Args:
         name: a registered name.
         vocab_size: V, special tokens included.
-        visual_dim: C, channels of the visual features (ignored by a model that sees none).
-        overrides: arguments of the model's constructor.
+        visual_dim: C, channels of the visual features.
+        overrides: arguments of the model's constructor; `SIZES` that it does not take are left out, and so is
+            `visual_dim` of a model that sees pixels.
 
     Raises:
         ZooError: unknown name, unknown argument, or a value that the model refuses.
@@ -125,13 +128,15 @@ def create_model(name: str, *, vocab_size: int, visual_dim: int, **overrides: An
     card = model_card(name)
     constructor = _load_entry(card)
     accepted = inspect.signature(constructor).parameters
+    arguments = {"visual_dim": visual_dim, **card.arguments, **overrides}
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values()):
+        arguments = {key: value for key, value in arguments.items() if key in accepted or key not in _GIVEN_TO_ALL}
         known = sorted(set(accepted) - {"vocab_size", "visual_dim"})
-        for argument in overrides:
+        for argument in arguments:
             if argument not in accepted:
                 hint = _nearest(argument, known) or f"{name} takes {', '.join(known)}"
                 raise ZooError(f"{name} has no argument {argument!r}", hint)
-    model = constructor(vocab_size=vocab_size, visual_dim=visual_dim, **{**card.arguments, **overrides})
+    model = constructor(vocab_size=vocab_size, **arguments)
     if not isinstance(model, Captioner):
         raise ZooError(f"the entry of {name} built a {type(model).__name__}, which is no zoo.Captioner")
     return model

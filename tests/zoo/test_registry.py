@@ -85,6 +85,13 @@ def test_a_preset_is_overridden_by_keywords():
     assert len(model.encoder_layers) == zoo.model_card("expansionnet_v2").arguments["n_encoder_layers"]
 
 
+def test_sizes_that_a_model_has_no_use_for_are_left_out():
+    sizes = {"d_ff": 32, "n_heads": 2, "n_encoder_layers": 1, "n_decoder_layers": 1, "max_len": 8}
+    assert zoo.create_model("show_tell", **SIZES, **sizes).max_len == 8
+    with pytest.raises(zoo.ZooError, match="no argument 'n_head'"):
+        zoo.create_model("show_tell", **SIZES, n_head=1)
+
+
 def test_collisions_are_refused():
     zoo.register_model(a_card())
     with pytest.raises(zoo.ZooError, match="'mine' is registered already"):

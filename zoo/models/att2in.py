@@ -33,7 +33,6 @@ class Att2in(RecurrentCaptioner):
         rectified: embed words and regions through a ReLU (`att2in2`, `att2all2`), instead of words linearly and
             regions not at all (`att2in`).
         visual_kind: what the visual tokens are.
-        d_ff, n_heads, n_encoder_layers, n_decoder_layers: not used.
     """
 
     def __init__(
@@ -42,10 +41,6 @@ class Att2in(RecurrentCaptioner):
         vocab_size: int,
         visual_dim: int,
         d_model: int = 512,
-        d_ff: int = 0,  # noqa: ARG002  # every model is created with all sizes
-        n_heads: int = 0,  # noqa: ARG002
-        n_encoder_layers: int = 0,  # noqa: ARG002
-        n_decoder_layers: int = 0,  # noqa: ARG002
         dropout: float = 0.5,
         max_len: int = 20,
         d_embedding: int | None = None,

@@ -85,7 +85,6 @@ class ConditionalGRU(RecurrentCaptioner):
         look: "gate" multiplies by one pooled vector; "attention" has heads over a grid.
         bottleneck: "gru" is GRU3; "linear" is the paper's equation 9, b = W [E y; h; c].
         only_dim: refuse features of another width, for a preset whose size is a claim; None takes any.
-        d_ff, n_encoder_layers, n_decoder_layers: not used.
     """
 
     def __init__(
@@ -94,10 +93,7 @@ class ConditionalGRU(RecurrentCaptioner):
         vocab_size: int,
         visual_dim: int,
         d_model: int = 256,
-        d_ff: int = 0,  # noqa: ARG002  # every model is created with all sizes
         n_heads: int = 3,
-        n_encoder_layers: int = 0,  # noqa: ARG002
-        n_decoder_layers: int = 0,  # noqa: ARG002
         dropout: float = 0.5,
         max_len: int = 74,
         look: Look = "gate",

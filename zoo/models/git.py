@@ -17,7 +17,6 @@ class Git(VisionLanguage):
 
     Args:
         vocab_size: V; with `folder` that of its tokenizer.
-        visual_dim: ignored, the model sees pixels.
         folder: a pretrained model on this machine; its sizes count, not those given here.
         image_size: side of the pictures that position embeddings are made for; others are interpolated.
         patch_size: side of a visual token, in pixels.
@@ -27,7 +26,6 @@ class Git(VisionLanguage):
         self,
         *,
         vocab_size: int,
-        visual_dim: int = 0,  # noqa: ARG002  # every model is created with it
         folder: Path | None = None,
         image_size: int = 224,
         patch_size: int = 16,

@@ -26,7 +26,6 @@ class ImageTransformer(AoACaptioner):
     Args:
         vocab_size, visual_dim, d_model, n_heads, n_encoder_layers: sizes.
         d_word: of the word embeddings; d_model if not given.
-        d_ff, n_decoder_layers: not used: there is no feed-forward, and one LSTM.
         dropout: see `AoACaptioner`.
         attention_dropout, branch_dropout, gate_dropout: in the refiner; the first one in the decoder too.
         max_len: longest caption; no parameter depends on it.
@@ -45,10 +44,8 @@ class ImageTransformer(AoACaptioner):
         visual_dim: int,
         d_model: int = 1024,
         d_word: int | None = None,
-        d_ff: int = 0,  # noqa: ARG002  # every model is created with all sizes
         n_heads: int = 8,
         n_encoder_layers: int = 3,
-        n_decoder_layers: int = 0,  # noqa: ARG002
         dropout: float = 0.5,
         attention_dropout: float = 0.1,
         branch_dropout: float = 0.1,

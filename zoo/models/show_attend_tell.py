@@ -29,7 +29,6 @@ class ShowAttendTell(RecurrentCaptioner):
         d_embedding: m, of words and of the deep output; n by default.
         d_attention: of the attention's tanh layer.
         dropout: of the state, of the deep output, and inside the networks of the first state.
-        d_ff, n_heads, n_encoder_layers, n_decoder_layers: not used.
     """
 
     def __init__(
@@ -38,10 +37,6 @@ class ShowAttendTell(RecurrentCaptioner):
         vocab_size: int,
         visual_dim: int,
         d_model: int = 1800,
-        d_ff: int = 0,  # noqa: ARG002  # every model is created with all sizes
-        n_heads: int = 0,  # noqa: ARG002
-        n_encoder_layers: int = 0,  # noqa: ARG002
-        n_decoder_layers: int = 0,  # noqa: ARG002
         dropout: float = 0.5,
         max_len: int = 20,
         d_embedding: int | None = None,

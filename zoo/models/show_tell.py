@@ -28,7 +28,6 @@ class ShowTell(RecurrentCaptioner):
         n_layers: LSTM layers; both papers have one.
         dropout: between layers and before the logits.
         cell: "lstm" is Show and Tell's, without biases; "maxout" the FC model's, with maxout candidates and biases.
-        d_ff, n_heads, n_encoder_layers, n_decoder_layers: not used.
     """
 
     def __init__(
@@ -37,10 +36,6 @@ class ShowTell(RecurrentCaptioner):
         vocab_size: int,
         visual_dim: int,
         d_model: int = 512,
-        d_ff: int = 0,  # noqa: ARG002  # every model is created with all sizes
-        n_heads: int = 0,  # noqa: ARG002
-        n_encoder_layers: int = 0,  # noqa: ARG002
-        n_decoder_layers: int = 0,  # noqa: ARG002
         dropout: float = 0.5,
         max_len: int = 20,
         d_embedding: int | None = None,

@@ -24,7 +24,6 @@ class AoATransformer(StackedCaptioner):
 
     Args:
         vocab_size, visual_dim, d_model, n_heads, n_encoder_layers, n_decoder_layers: sizes.
-        d_ff: not used: there is no feed-forward.
         dropout: on embedded regions and words, and on every branch.
         attention_dropout, gate_dropout: on the attention's probabilities, and on the input of attention on attention.
         max_len: rows of the position table.
@@ -36,7 +35,6 @@ class AoATransformer(StackedCaptioner):
         vocab_size: int,
         visual_dim: int,
         d_model: int = 512,
-        d_ff: int = 0,  # noqa: ARG002  # every model is created with all sizes
         n_heads: int = 8,
         n_encoder_layers: int = 3,
         n_decoder_layers: int = 3,

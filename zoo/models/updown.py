@@ -30,7 +30,6 @@ class UpDown(RecurrentCaptioner):
         d_attention: of the attention's tanh layer.
         dropout: of embedded words, regions and image, and before the logits.
         visual_kind: what the visual tokens are.
-        d_ff, n_heads, n_encoder_layers, n_decoder_layers: not used.
     """
 
     def __init__(
@@ -39,10 +38,6 @@ class UpDown(RecurrentCaptioner):
         vocab_size: int,
         visual_dim: int,
         d_model: int = 1000,
-        d_ff: int = 0,  # noqa: ARG002  # every model is created with all sizes
-        n_heads: int = 0,  # noqa: ARG002
-        n_encoder_layers: int = 0,  # noqa: ARG002
-        n_decoder_layers: int = 0,  # noqa: ARG002
         dropout: float = 0.5,
         max_len: int = 20,
         d_embedding: int | None = None,
