@@ -45,6 +45,11 @@ class Board:
     signature: str
     groups: int = 1
 
+    @property
+    def apart(self) -> str:
+        """What separates it from the others of its split, on one line."""
+        return ", ".join(f"{each.field}: {each.own}" for each in self.separations)
+
 
 def boards(groups: Sequence[Group], datasets: Sequence[DatasetInfo], runs: Mapping[str, RunDetail]) -> list[Board]:
     """The groups, those with most rows first; groups of few rows beside a larger one share a table of their split."""

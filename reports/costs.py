@@ -37,9 +37,9 @@ class CostSection:
 
 def cost_sections(groups: Sequence[Group], runs: Mapping[str, RunDetail]) -> list[CostSection]:
     """Costs by group; splits of the same runs share their costs, so they share one section."""
-    seen: dict[tuple[str, ...], Group] = {}
+    seen: dict[frozenset[str], Group] = {}
     for group in by_size(groups):
-        seen.setdefault(tuple(key for row in group.rows for key in row.keys), group)
+        seen.setdefault(frozenset(key for row in group.rows for key in row.keys), group)  # splits rank them otherwise
     found = []
     for number, group in enumerate((group for keys, group in seen.items() if keys), start=1):
         rows = (*group.rows, *group.references)

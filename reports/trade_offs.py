@@ -33,12 +33,13 @@ AXES = (
 
 @dataclass(frozen=True, slots=True)
 class TradeOffSection:
-    """One group's plots, and the numbers behind them with the plots whose front a row is on."""
+    """One group's plots, their marks as (name, colour), and the numbers behind them with the fronts a row is on."""
 
     id: str
     title: str
     track: str
     apart: str
+    legend: list[tuple[str, int]]
     plots: tuple[Plot, ...]
     table: Table
 
@@ -67,6 +68,7 @@ def trade_off_sections(
                     title=group_title(group, datasets),
                     track=group.track,
                     apart=apart(group),
+                    legend=sorted({(one.series.name, one.series.colour) for plot in plots for one in plot.drawn}),
                     plots=tuple(plots),
                     table=_table(group, costs, best),
                 )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reports.boards import FEW_ROWS, boards
-from reports.costs import cost_list
+from reports.costs import cost_list, cost_sections
 from reports.facts import NOT_STATED, objective
 from reports.models import flat
 from reports.pages import model_page, run_page
@@ -117,9 +117,21 @@ def test_the_largest_group_comes_first_and_small_ones_share_a_table() -> None:
     first, together = boards([*small, main], [], {"k": run()})
     assert len(first.table.lines) == 3
     assert [(each.own, each.others) for each in first.separations] == [("5", ("1", "2"))]
+    assert (first.apart, together.apart) == ("beam: 5", "")
     assert [body.title for body in together.table.apart] == ["beam: 1", "beam: 2"]
     assert together.groups == 2
     assert not together.signature
+
+
+def test_splits_of_the_same_runs_share_their_costs_however_they_rank() -> None:
+    one, other = (
+        replace(row(name), keys=(name,), costs={"parameters": Quantity(amount)})
+        for name, amount in (("a", 1.0), ("b", 2.0))
+    )
+    runs = {"a": run(), "b": run()}
+    test, nocaps = group(one, other), replace(group(other, one), split="nocaps")
+    assert len(cost_sections([test, nocaps], runs)) == 1
+    assert len(cost_sections([test, group(one)], runs)) == 2
 
 
 def test_a_cost_is_bounded_by_quartiles_or_else_by_the_seeds() -> None:
