@@ -38,7 +38,7 @@ def conditions_of(*stages: dict[str, Any], device: str = "cpu", precision: str =
         vocabulary=_Words(),
         device=torch.device(device),
         precision=precision,
-        machine=SimpleNamespace(devices=devices),
+        machine=SimpleNamespace(devices=devices, jobs=3),
     )
 
 
@@ -141,6 +141,7 @@ def test_what_training_came_to_on_a_cpu() -> None:
     assert values["predicted_train_seconds"] == 25
     assert values["train_images_per_second"] == 24 / 30
     assert values["train_data_wait"] == 25
+    assert values["train_beside"] == 2
     assert values["train_gmac"] == 24
     assert values["train_gmac_per_second"] == pytest.approx(0.8)
     assert values["train_a100_hours_estimate"] is values["train_utilisation"] is None
