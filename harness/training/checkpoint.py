@@ -32,7 +32,7 @@ LEAST_FREE = 2**20
 def save_weights(model: nn.Module, path: Path) -> None:
     """Write the model's weights to one safetensors file, atomically; BenchError where the disk does not take them."""
     tensors = {name: value.detach().contiguous().cpu() for name, value in model.state_dict().items()}
-    with _write_errors(path), replacing(path) as temporary:
+    with _write_errors(path), replacing(path) as temporary, _write_errors(path):
         save_file(tensors, temporary)
 
 
@@ -60,7 +60,7 @@ def save_checkpoint(folder: Path, number: int, model: nn.Module, state: dict[str
         unfinished.mkdir()
         try:
             save_weights(model, unfinished / "model.safetensors")
-            with replacing(unfinished / "state.pt") as temporary:
+            with replacing(unfinished / "state.pt") as temporary, _write_errors(folder):
                 torch.save(state, temporary)
             target = folder / f"{PREFIX}{number:09d}"
             shutil.rmtree(target, ignore_errors=True)
@@ -103,7 +103,10 @@ def load_checkpoint(folder: Path, model: nn.Module) -> dict[str, Any] | None:
 
 @contextmanager
 def _write_errors(place: Path) -> Iterator[None]:
-    """Say in one sentence why `place` could not be written; each writer has its own exception for a full disk."""
+    """Say in one sentence why `place` could not be written; each writer has its own exception for a full disk.
+
+    Where what was written in vain is removed again, it must be asked before: the disk is no longer full afterwards.
+    """
     try:
         yield
     except (OSError, SafetensorError, RuntimeError) as error:

@@ -6,6 +6,7 @@ import errno
 import resource
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -105,6 +106,24 @@ def test_a_disk_without_space_is_called_full(tmp_path: Path, monkeypatch: pytest
         save_weights(_model(0), tmp_path / "best.safetensors")
     assert "same command then continues" in (caught.value.hint or "")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("writer", ["save_file", "torch.save"])
+def test_a_disk_that_is_full_until_the_rest_of_a_file_is_removed_is_called_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writer: str
+) -> None:
+    def fill(_: object, path: Path) -> None:
+        path.write_bytes(b"as far as it went")
+        raise RuntimeError("[enforce fail at inline_container.cc:671] . unexpected pos 3825984 vs 3825872")
+
+    def usage(_: Path) -> SimpleNamespace:
+        begun = any(path.is_file() for path in tmp_path.rglob(".*"))
+        return SimpleNamespace(free=0 if begun else 2**30)
+
+    monkeypatch.setattr(f"harness.training.checkpoint.{writer}", fill)
+    monkeypatch.setattr("harness.training.checkpoint.shutil.disk_usage", usage)
+    with pytest.raises(BenchError, match="cannot be written: the disk is full"):
+        save_checkpoint(tmp_path / "checkpoint", 1, _model(0), {"number": 1})
 
 
 def test_a_pickle_with_code_is_refused(tmp_path: Path) -> None:
