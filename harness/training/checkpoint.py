@@ -96,7 +96,7 @@ def load_checkpoint(folder: Path, model: nn.Module) -> dict[str, Any] | None:
         load_weights(model, newest / "model.safetensors")
         state: dict[str, Any] = torch.load(newest / "state.pt", map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises whatever the damaged bytes lead it to
-        told = (str(error) or type(error).__name__).splitlines()[0]
+        told = (str(error) or type(error).__name__).splitlines()[0].partition(". ")[0]
         raise BenchError(f"the checkpoint {newest} is damaged: {told}", hint) from error
     return state
 
