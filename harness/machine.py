@@ -10,6 +10,7 @@ import torch
 from harness.cores import usable_cores
 from harness.errors import BenchError
 
+AUTO = 0
 MOST_JOBS = 4
 """Models at once where nobody says how many: each takes about a gigabyte of memory."""
 
@@ -20,13 +21,13 @@ class Machine:
 
     Attributes:
         devices: that train one model together, each its share of every batch.
-        jobs: models at once, each in a process of its own; None: as many as the processor has cores for, one on a GPU.
+        jobs: models at once, each in a process of its own; `AUTO`: as many as there are cores for, one on a GPU.
         compiled: whether training passes go through `torch.compile`.
         plugins: as given on the command line; further processes need them too.
     """
 
     devices: int = 1
-    jobs: int | None = 1
+    jobs: int = 1
     compiled: bool = False
     plugins: tuple[str, ...] = ()
 
@@ -36,7 +37,7 @@ class Machine:
         Raises:
             BenchError: naming what there is, or what contradicts what.
         """
-        if self.jobs is not None and self.jobs > 1 and self.devices > 1:
+        if self.jobs > 1 and self.devices > 1:
             raise BenchError(
                 f"--jobs {self.jobs} and --devices {self.devices} contradict each other",
                 "--jobs trains models side by side, --devices one model on several devices: leave one of them out",
@@ -57,7 +58,7 @@ class Machine:
 
     def jobs_for(self, models: int, device: torch.device) -> int:
         """How many of so many models train at once, at most; depends on the request and the machine alone."""
-        if self.jobs is None and (self.devices > 1 or device.type != "cpu"):
+        if self.jobs == AUTO and (self.devices > 1 or device.type != "cpu"):
             return 1
         return max(min(self.jobs or min(usable_cores(), MOST_JOBS), models), 1)
 

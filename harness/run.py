@@ -122,7 +122,7 @@ def run_benchmark(request: Request, reporter: Reporter) -> Summary:
             reporter.note(f"{others} other processes use {device}: times will be longer", style="yellow")
         shared = Shared(conditions, request.workspace, evaluator.settings, request.rerun)
         with few_threads(jobs):
-            summary = _run_cells(cells, jobs, shared, store, evaluator, reporter)
+            summary = _run_cells(cells, shared, store, evaluator, reporter)
         time_deferred(cells, conditions, request.workspace, store, reporter)
         return summary
 
@@ -137,7 +137,7 @@ def _sees(model: str, workspace: Workspace) -> VisualKind:
 
 
 def _run_cells(
-    cells: Sequence[Cell], jobs: int, shared: Shared, store: Store, evaluator: Evaluator, reporter: Reporter
+    cells: Sequence[Cell], shared: Shared, store: Store, evaluator: Evaluator, reporter: Reporter
 ) -> Summary:
     """Work on all cells: first those that are done, then those that no other command works on."""
     summary = Summary()
@@ -153,8 +153,8 @@ def _run_cells(
             summary.count(cell, worker.work(cell, title))
         else:
             left.append((title, cell))
-    if jobs > 1 and len(left) > 1:
-        for cell, ended in work_side_by_side(left, jobs, shared, store, reporter):
+    if shared.conditions.machine.jobs > 1 and len(left) > 1:
+        for cell, ended in work_side_by_side(left, shared, store, reporter):
             summary.count(cell, ended)
         return summary
     while left:

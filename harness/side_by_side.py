@@ -48,9 +48,9 @@ def few_threads(jobs: int) -> Iterator[None]:
 
 
 def work_side_by_side(
-    cells: Sequence[tuple[str, Cell]], jobs: int, shared: Shared, store: Store, reporter: Reporter
+    cells: Sequence[tuple[str, Cell]], shared: Shared, store: Store, reporter: Reporter
 ) -> Iterator[tuple[Cell, Ended]]:
-    """Work on titled cells in `jobs` processes; gives each cell as it ends, and how.
+    """Work on titled cells in as many processes as the run has jobs; gives each cell as it ends, and how.
 
     What a process had begun when it died is a failed row, and another process takes its place.
     """
@@ -60,12 +60,12 @@ def work_side_by_side(
     leaving: list[_Colleague] = []
 
     def hire(place: int) -> None:
-        colleague = _Colleague(place, jobs, pickled, shared.conditions.machine.plugins, reporter)
+        colleague = _Colleague(place, pickled, reporter)
         colleague.give(*take(waiting, shared.workspace))
         working[colleague.channel] = colleague
 
     try:
-        for place in range(min(jobs, len(waiting))):
+        for place in range(min(shared.conditions.machine.jobs, len(waiting))):
             hire(place)
         while working:
             for channel in wait([colleague.channel for colleague in working.values()]):
@@ -97,12 +97,12 @@ def work_side_by_side(
 class _Colleague:
     """Another process, seen from this one: the cell that it has, and what it says of it."""
 
-    def __init__(self, place: int, jobs: int, pickled: bytes, plugins: tuple[str, ...], reporter: Reporter) -> None:
+    def __init__(self, place: int, pickled: bytes, reporter: Reporter) -> None:
         self.place = place
         self.cell: Cell
         context = multiprocessing.get_context("spawn")
         self.channel, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, place, jobs, pickled, plugins))
+        self.process = context.Process(target=_serve, args=(theirs, place, pickled))
         self.process.start()
         theirs.close()  # its own end alone is left, so that its death is heard
         self._echo = Echo(reporter)
@@ -146,17 +146,21 @@ class _Colleague:
         return Death("WorkerDied", f"its process was ended by {signal.Signals(-code).name}{hint}")
 
 
-def _serve(channel: Connection, place: int, jobs: int, pickled: bytes, plugins: Sequence[str]) -> None:
+def _serve(channel: Connection, place: int, pickled: bytes) -> None:
     """The life of another process: cells as they come, until there are none."""
     end_with_parent()
     try:
-        for name in plugins:
-            load_plugin(name)
         shared: Shared = pickle.loads(pickled)  # noqa: S301  # the first process made it
+        machine = shared.conditions.machine
+        for name in machine.plugins:
+            load_plugin(name)
         device = device_at(shared.conditions.device, place)
         shared = replace(shared, conditions=replace(shared.conditions, device=device))
-        opened = Store(shared.workspace.database), Evaluator(settings=shared.evaluation)
-        with few_threads(jobs), opened[0] as store, opened[1] as evaluator:
+        with (
+            few_threads(machine.jobs),
+            Store(shared.workspace.database) as store,
+            Evaluator(settings=shared.evaluation) as evaluator,
+        ):
             worker = Worker(shared, store, evaluator, Relay(channel))
             while (order := channel.recv()) is not None:
                 title, cell = order

@@ -7,16 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.conditions import Conditions
-from harness.errors import BenchError
-from harness.measure import latency
 from harness.measure.captioning_costs import Effort, Timed, time_captioning
 from harness.measure.energy import missing_energy
 from harness.measure.environment import describe_environment
+from harness.measure.latency import missing_latency
 from harness.progress import Reporter
 from harness.stored_run import StoredRun, open_run
 from harness.workspace import Workspace
 from results import Store
-from results.records import Cell, Quantity
+from results.records import Cell
 from results.recosting import add_costs, cells_without_cost
 from zoo import Captioner, Visual
 
@@ -31,7 +30,7 @@ def one_image(model: Captioner, conditions: Conditions) -> Visual:
 def time_model(model: Captioner, conditions: Conditions) -> Timed:
     """How long captioning one test image takes, and what energy; `DEFERRED` while other models may be at work."""
     if conditions.machine.jobs != 1:
-        return _missing(DEFERRED)
+        return _untimed(DEFERRED)
     preset = conditions.preset
     return time_captioning(
         model,
@@ -64,12 +63,10 @@ def time_deferred(
 
 def _time_stored(folder: Path, conditions: Conditions) -> Timed:
     try:
-        model, conditions = open_run(StoredRun.load(folder), folder, conditions)
-    except BenchError as error:
-        return _missing(str(error))
-    return time_model(model, conditions)
+        return time_model(*open_run(StoredRun.load(folder), folder, conditions))
+    except Exception as error:  # one model that cannot be opened any more must not keep the others from being timed
+        return _untimed(str(error) or type(error).__name__)
 
 
-def _missing(reason: str) -> Timed:
-    costs = {name: Quantity(None, reason, unit) for name, unit in latency.COSTS.items()}
-    return Timed(costs | missing_energy(reason))
+def _untimed(reason: str) -> Timed:
+    return Timed(missing_latency(reason) | missing_energy(reason))

@@ -36,7 +36,7 @@ class Shared:
     conditions: Conditions
     workspace: Workspace
     evaluation: EvaluationSettings
-    rerun: bool = False
+    rerun: bool
 
 
 def take(waiting: list[tuple[str, Cell]], workspace: Workspace) -> tuple[str, Cell]:

@@ -72,7 +72,8 @@ def run_key(store: Store, name: str) -> str:
         StoreError: the model has several, with their keys.
     """
     with store.reading() as connection:
-        keys = [cell.key for cell in finished_cells(connection) if cell.model == name]
+        finished = select(CellRow.key).where(CellRow.model == name, CellRow.status == "finished")
+        keys = connection.scalars(finished.order_by(CellRow.id)).all()
     if len(keys) > 1:
         raise StoreError(f"{name} has {len(keys)} finished runs", f"name one of them: {', '.join(keys[:10])}")
     return keys[0] if keys else name

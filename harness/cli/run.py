@@ -92,11 +92,10 @@ def run(
         raise BenchError(f"--precision {precision!r} is unknown", "choose auto, fp32 or bf16")
     if jobs != "auto" and not (jobs.isdecimal() and int(jobs)):
         raise BenchError(f"--jobs {jobs!r} is no number of models", "write --jobs 2, or auto")
-    at_once = None if jobs == "auto" else int(jobs)
     for name in plugin or ():
         load_plugin(name)
 
-    from harness.machine import Machine
+    from harness.machine import AUTO, Machine
     from harness.pretrained import parse_places
     from harness.progress import Reporter
     from harness.run import Request, run_benchmark
@@ -117,7 +116,7 @@ def run(
         precision=precision,
         skip_bad_images=skip_bad_images,
         rerun=rerun,
-        machine=Machine(devices, at_once, compiled, tuple(plugin or ())),
+        machine=Machine(devices, AUTO if jobs == "auto" else int(jobs), compiled, tuple(plugin or ())),
         pretrained=parse_places(tuple(pretrained or ())),
     )
     with Reporter() as reporter:

@@ -12,13 +12,12 @@ from typing import Any
 
 import torch
 
-from harness.measure import latency
 from harness.measure.energy import measure_energy, missing_energy
 from harness.measure.environment import describe_state
 from harness.measure.evaluating import evaluating
 from harness.measure.flops import COSTS as GMAC
 from harness.measure.flops import FlopCounts, count_flops
-from harness.measure.latency import autocast, captioning, measure_latency
+from harness.measure.latency import autocast, captioning, measure_latency, missing_latency
 from results.records import Quantity
 from zoo.captioner import Captioner, Visual
 
@@ -123,10 +122,7 @@ def time_captioning(
         with torch.inference_mode(), evaluating(model), autocast(device, precision):
             return measure_energy(work, seen.batch_size, device, window_s=effort.energy_seconds)
 
-    found.costs = _or_missing(
-        clock, lambda reason: {name: Quantity(None, reason, unit) for name, unit in latency.COSTS.items()}
-    )
-    found.costs |= _or_missing(weigh, missing_energy)
+    found.costs = _or_missing(clock, missing_latency) | _or_missing(weigh, missing_energy)
     return found
 
 

@@ -65,6 +65,11 @@ class Latency:
         }
 
 
+def missing_latency(reason: str) -> dict[str, Quantity]:
+    """NULL for every cost of `COSTS`."""
+    return {name: Quantity(None, reason, unit) for name, unit in COSTS.items()}
+
+
 _FEW = f"fewer than {LEAST_RUNS} timed runs"
 
 

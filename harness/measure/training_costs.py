@@ -117,7 +117,7 @@ def training_costs(
         "train_images_per_second": Quantity(summary.images / summary.seconds),
         "train_steps": Quantity(float(summary.steps)),
         "train_data_wait": Quantity(100 * summary.waited / elapsed),
-        "train_beside": Quantity(float((conditions.machine.jobs or 1) - 1)),
+        "train_beside": Quantity(float(conditions.machine.jobs - 1)),
         **_work(summary, prediction, conditions),
         **memory.quantities("train"),
     }

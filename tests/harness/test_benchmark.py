@@ -14,8 +14,10 @@ import pytest
 from sqlalchemy import delete, update
 
 from harness.data.scenes import ScenesConfig, prepare_scenes
-from results import Store
+from harness.timing import DEFERRED
+from results import Quantity, Store
 from results.queries import attention_maps, dataset_info, failures, gallery, leaderboard, run_detail
+from results.recosting import add_costs
 from results.schema import ImageScores, Score
 from results.views import Row
 
@@ -233,6 +235,14 @@ def test_captions_are_timed_later_where_a_kill_left_them_untimed(data: Path, tmp
     assert "2 re-used" in again.stdout
     for row in rows(tmp_path).values():
         assert row.costs["latency_median"].value
+    with Store(tmp_path / "bench.sqlite") as store:
+        for row in rows(tmp_path).values():
+            add_costs(store, row.keys[0], {"latency_median": Quantity(None, DEFERRED, "s")}, {})
+    (tmp_path / "runs" / rows(tmp_path)["blind"].keys[0] / "vocabulary.json").unlink()
+    assert bench_run(data, tmp_path, "blind,transformer_base").returncode == 0
+    costs = {model: row.costs["latency_median"] for model, row in rows(tmp_path).items()}
+    assert "vocabulary.json" in (costs["blind"].reason or "")
+    assert costs["transformer_base"].value
 
 
 def test_broken_models_become_rows_while_the_others_finish(undisturbed: Path, data: Path) -> None:

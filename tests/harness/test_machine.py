@@ -16,12 +16,12 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 @pytest.mark.parametrize(
     ("asked", "device", "cores", "models", "jobs"),
     [
-        (Machine(jobs=None), CPU, 2, 20, 2),
-        (Machine(jobs=None), CPU, 64, 20, machine.MOST_JOBS),
-        (Machine(jobs=None), CPU, 2, 1, 1),
-        (Machine(jobs=None), CPU, 2, 0, 1),
-        (Machine(jobs=None), GPU, 64, 20, 1),
-        (Machine(jobs=None, devices=2), CPU, 64, 20, 1),
+        (Machine(jobs=machine.AUTO), CPU, 2, 20, 2),
+        (Machine(jobs=machine.AUTO), CPU, 64, 20, machine.MOST_JOBS),
+        (Machine(jobs=machine.AUTO), CPU, 2, 1, 1),
+        (Machine(jobs=machine.AUTO), CPU, 2, 0, 1),
+        (Machine(jobs=machine.AUTO), GPU, 64, 20, 1),
+        (Machine(jobs=machine.AUTO, devices=2), CPU, 64, 20, 1),
         (Machine(jobs=8), GPU, 64, 20, 8),
         (Machine(jobs=8), CPU, 2, 3, 3),
     ],
