@@ -78,11 +78,11 @@ def test_process_and_files_are_gone_after_close(fake_java):
 def test_child_of_a_wrapper_script_ends_too(fake_java, tmp_path):
     inner = tmp_path / "inner.pid"
     process = MeteorProcess(fake_java(meteor=f"sh -c 'echo $$ >{inner}; exec cat >/dev/null'; true"), timeout_s=5)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not (inner.exists() and inner.read_text().strip()) and time.monotonic() < deadline:
         time.sleep(0.02)
     process.close()
-    assert gone(int(inner.read_text()), within_s=5)
+    assert gone(int(inner.read_text()), within_s=60)
 
 
 def test_real_process_leaves_nothing(evaluator):
@@ -107,7 +107,7 @@ def test_more_input_than_the_pipe_holds_does_not_block(fake_java):
     started = time.monotonic()
     with pytest.raises(JavaError, match="no answer"):
         process.statistics({i: [words] for i in range(50)}, dict.fromkeys(range(50), words))
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="kills by SIGKILL")
@@ -123,5 +123,5 @@ def test_ends_with_its_parent(fake_java):
         child = int(parent.stdout.readline())
     assert not gone(child)
     parent.send_signal(signal.SIGKILL)
-    parent.wait(10)
-    assert gone(child, within_s=10)
+    parent.wait(60)
+    assert gone(child, within_s=60)
