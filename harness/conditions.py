@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from harness.config import FeatureConfig, Preset, VocabularyConfig
+from harness.config import Preset, VocabularyConfig
 from harness.data import open_dataset
 from harness.data.backbones import Backbone
 from harness.data.batches import VisualSource
@@ -18,6 +18,7 @@ from harness.data.pixels import Pictures, Preprocessing
 from harness.data.subwords import SubwordVocabulary
 from harness.data.vocabulary import Vocabulary
 from harness.errors import BenchError
+from harness.feature_config import FeatureConfig
 from harness.features import TRAINING_SPLITS, configured_backbone, prepare_features
 from harness.machine import Machine
 from harness.metrics.signature import EvaluationSettings

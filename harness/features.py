@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 
-from harness.config import FeatureConfig
 from harness.data.backbones import Backbone, open_backbone
 from harness.data.dataset import Dataset
 from harness.data.feature_cache import extract_features
@@ -17,6 +16,7 @@ from harness.data.regions.cache import prepare_regions
 from harness.data.regions.opening import needs_backbone
 from harness.data.verify import find_bad_images
 from harness.errors import BenchError
+from harness.feature_config import FeatureConfig
 from harness.progress import Reporter
 from zoo.captioner import VisualKind
 

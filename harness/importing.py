@@ -10,11 +10,12 @@ from typing import Any
 from torch import Tensor
 
 from harness.canonical import digest
-from harness.config import Decoding, FeatureConfig
+from harness.config import Decoding
 from harness.data.backbones import open_backbone
 from harness.data.images import ImagePreprocessing
 from harness.data.vocabulary import Vocabulary
 from harness.errors import BenchError
+from harness.feature_config import FeatureConfig
 from harness.stored_run import VOCABULARY, WEIGHTS, StoredRun
 from harness.training.checkpoint import save_weights
 from harness.workspace import Workspace

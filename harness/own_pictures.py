@@ -13,7 +13,6 @@ import torch
 
 from harness.attention import attention_records, check_attends, shown_parts
 from harness.captioning import caption_images
-from harness.config import FeatureConfig
 from harness.data.backbones import Backbone
 from harness.data.batches import VisualSource
 from harness.data.dataset import Dataset, Sample
@@ -24,6 +23,7 @@ from harness.data.pixels import Pictures
 from harness.data.regions.cache import prepare_regions
 from harness.data.regions.opening import needs_backbone
 from harness.errors import BenchError
+from harness.feature_config import FeatureConfig
 from harness.features import configured_backbone
 from harness.progress import Reporter
 from harness.stored_run import StoredRun

@@ -12,8 +12,9 @@ from pathlib import Path
 import torch
 
 from harness.conditions import prepare_conditions
-from harness.config import FeatureConfig, Preset
+from harness.config import Preset
 from harness.errors import BenchError
+from harness.feature_config import FeatureConfig
 from harness.grid import plan_cells
 from harness.machine import Machine
 from harness.measure.environment import describe_state

@@ -11,12 +11,13 @@ from pydantic import ValidationError
 
 from harness.atomic import write_text
 from harness.conditions import Conditions
-from harness.config import Decoding, FeatureConfig
+from harness.config import Decoding
 from harness.data.hub_preprocessing import HubPreprocessing
 from harness.data.images import ImagePreprocessing
 from harness.data.vocabulary import Vocabulary
 from harness.data.vocabulary_file import load_vocabulary
 from harness.errors import BenchError
+from harness.feature_config import FeatureConfig
 from harness.training.checkpoint import load_weights
 from harness.training.schedule import Strict
 from harness.workspace import Workspace

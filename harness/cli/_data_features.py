@@ -42,8 +42,8 @@ def features(
 
     Region files of any size are read piece by piece. Exit code 2 names every image whose regions cannot be used.
     """
-    from harness.config import feature_config, region_config
     from harness.data.opening import open_dataset
+    from harness.feature_config import feature_config, region_config
     from harness.features import configured_backbone, prepare_features
     from harness.progress import Reporter
     from harness.run import choose_device

@@ -64,7 +64,7 @@ def caption(
     from rich.console import Console
 
     from harness.attention_pictures import draw_attention
-    from harness.config import region_config
+    from harness.feature_config import region_config
     from harness.own_pictures import caption_pictures, of_files, of_numbered_files
     from harness.plugins import load_plugin
     from harness.progress import Reporter

@@ -79,11 +79,11 @@ def verify(
 
     Exit code 0: all are sound; 1: some are not; 2: the data set itself cannot be opened.
     """
-    from harness.config import region_config
     from harness.data.opening import open_dataset
     from harness.data.regions.checking import read_regions
     from harness.data.regions.opening import open_source
     from harness.data.verify import find_bad_images
+    from harness.feature_config import region_config
     from harness.progress import Reporter
 
     place = Workspace(workspace)

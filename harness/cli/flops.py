@@ -139,7 +139,7 @@ _UNIT = "GMAC: 10^9 multiply-accumulates, 1 MAC being 1 of fvcore's flops; train
 
 def chosen_preset(preset: str | None, change: list[str] | None) -> Preset | None:
     """The preset of `--preset` with the changes of `--set`; None where none is named."""
-    from harness.config import load_preset
+    from harness.preset_files import load_preset
 
     if preset is None and change:
         raise BenchError("--set changes a preset, and none is named", "add --preset paper, for example")

@@ -47,7 +47,7 @@ def import_weights(
     """
     import yaml
 
-    from harness.config import feature_config
+    from harness.feature_config import feature_config
     from harness.importing import BACKBONE
     from harness.importing import import_weights as do_import
 

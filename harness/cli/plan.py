@@ -46,8 +46,8 @@ def plan(
 
     Multiply-accumulates are counted, time is an estimate: counts over a throughput that was stated or measured.
     """
-    from harness.config import load_preset
     from harness.planning import KNOWN
+    from harness.preset_files import load_preset
 
     if data not in KNOWN:
         raise BenchError(f"--data {data}: the sizes of this data are not known", f"choose one of: {', '.join(KNOWN)}")

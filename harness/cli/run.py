@@ -72,9 +72,10 @@ def run(
 
     The same command again continues where it stopped, re-uses what is finished and retries what failed.
     """
-    from harness.config import feature_config, load_preset, region_config
     from harness.data.regions.opening import needs_backbone
+    from harness.feature_config import feature_config, region_config
     from harness.plugins import load_plugin
+    from harness.preset_files import load_preset
     from harness.workspace import Workspace
 
     settings = load_preset(preset, tuple(change or ()))

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.config import feature_config, list_presets, load_preset
 from harness.errors import BenchError
+from harness.feature_config import feature_config
+from harness.preset_files import list_presets, load_preset
 
 
 @pytest.mark.parametrize("name", list_presets())

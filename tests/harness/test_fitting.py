@@ -15,15 +15,16 @@ from rich.console import Console
 
 from harness.building import build_model, model_arguments
 from harness.conditions import Conditions, prepare_conditions
-from harness.config import FeatureConfig, load_preset
 from harness.data.features import Features
 from harness.data.pixels import Pictures
 from harness.data.scenes import ScenesConfig, prepare_scenes
 from harness.errors import BenchError
+from harness.feature_config import FeatureConfig
 from harness.fitting import fit
 from harness.frozen_backbone import InPlaceOfPixels
 from harness.machine import Machine
 from harness.metrics.signature import EvaluationSettings
+from harness.preset_files import load_preset
 from harness.progress import Reporter
 from harness.training.schedule import Schedule
 from harness.workspace import Workspace

@@ -15,9 +15,10 @@ from torch import Tensor
 from typer.testing import CliRunner, Result
 
 from harness.cli import app as cli
-from harness.config import Decoding, FeatureConfig
+from harness.config import Decoding
 from harness.data.scenes import ScenesConfig, prepare_scenes
 from harness.errors import BenchError
+from harness.feature_config import FeatureConfig
 from harness.importing import import_weights
 from harness.stored_run import StoredRun
 from harness.training.checkpoint import save_weights

@@ -15,11 +15,12 @@ from typer.testing import CliRunner, Result
 
 import harness.captioning
 from harness.cli import app as cli
-from harness.config import Decoding, FeatureConfig
+from harness.config import Decoding
 from harness.data.backbones import open_backbone
 from harness.data.scenes import ScenesConfig, prepare_scenes
 from harness.data.vocabulary import Vocabulary
 from harness.errors import BenchError
+from harness.feature_config import FeatureConfig
 from harness.metrics.formats import read_predictions, read_references
 from harness.own_pictures import caption_pictures, of_files
 from harness.progress import Reporter

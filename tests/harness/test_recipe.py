@@ -6,9 +6,10 @@ import pytest
 from typer.testing import CliRunner
 
 from harness.cli import app as cli
-from harness.config import Preset, list_presets, list_schedules, load_preset, load_schedule
+from harness.config import Preset
 from harness.errors import BenchError
 from harness.metrics.signature import EvaluationSettings
+from harness.preset_files import list_presets, list_schedules, load_preset, load_schedule
 from harness.signature import model_signature, reference_signature
 
 CONDITIONS = {

@@ -17,7 +17,6 @@ import numpy as np
 
 from harness.atomic import write_text
 from harness.canonical import digest
-from harness.config import RegionConfig
 from harness.data.backbones import Backbone
 from harness.data.dataset import Dataset
 from harness.data.feature_cache import disk_errors
@@ -27,6 +26,7 @@ from harness.data.regions.contract import Regions, RegionSource
 from harness.data.regions.features import BOXES, COLUMNS, FEATURES, INDEX, META, RegionFeatures
 from harness.data.regions.opening import open_source
 from harness.errors import BenchError
+from harness.feature_config import RegionConfig
 from harness.workspace import locked
 
 FORMAT = 1

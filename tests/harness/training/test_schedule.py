@@ -11,7 +11,7 @@ import torch
 from pydantic import ValidationError
 
 from harness.canonical import digest
-from harness.config import load_preset
+from harness.preset_files import load_preset
 from harness.training.schedule import LearningRate, Plateau, ScheduledSampling, SelfCritical, Stage
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "training"

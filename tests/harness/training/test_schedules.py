@@ -14,11 +14,11 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from harness.cli.schedules import register
-from harness.config import list_presets, list_schedules, load_preset, load_schedule
 from harness.data.batches import CaptionBatches
 from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
 from harness.fitting import make_objective
+from harness.preset_files import list_presets, list_schedules, load_preset, load_schedule
 from harness.progress import Reporter
 from harness.training.schedule import Schedule
 from harness.training.trainer import Trainer

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 
-from harness.config import RegionConfig
 from harness.data.backbones import open_backbone
 from harness.data.batches import CaptionBatches, evaluation_batches
 from harness.data.dataset import Dataset, Sample
@@ -23,6 +22,7 @@ from harness.data.regions.cache import prepare_regions
 from harness.data.regions.features import FEATURES, META, RegionFeatures
 from harness.data.vocabulary import Vocabulary
 from harness.errors import BenchError
+from harness.feature_config import RegionConfig
 from harness.measure.memory import PeakMemory
 from zoo.captioner import VisualSpec
 
