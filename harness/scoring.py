@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from harness.conditions import Conditions
-from harness.metrics.evaluator import OVERALL, Evaluator
+from harness.metrics.evaluation import OVERALL
+from harness.metrics.evaluator import Evaluator
 from harness.metrics.significance import with_intervals
 from harness.references import human_captions
 from results.records import Cell, SplitResult

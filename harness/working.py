@@ -13,7 +13,8 @@ from typing import Literal
 from harness.cell import run_model, run_reference, run_stored
 from harness.conditions import Conditions
 from harness.measure.environment import describe_environment
-from harness.metrics.evaluator import METRICS, Evaluator
+from harness.metrics.evaluation import METRICS
+from harness.metrics.evaluator import Evaluator
 from harness.metrics.signature import EvaluationSettings
 from harness.pretrained import WeightsMissing
 from harness.progress import Reporter, describe_seconds

@@ -113,7 +113,7 @@ def _print(report: Report, references: References) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from harness.metrics.evaluator import METRICS, OVERALL
+    from harness.metrics.evaluation import METRICS, OVERALL
 
     domains = report.evaluation.domains
     table = Table(title=f"{len(report.evaluation.ids)} images of {escape(references.name)}", title_justify="left")

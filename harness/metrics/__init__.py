@@ -1,6 +1,7 @@
 """Scores of captions: BLEU, METEOR, ROUGE-L, CIDEr-D and SPICE exactly as pycocoevalcap 1.2 computes them."""
 
-from harness.metrics.evaluator import METRICS, OVERALL, Evaluation, Evaluator
+from harness.metrics.evaluation import METRICS, OVERALL, Evaluation
+from harness.metrics.evaluator import Evaluator
 from harness.metrics.report import Report, evaluate
 from harness.metrics.signature import EvaluationSettings, Signature
 

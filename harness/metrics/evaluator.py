@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -18,6 +17,7 @@ from harness.metrics.bleu import BLEU
 from harness.metrics.cider import cider_d
 from harness.metrics.contract import CIDER_D, SPICE, Statistics
 from harness.metrics.corpus import Corpus
+from harness.metrics.evaluation import METRICS, OVERALL, Evaluation
 from harness.metrics.image_ids import require_same_images
 from harness.metrics.java import JavaError, find_java
 from harness.metrics.meteor import METEOR
@@ -30,12 +30,6 @@ from harness.metrics.spice import SPICE_HEAP_MB, run_spice
 from harness.metrics.tokenizer import TOKENIZERS, tokenize_by_image
 from results.records import Quantity
 
-METRICS: Final = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
-"""The metrics of every evaluation, in the order of display, as fractions as coco-caption computes them."""
-
-OVERALL: Final = "overall"
-"""Key of the scores over all images."""
-
 DEFAULT_SETTINGS: Final = EvaluationSettings()
 NOT_ASKED_FOR: Final = {
     "METEOR": "METEOR was not asked for",
@@ -44,25 +38,6 @@ NOT_ASKED_FOR: Final = {
 
 Tokens = dict[int, list[str]]
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """Scores of one system on one split.
-
-    `scores[domain][metric]` has `OVERALL` and every metric of `METRICS`; one that could not be computed is NULL with
-    the reason and has no entry in `per_image[metric][image_id]`. `seconds` is the time spent by step. `domains` holds
-    the images of each domain. `statistics` are what significance is computed from, for `OVERALL` a row for each of
-    `ids` and for each domain a row for each of its images; empty without any score.
-    """
-
-    scores: dict[str, dict[str, Quantity]]
-    per_image: dict[str, dict[int, float]]
-    tokenizer: str
-    seconds: dict[str, float]
-    ids: tuple[int, ...] = ()
-    statistics: dict[str, tuple[Statistics, ...]] = field(default_factory=dict)
-    domains: dict[str, list[int]] = field(default_factory=dict)
 
 
 class Evaluator:
@@ -174,11 +149,7 @@ class Evaluator:
         self.close()
 
     def _statistics(
-        self,
-        references: Tokens,
-        captions: dict[int, str],
-        seconds: dict[str, float],
-        progress: Progress | None,
+        self, references: Tokens, captions: dict[int, str], seconds: dict[str, float], progress: Progress | None
     ) -> tuple[tuple[Statistics, ...], dict[str, str]]:
         """Of every metric that could be computed, and by metric why one could not."""
         with ThreadPoolExecutor(1) as pool:

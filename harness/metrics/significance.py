@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.metrics.contract import Array, Statistics
-from harness.metrics.evaluator import Evaluation
+from harness.metrics.evaluation import Evaluation
 from results import significance
 from results.significance import ALPHA, RESAMPLES, SEED, draws, exchanges, holm, p_value
 

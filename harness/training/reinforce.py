@@ -89,6 +89,7 @@ class ReinforceLoss(nn.Module):
         was_training = model.training
         model.eval()
         bos, eos = self._vocabulary.bos, self._vocabulary.eos
-        drawn = sample(model, model.encode(batch.visual), n=1, max_len=self._max_len, bos=bos, eos=eos)
-        model.train(was_training)
-        return drawn
+        try:  # where memory runs out, the batch is begun again, with the dropout that it had
+            return sample(model, model.encode(batch.visual), n=1, max_len=self._max_len, bos=bos, eos=eos)
+        finally:
+            model.train(was_training)

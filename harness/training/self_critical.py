@@ -174,13 +174,15 @@ class SelfCriticalLoss:
         max_len, bos, eos = self.settings.max_len, self.vocabulary.bos, self.vocabulary.eos
         was_training = model.training
         model.train(self.settings.sampling_dropout)
-        memory = model.encode(batch.visual)
-        drawn = sample(model, memory, n=self.settings.samples, max_len=max_len, bos=bos, eos=eos)
-        best = None
-        if self.settings.baseline == "greedy":
-            if self.settings.sampling_dropout:
-                model.eval()
-                memory = model.encode(batch.visual)
-            best = greedy(model, memory, max_len=max_len, bos=bos, eos=eos)
-        model.train(was_training)
+        try:  # where memory runs out, the batch is begun again, with the dropout that it had
+            memory = model.encode(batch.visual)
+            drawn = sample(model, memory, n=self.settings.samples, max_len=max_len, bos=bos, eos=eos)
+            best = None
+            if self.settings.baseline == "greedy":
+                if self.settings.sampling_dropout:
+                    model.eval()
+                    memory = model.encode(batch.visual)
+                best = greedy(model, memory, max_len=max_len, bos=bos, eos=eos)
+        finally:
+            model.train(was_training)
         return drawn, best

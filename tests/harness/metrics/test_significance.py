@@ -12,7 +12,8 @@ from harness.metrics.bleu import BLEU
 from harness.metrics.cider import cider_d
 from harness.metrics.contract import CIDER_D, ROUGE_L, Statistics
 from harness.metrics.corpus import Corpus
-from harness.metrics.evaluator import OVERALL, Evaluator
+from harness.metrics.evaluation import OVERALL
+from harness.metrics.evaluator import Evaluator
 from harness.metrics.meteor import METEOR, STATISTICS
 from harness.metrics.rouge import rouge_l
 from harness.metrics.signature import EvaluationSettings

@@ -9,7 +9,11 @@ import torch
 from torch import Tensor
 
 from harness.data.batches import Batch
+from harness.data.dataset import Sample
+from harness.data.vocabulary import Vocabulary
 from harness.errors import BenchError
+from harness.fitting import make_objective
+from harness.training import reinforce, self_critical
 from harness.training.gradients import BatchGradient
 from harness.training.objectives import CrossEntropy
 from harness.training.processes import Alone
@@ -107,3 +111,22 @@ def test_a_share_without_images_adds_nothing() -> None:
     assert gradient(CrossEntropy(STAGE), list(model.parameters()), empty, 0, 1) == (6.0, 6)
     assert all(parameter.grad is None for parameter in model.parameters())
     assert told == []
+
+
+@pytest.mark.parametrize("kind", ["self_critical", "reinforce"])
+def test_dropout_survives_memory_that_runs_out_while_captions_are_drawn(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = create_model("cgru", vocab_size=WORDS, visual_dim=8, **model_card("cgru").tiny).train()
+    stage = Stage.model_validate(STAGE.model_dump() | {"objective": kind})
+    objective = make_objective(stage, model, [Sample(0, "0.png", "train", ("red ball",))], Vocabulary(["red", "ball"]))
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(self_critical, "sample", full)
+    monkeypatch.setattr(reinforce, "sample", full)
+    batch = Batch(Visual(torch.zeros(1, 1, 8)), torch.ones(1, 2, dtype=torch.long), (0,))
+    with pytest.raises(torch.OutOfMemoryError):
+        objective(model, batch)
+    assert model.training

@@ -1,0 +1,34 @@
+"""What an evaluation gives: the scores of one system on one split, and what their significance is computed from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from harness.metrics.contract import Statistics
+from results.records import Quantity
+
+METRICS: Final = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
+"""The metrics of every evaluation, in the order of display, as fractions as coco-caption computes them."""
+
+OVERALL: Final = "overall"
+"""Key of the scores over all images."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Scores of one system on one split.
+
+    `scores[domain][metric]` has `OVERALL` and every metric of `METRICS`; one that could not be computed is NULL with
+    the reason and has no entry in `per_image[metric][image_id]`. `seconds` is the time spent by step. `domains` holds
+    the images of each domain. `statistics` are what significance is computed from, for `OVERALL` a row for each of
+    `ids` and for each domain a row for each of its images; empty without any score.
+    """
+
+    scores: dict[str, dict[str, Quantity]]
+    per_image: dict[str, dict[int, float]]
+    tokenizer: str
+    seconds: dict[str, float]
+    ids: tuple[int, ...] = ()
+    statistics: dict[str, tuple[Statistics, ...]] = field(default_factory=dict)
+    domains: dict[str, list[int]] = field(default_factory=dict)
