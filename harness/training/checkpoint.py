@@ -101,6 +101,22 @@ def load_checkpoint(folder: Path, model: nn.Module) -> dict[str, Any] | None:
     return state
 
 
+def generator_states(device: torch.device) -> dict[str, Any]:
+    """The states of the random generators that training on a device draws from; of GPUs of that one alone.
+
+    Where training goes on, there may be fewer GPUs, or it may have come to another of them.
+    """
+    on_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return {"cpu": torch.get_rng_state(), "cuda": on_gpu}
+
+
+def restore_generators(states: dict[str, Any], device: torch.device) -> None:
+    """Let training on a device go on with the random numbers of `generator_states`."""
+    torch.set_rng_state(states["cpu"])
+    if device.type == "cuda" and states["cuda"]:
+        torch.cuda.set_rng_state(states["cuda"][0], device)
+
+
 @contextmanager
 def _write_errors(place: Path) -> Iterator[None]:
     """Say in one sentence why `place` could not be written; each writer has its own exception for a full disk.

@@ -20,9 +20,11 @@ from harness.data.batches import Batch, CaptionBatches
 from harness.errors import BenchError
 from harness.progress import Reporter, Task
 from harness.training.checkpoint import (
+    generator_states,
     last_checkpoint,
     load_checkpoint,
     load_weights,
+    restore_generators,
     save_checkpoint,
     save_weights,
 )
@@ -229,7 +231,7 @@ class Trainer:
 
     def _save(self, optimiser: torch.optim.Optimizer) -> None:
         self.position.saves += 1
-        generators = self._processes.of_all(_generators())
+        generators = self._processes.of_all(generator_states(self.device))
         if self._first:
             state = {
                 "position": asdict(self.position),
@@ -249,9 +251,7 @@ class Trainer:
         known = [state["generators"], *state.get("other_generators", [])]
         rank = self._processes.rank
         if rank < len(known):
-            torch.set_rng_state(known[rank]["cpu"])
-            if known[rank]["cuda"]:
-                torch.cuda.set_rng_state_all(known[rank]["cuda"])
+            restore_generators(known[rank], self.device)
         else:
             torch.manual_seed(self._seed + self.position.total_steps + OTHERS_SEED * rank)
 
@@ -272,8 +272,3 @@ class Trainer:
 
     def _last_checkpoint(self) -> str:
         return str(last_checkpoint(self.checkpoints) or "none yet")
-
-
-def _generators() -> dict[str, Any]:
-    """The states of all random generators that training draws from."""
-    return {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []}

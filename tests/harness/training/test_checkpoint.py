@@ -13,7 +13,14 @@ import torch
 from torch import nn
 
 from harness.errors import BenchError
-from harness.training.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
+from harness.training.checkpoint import (
+    generator_states,
+    load_checkpoint,
+    load_weights,
+    restore_generators,
+    save_checkpoint,
+    save_weights,
+)
 
 
 def _model(seed: int) -> nn.Module:
@@ -137,3 +144,18 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     save_weights(_model(0), tmp_path / "w.safetensors")
     with pytest.raises(BenchError, match=r"w\.safetensors"):
         load_weights(nn.Linear(3, 4), tmp_path / "w.safetensors")
+
+
+def test_random_numbers_of_a_gpu_go_on_on_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = torch.zeros(16, dtype=torch.uint8)
+    state_of = {torch.device("cuda", 3): drawn}
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: state_of[device])
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: state_of.update({device: state}))
+    states = generator_states(torch.device("cuda", 3))
+    expected = torch.rand(3)
+    restore_generators(states, torch.device("cuda", 0))
+    assert state_of[torch.device("cuda", 0)] is drawn
+    assert torch.equal(torch.rand(3), expected)
+    restore_generators(states, torch.device("cpu"))
+    assert torch.equal(torch.rand(3), expected)
+    assert generator_states(torch.device("cpu"))["cuda"] == []
