@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from harness.atomic import write_text
 from harness.cli._options import DatabaseOption, WorkspaceOption
+from harness.cli._output import check_out, deliver
 from harness.cli._results import open_results
 from harness.workspace import DEFAULT
 
@@ -40,6 +39,7 @@ def leaderboard(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; without it, print.")] = None,
 ) -> None:
     """Write the leaderboard's tables: markdown and latex times 100, csv and json as fractions with intervals."""
+    check_out(out)
     from reports import export_data, export_text
     from results import queries
 
@@ -53,8 +53,6 @@ def leaderboard(
         groups = queries.leaderboard(store)
         keys = [key for group in groups for row in (*group.rows, *group.references) for key in row.keys]
         text = writers[format](groups, {key: queries.run_detail(store, key) for key in keys})
-    if out is None:
-        sys.stdout.write(text)
-    else:
-        write_text(out, text)
+    deliver(text, out)
+    if out is not None:
         typer.echo(out)

@@ -12,6 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from harness.cli import export
+from harness.errors import BenchError
 from reports import export_data, export_text
 from results import queries
 from results.store import Store
@@ -106,3 +107,14 @@ def test_the_command_prints_or_writes(store: Store, tmp_path: Path, format: str)
     written = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "out.txt")])
     assert written.exit_code == 0, written.output
     assert (tmp_path / "out.txt").read_text(encoding="utf-8") == printed.stdout
+
+
+@pytest.mark.parametrize(("out", "said"), [(".", "is a folder"), ("/proc/nowhere/table.md", "cannot write --out")])
+def test_a_file_that_cannot_be_written_ends_in_one_sentence(store: Store, tmp_path: Path, out: str, said: str) -> None:
+    assert store.status("aoanet-s1-plain") == "failed"
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    export.register(app)
+    result = CliRunner().invoke(app, ["export", "leaderboard", "--workspace", str(tmp_path), "--out", out])
+    assert isinstance(result.exception, BenchError)
+    assert said in str(result.exception)
