@@ -14,6 +14,9 @@ Escape = Callable[[str], str]
 
 _LATEX = {
     "\\": r"\textbackslash{}",
+    "|": r"\textbar{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "—": "---",
@@ -38,13 +41,18 @@ def latex(groups: Sequence[Group], runs: Mapping[str, RunDetail]) -> str:
 
 def escape_markdown(text: str) -> str:
     """Text that Markdown shows as it is, also within a table."""
-    text = re.sub(r"([\\`*|<>\[\]])", r"\\\1", printable(text).replace("\n", " "))
+    text = re.sub(r"([\\`*|<>\[\]])", r"\\\1", _one_line(text))
     return re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)
 
 
 def escape_latex(text: str) -> str:
     """Text that LaTeX prints as it is."""
-    return "".join(_LATEX.get(character, character) for character in printable(text).replace("\n", " "))
+    return "".join(_LATEX.get(character, character) for character in _one_line(text))
+
+
+def _one_line(text: str) -> str:
+    """Whatever ends a line ends a table's row too, or a comment."""
+    return " ".join(printable(text).splitlines())
 
 
 def _markdown_group(group: Group, groups: Sequence[Group], runs: Mapping[str, RunDetail]) -> str:
@@ -60,7 +68,7 @@ def _markdown_group(group: Group, groups: Sequence[Group], runs: Mapping[str, Ru
         )
         lines.append(f"| {escape_markdown(_name(line, line in table.references))} | " + " | ".join(cells) + " |")
     notes = [f"<sup>{mark}</sup> {escape_markdown(reason)}  " for reason, mark in table.notes.marks.items()]
-    signature = printable(signature_text(group.signature, group.split)).replace("`", "'")
+    signature = _one_line(signature_text(group.signature, group.split)).replace("`", "'")
     return "\n".join([*lines, "", *notes, *(["", f"`{signature}`"] if group.rows else []), ""])
 
 
@@ -86,7 +94,7 @@ def _latex_group(group: Group, groups: Sequence[Group], runs: Mapping[str, RunDe
             f"\\par{{\\footnotesize $^{{{mark}}}$ {escape_latex(reason)}}}"
             for reason, mark in table.notes.marks.items()
         ),
-        "% " + printable(signature_text(group.signature, group.split)).replace("\n", " "),
+        "% " + _one_line(signature_text(group.signature, group.split)),
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"

@@ -64,6 +64,15 @@ def test_latex_is_booktabs(shown: Shown) -> None:
     assert len({line.count(" & ") for line in rows}) == 1
 
 
+def test_whatever_ends_a_line_stays_within_its_row(shown: Shown) -> None:
+    groups, runs = shown
+    groups[0].signature["feat"] = "one\r\ntwo\u2028three"
+    for text in (export_text.markdown(groups, runs), export_text.latex(groups, runs)):
+        assert "feat:one two three|" in text
+    assert export_text.escape_markdown("a\rb") == export_text.escape_latex("a\rb") == "a b"
+    assert export_text.escape_latex("a|<b>") == r"a\textbar{}\textless{}b\textgreater{}", "plain ones are dashes in OT1"
+
+
 def test_csv_has_a_line_a_row_and_blanks_for_what_is_missing(shown: Shown) -> None:
     lines = list(csv.DictReader(io.StringIO(export_data.as_csv(*shown))))
     assert len(lines) == 18, "on each of two splits four models, one under another beam too, and two references a group"
