@@ -43,8 +43,8 @@ def test_markdown_has_a_table_a_group_with_notes_and_signature(shown: Shown) -> 
 @pytest.mark.parametrize(
     ("text", "markdown", "latex"),
     [
-        ("a|b", r"a\|b", "a|b"),
-        ("<script>&", r"\<script\>&", r"<script>\&"),
+        ("a|b", r"a\|b", r"a\textbar{}b"),
+        ("<script>&", r"\<script\>&", r"\textless{}script\textgreater{}\&"),
         ("50 % of $x_1$ #2", "50 % of $x_1$ #2", r"50 \% of \$x\_1\$ \#2"),
         ("_plain_ {a}", "\\_plain\\_ {a}", r"\_plain\_ \{a\}"),
         ("\\b ~^", "\\\\b ~^", r"\textbackslash{}b \textasciitilde{}\textasciicircum{}"),
