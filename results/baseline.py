@@ -55,13 +55,13 @@ class PerImage(_Strict):
     of the ids: no image is off by more than 0.005 points of a metric times 100, their mean by less.
     """
 
-    ids: str = Field(pattern=r"^-?\d+( \d+)*$")
-    scores: str = Field(pattern=r"^-?\d+( -?\d+)*$")
+    ids: str = Field(pattern=r"^-?\d{1,19}( \d{1,19})*$")
+    scores: str = Field(pattern=r"^-?\d{1,15}( -?\d{1,15})*$")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         gaps = self.ids.split()
-        if len(gaps) != len(self.scores.split()) or "0" in gaps[1:]:
+        if len(gaps) != len(self.scores.split()) or 0 in map(int, gaps[1:]):
             raise ValueError("ids and scores must be of the same number, and no id twice")
         return self
 

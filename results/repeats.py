@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Final
@@ -24,6 +25,8 @@ def exactness(before: Run, after: Run) -> tuple[Exact, list[str]]:
     if apart or not before.platform.device.startswith("cpu"):
         why = "; ".join(apart) or f"on {before.platform.device} training does not repeat to the bit"
         return "not comparable here", [f"{before.name}: bits are not comparable here: {why}"]
+    if not before.losses and not before.splits:
+        return "not comparable here", [f"{before.name}: the baseline has neither losses nor captions of it"]
     changed = [f"{before.name}: {what}" for what in (*_losses(before, after), *_captions(before, after))]
     return ("different", changed) if changed else ("equal", [])
 
@@ -96,10 +99,17 @@ def _captions(before: Run, after: Run) -> Iterator[str]:
 def _cost_change(name: str, before: Sequence[Spent], after: Sequence[Spent]) -> CostChange:
     unit = before[0].unit
     one, two = (fmean(cost.value for cost in side) for side in (before, after))
+    ratio = _times(two, one)
     slowdown = None
-    if is_time(name, unit) and one > 0 and two > 0:
-        slowdown = two / one if _MORE_IS_SLOWER[unit] else one / two
-    return CostChange(name, unit, one, two, two / one if one > 0 else None, slowdown, _apart(before, after))
+    if is_time(name, unit) and two > 0:
+        slowdown = ratio if _MORE_IS_SLOWER[unit] else _times(one, two)
+    return CostChange(name, unit, one, two, ratio, slowdown, _apart(before, after))
+
+
+def _times(one: float, other: float) -> float | None:
+    """How many times the other; None where that is nothing, or too little for a number."""
+    times = one / other if other > 0 else math.inf
+    return times if math.isfinite(times) else None
 
 
 def _apart(before: Sequence[Spent], after: Sequence[Spent]) -> bool:

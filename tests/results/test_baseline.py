@@ -131,6 +131,9 @@ def changed(content: Any, path: str, value: Any) -> Any:
         ("runs/0/splits/test/captions", "abc", "String should match pattern"),
         ("runs/0/splits/test/by_image/CIDEr-D/ids", "1 1", "ids and scores must be of the same number"),
         ("runs/0/splits/test/by_image/CIDEr-D/ids", "1 0 5", "no id twice"),
+        ("runs/0/splits/test/by_image/CIDEr-D/ids", "1 00 5", "no id twice"),
+        ("runs/0/splits/test/by_image/CIDEr-D/ids", "9" * 5_000, "should match pattern"),
+        ("runs/0/splits/test/by_image/CIDEr-D/scores", "9" * 400, "should match pattern"),
         ("runs/0/splits/test/by_image/CIDEr-D/scores", "1 two 3", "String should match pattern"),
     ],
 )

@@ -163,6 +163,8 @@ def test_a_run_of_which_nothing_can_be_compared_is_not_judged() -> None:
     judged = judge(baseline(run(splits=bare)), baseline(run(splits=bare, platform=other)))
     assert (judged.rows[0].status, judged.exit_code) == ("refused", 2)
     assert judge(baseline(run(splits=bare)), baseline(run(splits=bare))).exit_code == 0, "bits are enough"
+    empty = run(splits={}, losses=())
+    assert judge(baseline(empty), baseline(run())).exit_code == 2, "nor by bits that were never written down"
 
 
 def failure(model: str) -> Failure:
@@ -272,3 +274,9 @@ def test_other_counts_of_parameters_are_noted() -> None:
     sizes = [run().model_copy(update={"costs": {"parameters": Spent(value=value, unit="")}}) for value in (100.0, 90.0)]
     row = judge(*map(baseline, sizes)).rows[0]
     assert (row.status, row.notes) == ("same", ("updown: parameters 100 → 90",))
+
+
+def test_next_to_nothing_is_no_measure_of_times() -> None:
+    row = judge(baseline(run(cost=seconds(5e-324))), baseline(run(cost=seconds(10)))).rows[0]
+    cost = next(cost for cost in row.costs if cost.name == "train_seconds")
+    assert (cost.ratio, cost.slowdown) == (None, None)
