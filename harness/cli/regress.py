@@ -91,12 +91,15 @@ def regress(
 
     if not update and (drop or metric):
         raise BenchError("--drop and --metric say what a new baseline holds", "add --update")
-    if update and (tolerance or strict_timing or out or not exact):
-        raise BenchError("--update judges nothing", "leave out --tolerance, --strict-timing, --no-exact and --out")
+    if update and (tolerance or strict_timing or out or not exact or format is not Format.text):
+        options = "--tolerance, --strict-timing, --no-exact, --format and --out"
+        raise BenchError("--update judges nothing", f"leave out {options}")
     tolerances = _tolerances(tolerance or ())
     if strict_timing is not None and not (math.isfinite(strict_timing) and strict_timing > 1):
         raise BenchError(f"--strict-timing {strict_timing:g} must be above 1", "write --strict-timing 1.5")
     check_out(out)
+    if out is not None and out.resolve() == baseline.resolve():
+        raise BenchError(f"--out {out} is the baseline, which findings would replace", "name another file")
     expected = read_baseline(baseline) if not update or baseline.exists() else None
     metrics = metric or (expected.metrics if expected else ["CIDEr-D"])
     with open_results(workspace, db) as store:

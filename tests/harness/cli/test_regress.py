@@ -177,6 +177,8 @@ def test_a_damaged_baseline_is_not_overwritten(baseline: Path, fill: Fill) -> No
         (["--out", "/proc/nowhere/regress.txt"], "cannot write --out"),
         (["--update", "--tolerance", "CIDEr-D=1"], "--update judges nothing"),
         (["--update", "--out", "findings.txt"], "--update judges nothing"),
+        (["--update", "--format", "json"], "--update judges nothing"),
+        (["--out", "baseline.json"], "is the baseline"),
         (["--update", "--metric", "BLEU-4"], "means over images, which BLEU-4 is not"),
         (["--update", "--metric", "SPICE"], "no run here has a score of it"),
         (["--update", "--drop", "updown"], "the new baseline does not lose it"),
@@ -184,7 +186,10 @@ def test_a_damaged_baseline_is_not_overwritten(baseline: Path, fill: Fill) -> No
         (["--baseline", "nowhere.json"], "cannot read the baseline nowhere.json"),
     ],
 )
-def test_a_wrong_option_ends_in_one_sentence(baseline: Path, fill: Fill, options: list[str], message: str) -> None:
+def test_a_wrong_option_ends_in_one_sentence(
+    baseline: Path, fill: Fill, options: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(baseline.parent)
     again = fill("again", {"updown": 0, "blind": 0})
     with pytest.raises((BenchError, StoreError), match=message) as caught:
         bench("--baseline", baseline, "-w", again, *options)
