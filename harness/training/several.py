@@ -7,22 +7,28 @@ Fabric chooses the devices, joins the processes and carries what they tell each 
 it averages the processes' gradients, but a batch's loss is a mean over words, of which the shares of a batch hold
 unequal numbers, and it hooks onto `forward` alone, where objectives also encode and step. Gradients, weighed by words,
 are added up after the backward pass instead, so that several devices make the step that one would.
+
+Only weights and gradients go from GPU to GPU. All else that the processes tell each other goes through the processors,
+where no GPU is waited for, the end of a process is noticed at once, and the others have patience with the first one.
 """
 
 from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
 import socket
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from lightning_fabric import Fabric
 from lightning_fabric.plugins.environments.cluster_environment import ClusterEnvironment
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import Parameter
 
 from harness.children import end_with_parent
@@ -32,6 +38,8 @@ T = TypeVar("T")
 HOST = "127.0.0.1"
 PATIENCE_S = 20.0
 """How long a process may take to end after training has."""
+LONGEST_SILENCE = timedelta(days=7)
+"""How long the first process may validate, or extract features, while the others wait for it."""
 
 
 class Together:
@@ -49,17 +57,22 @@ class Together:
         )
         self._fabric.launch()
         self.device: torch.device = self._fabric.device
+        talk = dist.new_group(backend="gloo", timeout=LONGEST_SILENCE)
+        assert isinstance(talk, dist.ProcessGroup)
+        self._talk = talk
 
     def total(self, values: Sequence[float]) -> list[float]:
         """See `Processes.total`."""
-        return self._sum(torch.tensor(values, dtype=torch.float64, device=self.device)).tolist()
+        summed = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(summed, group=self._talk)
+        return summed.tolist()
 
     def add_gradients(self, parameters: Iterable[Parameter]) -> None:
         """See `Processes.add_gradients`; all of them travel at once."""
         trained = [parameter for parameter in parameters if parameter.requires_grad]
-        has = torch.tensor([float(parameter.grad is not None) for parameter in trained], device=self.device)
+        has = self.total([float(parameter.grad is not None) for parameter in trained])
         under_way = []
-        for parameter, holders in zip(trained, self._sum(has).tolist(), strict=True):
+        for parameter, holders in zip(trained, has, strict=True):
             if holders:
                 grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
                 parameter.grad = grad.contiguous()
@@ -69,12 +82,14 @@ class Together:
 
     def of_first(self, value: T) -> T:
         """See `Processes.of_first`."""
-        return self._fabric.broadcast(value)
+        box = [value]
+        dist.broadcast_object_list(box, 0, group=self._talk)
+        return box[0]
 
     def of_all(self, value: T) -> list[T]:
         """See `Processes.of_all`."""
         values: list[T] = [value] * self.count
-        dist.all_gather_object(values, value)
+        dist.all_gather_object(values, value, group=self._talk)
         return values
 
     def share_weights(self, model: nn.Module) -> None:
@@ -83,11 +98,6 @@ class Together:
             whole = tensor.contiguous()
             dist.broadcast(whole, 0)
             tensor.copy_(whole)
-
-    def _sum(self, tensor: Tensor) -> Tensor:
-        summed = self._fabric.all_reduce(tensor, reduce_op="sum")
-        assert isinstance(summed, Tensor)
-        return summed
 
 
 class _Place(ClusterEnvironment):
@@ -153,6 +163,7 @@ def several_processes(count: int, device_type: str, work: Work) -> Iterator[Toge
         process.start()
     try:
         yield Together(0, count, port, device_type)
+        dist.destroy_process_group()  # on GPUs each process waits here for all others
         for process in others:
             process.join(PATIENCE_S)
     except RuntimeError as error:
@@ -170,15 +181,27 @@ def several_processes(count: int, device_type: str, work: Work) -> Iterator[Toge
             process.kill()
             process.join()
         if dist.is_initialized():
-            dist.destroy_process_group()
+            _give_up(device_type)
 
 
 def _join(work: Work, rank: int, count: int, port: int, device_type: str) -> None:
     """The life of another process, which ends with the first one's."""
     end_with_parent()
     torch.set_num_threads(max(torch.get_num_threads() // count, 1))
-    work(Together(rank, count, port, device_type))
-    dist.destroy_process_group()
+    try:
+        work(Together(rank, count, port, device_type))
+        dist.destroy_process_group()
+    except Exception:
+        traceback.print_exc()
+        os._exit(1)  # leaving in order would wait on GPUs for the others, who wait for this one
+
+
+def _give_up(device_type: str) -> None:
+    """Leave the others, who are gone: on GPUs, destroying the group in order would wait for them for ever."""
+    if device_type == "cuda":
+        dist.distributed_c10d._abort_process_group()
+    else:
+        dist.destroy_process_group()
 
 
 def _free_port() -> int:
