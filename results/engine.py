@@ -48,14 +48,16 @@ def show(url: URL) -> str:
 
 
 def check_file(url: URL, *, create: bool) -> None:
-    """Raise StoreError where the folder of a SQLite file is missing, or the file itself unless it is to be created."""
+    """Raise StoreError where a SQLite file is a folder or is missing; to be created, it needs a folder."""
     file = sqlite_file(url)
     if file is None:
         return
-    if not file.parent.is_dir():
-        raise StoreError(f"no folder {file.parent} for the results database", f"create it: mkdir -p {file.parent}")
+    if file.is_dir():
+        raise StoreError(f"the results database {file} is a folder", f"name a file, as {file / 'bench.sqlite'}")
     if not create and not file.exists():
         raise StoreError(f"no results database at {file}", "run `bench run` first, or name another workspace")
+    if not file.parent.is_dir():
+        raise StoreError(f"no folder {file.parent} for the results database", f"create it: mkdir -p {file.parent}")
 
 
 def open_engine(url: URL, *, read_only: bool, foreign_keys: bool = True) -> Engine:

@@ -8,18 +8,21 @@ from pathlib import Path
 from sqlalchemy import URL, func, inspect, select
 
 from results.engine import check_file, open_engine, resolve_url, show, sqlite_file, translated
-from results.revisions import is_older, no_results, release, stored_revision
+from results.revisions import how_to_upgrade, is_older, no_results, release, stored_revision
 from results.schema import Base, CellRow, SchemaInfo
 
 
 @dataclass(frozen=True, slots=True)
 class Information:
-    """`rows` counts by table, `cells` by status; `bytes` is None where the database is no file."""
+    """`rows` counts by table, `cells` by status; `bytes` is None where the database is no file.
+
+    `upgrade` is what to type where the tables are of an older release, else None.
+    """
 
     name: str
     backend: str
     release: str
-    older: bool
+    upgrade: str | None
     rows: dict[str, int]
     cells: dict[str, int]
     bytes: int | None
@@ -54,7 +57,7 @@ def describe(url_or_path: str | Path | URL) -> Information:
         name=show(url),
         backend=url.get_backend_name(),
         release=release(revision),
-        older=older,
+        upgrade=how_to_upgrade(url) if older else None,
         rows=rows,
         cells=cells,
         bytes=None if file is None else file.stat().st_size,

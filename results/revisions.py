@@ -47,6 +47,11 @@ def is_older(revision: str, url: URL) -> bool:
     return versions[0] < versions[1]
 
 
+def how_to_upgrade(url: URL) -> str:
+    """The command that upgrades this database and no other; a URL may hold a password, which is not repeated."""
+    return f"bench db upgrade --db {sqlite_file(url) or 'URL'}"
+
+
 def ensure_current(connection: Connection, url: URL, *, create: bool) -> None:
     """Make the tables in an empty database if `create`; StoreError where there are none, or other ones than ours."""
     revision = stored_revision(connection)
@@ -60,7 +65,7 @@ def ensure_current(connection: Connection, url: URL, *, create: bool) -> None:
     elif is_older(revision, url):
         raise StoreError(
             f"the results database {show(url)} was written by captionbench {release(revision)}, whose tables are older",
-            "upgrade it, nothing is lost: bench db upgrade" + (f" --db {file}" if (file := sqlite_file(url)) else ""),
+            f"upgrade it, nothing is lost: {how_to_upgrade(url)}",
         )
 
 

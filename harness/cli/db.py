@@ -43,8 +43,8 @@ def info(workspace: WorkspaceOption = DEFAULT, db: DatabaseOption = None) -> Non
     found = describe(Workspace(workspace, db).database)
     console = Console(highlight=False)
     console.print(f"[bold]{escape(found.name)}[/]: {found.backend}, tables of captionbench {found.release}")
-    if found.older:
-        console.print("older than this captionbench; type: bench db upgrade")
+    if found.upgrade:
+        console.print(f"older than this captionbench; type: {escape(found.upgrade)}", soft_wrap=True)
     table = Table("Table", "Rows", box=None, pad_edge=False)
     table.columns[1].justify = "right"
     for name, rows in found.rows.items():

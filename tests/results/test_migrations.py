@@ -87,7 +87,7 @@ def test_an_old_store_is_refused_until_it_is_upgraded(old: Path) -> None:
             Store(old, **options)
         assert caught.value.hint is not None
         assert caught.value.hint.endswith(f"bench db upgrade --db {old}")
-    assert describe(old).older
+    assert describe(old).upgrade
     assert sqlite3.connect(old).execute("SELECT count(*) FROM cells").fetchone()[0] == len(rows(old)["cells"]) > 0
     assert old.stat().st_size == len(before)
 

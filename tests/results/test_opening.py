@@ -109,7 +109,7 @@ def test_what_is_missing(tmp_path: Path) -> None:
 
 
 def test_a_folder_instead_of_a_file(tmp_path: Path) -> None:
-    refused(str(tmp_path), str(tmp_path), "cannot be opened")
+    refused(str(tmp_path), f"{tmp_path} is a folder")
 
 
 def test_urls_that_lead_nowhere() -> None:

@@ -82,7 +82,7 @@ def test_upgrade_and_info(old: Path) -> None:
     code, output = bench("db", "info")
     assert code == 0
     assert "workspace/bench.sqlite: sqlite, tables of captionbench 0.1.0" in output
-    assert "bench db upgrade" in output
+    assert "type: bench db upgrade --db workspace/bench.sqlite" in output
     assert bench("db", "upgrade") == (0, "upgraded from captionbench 0.1.0 to 0.2.0\n")
     assert bench("db", "upgrade")[1].startswith("nothing to do")
     code, output = bench("db", "info", BENCH_DB=str(old))
@@ -115,3 +115,14 @@ def test_the_report_of_a_database_named_by_option_or_environment(tmp_path: Path)
     assert "bob" in output
     with pytest.raises(StoreError, match=r"no results database at nothing\.sqlite"):
         bench("report", "--db", "nothing.sqlite")
+
+
+def test_a_hint_is_about_the_database_that_was_named(old: Path) -> None:
+    other = old.rename(old.with_name("old.sqlite"))
+    assert f"type: bench db upgrade --db {other}\n" in bench("db", "info", "--db", str(other))[1]
+    with pytest.raises(StoreError, match="is a folder") as caught:
+        bench("db", "merge", str(other.parent), "--db", "new.sqlite")
+    assert str(other.parent / "bench.sqlite") in str(caught.value.hint)
+    with pytest.raises(StoreError, match=r"no results database at nowhere/bench\.sqlite") as caught:
+        bench("db", "info", "--workspace", "nowhere")
+    assert "bench run" in str(caught.value.hint)
