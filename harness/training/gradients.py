@@ -71,11 +71,10 @@ class BatchGradient:
         """This process's share of the loss; None where memory did not suffice, with nothing left of the attempt."""
         value = 0.0
         try:
-            batch = batch.to(self._device)
             for part in batch.split(parts) if batch.image_ids else ():
+                share = objective.weight(part) / weight  # of a part on a GPU, all that is asked of it must be done
                 with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._bf16):
-                    loss = objective(self._model, part, epoch)
-                share = objective.weight(part) / weight
+                    loss = objective(self._model, part.to(self._device), epoch)
                 if share != 1.0:
                     loss = loss * share
                 loss.backward()  # type: ignore[no-untyped-call]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -94,6 +95,25 @@ def test_an_image_too_large_for_memory_is_an_error_with_advice() -> None:
     with pytest.raises(BenchError, match="single image at a time") as caught:
         gradient_of(Small(0), batch_of(3), [])
     assert "--device cpu" in (caught.value.hint or "")
+
+
+def test_the_weight_of_a_part_is_counted_before_it_goes_to_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    there: list[Tensor] = []
+
+    def to(self: Batch, _: torch.device) -> Batch:
+        there.append(self.tokens.clone())
+        return replace(self, tokens=there[-1])
+
+    class Weighing(CrossEntropy):
+        def weight(self, batch: Batch) -> float:
+            assert not any(batch.tokens is tokens for tokens in there), "a GPU would be waited for"
+            return super().weight(batch)
+
+    monkeypatch.setattr(Batch, "to", to)
+    model, told = model_of(), list[int]()
+    gradient = BatchGradient(model, torch.device("cpu"), bf16=False, processes=Alone(), on_split=told.append)
+    gradient(Weighing(STAGE), list(model.parameters()), batch_of(6), 0, 3)
+    assert len(there) == 3
 
 
 def test_a_share_without_images_adds_nothing() -> None:
