@@ -115,6 +115,8 @@ def caption(
 
 def _split(data: str, images: Path | None, name: str, workspace: Workspace) -> Dataset:
     from harness.data import open_dataset
+    from harness.data.verify import require_pictures
 
     dataset = open_dataset(data, cache_dir=workspace.cache, images=images)
+    require_pictures(dataset)
     return replace(dataset, samples=dataset.split(name), fingerprint=f"{dataset.fingerprint} {name}")

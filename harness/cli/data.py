@@ -81,17 +81,23 @@ def verify(
     """
     from harness.data.opening import open_dataset
     from harness.data.regions.checking import read_regions
-    from harness.data.regions.opening import open_source
-    from harness.data.verify import find_bad_images
+    from harness.data.regions.opening import needs_backbone, open_source
+    from harness.data.verify import find_bad_images, has_pictures
     from harness.feature_config import region_config
     from harness.progress import Reporter
 
     place = Workspace(workspace)
     place.create()
     dataset = open_dataset(data, cache_dir=place.cache, images=images)
-    with Reporter() as reporter, reporter.task("pictures checked", len(dataset.samples)) as task:
-        bad = find_bad_images(dataset, cache_dir=place.cache, progress=lambda done, _: task.reach(done), reuse=False)
     chosen = region_config(regions, "all", 1)
+    if chosen is None or needs_backbone(chosen.source) or has_pictures(dataset):
+        with Reporter() as reporter, reporter.task("pictures checked", len(dataset.samples)) as task:
+            bad = find_bad_images(
+                dataset, cache_dir=place.cache, progress=lambda done, _: task.reach(done), reuse=False
+            )
+    else:  # files of features do without pictures
+        typer.echo(f"no picture is in {dataset.root} (--images DIR): the regions alone are checked", err=True)
+        bad = dict(dataset.faults)
     if chosen is not None:
         source = open_source(chosen.source, dataset)
         for image_id, found in read_regions(source, dataset, skip=bad):

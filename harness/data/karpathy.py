@@ -79,7 +79,10 @@ def _annotation_file(location: Path) -> Path:
         )
     found = sorted(path for pattern in ("dataset*.json", "dataset*.json.gz") for path in location.glob(pattern))
     if not found:
-        raise BenchError(f"the folder {location} holds no dataset*.json or dataset*.json.gz in Karpathy's format")
+        raise BenchError(
+            f"the folder {location} holds no dataset*.json or dataset*.json.gz in Karpathy's format",
+            hint="name the annotation file itself, and with --images DIR where its pictures lie",
+        )
     if len(found) > 1:
         raise BenchError(
             f"the folder {location} holds several annotation files: {', '.join(path.name for path in found)}",

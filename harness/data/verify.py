@@ -14,6 +14,7 @@ from harness.atomic import write_text
 from harness.canonical import digest
 from harness.data.dataset import Dataset, Sample
 from harness.data.images import BadImage, load_image
+from harness.errors import BenchError
 
 VERSION = 1  # raise it when `load_image` begins to refuse or accept other pictures
 _PORTION = 32  # pictures a thread takes at a time
@@ -37,7 +38,11 @@ def find_bad_images(
 
     Returns:
         Reasons, each naming the file; with those of `Dataset.faults`. Empty where all is well.
+
+    Raises:
+        BenchError: as `require_pictures`.
     """
+    require_pictures(dataset)
     kept = cache_dir / f"verified-{digest([VERSION, PIL.__version__, dataset.fingerprint])}.json"
     if reuse and (known := _read(kept)) is not None:
         return known
@@ -54,6 +59,26 @@ def find_bad_images(
                 progress(done, total)
     write_text(kept, json.dumps(bad))
     return bad
+
+
+def has_pictures(dataset: Dataset) -> bool:
+    """Whether any picture is where the data set looks for it, or none is looked for."""
+    files = [sample.file for sample in dataset.samples if sample.file]
+    return not files or any(os.path.lexists(f"{dataset.root}/{file}") for file in files)
+
+
+def require_pictures(dataset: Dataset) -> None:
+    """Say once that the folder is the wrong one, where thousands of pictures would each be called missing.
+
+    Raises:
+        BenchError: not one of them is there.
+    """
+    if not has_pictures(dataset):
+        first = next(sample.file for sample in dataset.samples if sample.file)
+        raise BenchError(
+            f"none of the {len(dataset.samples)} pictures of {dataset.name} is in {dataset.root}: no {first}, for one",
+            "say where they lie: --images DIR",
+        )
 
 
 def _check(dataset: Dataset, samples: Sequence[Sample]) -> Mapping[int, str]:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 from PIL import Image
@@ -74,6 +75,19 @@ def test_verifying_looks_again_even_if_the_fingerprint_is_the_same(photos: Path)
     picture.write_bytes(content)
     assert len(content) > 13_200
     assert bench(*arguments)[0] == 1
+
+
+def test_regions_are_verified_where_no_picture_is(photos: Path) -> None:
+    """As in a run, which needs none where files bring the features."""
+    (photos / "bu_att").mkdir()
+    np.save(photos / "bu_att" / "0.npy", np.ones((2, 4), np.float32))
+    arguments = ("verify", photos / "dataset_photos.json", "--workspace", photos / "ws")
+    with pytest.raises(BenchError, match="none of the 2 pictures"):
+        bench(*arguments)
+    code, output = bench(*arguments, "--regions", photos / "bu_att")
+    assert code == 1
+    assert "the regions alone are checked" in output
+    assert "1 of 2 images cannot be used (test 1)" in output
 
 
 def test_scenes_are_prepared_once_and_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

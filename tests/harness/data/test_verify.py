@@ -17,6 +17,7 @@ from PIL import Image
 from harness.data import Dataset, open_dataset
 from harness.data.images import load_image
 from harness.data.verify import find_bad_images
+from harness.errors import BenchError
 
 Make = Callable[..., Any]
 
@@ -116,6 +117,14 @@ def test_a_damaged_answer_is_found_anew(damaged: Dataset, tmp_path: Path, conten
     (kept,) = (tmp_path / "fresh").iterdir()
     kept.write_text(content)
     assert find_bad_images(damaged, cache_dir=tmp_path / "fresh") == first
+
+
+def test_a_wrong_folder_is_one_sentence_and_not_one_for_each_picture(entry: Make, folder: Make, tmp_path: Path) -> None:
+    root = folder([entry(number, f"{number}.png") for number in range(3)], pictures=False)
+    dataset = open_dataset(str(root), cache_dir=tmp_path)
+    with pytest.raises(BenchError, match=r"none of the 3 pictures of tiny is in .*images: no 0\.png") as caught:
+        find_bad_images(dataset, cache_dir=tmp_path)
+    assert "--images DIR" in (caught.value.hint or "")
 
 
 def test_many_pictures_are_checked_in_order(entry: Make, folder: Make, tmp_path: Path) -> None:
