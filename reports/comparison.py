@@ -41,7 +41,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
             console.print()
             console.print(table)
         console.print()
-    for line in (*caption_counts(comparison), *left_over(comparison)):
+    for line in (*untested(comparison), *caption_counts(comparison), *left_over(comparison)):
         console.print(Text(printable(line)))
     for change in most_changed(comparison):
         _print_caption(change, console)
@@ -67,10 +67,10 @@ def side_line(side: Side) -> str:
 
 
 def title(pair: Pair) -> str:
-    """What a pair is about: one model, or one against another."""
-    if (pair.before.model, pair.before.seeds) == (pair.after.model, pair.after.seeds):
-        return printable(_who(pair.before))
-    return printable(f"{_who(pair.before)} → {_who(pair.after)}")
+    """What a pair is about: one model, or one against another, with what tells it from pairs of the same model."""
+    same = (pair.before.model, pair.before.seeds) == (pair.after.model, pair.after.seeds)
+    who = _who(pair.before) if same else f"{_who(pair.before)} → {_who(pair.after)}"
+    return printable(f"{who} ({pair.apart})" if pair.apart else who)
 
 
 def warnings(comparison: Comparison) -> list[str]:
@@ -102,6 +102,17 @@ def score_cells(score: ScoreChange) -> tuple[str, ...]:
         return before, after, change, DASH, DASH
     bounds = interval(score.test.low, score.test.high) if score.metric in MEANS else DASH
     return before, after, change, bounds, p_value(score.test.adjusted)
+
+
+def untested(comparison: Comparison) -> list[str]:
+    """Why scores that are shown have no test: what each reason is about, by pair."""
+    single, found = len(comparison.pairs) == 1, dict[str, list[str]]()
+    for pair in comparison.pairs:
+        for score in shown_scores(pair, everything=single):
+            if score.test is None:
+                what = f"{score.metric} on {score.split}" if single else f"{title(pair)} on {score.split}"
+                found.setdefault(score.reason or "not measured", []).append(what)
+    return [f"Not tested, {reason}: {', '.join(scores)}" for reason, scores in found.items()]
 
 
 def costs(pair: Pair) -> list[CostChange]:

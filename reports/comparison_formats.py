@@ -17,6 +17,7 @@ from reports.comparison import (
     shown_scores,
     side_line,
     title,
+    untested,
     warnings,
 )
 from reports.differences import cost_line, markdown_table, ratio
@@ -29,12 +30,11 @@ def markdown(comparison: Comparison) -> str:
     """Every pair with all its scores and costs, then the captions that changed most."""
     parts = ["".join(f"- {escape_markdown(line.strip())}\n" for line in warnings(comparison))]
     parts += [_pair(pair) for pair in comparison.pairs]
-    parts.append(
-        "".join(f"- {escape_markdown(line)}\n" for line in (*caption_counts(comparison), *left_over(comparison)))
-    )
+    said = (*untested(comparison), *caption_counts(comparison), *left_over(comparison))
+    parts.append("".join(f"- {escape_markdown(line)}\n" for line in said))
     for change in most_changed(comparison):
-        said = (("A", change.before), ("B", change.after), *(("reference", text) for text in change.image.references))
-        lines = "".join(f"- {who}: {escape_markdown(text)}\n" for who, text in said)
+        spoken = (("A", change.before), ("B", change.after), *(("reference", text) for text in change.image.references))
+        lines = "".join(f"- {who}: {escape_markdown(text)}\n" for who, text in spoken)
         parts.append(f"**{escape_markdown(caption_line(change))}**\n\n{lines}")
     parts.append(f"{escape_markdown(legend(comparison))}\n")
     return "\n".join(filter(None, parts))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from results.baseline import FORMAT, UNKNOWN, Baseline, PerImage, Platform, Run, Spent, SplitResults
+from results.baseline import FORMAT, RELEASE_FIELD, UNKNOWN, Baseline, PerImage, Platform, Run, Spent, SplitResults
 from results.errors import StoreError
 from results.measured import Measured
 from results.paired import MEANS
@@ -75,6 +75,21 @@ def differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
     names = dict.fromkeys((*one, *other))
     pairs = {name: (one.get(name, "none"), other.get(name, "none")) for name in names}
     return [f"{name} {before} → {after}" for name, (before, after) in pairs.items() if before != after]
+
+
+def told_apart(runs: Sequence[Measured]) -> list[str]:
+    """By run, what tells it from the others of its model, on one line: one condition where that is enough."""
+    found = []
+    for run in runs:
+        who = (run.cell.role, run.cell.model)
+        rivals = [other.cell.conditions for other in runs if (other.cell.role, other.cell.model) == who]
+        names = dict.fromkeys(name for conditions in rivals for name in conditions if name != RELEASE_FIELD)
+        values = {name: {conditions.get(name, "none") for conditions in rivals} for name in names}
+        alone = [name for name in names if len(values[name]) == len(rivals) > 1]
+        shortest = sorted(alone, key=lambda name: max(map(len, values[name])))[:1]
+        told = shortest or [name for name in names if len(values[name]) > 1]
+        found.append(", ".join(f"{name}: {run.cell.conditions.get(name, 'none')}" for name in told))
+    return found
 
 
 def run_of(measured: Measured, metrics: Collection[str] = ()) -> Run:

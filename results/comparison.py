@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from results.baseline_making import differing, newest_runs, run_of
+from results.baseline_making import differing, newest_runs, run_of, told_apart
 from results.judgement import CostChange
 from results.leaderboard import RANKING_METRIC
 from results.measured import Measured
@@ -82,7 +82,8 @@ class Pair:
     """Two sides that are compared.
 
     `conditions` are the fields of the signature that differ, the release aside; `settings` those of the configuration,
-    where both sides are of one model. `captions` are those that changed most, of the first seed.
+    where both sides are of one model. `captions` are those that changed most, of the first seed. `apart` are the
+    conditions that tell the first side from that of other pairs of its model.
     """
 
     before: Side
@@ -93,6 +94,7 @@ class Pair:
     costs: tuple[CostChange, ...]
     differing: tuple[Differing, ...]
     captions: tuple[CaptionChange, ...]
+    apart: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,11 @@ def _rows(runs: Iterable[Measured]) -> dict[_Row, _Runs]:
 
 
 def _names(rows: Mapping[_Row, _Runs]) -> tuple[str, ...]:
-    return tuple(f"{run.cell.model} seed {run.cell.seed}" for runs in rows.values() for run in runs)
+    apart = told_apart([runs[0] for runs in rows.values()])
+    return tuple(
+        f"{runs[0].cell.model} seed {','.join(str(run.cell.seed) for run in runs)}{f' ({told})' if told else ''}"
+        for runs, told in zip(rows.values(), apart, strict=True)
+    )
 
 
 def _common_seeds(before: _Runs, after: _Runs) -> tuple[_Runs, _Runs]:
@@ -152,7 +158,11 @@ def _comparison(pairs: Sequence[tuple[_Runs, _Runs]], images: Images, most: int)
         tuple(replace(score, test=next(tests)) if by_image is not None else score for score, by_image in found)
         for found in scored
     ]
-    compared = [_pair(*sides, found, images, most) for sides, found in zip(pairs, tested, strict=True)]
+    apart = told_apart([before[0] for before, _ in pairs])
+    compared = [
+        replace(_pair(*sides, found, images, most), apart=told)
+        for sides, found, told in zip(pairs, tested, apart, strict=True)
+    ]
     return Comparison(tuple(compared), (), (), len(paired))
 
 

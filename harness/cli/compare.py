@@ -94,7 +94,13 @@ def _stores(before: str, after: str, captions: int) -> Comparison:
     for text, runs in zip((before, after), sides, strict=True):
         if not runs:
             raise BenchError(f"no run has finished in {text}", "make some with: bench run --models all")
-    return compare_stores(*sides, images, captions)
+    compared = compare_stores(*sides, images, captions)
+    if not compared.pairs:
+        raise BenchError(
+            f"no run of {before} belongs to one of {after}: they share no model, or several runs of it differ",
+            "name two runs of one database by their keys; bench db merge brings another's runs in",
+        )
+    return compared
 
 
 def _runs(names: tuple[str, str], workspace: Path, db: str | None, captions: int) -> Comparison:

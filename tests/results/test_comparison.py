@@ -44,6 +44,7 @@ def test_rows_of_the_same_conditions_belong_together(fill: Any) -> None:
     found = compared(fill(*rows), fill(*rows[::-1]))
     assert [pair.conditions for pair in found.pairs] == [(), ()]
     assert [pair.scores[0].before == pair.scores[0].after for pair in found.pairs] == [True, True]
+    assert len({pair.apart for pair in found.pairs}) == 2, "one cannot be taken for the other"
     assert (found.only_before, found.only_after) == ((), ())
 
 
@@ -57,7 +58,7 @@ def test_rows_that_may_belong_to_several_are_left_over(fill: Any) -> None:
     found = compared(fill(("updown", 1, 0.2, {})), fill(*several))
     assert found.pairs == ()
     assert found.only_before == ("updown seed 1",)
-    assert found.only_after == ("updown seed 1", "updown seed 1")
+    assert found.only_after == ("updown seed 1 (beam: 4)", "updown seed 1 (beam: 5)")
 
 
 def test_settings_that_no_condition_names_are_said(fill: Any) -> None:

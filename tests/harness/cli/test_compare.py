@@ -98,6 +98,7 @@ def test_markdown_and_json_hold_everything(fill: Fill, tmp_path: Path) -> None:
         (["updown-s0", "nothing-s0"], "no run nothing-s0 in the results database"),
         (["updown-s0", "failed-s0"], "run failed-s0 has not finished: it is failed"),
         (["updown-s0", "here"], "here is a workspace or database, and updown-s0 is none"),
+        (["here", "stranger"], "they share no model"),
         (["here", "empty"], "no run has finished in empty"),
         (["here", "bare"], "no results in the workspace bare"),
         (["here", "text"], "is not a SQLite database"),
@@ -111,9 +112,16 @@ def test_what_cannot_be_compared_ends_in_one_sentence(
     monkeypatch.chdir(tmp_path)
     fill("here", {"updown": 0, "failed": 0}, failed=("failed",)).rename("workspace")
     fill("here", {"updown": 0})
+    fill("stranger", {"blind": 0})
     fill("empty", {})
     (tmp_path / "bare").mkdir()
     (tmp_path / "text").write_text("hello")
     with pytest.raises((BenchError, StoreError), match=message) as caught:
         bench(*words)
     assert caught.value.hint
+
+
+def test_a_score_that_is_not_tested_says_why(fill: Fill) -> None:
+    sides = fill("old", {"updown": 0}), fill("new", {"updown": 3}, spice=0.2)
+    for format in ("text", "markdown"):
+        assert "Not tested, no Java found: SPICE on test" in bench(*sides, "--format", format)
