@@ -63,6 +63,10 @@ class TrainableBackbone(Backbone, Protocol):
         """Its weights, by timm's names."""
         ...
 
+    def rest(self) -> None:
+        """Leave the GPU, until it is asked for features again."""
+        ...
+
 
 Weights = Path | Literal["random"] | None
 """A file, the user's explicit wish for random numbers, or what timm has for the model."""

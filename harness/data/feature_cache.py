@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from harness.atomic import write_text
-from harness.data.backbones import Backbone
+from harness.data.backbones import Backbone, TrainableBackbone
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import ARRAY, META, Features, Half, Single, array_header
 from harness.data.images import BadImage
@@ -114,6 +114,8 @@ class _Extraction:
             sums = self._finished_chunks(array, log_path, len(header), chunks)
             progress(sum(end - start for (start, end), done in zip(chunks, sums, strict=True) if done), total)
             self._compute(array, log_path, len(header), chunks, sums, progress)
+        if isinstance(self.backbone, TrainableBackbone):
+            self.backbone.rest()  # what is trained next needs the memory, and is measured
         partial.replace(self.folder / ARRAY)
         height, width = self.backbone.grid
         meta = {

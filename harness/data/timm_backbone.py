@@ -78,8 +78,12 @@ class TimmBackbone:
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickled without a device: another process has one of its own."""
-        self._model.cpu()
+        self.rest()
         return self.__dict__
+
+    def rest(self) -> None:
+        """Leave the GPU, until it is asked for features again."""
+        self._model.cpu()
 
     def state_dict(self) -> dict[str, Tensor]:
         """Its weights, by timm's names."""

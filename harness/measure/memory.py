@@ -45,6 +45,7 @@ class PeakMemory:
         except OSError as error:
             self._obstacle = f"the kernel does not let this process reset its peak memory ({error.strerror})"
         if self._device.type == "cuda":
+            torch.cuda.empty_cache()  # what torch kept of earlier work would count as held
             torch.cuda.reset_peak_memory_stats(self._device)
         return self
 

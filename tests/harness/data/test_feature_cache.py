@@ -10,6 +10,7 @@ import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -323,3 +324,19 @@ def test_the_finished_cache_says_what_it_is(dataset: Dataset, tmp_path: Path) ->
 def test_an_empty_data_set_is_refused(dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="no image"):
         extracted(dataset, tmp_path, skip=[sample.image_id for sample in dataset.samples])
+
+
+def test_a_backbone_of_weights_rests_when_it_is_done(dataset: Dataset, tmp_path: Path) -> None:
+    class OnGpu(CountingBackbone):
+        arguments: ClassVar[dict[str, Any]] = {}
+        rested_after: int | None = None
+
+        def state_dict(self) -> dict[str, Tensor]:
+            return {}
+
+        def rest(self) -> None:
+            self.rested_after = sum(self.batches)
+
+    backbone = OnGpu()
+    extracted(dataset, tmp_path / "cache", backbone)
+    assert backbone.rested_after == len(dataset.samples)

@@ -90,6 +90,17 @@ def test_blocks_do_not_nest_and_a_failing_block_still_ends() -> None:
     _measured()
 
 
+def test_what_torch_kept_of_earlier_work_is_given_back_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, peaks = {"allocated": 3 * MEBIBYTE, "reserved": 90 * MEBIBYTE}, {"reserved": 90 * MEBIBYTE}
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: held.update(reserved=held["allocated"]))
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: peaks.update(held))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: peaks["allocated"])
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda _: peaks["reserved"])
+    with PeakMemory("cuda") as peak:
+        pass
+    assert (peak.device.value, peak.reserved.value) == (3.0, 3.0)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_device_peak() -> None:
     with PeakMemory("cuda") as peak:
