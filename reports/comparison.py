@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from reports.differences import cost_line, interval, p_value, plain_table, points, ratio
+from reports.differences import cost_line, cost_ratio, interval, p_value, plain_table, points, ratio
 from reports.numbers import DASH, cost_kind, cost_order, printable
 from results.comparison import CaptionChange, Comparison, Pair, ScoreChange, Side
 from results.judgement import CostChange
@@ -186,7 +186,7 @@ def _costs(comparison: Comparison, single: bool) -> Table:
     if single:
         table = plain_table(("Cost",), ("A → B", "B by A"))
         for change in costs(comparison.pairs[0]):
-            table.add_row(cost_label(change), cost_line(change).replace("\u202f", " "), ratio(change.ratio) or DASH)
+            table.add_row(cost_label(change), cost_line(change).replace("\u202f", " "), cost_ratio(change))
         return table
     table = plain_table(("B by A",), SHOWN_COSTS.values())
     for pair in comparison.pairs:

@@ -20,9 +20,8 @@ from reports.comparison import (
     untested,
     warnings,
 )
-from reports.differences import cost_line, markdown_table, ratio
+from reports.differences import cost_line, cost_ratio, markdown_table
 from reports.export_text import escape_markdown
-from reports.numbers import DASH
 from results.comparison import Comparison, Pair, Side
 
 
@@ -55,7 +54,7 @@ def _pair(pair: Pair) -> str:
     )
     spent = markdown_table(
         ("Cost", "A → B", "B by A"),
-        ((escape_markdown(cost_label(each)), cost_line(each), ratio(each.ratio) or DASH) for each in costs(pair)),
+        ((escape_markdown(cost_label(each)), cost_line(each), cost_ratio(each)) for each in costs(pair)),
     )
     sides = "".join(f"- {letter}: {escape_markdown(side_line(side))}\n" for letter, side in _sides(pair))
     return f"## {escape_markdown(title(pair))}\n\n{sides}\n{scores}\n{spent}"

@@ -8,7 +8,8 @@ from typing import Final
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from reports.numbers import cost
+from reports.numbers import DASH, cost
+from reports.tables import NOISY
 from results.judgement import CostChange
 
 NEAR_ZERO: Final = 0.001
@@ -30,8 +31,16 @@ def p_value(p: float) -> str:
 
 
 def cost_line(change: CostChange) -> str:
-    """A cost before and after, in its unit."""
-    return f"{cost(change.before, change.unit)} → {cost(change.after, change.unit)}"
+    """A cost before and after, in its unit; whether timings are noise is no amount."""
+    sides = (change.before, change.after)
+    if change.name == NOISY:
+        return " → ".join("yes" if side else "no" for side in sides)
+    return " → ".join(cost(side, change.unit) for side in sides)
+
+
+def cost_ratio(change: CostChange) -> str:
+    """How many times as much was spent, a dash where that says nothing."""
+    return DASH if change.name == NOISY else ratio(change.ratio) or DASH
 
 
 def ratio(value: float | None) -> str:

@@ -66,16 +66,21 @@ def measured_runs(store: Store, keys: Sequence[str] | None = None) -> list[Measu
 
 
 def run_key(store: Store, name: str) -> str:
-    """The key of a model's only finished run; what is no such model is taken for a key.
+    """The key of a model's only finished run; what is no model is taken for a key.
 
     Raises:
-        StoreError: the model has several, with their keys.
+        StoreError: the model has several, with their keys, or none that has finished.
     """
     with store.reading() as connection:
-        finished = select(CellRow.key).where(CellRow.model == name, CellRow.status == "finished")
-        keys = connection.scalars(finished.order_by(CellRow.id)).all()
+        of_model = select(CellRow.key, CellRow.status).where(CellRow.model == name).order_by(CellRow.id)
+        planned = dict(connection.execute(of_model).all())
+        finished = connection.scalars(select(CellRow.key).where(CellRow.status == "finished")).all()
+    keys = [key for key, status in planned.items() if status == "finished"]
     if len(keys) > 1:
         raise StoreError(f"{name} has {len(keys)} finished runs", f"name one of them: {', '.join(keys[:10])}")
+    if planned and not keys:
+        statuses = ", ".join(dict.fromkeys(planned.values()))
+        raise StoreError(f"no run of {name} has finished: {statuses}", _nearest(name, finished))
     return keys[0] if keys else name
 
 

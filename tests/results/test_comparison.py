@@ -128,6 +128,9 @@ def test_a_model_names_its_only_finished_run(fill: Any, make: Any) -> None:
     with pytest.raises(StoreError, match="blind has 2 finished runs") as caught:
         run_key(store, "blind")
     assert "blind-1-1, blind-2-2" in str(caught.value.hint)
+    store.plan([make.cell("m2", 1)])
+    with pytest.raises(StoreError, match="no run of m2 has finished: planned"):
+        run_key(store, "m2")
 
 
 @pytest.mark.parametrize(("key", "message"), [("none", "no run none"), ("updown-2", "it is planned")])

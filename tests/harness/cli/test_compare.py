@@ -47,6 +47,7 @@ def test_a_single_pair_shows_every_metric_and_cost(fill: Fill) -> None:
     said = bench(fill("old", {"updown": 0}), fill("new", {"updown": 3}, seconds=25) / "bench.sqlite")
     assert re.search(r"BLEU-4 +test +25\.00 +28\.00 +\+3\.00 +— +<0\.001", said), "an interval of means is not BLEU's"
     assert re.search(r"Training +10\.0 s → 25\.0 s +2\.50×", said)
+    assert re.search(r"Latency noisy +yes → yes +—", said), "no amount, of which one is a share of the other"
     assert re.search(r"Parameters +1\.00 M → 1\.00 M +1\.00×", said)
     assert "SPICE" not in said.split("Scores times 100")[0], "what neither side measured is left out"
     assert max(map(len, said.splitlines())) <= 80
