@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import pkgutil
 import sys
@@ -54,6 +55,10 @@ def main() -> None:
     """Run `bench`; expected errors end as one message on stderr and exit code 2, Ctrl-C as 130."""
     # Threads that wait by spinning starve each other where cores are shared: several times slower on two busy cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal or a pipe that is not of UTF-8 shows a question mark for a dash, not a traceback.
+            stream.reconfigure(errors="replace")
     _register_commands()
     try:
         app()

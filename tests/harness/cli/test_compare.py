@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from harness.cli import compare
 from harness.errors import BenchError
 from results import StoreError
 
+ROOT = Path(__file__).resolve().parents[3]
 Fill = Callable[..., Path]
 
 app = typer.Typer()
@@ -126,3 +130,12 @@ def test_a_score_that_is_not_tested_says_why(fill: Fill) -> None:
     sides = fill("old", {"updown": 0}), fill("new", {"updown": 3}, spice=0.2)
     for format in ("text", "markdown"):
         assert "Not tested, no Java found: SPICE on test" in bench(*sides, "--format", format)
+
+
+def test_an_output_of_another_encoding_is_no_failure(fill: Fill) -> None:
+    sides = str(fill("old", {"updown": 0})), str(fill("new", {"updown": 3}))
+    command = [sys.executable, "-m", "harness.cli", "compare", *sides, "--format", "markdown"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "| BLEU-4 | test | 25.00 | 28.00 | +3.00 | ? | <0.001 |" in done.stdout
