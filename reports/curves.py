@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from reports import tables
+from reports.boards import by_size
 from reports.plots import Plot, Series, line_plot
 from results.records import EpochRecord
 from results.views import Group, RunDetail
 
 Points = dict[int, list[float]]
+_Conditions = tuple[str, str, frozenset[tuple[str, str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +30,15 @@ class CurveLine:
 
 @dataclass(frozen=True, slots=True)
 class CurveSection:
-    """Learning curves of one data set: plots, their legend as (name, colour), and a line a run."""
+    """Learning curves under the same conditions: plots, their legend as (name, colour), and a line a run.
+
+    `apart` is what separates the conditions from those of the data set's other sections.
+    """
 
     id: str
     title: str
+    track: str
+    apart: str
     legend: list[tuple[str, int]]
     plots: list[Plot]
     lines: list[CurveLine]
@@ -44,25 +52,43 @@ def run_name(run: RunDetail) -> str:
 def curve_sections(
     groups: Sequence[Group], runs: Mapping[str, RunDetail], colour: Mapping[str, int]
 ) -> list[CurveSection]:
-    """Learning curves by data set and track; runs that did not finish have lines of their own."""
-    rows = dict.fromkeys(row.keys for group in groups for row in group.rows)
+    """Learning curves by conditions, those of most rows first; runs that did not finish have lines of their own.
+
+    Losses of other objectives or data lie on other scales, and lines of one model would look alike.
+    """
+    rows = {row.keys: tables.differences(row.differs) for group in by_size(groups) for row in group.rows}
     ranked = {key for keys in rows for key in keys}
-    alone = [(key,) for key in runs if key not in ranked]
-    by_data: dict[tuple[str, str], list[list[RunDetail]]] = {}
-    for keys in (*rows, *alone):
+    rows |= {(key,): "" for key in runs if key not in ranked}
+    sections: dict[_Conditions, list[list[RunDetail]]] = {}
+    told: dict[str, str] = {}
+    for keys, differs in rows.items():
         members = [runs[key] for key in keys if runs[key].epochs]
         if members:
-            by_data.setdefault((members[0].dataset, members[0].track), []).append(members)
+            sections.setdefault(_conditions(members[0]), []).append(members)
+            told |= {run.key: differs for run in members}
     return [
         CurveSection(
             id=f"curves-{number}",
-            title=f"{dataset}, {track} track",
+            title=conditions[0],
+            track=conditions[1],
+            apart=_apart(conditions, sections),
             legend=[(name, colour[name]) for name in sorted({members[0].model for members in found})],
             plots=curve_plots(found, colour),
-            lines=[curve_line(run) for members in found for run in members],
+            lines=[curve_line(run, told[run.key]) for members in found for run in members],
         )
-        for number, ((dataset, track), found) in enumerate(by_data.items(), start=1)
+        for number, (conditions, found) in enumerate(sections.items(), start=1)
     ]
+
+
+def _conditions(run: RunDetail) -> _Conditions:
+    return run.dataset, run.track, frozenset(run.signature.items())
+
+
+def _apart(own: _Conditions, sections: Iterable[_Conditions]) -> str:
+    """The fields that differ between the sections of a data set, with this one's values."""
+    rivals = [set(signature) for dataset, _, signature in sections if dataset == own[0]]
+    common = set.intersection(*rivals)
+    return ", ".join(f"{name}: {value}" for name, value in sorted(set(own[2]) - common) if name != "track")
 
 
 def curve_plots(rows: Sequence[Sequence[RunDetail]], colour: Mapping[str, int]) -> list[Plot]:
@@ -84,11 +110,12 @@ def curve_plots(rows: Sequence[Sequence[RunDetail]], colour: Mapping[str, int]) 
     return [plot for plot in plots if plot is not None]
 
 
-def curve_line(run: RunDetail) -> CurveLine:
-    """Last loss and best validation of a run that has epochs."""
+def curve_line(run: RunDetail, differs: str = "") -> CurveLine:
+    """Last loss and best validation of a run that has epochs; `differs` tells it from runs of the same model."""
     scored = [(epoch.val_cider, number) for number, epoch in enumerate(run.epochs, 1) if epoch.val_cider is not None]
     best, at = max(scored, key=lambda pair: pair[0]) if scored else (None, None)
-    return CurveLine(run_name(run), run.key, len(run.epochs), run.epochs[-1].train_loss, best, at)
+    name = f"{run_name(run)} ({differs})" if differs else run_name(run)
+    return CurveLine(name, run.key, len(run.epochs), run.epochs[-1].train_loss, best, at)
 
 
 def _by_epoch(runs: Iterable[RunDetail], value: Callable[[EpochRecord], float | None]) -> Points:

@@ -9,6 +9,7 @@ import pytest
 
 from reports.boards import FEW_ROWS, boards
 from reports.costs import cost_list, cost_sections
+from reports.curves import curve_sections
 from reports.facts import NOT_STATED, objective
 from reports.models import flat
 from reports.pages import model_page, run_page
@@ -17,7 +18,7 @@ from reports.printed import printed_table, published_cell
 from reports.tables import NOISY, Notes, cost_tables
 from reports.trade_offs import bounded_cost
 from results import queries
-from results.records import Quantity
+from results.records import EpochRecord, Quantity
 from results.store import Store
 from results.views import Group, Row, RunDetail, Spread
 
@@ -132,6 +133,19 @@ def test_splits_of_the_same_runs_share_their_costs_however_they_rank() -> None:
     test, nocaps = group(one, other), replace(group(other, one), split="nocaps")
     assert len(cost_sections([test, nocaps], runs)) == 1
     assert len(cost_sections([test, group(one)], runs)) == 2
+
+
+def test_curves_of_other_conditions_never_share_a_plot() -> None:
+    epoch = EpochRecord(0, "s", "xe", 1, 50, 3e-4, 0.5, 0.9, 10.4, 78.2)
+    common = replace(run(), epochs=(epoch,), status="failed")
+    runs = {
+        key: replace(common, key=key, seed=seed, signature={"beam": "3", "schedule": schedule})
+        for key, seed, schedule in (("a", 1, "xe#1"), ("b", 1, "scst#2"), ("c", 2, "xe#1"))
+    }
+    first, second = curve_sections([], runs, {"m2": 0})
+    assert (first.apart, second.apart) == ("schedule: xe#1", "schedule: scst#2")
+    assert [line.key for line in first.lines] == ["a", "c"]
+    assert [line.key for line in second.lines] == ["b"]
 
 
 def test_a_cost_is_bounded_by_quartiles_or_else_by_the_seeds() -> None:
