@@ -27,7 +27,9 @@ def as_it_was(model: nn.Module) -> Iterator[None]:
     flags = {module: module.training for module in model.modules()}
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
-    with torch.random.fork_rng():
+    # Of the GPU that the model is on: of several, torch would warn, and ask each for its random numbers.
+    gpus = {parameter.device for parameter in model.parameters() if parameter.device.type == "cuda"}
+    with torch.random.fork_rng(gpus):
         try:
             yield
         finally:

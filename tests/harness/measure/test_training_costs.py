@@ -97,6 +97,13 @@ def test_running_statistics_are_put_back() -> None:
     assert norm.weight.grad is None
 
 
+def test_gpus_without_the_model_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda *_: pytest.fail("a GPU was asked for its random numbers"))
+    with as_it_was(nn.Linear(1, 1)):
+        torch.rand(1)
+
+
 def test_a_model_on_pixels_counts_its_backbone_apart() -> None:
     name = "expansionnet_v2/end-to-end"
     model = create_model(name, vocab_size=12, visual_dim=0, **model_card(name).tiny)
