@@ -16,8 +16,8 @@ class NvmlError(Exception):
 class NvmlDevice:
     """One device; every method raises NvmlError where the device does not know."""
 
-    def __init__(self, library: Any, handle: Any) -> None:
-        self._library, self._handle = library, handle
+    def __init__(self, library: Any, handle: Any, used_here: bool) -> None:
+        self._library, self._handle, self._used_here = library, handle, used_here
 
     def energy(self) -> float:
         """Joules since the driver was loaded."""
@@ -38,9 +38,8 @@ class NvmlDevice:
         limit = self._known("nvmlDeviceGetEnforcedPowerLimit")
         found["power_limit_w"] = None if limit is None else limit / 1000
         running = self._known("nvmlDeviceGetComputeRunningProcesses")
-        # This process is one of them; in a container its number is another one there.
-        here = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
-        found["other_processes"] = None if running is None else max(len(running) - int(here), 0)
+        # By their number alone: in a container, processes have other ones there.
+        found["other_processes"] = None if running is None else max(len(running) - int(self._used_here), 0)
         return found
 
     def _known(self, function: str, *arguments: Any) -> Any:
@@ -79,6 +78,8 @@ def nvml_device(device: torch.device) -> Iterator[NvmlDevice]:
             handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
         except pynvml.NVMLError as error:
             raise NvmlError(f"NVML does not know this device ({error})") from error
-        yield NvmlDevice(pynvml, handle)
+        index = torch.cuda.current_device() if str(device) == "cuda" else device.index
+        # A process is one of a device's from its first tensor on, not from the first question to torch.cuda.
+        yield NvmlDevice(pynvml, handle, torch._C._cuda_hasPrimaryContext(index))
     finally:
         pynvml.nvmlShutdown()

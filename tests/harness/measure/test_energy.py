@@ -66,6 +66,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> _Library:
     monkeypatch.setitem(sys.modules, "pynvml", found)  # type: ignore[arg-type]
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(uuid="1234"))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda _: None)
+    monkeypatch.setattr(torch._C, "_cuda_hasPrimaryContext", lambda _: True)
     clock = SimpleNamespace(perf_counter=lambda: found.now, sleep=lambda seconds: found.pass_time(seconds, 50))
     monkeypatch.setattr(energy, "time", clock)
     return found
@@ -105,11 +106,13 @@ def test_null_with_the_reason(library: _Library, monkeypatch: pytest.MonkeyPatch
 
 
 def test_state_of_a_device(library: _Library, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     state = describe_state(CUDA)
     assert state["clock_mhz"] == 1401
     assert state["memory_clock_mhz"] == 1402
     assert state["power_limit_w"] == 700
     assert state["temperature_c"] is None
     assert state["other_processes"] == 1
+    monkeypatch.setattr(torch._C, "_cuda_hasPrimaryContext", lambda _: False)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    assert describe_state(CUDA)["other_processes"] == 2, "this process has nothing on the device yet"
     assert set(describe_state(torch.device("cpu"))) == {"load_average"}
