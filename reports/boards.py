@@ -142,10 +142,10 @@ def ranked_table(
 ) -> Table:
     """The leaderboard with interval, tier and the published score after the first metric.
 
-    `like` and `notes` are as for `tables.leaderboard`; a table of several groups has no tiers.
+    `like` and `notes` are as for `tables.leaderboard`; of groups that share a table each has tiers of its own.
     """
     plain = tables.leaderboard(group, like, notes)
-    several = len(group.rows) > 1 and any(row.standing for row in group.rows) and not like
+    several = any(len(each.rows) > 1 and any(row.standing for row in each.rows) for each in like or (group,))
     rows = (row for each in like or (group,) for row in (*each.rows, *each.references))
     bounded = any(tables.interval(row.scores[name]) for row in rows for name in metric_order(row.scores)[:1])
     extra_headings = [*([_INTERVAL] if bounded else []), *([_TIER] if several else []), _PUBLISHED]
@@ -156,7 +156,7 @@ def ranked_table(
         wide = []
         for line, row in zip(dressed(lines, rows, runs), rows, strict=True):
             extra = [Cell(line.cells[0].interval if line.cells else "", None)] if bounded else []
-            extra += [_tier(row.standing)] if several else []
+            extra += [_tier(row.standing if len(group.rows) > 1 else None)] if several else []
             extra.append(published_cell(row, group, runs, plain.notes))
             wide.append(replace(line, cells=(*line.cells[:1], *extra, *line.cells[1:])))
         return tuple(wide)

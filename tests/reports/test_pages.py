@@ -20,7 +20,7 @@ from reports.trade_offs import bounded_cost
 from results import queries
 from results.records import EpochRecord, Quantity
 from results.store import Store
-from results.views import Group, Row, RunDetail, Spread
+from results.views import Group, Row, RunDetail, Spread, Standing
 
 
 def run(**config: object) -> RunDetail:
@@ -122,6 +122,17 @@ def test_the_largest_group_comes_first_and_small_ones_share_a_table() -> None:
     assert [body.title for body in together.table.apart] == ["beam: 1", "beam: 2"]
     assert together.groups == 2
     assert not together.signature
+
+
+def test_groups_that_share_a_table_have_tiers_of_their_own() -> None:
+    standings = Standing(1, None, None), Standing(2, 0.01, 0.01)
+    pair = [replace(row(name), standing=standing) for name, standing in zip("ab", standings, strict=True)]
+    alone = replace(row("a"), standing=standings[0])
+    small = [group(*pair, beam="1", separating=("beam",)), group(alone, beam="2", separating=("beam",))]
+    _, together = boards([*small, group(*(row(name) for name in "abc"), separating=("beam",))], [], {"k": run()})
+    tier = [heading.name for heading in together.table.headings].index("Tier")
+    shown = [[line.cells[tier].text for line in body.lines] for body in together.table.apart]
+    assert shown == [["1", "2"], [""]], "a row alone is told from none"
 
 
 def test_splits_of_the_same_runs_share_their_costs_however_they_rank() -> None:
