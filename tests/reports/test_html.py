@@ -245,6 +245,13 @@ def test_run_pages_hold_configuration_environment_and_epochs(pages: dict[str, Pa
         assert words in text
 
 
+def test_the_method_says_of_each_table_what_was_tested(pages: dict[str, Page]) -> None:
+    notes = [note.text for note in pages["method.html"].root.find("p", class_="note")]
+    assert [note for note in notes if note.startswith("Tested")] == [
+        "Tested for tiers: 6 pairs of rows on 6 images, 64 exchanges from seed 2024."
+    ] * 2, "a table of one row has no pairs"
+
+
 def test_every_drawing_has_a_title_but_those_that_say_nothing(pages: dict[str, Page]) -> None:
     drawings = [drawing for page in pages.values() for drawing in page.root.find("svg")]
     drawings = [drawing for drawing in drawings if drawing.attributes.get("aria-hidden") != "true"]
