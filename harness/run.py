@@ -181,5 +181,7 @@ def choose_device(name: str) -> torch.device:
 
 def _precision(name: str, device: torch.device) -> str:
     if name == "auto":
-        return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
+        # Older GPUs emulate it, more slowly than they compute in single precision.
+        native = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        return "bf16" if native else "fp32"
     return name

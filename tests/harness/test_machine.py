@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from harness import machine, side_by_side
+from harness import machine, run, side_by_side
 from harness.errors import BenchError
 from harness.machine import Machine
 from harness.side_by_side import few_threads
@@ -55,3 +55,11 @@ def test_threads_are_shared_for_a_while() -> None:
         assert torch.get_num_threads() == 4
     finally:
         torch.set_num_threads(before)
+
+
+def test_half_precision_is_for_gpus_that_compute_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
+    assert run._precision("auto", GPU) == "fp32"
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)  # noqa: ARG005
+    assert run._precision("auto", GPU) == "bf16"
+    assert run._precision("auto", CPU) == "fp32"
