@@ -82,8 +82,9 @@ class TimmBackbone:
         return self.__dict__
 
     def rest(self) -> None:
-        """Leave the GPU, until it is asked for features again."""
+        """Leave the GPU, with all that torch kept of it for later, until it is asked for features again."""
         self._model.cpu()
+        torch.cuda.empty_cache()
 
     def state_dict(self) -> dict[str, Tensor]:
         """Its weights, by timm's names."""

@@ -53,6 +53,17 @@ def test_another_process_gets_the_same_backbone(backbone: Backbone) -> None:
     assert (copy.digest, copy.grid, copy.dim) == (backbone.digest, backbone.grid, backbone.dim)
 
 
+def test_a_backbone_at_rest_leaves_the_memory_of_gpus_to_other_processes(
+    backbone: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[str] = []
+    monkeypatch.setattr(torch.nn.Module, "cpu", lambda _: left.append("weights"))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: left.append("what torch kept"))
+    assert isinstance(backbone, TrainableBackbone)
+    backbone.rest()
+    assert left == ["weights", "what torch kept"]
+
+
 def test_preprocessing_is_declared(backbone: Backbone, weights: Path) -> None:
     assert backbone.preprocessing.size == 64
     assert backbone.preprocessing.resize == "squash"
