@@ -220,6 +220,19 @@ def cost_cell(quantity: Quantity | None, notes: Notes) -> Cell:
     return Cell(text, quantity.value, interval="" if between == f"{text}\u2013{text}" else between)
 
 
+def is_noise(row: Row, name: str) -> bool:
+    """Whether this cost of the row is a latency that is noise."""
+    noisy = row.costs.get(NOISY)
+    return name in _MARKED_AS_NOISY and noisy is not None and bool(noisy.value)
+
+
+def marked(cell: Cell, row: Row, name: str, notes: Notes) -> Cell:
+    """The cell of a cost, marked where that is noise."""
+    if cell.value is None or not is_noise(row, name):
+        return cell
+    return replace(cell, text=f"~{cell.text}", reason=_NOISE, mark=notes.mark(_NOISE))
+
+
 def quantity_cell(quantity: Quantity | None, notes: Notes) -> Cell:
     """One seed's score."""
     if quantity is None:
@@ -241,11 +254,7 @@ def differences(differs: Mapping[str, str | None]) -> str:
 def _cost_of(row: Row, name: str, notes: Notes) -> Cell:
     if row.role == "reference" and name not in row.costs:
         return _missing("a reference row has no model", notes)
-    cell = cost_cell(row.costs.get(name), notes)
-    noisy = row.costs.get(NOISY)
-    if name in _MARKED_AS_NOISY and cell.value is not None and noisy is not None and noisy.value:
-        return replace(cell, text=f"~{cell.text}", reason=_NOISE, mark=notes.mark(_NOISE))
-    return cell
+    return marked(cost_cell(row.costs.get(name), notes), row, name, notes)
 
 
 def _missing(reason: str, notes: Notes) -> Cell:

@@ -15,19 +15,23 @@ from results.views import DatasetInfo, Group, Row, RunDetail
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A cost to plot against: its name in the store, how many of its units make one of the axis, and its words."""
+    """A cost to plot against: its name in the store, how many of its units make one of the axis, and its words.
+
+    `heading` is its column's, with the unit where the numbers below have none.
+    """
 
     cost: str
     unit: float
     title: str
     label: str
+    heading: str
 
 
 AXES = (
-    Axis("gmac_beam", 1.0, "Computation", "GMAC per caption"),
-    Axis("latency_median", 1e-3, "Latency", "median latency, ms"),
-    Axis("train_seconds", 60.0, "Training time", "training time, minutes"),
-    Axis("parameters", 1e6, "Size", "parameters, millions"),
+    Axis("gmac_beam", 1.0, "Computation", "GMAC per caption", "Computation, GMAC"),
+    Axis("latency_median", 1e-3, "Latency", "median latency, ms", "Latency"),
+    Axis("train_seconds", 60.0, "Training time", "training time, minutes", "Training time"),
+    Axis("parameters", 1e6, "Size", "parameters, millions", "Size, parameters"),
 )
 
 
@@ -101,6 +105,7 @@ def _series(row: Row, cost: Quantity, axis: Axis, colour: Mapping[str, int]) -> 
     quality = f"CIDEr-D {numbers.percent(score.mean)}"
     bounds = tables.interval(score)
     text = f"{row.model}: {quality}{f' ({bounds})' if bounds else ''}, {numbers.significant(amount)} {axis.label}"
+    text += " (noisy)" if tables.is_noise(row, axis.cost) else ""
     x_bounds = None if cost.low is None or cost.high is None else (cost.low / axis.unit, cost.high / axis.unit)
     y_bounds = None if score.low is None or score.high is None else (100 * score.low, 100 * score.high)
     if y_bounds is None and score.sd is not None:
@@ -114,7 +119,7 @@ def _table(
     notes = Notes()
     headings = [
         Heading("CIDEr-D", "C", "CIDEr-D, times 100; more is better"),
-        *(Heading(axis.title, axis.title, axis.label, descending=False) for axis in AXES),
+        *(Heading(axis.heading, axis.title, axis.label, descending=False) for axis in AXES),
         Heading("Best trade-off in", "Best", "the plots on whose front the row lies", sortable=False),
     ]
     lines = tuple(
@@ -124,7 +129,10 @@ def _table(
             tuple(zip(row.seeds, row.keys, strict=True)),
             (
                 tables.score_cell(row.scores.get("CIDEr-D"), notes),
-                *(tables.cost_cell(costs[row.keys][axis.cost], notes) for axis in AXES),
+                *(
+                    tables.marked(tables.cost_cell(costs[row.keys][axis.cost], notes), row, axis.cost, notes)
+                    for axis in AXES
+                ),
                 Cell(", ".join(best.get(row.keys, ())), None),
             ),
         )

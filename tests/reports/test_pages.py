@@ -16,7 +16,7 @@ from reports.pages import model_page, run_page
 from reports.plots import MOST_LABELS, Series, trade_off_plot
 from reports.printed import printed_table, published_cell
 from reports.tables import NOISY, Notes, cost_tables
-from reports.trade_offs import bounded_cost
+from reports.trade_offs import bounded_cost, trade_off_sections
 from results import queries
 from results.records import EpochRecord, Quantity
 from results.store import Store
@@ -195,6 +195,20 @@ def test_a_latency_that_is_noise_is_marked_in_the_place_of_a_column() -> None:
         ("~250\u202fms", "a"),
     ]
     assert [cell.text for label, _, cell in cost_list(noisy.costs) if label == "Latency noisy"] == ["yes"]
+
+
+def test_trade_offs_name_units_and_mark_latencies_that_are_noise() -> None:
+    timed = {"latency_median": Quantity(0.25, unit="s"), "gmac_beam": Quantity(0.05, unit="GMAC")}
+    steady, noisy = (
+        replace(row(name, cider=cider), keys=(name,), costs=timed | {NOISY: Quantity(value)})
+        for name, cider, value in (("m2", 1.0, 0.0), ("aoanet", 0.9, 1.0))
+    )
+    runs = {"m2": replace(run(), costs=steady.costs), "aoanet": replace(run(), costs=noisy.costs)}
+    (section,) = trade_off_sections([group(steady, noisy)], [], runs, {"m2": 0, "aoanet": 1})
+    assert [heading.name for heading in section.table.headings][1:3] == ["Computation, GMAC", "Latency"]
+    assert [line.cells[2].text for line in section.table.lines] == ["250\u202fms", "~250\u202fms"]
+    latency = next(plot for plot in section.plots if plot.title == "Latency")
+    assert [mark.series.title.endswith("(noisy)") for mark in latency.drawn] == [False, True]
 
 
 def test_quartiles_of_latency_reach_the_leaderboard(tmp_path: Path) -> None:
