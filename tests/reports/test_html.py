@@ -245,6 +245,15 @@ def test_run_pages_hold_configuration_environment_and_epochs(pages: dict[str, Pa
         assert words in text
 
 
+def test_sentences_about_a_model_are_told_apart(tmp_path: Path) -> None:
+    with Store(tmp_path / "bench.sqlite") as store:
+        store.record_dataset(DatasetRecord("tiny", "f", str(tmp_path), {}, ()))
+        store.plan([Cell("k", "blind", "model", 1, "controlled", "f", {"card": {"summary": "No image"}}, {})])
+        folder = write_report(store, tmp_path / "report").parent
+    lead = next(Page(folder / "models" / "blind.html").root.find("p", class_="lead"))
+    assert lead.text.startswith("No image. A trained model")
+
+
 def test_the_method_says_of_each_table_what_was_tested(pages: dict[str, Page]) -> None:
     notes = [note.text for note in pages["method.html"].root.find("p", class_="note")]
     assert [note for note in notes if note.startswith("Tested")] == [

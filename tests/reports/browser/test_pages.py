@@ -65,6 +65,27 @@ def test_no_page_scrolls_sideways_on_a_phone(tab: Any, report: Path, page: str) 
     assert tab.run("innerWidth") == PHONE
 
 
+@pytest.mark.parametrize(
+    ("width", "name", "said", "lines"), [(1280, "learning_rate." * 8, "0.002", 1), (PHONE, "commit", "bee8bad1" * 5, 2)]
+)
+def test_long_settings_neither_break_numbers_nor_leave_their_place(
+    tab: Any, report: Path, width: int, name: str, said: str, lines: int
+) -> None:
+    tab.open((report / "models" / "expansionnet_v2.html").as_uri(), width=width)
+    found = tab.run(
+        f"""(() => {{
+          const pair = document.querySelector(".facts div"), [setting, value] = pair.children;
+          setting.textContent = {name!r};
+          value.textContent = {said!r};
+          const text = document.createRange();
+          text.selectNodeContents(value);
+          const right = (element) => element.getBoundingClientRect().right;
+          return [text.getClientRects().length, right(text) <= right(pair) + 0.5];
+        }})()"""
+    )
+    assert found == [lines, True]
+
+
 def test_the_page_is_dark_where_the_reader_wants_it(tab: Any, report: Path) -> None:
     tab.open((report / "index.html").as_uri())
     light = tab.run(BACKGROUND)
