@@ -73,8 +73,8 @@ def published_for(model: str, *, split: str | None = None, metric: str | None = 
 def best_match(model: str, metric: str, measured: Conditions, *, domain: str = "overall") -> PublishedMatch | None:
     """The printed score whose conditions are nearest to the measured ones; None where none is printed.
 
-    Nearest is the one with the fewest differing, then unstated conditions, single models and the papers' own rows
-    first. `domain` is the store's: nocaps' "in-domain", "near-domain", "out-domain", or "overall".
+    Nearest is the one of the same objective with the fewest differing, then unstated conditions, single models and the
+    papers' own rows first. `domain` is the store's: nocaps' "in-domain", "near-domain", "out-domain", or "overall".
     """
     printed = {"overall": (None, "all")}.get(domain, (domain.removesuffix("-domain"),))
     found = [score for score in published_for(model, metric=metric) if score.domain in printed]
@@ -137,11 +137,15 @@ def _same_features(score: PublishedScore, measured: Conditions) -> bool | None:
     return re.split(r"[.#@\[]", measured.features)[0] == printed
 
 
-def _distance(match: PublishedMatch) -> tuple[bool, int, int, bool]:
-    """Numbers of another split are further away than any other."""
+def _distance(match: PublishedMatch) -> tuple[bool, bool, int, int, bool]:
+    """Numbers of another split are further away than any other, then those of another objective.
+
+    What reinforcement gains is more than what most models of a table differ by.
+    """
     score = match.score
     return (
         "split" in match.differing and score.split != "karpathy-test",
+        "objective" in match.differing,
         len(match.differing),
         len(match.unstated) + len(match.unclear),
         bool(score.ensemble),

@@ -182,6 +182,9 @@ def test_other_data_gets_the_karpathy_row_of_one_model() -> None:
     assert match.score.split == "karpathy-test"
     assert not match.score.ensemble
     assert {"split", "recipe"} <= set(match.differing)
+    assert (match.score.objective, match.score.value) == ("RL", 140.4), (
+        "not cross-entropy's, though that tells the beam"
+    )
 
 
 def test_conditions_of_a_run_come_from_its_signature_and_configuration() -> None:
