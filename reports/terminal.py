@@ -21,7 +21,8 @@ from results.views import Failure, Group, SignificanceTest, Spread
 _MAIN = "CIDEr-D"
 _TIER, _INTERVAL, _SEEDS = "Tier", "95 %", "±"
 _METRICS = ("BLEU-1", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", _MAIN)  # in the order in which papers print them
-_GIVING_WAY = ("BLEU-1", "Parameters", "ROUGE-L", "METEOR")  # on a narrow terminal, the first first
+# On a narrow terminal, the first first: a number that is cut is another number.
+_GIVING_WAY = ("BLEU-1", "Parameters", "ROUGE-L", "METEOR", "SPICE", "BLEU-4", _SEEDS, _INTERVAL)
 _APART = "reference, not ranked"
 _NAME_WIDTH = len(_APART)
 _STYLES = {"failed": "bold red", "skipped": "yellow", "running": "cyan", "planned": "dim"}
@@ -64,9 +65,10 @@ def _print_group(group: Group, console: Console) -> None:
     names = [_name(line) for line in (*table.lines, *table.references)]
     width = min(_NAME_WIDTH, max(len(line) for name in names for line in name.plain.split("\n")))
     columns = _columns(group, table)
+    gone = []
     for giving_way in _GIVING_WAY:
-        if width + sum(column.width for column in columns.values()) > console.width:
-            columns.pop(giving_way, None)
+        if giving_way in columns and width + sum(column.width for column in columns.values()) > console.width:
+            gone.append(columns.pop(giving_way).header)
     rich = RichTable(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     rich.add_column("", overflow="fold", min_width=width)
     for column in columns.values():
@@ -89,6 +91,8 @@ def _print_group(group: Group, console: Console) -> None:
         ]
         sign = f"{mark})" if set(noted) & columns.keys() else f"{', '.join(noted)}:"
         console.print(Text(f"{sign} {printable(reason)}", style="dim"))
+    if gone:
+        console.print(Text(f"No room here for {', '.join(gone)}; bench report shows every column.", style="dim"))
     if absent := tables.absent_levels(group):
         console.print(Text(absent, style="dim"))
     if group.separating:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,6 +46,9 @@ def test_intervals_push_out_what_matters_less(store: Store) -> None:
     header = next(line for line in text.splitlines() if "B-4" in line)
     assert header.split() == ["Tier", "B-4", "M", "R", "C", "95", "%", "±", "Params"]
     assert "99.6–110.1" in next(line for line in text.splitlines() if line.startswith("expansionnet_v2"))
+    assert "No room here for B-1; bench report shows every column." in text
+    narrow = printed(store, width=44)
+    assert re.search(r"^expansionnet_v2 ×2 +1 +104\.9$", narrow, re.MULTILINE), "rather no interval than half of one"
     assert "SPICE: not run: its models are not installed" in text, "a column without a number is left out"
     wide = next(line for line in printed(store, width=100).splitlines() if "B-4" in line)
     assert wide.split() == ["Tier", "B-1", "B-4", "M", "R", "C", "95", "%", "±", "Params"]
