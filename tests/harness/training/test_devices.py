@@ -1,0 +1,47 @@
+"""No objective computes with tensors of the processor where model and batch lie elsewhere, as they do on a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from harness.data.batches import Batch
+from harness.data.dataset import Sample
+from harness.data.vocabulary import Vocabulary
+from harness.fitting import make_objective
+from harness.training.schedule import Stage
+from tests.zoo.elsewhere import Elsewhere
+from zoo import Visual, create_model, model_card
+
+THERE = torch.device("meta")
+IMAGES = [Sample(0, "0.png", "train", ("red ball",)), Sample(1, "1.png", "train", ("blue ball",))]
+STAGE = {"name": "s", "epochs": 1, "batch_size": 2, "learning_rate": {"peak": 0.1}}
+
+
+@pytest.mark.parametrize("name", ["cgru", "updown"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"label_smoothing": 0.1},
+        {"scheduled_sampling": {"every": 1, "step": 0.5, "most": 1.0}},
+        {"objective": "self_critical", "self_critical": {"max_len": 6, "average": "tokens"}},
+        {"objective": "self_critical", "self_critical": {"max_len": 6, "baseline": "greedy"}},
+        {"objective": "reinforce", "reinforce": {"max_len": 6}},
+    ],
+)
+def test_losses_stay_on_the_device(name: str, changes: dict[str, Any]) -> None:
+    vocabulary = Vocabulary(["ball", "blue", "red"])
+    model = create_model(name, vocab_size=len(vocabulary), visual_dim=8, **model_card(name).tiny).to(THERE).train()
+    seen = 1 if model.visual.kind == "pooled" else 4
+    batch = Batch(Visual(torch.zeros(2, seen, 8)), torch.ones(4, 5, dtype=torch.long), (0, 1))
+    objective = make_objective(Stage.model_validate(STAGE | changes), model, IMAGES, vocabulary)
+    if isinstance(objective, nn.Module):
+        objective.to(THERE)
+    with Elsewhere():
+        for part in batch.split(2):
+            loss = objective(model, part.to(THERE), 3)
+            loss.backward()  # type: ignore[no-untyped-call]
+    assert loss.is_meta
