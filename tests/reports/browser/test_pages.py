@@ -65,6 +65,13 @@ def test_no_page_scrolls_sideways_on_a_phone(tab: Any, report: Path, page: str) 
     assert tab.run("innerWidth") == PHONE
 
 
+def test_a_condition_without_a_space_stays_on_a_phone(tab: Any, report: Path) -> None:
+    tab.open((report / "index.html").as_uri(), width=PHONE)
+    tab.run("document.querySelector('.contents a').append('mobilenetv2_100_tf_in1k_fp16.pth#1ff019a1'.repeat(3))")
+    assert tab.run("document.querySelector('.contents a').getBoundingClientRect().right") <= PHONE
+    assert tab.run("document.documentElement.scrollWidth") == PHONE
+
+
 @pytest.mark.parametrize(
     ("width", "name", "said", "lines"), [(1280, "learning_rate." * 8, "0.002", 1), (PHONE, "commit", "bee8bad1" * 5, 2)]
 )
