@@ -97,9 +97,13 @@ def region_config(source: str | None, keep: str, bins: int) -> RegionConfig | No
     """A `RegionConfig` from command-line values; None where the models are to see grid cells.
 
     Raises:
-        BenchError: an unknown `keep`, or a source that is not there.
+        BenchError: an unknown `keep`, or a choice among regions where there are none.
     """
     if source is None:
+        if (keep, bins) != ("all", 1):
+            raise BenchError(
+                "--region-count and --region-bins are of regions, and none are named", "add --regions boxes"
+            )
         return None
     chosen: str | Path = source if source == "boxes" else Path(source).expanduser()
     try:

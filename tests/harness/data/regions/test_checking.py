@@ -153,3 +153,9 @@ def test_kept_regions_are_the_best_in_their_order(
 def test_unknown_region_counts_are_refused(keep: str) -> None:
     with pytest.raises(BenchError, match="--region-count"):
         region_config("boxes", keep, 1)
+
+
+@pytest.mark.parametrize(("keep", "bins"), [("fixed:36", 1), ("all", 2)])
+def test_a_choice_among_regions_needs_regions(keep: str, bins: int) -> None:
+    with pytest.raises(BenchError, match="none are named"):
+        region_config(None, keep, bins)
