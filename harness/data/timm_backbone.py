@@ -182,8 +182,11 @@ def _read(path: Path) -> dict[str, Tensor]:
         else:
             found = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError, safetensors.SafetensorError) as error:
+        told = (
+            (str(error) or type(error).__name__).splitlines()[0].partition(". ")[0]
+        )  # then torch says how to run code
         raise BenchError(
-            f"backbone weights {path} cannot be read: {str(error).splitlines()[0] if str(error) else error!r}",
+            f"backbone weights {path} cannot be read: {told}",
             hint="give a .safetensors file, or a .pth file that holds nothing but tensors",
         ) from error
     for nested in ("state_dict", "model"):

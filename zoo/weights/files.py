@@ -30,7 +30,7 @@ def read_checkpoint(path: Path) -> dict[str, Tensor]:
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, OSError, LookupError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].partition(". ")[0]
         raise ZooError(
             f"the checkpoint {path} cannot be read: {reason}",
             f"it must be a torch file of tensors and plain containers, with the weights under {_STATE_DICTS[0]!r}",
