@@ -124,7 +124,10 @@ def parse_places(options: tuple[str, ...]) -> dict[str, str]:
                 f"--pretrained {option!r} has no '='", "write --pretrained git/pretrained=FOLDER, or a hub repository"
             )
         if not model_card(model).hub:
-            raise BenchError(f"--pretrained {model}: {model} has no pretrained weights", "see `bench models`")
+            raise BenchError(
+                f"--pretrained {model}: {model} has no pretrained weights",
+                "`bench models list '*/pretrained'` shows who has",
+            )
         places[model] = where
     return places
 
@@ -138,7 +141,7 @@ def prefetch_model(model: str, where: str | None) -> Path:
     """
     card = model_card(model)
     if not card.hub:
-        raise BenchError(f"{model} has no pretrained weights", "`bench models` lists them as NAME/pretrained")
+        raise BenchError(f"{model} has no pretrained weights", "`bench models list '*/pretrained'` shows who has")
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 

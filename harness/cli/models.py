@@ -56,12 +56,12 @@ def list_models(
     from rich.table import Table
 
     from zoo.registry import list_models as names_of
-    from zoo.registry import model_card
+    from zoo.registry import model_card, select_models
 
     found = names_of(pattern or "*")
     if not found:
         raise BenchError(f"no model is called {pattern!r}", "`bench models` lists them all")
-    names = found if pattern else [name for name in found if "/" not in name]
+    names = found if pattern else select_models("all")
     table = Table("Model", "What it is", "Year", "Sees", box=box.SIMPLE_HEAD, pad_edge=False)
     table.columns[0].no_wrap = table.columns[2].no_wrap = table.columns[3].no_wrap = True
     for name in names:
@@ -72,7 +72,10 @@ def list_models(
     console.print(f"{len(names)} model{'s' * (len(names) > 1)}; more on one: bench models show {names[0]}")
     if len(found) > len(names):
         variant = next(name for name in found if "/" in name).partition("/")[0]
-        console.print(f"{len(found) - len(names)} variants of them, for example: bench models list '{variant}/*'")
+        console.print(
+            f"{len(found) - len(names)} variants, for example: bench models list '{variant}/*' or '*/pretrained'"
+        )
+        console.print("bench run takes reference rows too: human, majority, retrieval")
 
 
 def show(name: Annotated[str, typer.Argument(help="A model's name, as `bench models` lists it.")]) -> None:
@@ -98,7 +101,8 @@ def show(name: Annotated[str, typer.Argument(help="A model's name, as `bench mod
     ):
         facts.add_row(f"[dim]{label}[/]", escape(value))
     console.print(facts)
-    console.print("\nArguments of the preset (each can be overridden in zoo.create_model):")
+    if card.arguments:
+        console.print("\nArguments of the preset (each can be overridden in zoo.create_model):")
     arguments = Table.grid(padding=(0, 2))
     for argument, value in card.arguments.items():
         arguments.add_row(f"  {escape(argument)}", escape(repr(value)))

@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 import zoo
 from harness.cli.models import register
 from harness.errors import BenchError
+from harness.references import REFERENCE_ROWS
+from zoo.registry import select_models
 
 
 @pytest.fixture
@@ -32,19 +34,20 @@ def test_every_model_is_listed_within_80_columns(bench, arguments):
     assert shown.exit_code == 0
     assert all(len(line) <= 80 for line in shown.stdout.splitlines())
     words = set(shown.stdout.split())
-    models = {name for name in zoo.list_models() if "/" not in name}
+    models = set(select_models("all"))
     variants = set(zoo.list_models()) - models
     assert models <= words
     assert not variants & words
     assert f"{len(models)} models" in shown.stdout
     assert f"{len(variants)} variants" in shown.stdout
+    assert set(REFERENCE_ROWS) <= set(shown.stdout.replace(",", "").split())
 
 
 def test_variants_are_listed_where_a_pattern_asks(bench):
     shown = bench("models", "list", "*/*")
     assert all(len(line) <= 80 for line in shown.stdout.splitlines())
     assert set(zoo.list_models("*/*")) <= set(shown.stdout.split())
-    assert "variants of them" not in shown.stdout
+    assert "variants, for" not in shown.stdout
 
 
 def test_a_pattern_narrows_the_listing(bench):
@@ -67,6 +70,7 @@ def test_a_model_is_shown_with_its_origin_and_arguments(bench, name):
     for part in (card.source, card.licence, str(card.year), *card.arguments):
         assert part in text
     assert " ".join(card.paper.split()) in text
+    assert ("Arguments of the preset" in text) == bool(card.arguments)
 
 
 def test_an_unknown_name_gets_a_suggestion(bench):
