@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -65,7 +67,19 @@ def cross_entropy(logits: Tensor, tokens: Tensor, label_smoothing: float = 0.0, 
     )
 
 
-@torch.no_grad()
+@contextmanager
+def without_gradients() -> Iterator[None]:
+    """Passes of a model that will be trained on what they give.
+
+    Autocast keeps what it made of the weights, and the pass with gradients would take it up again: older releases of
+    torch do so although no gradient leads back from there to the weights (pytorch/pytorch#158232).
+    """
+    with torch.no_grad():
+        yield
+    torch.clear_autocast_cache()
+
+
+@without_gradients()
 def mixed_inputs(model: Captioner, memory: Memory, inputs: Tensor, probability: float) -> Tensor:
     """The inputs of scheduled sampling (Bengio et al. 2015): true words, and words that the model draws in their place.
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-import torch
 from torch import Tensor, nn
 
 from harness.data.batches import Batch
 from harness.data.vocabulary import Vocabulary
 from harness.errors import BenchError
+from harness.training.objectives import without_gradients
 from harness.training.schedule import Stage
 from harness.training.self_critical import CaptionRewards, targets_of
 from zoo import Captioner, Memory
@@ -84,7 +84,7 @@ class ReinforceLoss(nn.Module):
         """Images, of each of which one caption is drawn."""
         return float(len(batch.image_ids))
 
-    @torch.no_grad()
+    @without_gradients()
     def _explore(self, model: Captioner, batch: Batch) -> Hypotheses:
         was_training = model.training
         model.eval()

@@ -28,6 +28,7 @@ from harness.data.vocabulary import Vocabulary
 from harness.metrics.cider import CiderReward
 from harness.metrics.frequencies import DocumentFrequencies
 from harness.metrics.ngrams import NARROW_WORDS, Captions, WordNumbers
+from harness.training.objectives import without_gradients
 from harness.training.schedule import SelfCritical, Stage
 from zoo import Captioner
 from zoo.decoding import Hypotheses, greedy, sample
@@ -168,7 +169,7 @@ class SelfCriticalLoss:
         """Images; parts of a batch count alike, also where the loss is a mean over tokens."""
         return float(len(batch.image_ids))
 
-    @torch.no_grad()
+    @without_gradients()
     def _explore(self, model: Captioner, batch: Batch) -> tuple[Hypotheses, Hypotheses | None]:
         """Sampled captions, and the greedy ones where these are the baseline."""
         max_len, bos, eos = self.settings.max_len, self.vocabulary.bos, self.vocabulary.eos

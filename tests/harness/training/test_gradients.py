@@ -150,3 +150,28 @@ def test_dropout_survives_memory_that_runs_out_while_captions_are_drawn(
     with pytest.raises(torch.OutOfMemoryError):
         objective(model, batch)
     assert model.training
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"scheduled_sampling": {"every": 1, "step": 0.5, "most": 1.0}},
+        {"objective": "self_critical", "self_critical": {"max_len": 6}},
+        {"objective": "reinforce", "reinforce": {"max_len": 6}},
+    ],
+)
+def test_every_weight_learns_in_half_precision_from_what_the_model_said(
+    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleared: list[None] = []
+    clear = torch.clear_autocast_cache
+    monkeypatch.setattr(torch, "clear_autocast_cache", lambda: cleared.append(clear()))  # type: ignore[func-returns-value]
+    model = create_model("cgru", vocab_size=7, visual_dim=8, **model_card("cgru").tiny).train()
+    stage = Stage.model_validate(STAGE.model_dump() | changes)
+    images = [Sample(0, "0.png", "train", ("red ball",)), Sample(1, "1.png", "train", ("blue ball",))]
+    objective = make_objective(stage, model, images, Vocabulary(["ball", "blue", "red"]))
+    batch = Batch(Visual(torch.randn(2, 1, 8)), torch.randint(1, 7, (2, 5)), (0, 1))
+    gradient = BatchGradient(model, torch.device("cpu"), bf16=True, processes=Alone(), on_split=lambda _: None)
+    gradient(objective, list(model.parameters()), batch, 3, 1)
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    assert len(cleared) == 2, "before the pass with gradients too: older torch loses them otherwise"
