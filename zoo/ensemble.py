@@ -33,8 +33,9 @@ class Ensemble(Captioner):
         memories = [member.encode(visual) for member in self._members()]
         extra: dict[str, Tensor] = {}
         for index, memory in enumerate(memories):
-            parts = {"features": memory.features, "mask": memory.mask, **memory.extra}
-            extra.update({f"{index}/{name}": part for name, part in parts.items()})
+            parts = {"features": memory.features, "mask": memory.mask}
+            extra.update({f"{index}/own/{name}": part for name, part in parts.items()})
+            extra.update({f"{index}/extra/{name}": part for name, part in memory.extra.items()})
         return Memory(memories[0].features, memories[0].mask, extra)
 
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
@@ -49,7 +50,7 @@ class Ensemble(Captioner):
         """See `Captioner.step`."""
         logits, states = [], []
         for index, member in enumerate(self._members()):
-            own = DecodingState(*(_part(part, index) for part in (state.images, state.rows, state.shared)))
+            own = DecodingState(*(_part(part, str(index)) for part in (state.images, state.rows, state.shared)))
             member_logits, member_state = member.step(tokens, own)
             logits.append(member_logits)
             states.append(member_state)
@@ -61,13 +62,13 @@ class Ensemble(Captioner):
     def _split(self, memory: Memory) -> list[tuple[Captioner, Memory]]:
         pairs = []
         for index, member in enumerate(self._members()):
-            extra = _part(memory.extra, index)
-            pairs.append((member, Memory(extra.pop("features"), extra.pop("mask"), extra)))
+            own, extra = (_part(memory.extra, f"{index}/{kind}") for kind in ("own", "extra"))
+            pairs.append((member, Memory(**own, extra=extra)))
         return pairs
 
 
-def _part(tensors: dict[str, Tensor], index: int) -> dict[str, Tensor]:
-    prefix = f"{index}/"
+def _part(tensors: dict[str, Tensor], whose: str) -> dict[str, Tensor]:
+    prefix = f"{whose}/"
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import zoo
-from zoo.decoding import beam_search, greedy, sample
+from zoo.decoding import Ensemble, beam_search, greedy, sample
 
 IMAGES, TOKENS, CHANNELS, VOCAB, BOS, EOS = 3, 5, 6, 23, 1, 2
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -166,6 +166,15 @@ def test_a_beam_of_one_is_greedy(architecture):
     assert torch.equal(narrow.tokens, first.tokens)
     close(narrow.log_probs, first.log_probs)
     close(narrow.scores, first.scores)
+
+
+@torch.no_grad()
+def test_an_ensemble_of_one_is_the_model(architecture):
+    model, search = tiny(architecture), {"beam_size": 2, "max_len": 4, "bos": BOS, "eos": EOS}
+    visual, ensemble = look(model), Ensemble([model])
+    found, alone = (beam_search(which, which.encode(visual), **search) for which in (ensemble, model))
+    assert torch.equal(found.tokens, alone.tokens)
+    close(found.scores, alone.scores)
 
 
 def test_log_probabilities_of_samples_are_those_of_teacher_forcing(architecture):
