@@ -84,7 +84,7 @@ def best_match(model: str, metric: str, measured: Conditions, *, domain: str = "
 
 def measured_conditions(split: str, signature: Mapping[str, str], config: Mapping[str, Any]) -> Conditions:
     """The conditions of a cell's scores on a split, from its signature and its configuration."""
-    stages = config.get("preset", {}).get("schedule", {}).get("stages", ())
+    stages = _stages(config)
     beam = signature.get("beam", "")
     trained = any(stage.get("backbone") == "trained" for stage in stages)
     return Conditions(
@@ -95,6 +95,14 @@ def measured_conditions(split: str, signature: Mapping[str, str], config: Mappin
         backbone=("trained" if trained else "frozen") if stages else None,
         recipe=signature.get("track") == "paper",
     )
+
+
+def _stages(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The schedule's stages, none where the configuration has none: another program may have stored the run."""
+    found: Any = config
+    for name in ("preset", "schedule", "stages"):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return [stage for stage in found if isinstance(stage, Mapping)] if isinstance(found, list) else []
 
 
 def _split(dataset: str, split: str) -> str:

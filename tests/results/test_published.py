@@ -200,6 +200,8 @@ def test_conditions_of_a_run_come_from_its_signature_and_configuration() -> None
     assert measured_conditions("test", {"data": "scenes#1", "beam": "none"}, {}) == Conditions(
         "scenes-test", None, None, None, None
     )
+    for odd in ({"preset": None}, {"preset": {"schedule": None}}, {"preset": {"schedule": {"stages": None}}}):
+        assert measured_conditions("test", signature, odd).objective is None
 
 
 def test_discrepancies_are_footnotes_of_both_numbers() -> None:
