@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from reports.comparison import caption_counts
 from results import Store, StoreError
 from results.comparison import Comparison, compare_stores
 from results.measured import evaluated_images, measured_runs, run_key
@@ -77,6 +78,7 @@ def test_common_seeds_are_averaged(fill: Any) -> None:
     assert (cider.metric, cider.before, cider.after) == ("CIDEr-D", pytest.approx(0.3), pytest.approx(0.5))
     assert cider.test is not None
     assert cider.test.difference == pytest.approx(0.4), "of the images, whose scores here are not the split's"
+    assert caption_counts(compared(before, after))[0].startswith("test: 0 of 3 captions differ with seed 1;")
 
 
 def test_without_a_common_seed_the_first_of_each_are_compared(fill: Any) -> None:
