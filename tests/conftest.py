@@ -3,10 +3,15 @@
 import os
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # Tiny tensors gain nothing from threads, and on busy cores threads wait for each other. Children inherit this.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("BENCH_JOBS", "1")  # tests run side by side already
+
+# The same examples every time, and none that fails because a machine is busy.
+settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -55,7 +55,7 @@ def loaded_by(*arguments: str, folder: Path) -> tuple[int, set[str]]:
         "print('\\n=>', code, *found)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=300, check=True
     )
     code, *found = done.stdout.rsplit("=>", 1)[1].split()
     return int(code), set(found)

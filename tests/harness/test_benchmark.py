@@ -45,7 +45,7 @@ def bench_run(
 ) -> subprocess.CompletedProcess[str]:
     """Run the command as a user does, in a process of its own."""
     command, environment = bench_command(data, workspace, models, jobs, kill_at)
-    return subprocess.run([*command, *extra], capture_output=True, text=True, env=environment, timeout=300)
+    return subprocess.run([*command, *extra], capture_output=True, text=True, env=environment, timeout=1200)
 
 
 def bench_command(

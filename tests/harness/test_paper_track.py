@@ -28,7 +28,7 @@ SMALL = {
 
 def bench(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "harness.cli", *map(str, arguments)], capture_output=True, text=True, timeout=300
+        [sys.executable, "-m", "harness.cli", *map(str, arguments)], capture_output=True, text=True, timeout=1200
     )
 
 

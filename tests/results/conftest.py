@@ -167,7 +167,7 @@ def started_server(programs: Path) -> Iterator[Path]:
         yield folder
     finally:
         server.send_signal(signal.SIGQUIT)
-        server.wait(timeout=30)
+        server.wait(timeout=120)
         shutil.rmtree(folder)
 
 

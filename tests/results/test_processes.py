@@ -124,7 +124,7 @@ def _check(connection: Connection) -> dict[str, int]:
 
 def test_eight_processes_writing_at_once_lose_no_row(url: str) -> None:
     writers = start(TOGETHER, url)
-    _, errors = writers.communicate(timeout=120)
+    _, errors = writers.communicate(timeout=600)
     assert writers.returncode == 0, errors
     assert check(url) == {"finished": WRITERS * CELLS_EACH}
 

@@ -136,6 +136,6 @@ def test_an_output_of_another_encoding_is_no_failure(fill: Fill) -> None:
     sides = str(fill("old", {"updown": 0})), str(fill("new", {"updown": 3}))
     command = [sys.executable, "-m", "harness.cli", "compare", *sides, "--format", "markdown"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "| BLEU-4 | test | 25.00 | 28.00 | +3.00 | ? | <0.001 |" in done.stdout

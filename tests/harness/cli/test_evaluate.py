@@ -158,7 +158,7 @@ def test_four_at_once_in_other_locales_from_a_read_only_package(files, tmp_path,
         running.append(
             subprocess.Popen(command_line, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         )
-    said = [process.communicate(timeout=120)[0].decode() for process in running]
+    said = [process.communicate(timeout=600)[0].decode() for process in running]
     assert [process.returncode for process in running] == [0] * 4, said
     texts = {out.read_text() for out in outs}
     assert len(texts) == 1

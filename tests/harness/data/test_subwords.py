@@ -45,7 +45,7 @@ def test_captions_come_back_as_words(preparation: str, merges: int) -> None:
         assert vocabulary.decode([BOS, *numbers, PAD]) == " ".join(vocabulary.tokenize(caption))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(captions, st.randoms())
 def test_any_captions_come_back_and_their_order_does_not_matter(texts: list[str], randomness: random.Random) -> None:
     vocabulary = SubwordVocabulary.build(texts, 1)

@@ -19,7 +19,7 @@ def test_equals_pycocoevalcap_on_coco(coco):
     assert per_image == pytest.approx(coco.per_image["CIDEr-D"], abs=1e-12, rel=0)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(st.tuples(st.lists(captions, min_size=1, max_size=4), captions), min_size=1, max_size=8))
 def test_equals_pycocoevalcap_on_any_words(pairs):
     references = {number: ["word", *texts] for number, (texts, _) in enumerate(pairs)}

@@ -66,7 +66,7 @@ def test_equals_java_on_mixed_words():
     assert tokenize_ptb(captions) == tokenize_java(captions, java=bundled_java(), timeout_s=60)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @example("|||")
 @example("\u2028\r\x00")
 @given(st.text(max_size=60))

@@ -35,7 +35,7 @@ def theirs(references, candidates):
     return corpus, np.array(per_image).T, guessed, correct, rouge, cider
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @example([(["a"], "a")])
 @example([([""], ""), (["a cat", "a"], "")])
 @given(images)
