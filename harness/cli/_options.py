@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+PluginOption = Annotated[
+    list[str] | None, typer.Option("--plugin", help="Python module or file that registers models.")
+]
 WorkspaceOption = Annotated[Path, typer.Option("--workspace", "-w", help="Folder that `bench run` writes to.")]
 DatabaseOption = Annotated[
     str | None,

@@ -69,7 +69,7 @@ def measure(
     From features to finished captions, with random weights and captions of full length. A time has noise (~) where
     its spread is wide, where it drifts, or where other processes keep the machine busy.
     """
-    from harness.cli.flops import chosen_models, chosen_preset
+    from harness.cli._chosen import chosen_models, chosen_preset
     from harness.measure.apart import Question, ask_apart
     from harness.measure.captioning_costs import Effort
     from harness.plugins import load_plugin

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from harness.cli._chosen import chosen_models, chosen_preset
 from harness.cli._flops_table_vi import TABLE_VI, print_table_vi
+from harness.cli._options import PluginOption
 from harness.cli._tables import Format, format_table
 from harness.errors import BenchError
 
@@ -88,6 +90,7 @@ def flops(
     image_size: Annotated[int | None, typer.Option(min=1, help="Pixels a side, if not the backbone's.")] = None,
     output: Annotated[Format, typer.Option("--format", help="How to write the table.")] = Format.table,
     operators: Annotated[bool, typer.Option("--operators", help="List counted and uncounted operators.")] = False,
+    plugin: PluginOption = None,
 ) -> None:
     """Count parameters and multiply-accumulates (GMAC) of one image, by part.
 
@@ -95,6 +98,8 @@ def flops(
     one teacher-forced pass. Training: the same forward and backward.
     """
     import torch
+
+    from harness.plugins import load_plugin
 
     torch.set_num_threads(1)  # a trace is thousands of tiny operators: handing them to threads only costs time
     if preset == TABLE_VI:
@@ -104,6 +109,8 @@ def flops(
             )
         print_table_vi(output)
         return
+    for name in plugin or ():
+        load_plugin(name)
     settings = chosen_preset(preset, change)
     found = _Counted(chosen_models(models))
     if with_backbone:
@@ -135,30 +142,6 @@ def flops(
 
 
 _UNIT = "GMAC: 10^9 multiply-accumulates, 1 MAC being 1 of fvcore's flops; training by torch's counter."
-
-
-def chosen_preset(preset: str | None, change: list[str] | None) -> Preset | None:
-    """The preset of `--preset` with the changes of `--set`; None where none is named."""
-    from harness.preset_files import load_preset
-
-    if preset is None and change:
-        raise BenchError("--set changes a preset, and none is named", "add --preset paper, for example")
-    return None if preset is None else load_preset(preset, tuple(change or ()))
-
-
-def chosen_models(models: str) -> list[str]:
-    """The models of a comma-separated list of names and patterns, each once; ZooError for a name that is none."""
-    from zoo.registry import model_card, select_models
-
-    chosen: dict[str, None] = {}
-    for pattern in filter(None, map(str.strip, models.split(","))):
-        found = select_models(pattern)
-        if not found:
-            model_card(pattern)  # raises, naming the nearest
-        chosen.update(dict.fromkeys(found))
-    if not chosen:
-        raise BenchError("--models names no model", "write --models all, or see `bench models` for the names")
-    return list(chosen)
 
 
 def _count(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from harness.cli._options import PluginOption
 from harness.errors import BenchError
 
 if TYPE_CHECKING:
@@ -41,14 +42,18 @@ def plan(
     throughput: Annotated[float | None, typer.Option(help="TFLOP/s that a device really makes.")] = None,
     measure: Annotated[bool, typer.Option("--measure", help="Time each model here for some seconds.")] = False,
     device: Annotated[str, typer.Option(help="For --measure: auto, cpu, cuda or cuda:N.")] = "auto",
+    plugin: PluginOption = None,
 ) -> None:
     """Show cells, stages, steps and images of a run, with estimates of time and disk; nothing is started.
 
     Multiply-accumulates are counted, time is an estimate: counts over a throughput that was stated or measured.
     """
     from harness.planning import KNOWN
+    from harness.plugins import load_plugin
     from harness.preset_files import load_preset
 
+    for name in plugin or ():
+        load_plugin(name)
     if data not in KNOWN:
         raise BenchError(f"--data {data}: the sizes of this data are not known", f"choose one of: {', '.join(KNOWN)}")
     if throughput is not None and (measure or throughput <= 0):

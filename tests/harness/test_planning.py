@@ -138,3 +138,10 @@ def test_wrong_options_are_named(arguments: tuple[str, ...], told: str) -> None:
 def test_help_needs_no_torch() -> None:
     code = "import sys, harness.cli.plan, harness.planning; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_models_of_a_plugin_are_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+    monkeypatch.setattr("harness.plugins.load_plugin", loaded.append)
+    assert bench("--models", "human", "--plugin", "mine.py").exit_code == 0
+    assert loaded == ["mine.py"]

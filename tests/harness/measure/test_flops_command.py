@@ -168,3 +168,10 @@ def test_help_needs_no_torch_and_carries_examples() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "Examples" in done.stdout
+
+
+def test_models_of_a_plugin_are_counted(bench: typer.Typer, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+    monkeypatch.setattr("harness.plugins.load_plugin", loaded.append)
+    told = CliRunner().invoke(bench, ["flops", "--models", "transformer*", "--plugin", "mine.py", *SMALL])
+    assert (told.exit_code, loaded) == (0, ["mine.py"])
