@@ -102,7 +102,7 @@ def verify(
         source = open_source(chosen.source, dataset)
         for image_id, found in read_regions(source, dataset, skip=bad):
             if isinstance(found, str):
-                bad[image_id] = found
+                bad[image_id] = found.removeprefix(f"image {image_id}: ")
     splits = {sample.image_id: sample.split for sample in dataset.samples}
     for image_id, reason in bad.items():
         typer.echo(f"image {image_id} ({splits[image_id]}): {reason}")

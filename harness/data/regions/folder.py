@@ -29,6 +29,9 @@ class RegionFolder:
     boxes_only = False
 
     def __init__(self, folder: Path) -> None:
+        if folder.name.endswith("_box"):  # four numbers a region would pass for its features
+            features = folder.with_name(folder.name.removesuffix("_box") + "_att")
+            raise BenchError(f"--regions {folder}: that is a folder of boxes", f"--regions {features}")
         self._features, files = _listing(folder)
         if not self._features:
             raise BenchError(f"the folder {folder} holds no ID.npz or ID.npy", "give the folder NAME_att, or a .tsv")

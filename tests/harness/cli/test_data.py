@@ -87,6 +87,7 @@ def test_regions_are_verified_where_no_picture_is(photos: Path) -> None:
     code, output = bench(*arguments, "--regions", photos / "bu_att")
     assert code == 1
     assert "the regions alone are checked" in output
+    assert "image 1 (test): has no regions" in output
     assert "1 of 2 images cannot be used (test 1)" in output
 
 

@@ -38,7 +38,7 @@ def told(found: RawRegions | str) -> RawRegions:
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     images=st.dictionaries(
         st.integers(0, 10**9),
@@ -227,3 +227,10 @@ def test_a_fingerprint_changes_with_any_file(
     assert RegionFolder(att).fingerprint == before
     np.save(tmp_path / "bu_box" / "7.npy", boxes[:2])
     assert RegionFolder(att).fingerprint != before
+
+
+def test_a_folder_of_boxes_is_not_taken_for_features(tmp_path: Path) -> None:
+    (tmp_path / "bu_box").mkdir()
+    np.save(tmp_path / "bu_box" / "1.npy", np.ones((2, 4), np.float32))
+    with pytest.raises(BenchError, match="bu_box: that is a folder of boxes"):
+        open_source(tmp_path / "bu_box", EMPTY)
