@@ -45,7 +45,8 @@ def caption(
     data_images: Annotated[Path | None, typer.Option("--images", help="Where its pictures lie.")] = None,
     split: Annotated[str, typer.Option(help="Which of its splits.")] = "test",
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write COCO's results JSON, for bench evaluate.")
+        Path | None,
+        typer.Option("--out", "-o", help="Write COCO's results JSON; ids are those of --data, else they count from 0."),
     ] = None,
     regions: Annotated[
         str | None, typer.Option(help="For a run that sees regions: theirs, by image id; names end with it.")

@@ -173,6 +173,8 @@ def _refuse_unreadable(path: Path) -> None:
         raise BadImage(path, "is missing") from error
     except (OSError, ValueError) as error:
         raise BadImage(path, f"cannot be read: {_detail(error)}") from error
+    if stat.S_ISDIR(found.st_mode):
+        raise BadImage(path, "is a folder, not a picture (FOLDER/*.jpg names what lies in one)")
     if not stat.S_ISREG(found.st_mode):
         raise BadImage(path, "is not a file")
     if not found.st_size:

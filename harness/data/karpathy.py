@@ -126,7 +126,10 @@ def _ids(file: Path, entries: list[dict[str, Any]]) -> list[int]:
         if not isinstance(entry.get(key), int) or isinstance(entry.get(key), bool)
     ]
     if without:
-        raise BenchError(f'{file}: images without a whole number as "cocoid" or "imgid": {_listed(without)}')
+        raise BenchError(
+            f'{file}: images without a whole number as "cocoid" or "imgid": {_listed(without)}',
+            hint='an image is {"cocoid": 42, "filename": "42.jpg", "split": "test", "sentences": [{"raw": "A dog."}]}',
+        )
     ids = [int(entry[key]) for entry in entries]
     twice = [str(image_id) for image_id, count in Counter(ids).items() if count > 1]
     if twice:

@@ -192,7 +192,7 @@ def test_what_cannot_be_used_is_refused_with_file_and_reason(tmp_path: Path) -> 
         "empty.jpg": "is an empty file",
         "text.jpg": "is not a picture",
         "missing.jpg": "is missing",
-        "folder.jpg": "is not a file",
+        "folder.jpg": "is a folder",
         "pipe.jpg": "is not a file",
         "bomb.png": "decompression bomb",
         "small-bomb.png": "decompression bomb",
