@@ -51,7 +51,7 @@ class NvmlDevice:
     def _ask(self, function: str, *arguments: Any) -> Any:
         try:
             return getattr(self._library, function)(self._handle, *arguments)
-        except self._library.NVMLError as error:
+        except (self._library.NVMLError, self._library.NVMLLibraryMismatchError) as error:
             raise NvmlError(f"the device does not tell ({error})") from error
 
 

@@ -24,6 +24,9 @@ class _Library:
     class NVMLError(Exception):
         pass
 
+    class NVMLLibraryMismatchError(Exception):
+        pass
+
     def __init__(self) -> None:
         self.now, self.joules, self.opened = 0.0, 1000.0, 0
 
@@ -116,3 +119,13 @@ def test_state_of_a_device(library: _Library, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     assert describe_state(CUDA)["other_processes"] == 2, "this process has nothing on the device yet"
     assert set(describe_state(torch.device("cpu"))) == {"load_average"}
+
+
+def test_a_driver_too_old_for_a_question_leaves_it_unanswered(
+    library: _Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise library.NVMLLibraryMismatchError("Unversioned function called")
+
+    monkeypatch.setattr(_Library, "nvmlDeviceGetComputeRunningProcesses", refuse)
+    assert describe_state(CUDA)["other_processes"] is None
