@@ -12,7 +12,9 @@ A100 = "A100"
 _TFLOPS: dict[str, dict[str, float]] = {
     # A part of the name that torch gives, the most particular first.
     "H100 PCIe": {"bf16": 756, "fp32": 51},
+    "H100 NVL": {"bf16": 835, "fp32": 60},
     "H100": {"bf16": 989, "fp32": 67},
+    "H200 NVL": {"bf16": 835, "fp32": 60},
     "H200": {"bf16": 989, "fp32": 67},
     A100: {"bf16": 312, "fp32": 19.5},
     "A10G": {"bf16": 70, "fp32": 35},

@@ -179,5 +179,7 @@ def test_peak_rates() -> None:
     assert peak_macs("NVIDIA A100-SXM4-80GB", "bf16") == 156e12
     assert peak_macs("NVIDIA H100 PCIe", "bf16") == 378e12
     assert peak_macs("NVIDIA H100 80GB HBM3", "fp32") == 33.5e12
+    assert peak_macs("NVIDIA H100 NVL", "bf16") == peak_macs("NVIDIA H200 NVL", "bf16") == 417.5e12
+    assert peak_macs("NVIDIA H200", "bf16") == 494.5e12
     assert peak_macs("NVIDIA A1000", "fp32") is None
     assert a100_seconds(156e12 * 60, 0.5, "bf16") == 120
