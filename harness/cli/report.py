@@ -9,6 +9,7 @@ import typer
 
 from harness.cli._options import DatabaseOption, WorkspaceOption
 from harness.cli._results import open_results
+from harness.errors import BenchError
 from harness.workspace import DEFAULT, Workspace
 
 _EPILOG = """**Examples**
@@ -38,6 +39,8 @@ def report(
     """
     from rich.console import Console
 
+    if terminal and out is not None:
+        raise BenchError("--terminal writes nothing to --out", "leave one of the two out")
     with open_results(workspace, db) as store:
         if terminal:
             from reports.terminal import print_leaderboard

@@ -43,6 +43,8 @@ def test_terminal_writes_nothing(store: Store, tmp_path: Path) -> None:
     assert store.status("aoanet-s1-plain") == "failed"
     assert "expansionnet_v2" in run("--workspace", tmp_path, "--terminal")
     assert not (tmp_path / "report").exists()
+    with pytest.raises(BenchError, match="--terminal writes nothing"):
+        run("--workspace", tmp_path, "--terminal", "--out", tmp_path / "elsewhere")
 
 
 def test_a_workspace_without_results_says_what_to_type(tmp_path: Path) -> None:
