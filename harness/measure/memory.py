@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -45,7 +46,9 @@ class PeakMemory:
         except OSError as error:
             self._obstacle = f"the kernel does not let this process reset its peak memory ({error.strerror})"
         if self._device.type == "cuda":
-            torch.cuda.empty_cache()  # what torch kept of earlier work would count as held
+            # What is left of earlier work would count: models that only the collector frees, and what torch keeps.
+            gc.collect()
+            torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(self._device)
         return self
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,20 @@ def test_what_torch_kept_of_earlier_work_is_given_back_first(monkeypatch: pytest
     with PeakMemory("cuda") as peak:
         pass
     assert (peak.device.value, peak.reserved.value) == (3.0, 3.0)
+
+
+def test_models_that_only_the_collector_frees_leave_the_device_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, alive = torch.nn.Linear(1, 1), []
+    model.hold = model.forward
+    found = weakref.ref(model)
+    del model
+    for name in ("max_memory_allocated", "max_memory_reserved"):
+        monkeypatch.setattr(torch.cuda, name, lambda _: 0)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: alive.append(found() is not None))
+    with PeakMemory("cuda"):
+        pass
+    assert alive == [False]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
