@@ -16,7 +16,7 @@ from harness.data.vocabulary import Vocabulary
 from harness.errors import BenchError
 from harness.training.objectives import without_gradients
 from harness.training.schedule import Stage
-from harness.training.self_critical import CaptionRewards, targets_of
+from harness.training.self_critical import CaptionRewards, at_hand, targets_of
 from zoo import Captioner, Memory
 from zoo.decoding import Hypotheses, sample
 
@@ -70,11 +70,12 @@ class ReinforceLoss(nn.Module):
         """See `harness.training.objectives.Objective`."""
         assert isinstance(model, HasStates)
         drawn = self._explore(model, batch)
+        told = at_hand(drawn)
         tokens, inputs, said = targets_of(drawn, self._vocabulary.bos)
         logits, states = model.decode_with_states(model.encode(batch.visual), inputs)
         log_probs = logits.float().log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
         expected = self.baseline(states.detach())[..., 0].float()
-        rewards = self._rewards(batch.image_ids, drawn).to(expected)
+        rewards = self._rewards(batch.image_ids, told).to(expected)
         policy = -((rewards - expected.detach()) * log_probs * said).sum(1)
         error = ((rewards - expected).square() * said).sum(1) / said.sum(1)
         loss: Tensor = (policy + error).mean()

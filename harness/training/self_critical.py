@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal
 
@@ -69,6 +69,11 @@ def targets_of(drawn: Hypotheses, bos: int) -> tuple[Tensor, Tensor, Tensor]:
     inputs = torch.cat((torch.full_like(tokens[:, :1], bos), tokens[:, :-1]), 1)
     positions = torch.arange(tokens.shape[1], device=tokens.device)
     return tokens, inputs, positions < drawn.lengths.flatten()[:, None]
+
+
+def at_hand(drawn: Hypotheses) -> Hypotheses:
+    """The captions on the CPU; a GPU gives them out once it has done all that it was given before."""
+    return replace(drawn, tokens=drawn.tokens.cpu(), lengths=drawn.lengths.cpu())
 
 
 class CaptionRewards:
@@ -156,12 +161,13 @@ class SelfCriticalLoss:
     def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:  # noqa: ARG002
         """Sample, reward, and weigh the log-probabilities of the samples."""
         drawn, best = self._explore(model, batch)
+        told, best_told = at_hand(drawn), None if best is None else at_hand(best)
         tokens, inputs, said = targets_of(drawn, self.vocabulary.bos)
         logits = model(batch.visual, inputs)
         log_probs = logits.float().log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
         # Rewards are counted on the CPU, while a GPU still works on the pass that was begun above.
-        rewards = self.rewards(batch.image_ids, drawn)
-        baseline = mean_of_others(rewards) if best is None else self.rewards(batch.image_ids, best)
+        rewards = self.rewards(batch.image_ids, told)
+        baseline = mean_of_others(rewards) if best_told is None else self.rewards(batch.image_ids, best_told)
         advantages = (rewards - baseline).flatten()
         return self_critical_loss(log_probs, said, advantages.to(log_probs), self.settings.average)
 
