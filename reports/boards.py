@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from reports import tables
+from reports import cells, tables
+from reports.cells import Cell, Notes
 from reports.facts import card, objective
 from reports.fields import ROLES
 from reports.numbers import metric_order
 from reports.printed import published_cell
-from reports.tables import Body, Cell, Heading, Line, Notes, Table, signature_text
+from reports.tables import Body, Heading, Line, Table, signature_text
 from results.views import DatasetInfo, Group, Row, RunDetail, Standing
 
 FEW_ROWS = 2
@@ -147,7 +148,7 @@ def ranked_table(
     plain = tables.leaderboard(group, like, notes)
     several = any(len(each.rows) > 1 and any(row.standing for row in each.rows) for each in like or (group,))
     rows = (row for each in like or (group,) for row in (*each.rows, *each.references))
-    bounded = any(tables.interval(row.scores[name]) for row in rows for name in metric_order(row.scores)[:1])
+    bounded = any(cells.interval(row.scores[name]) for row in rows for name in metric_order(row.scores)[:1])
     extra_headings = [*([_INTERVAL] if bounded else []), *([_TIER] if several else []), _PUBLISHED]
     headings = list(plain.headings)
     headings[:1] = [*(replace(heading, barred=True) for heading in headings[:1]), *extra_headings]

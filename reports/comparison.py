@@ -12,9 +12,9 @@ from rich.text import Text
 
 from reports.differences import cost_line, cost_ratio, interval, p_value, plain_table, points, ratio
 from reports.numbers import DASH, cost_kind, cost_order, printable
-from results.comparison import CaptionChange, Comparison, Pair, ScoreChange, Side
 from results.judgement import CostChange
 from results.paired import MEANS
+from results.pairs import CaptionChange, Comparison, Pair, ScoreChange, Side
 
 MAIN: Final = "CIDEr-D"
 SHOWN_COSTS: Final = {

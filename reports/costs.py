@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from reports import numbers, tables
+from reports import cells, numbers, tables
 from reports.boards import apart, by_size, dressed
-from reports.tables import Cell, Notes, Table
+from reports.cells import Cell, Notes
+from reports.tables import Table
 from results.records import Quantity
 from results.views import Group, RunDetail
 
@@ -65,8 +66,8 @@ def cost_list(measured: Mapping[str, Quantity]) -> list[tuple[str, str, Cell]]:
     for name in numbers.cost_order(measured):
         quantity = measured[name]
         kind = numbers.cost_kind(name, quantity.unit)
-        cell = replace(tables.cost_cell(quantity, Notes()), mark="")
-        if name == tables.NOISY and quantity.value is not None:
+        cell = replace(cells.cost_cell(quantity, Notes()), mark="")
+        if name == cells.NOISY and quantity.value is not None:
             cell = replace(cell, text="yes" if quantity.value else "no")
         found.append((kind.label, kind.meaning, cell))
     return found

@@ -8,8 +8,8 @@ from typing import Final
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from reports.cells import NOISY
 from reports.numbers import DASH, cost
-from reports.tables import NOISY
 from results.judgement import CostChange
 
 NEAR_ZERO: Final = 0.001

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from reports.boards import by_size, ranked_table, separations
+from reports.cells import Cell
 from reports.numbers import printable
-from reports.tables import Cell, Line, signature_text
+from reports.tables import Line, signature_text
 from results.views import Group, RunDetail
 
 Escape = Callable[[str], str]

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reports import numbers, tables
+from reports import cells, numbers
+from reports.cells import Cell, Notes
 from reports.facts import ModelCard, card, objective
 from reports.fields import ROLES
 from reports.pages import model_page
 from reports.printed import PrintedRow, printed_table
-from reports.tables import Cell, Notes
 from results.records import Quantity
 from results.views import RunDetail
 
@@ -98,4 +98,4 @@ def _run(run: RunDetail) -> ModelRun:
     split = "test" if "test" in run.scores else next(iter(run.scores), "")
     missing = Quantity(None, f"the run is {run.status}")
     score = run.scores.get(split, {}).get("overall", {}).get("CIDEr-D", missing)
-    return ModelRun(run, objective(run), split, tables.quantity_cell(score, Notes()))
+    return ModelRun(run, objective(run), split, cells.quantity_cell(score, Notes()))

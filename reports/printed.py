@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from reports import numbers
+from reports.cells import Cell, Notes
 from reports.facts import NOT_STATED
-from reports.tables import Cell, Notes
 from results.published import (
     PAPERS,
     PublishedMatch,

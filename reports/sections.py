@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports import numbers, tables
+from reports import cells, numbers
 from reports.boards import Board
-from reports.tables import Heading, Line, Notes, Table
+from reports.cells import Notes
+from reports.tables import Heading, Line, Table
 from results.views import DatasetInfo, Failure, Group, RunDetail
 
 COLOURS = 8
@@ -47,7 +48,7 @@ def score_tables(run: RunDetail) -> list[tuple[str, Table]]:
         notes = Notes()
         metrics = numbers.metric_order(name for scores in domains.values() for name in scores)
         lines = tuple(
-            Line(domain, "", (), tuple(tables.quantity_cell(domains[domain].get(name), notes) for name in metrics))
+            Line(domain, "", (), tuple(cells.quantity_cell(domains[domain].get(name), notes) for name in metrics))
             for domain in numbers.domain_order(domains)
         )
         headings = tuple(Heading(name, name, f"{name}, times 100") for name in metrics)

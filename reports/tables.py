@@ -3,31 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from reports import numbers
-from results.records import Quantity
-from results.views import Group, Row, Spread
+from reports.cells import NOISY, Cell, Notes, cost_cell, marked, missing, score_cell
+from results.views import Group, Row
 
 LEADERBOARD_COSTS = ("parameters", "gmac_beam")
-NOISY = "latency_noisy"
-_MARKED_AS_NOISY = ("latency_median", "latency_throughput")
-_NOISE = "noisy: timings spread or drift, or other processes kept the machine busy"
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One number of a table: the text to show and the value to sort by, or a dash with the reason and its note's mark.
-
-    `spread` is the standard deviation over seeds as text, empty with one seed; `interval` what bounds the value.
-    """
-
-    text: str
-    value: float | None
-    spread: str = ""
-    interval: str = ""
-    reason: str | None = None
-    mark: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +40,6 @@ class Line:
     cells: tuple[Cell, ...]
     tag: str = ""
     facets: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class Notes:
-    """Reasons of missing numbers under one table, each with a mark: a, b, c ... in order of appearance."""
-
-    marks: dict[str, str] = field(default_factory=dict)
-
-    def mark(self, reason: str) -> str:
-        """The reason's mark, a new one for a new reason."""
-        if reason not in self.marks:
-            number, letters = len(self.marks), ""
-            while number >= 0:
-                number, letters = number // 26 - 1, chr(ord("a") + number % 26) + letters
-            self.marks[reason] = letters
-        return self.marks[reason]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,64 +154,6 @@ def signature_text(signature: Mapping[str, str], split: str | None = None) -> st
     return "|".join(["CIDEr-D", *(f"{name}:{value}" for name, value in fields.items())])
 
 
-def score_cell(spread: Spread | None, notes: Notes) -> Cell:
-    """A score over seeds; where seeds lack it the reason is a note."""
-    if spread is None:
-        return _missing("not stored for this run", notes)
-    if spread.mean is None:
-        return _missing(spread.reason or "no seed has it", notes)
-    return Cell(
-        numbers.percent(spread.mean),
-        spread.mean,
-        numbers.percent(spread.sd) if spread.sd is not None else "",
-        interval(spread),
-        spread.reason,
-        notes.mark(spread.reason) if spread.reason else "",
-    )
-
-
-def interval(spread: Spread) -> str:
-    """The 95 % interval of a score as text, empty where there is none."""
-    return numbers.bounds(spread.low, spread.high, numbers.percent)
-
-
-def cost_cell(quantity: Quantity | None, notes: Notes) -> Cell:
-    """A cost in its own unit."""
-    if quantity is None:
-        return _missing("not measured for this run", notes)
-    if quantity.value is None:
-        return _missing(quantity.reason or "not measured", notes)
-    text = numbers.cost(quantity.value, quantity.unit)
-    between = numbers.bounds(quantity.low, quantity.high, lambda bound: numbers.cost(bound, quantity.unit))
-    return Cell(text, quantity.value, interval="" if between == f"{text}\u2013{text}" else between)
-
-
-def is_noise(row: Row, name: str) -> bool:
-    """Whether this cost of the row is a latency that is noise."""
-    noisy = row.costs.get(NOISY)
-    return name in _MARKED_AS_NOISY and noisy is not None and bool(noisy.value)
-
-
-def marked(cell: Cell, row: Row, name: str, notes: Notes) -> Cell:
-    """The cell of a cost, marked where that is noise."""
-    if cell.value is None or not is_noise(row, name):
-        return cell
-    return replace(cell, text=f"~{cell.text}", reason=_NOISE, mark=notes.mark(_NOISE))
-
-
-def quantity_cell(quantity: Quantity | None, notes: Notes) -> Cell:
-    """One seed's score."""
-    if quantity is None:
-        return _missing("not stored for this run", notes)
-    if quantity.value is None:
-        return _missing(quantity.reason or "not measured", notes)
-    return Cell(
-        numbers.percent(quantity.value),
-        quantity.value,
-        interval=numbers.bounds(quantity.low, quantity.high, numbers.percent),
-    )
-
-
 def differences(differs: Mapping[str, str | None]) -> str:
     """What sets a row apart, on one line; fields that a row has no part in are left out."""
     return ", ".join(f"{name}: {value}" for name, value in differs.items() if value not in (None, "none"))
@@ -253,12 +161,8 @@ def differences(differs: Mapping[str, str | None]) -> str:
 
 def _cost_of(row: Row, name: str, notes: Notes) -> Cell:
     if row.role == "reference" and name not in row.costs:
-        return _missing("a reference row has no model", notes)
+        return missing("a reference row has no model", notes)
     return marked(cost_cell(row.costs.get(name), notes), row, name, notes)
-
-
-def _missing(reason: str, notes: Notes) -> Cell:
-    return Cell(numbers.DASH, None, reason=reason, mark=notes.mark(reason))
 
 
 def _cost_heading(name: str, unit: str) -> Heading:

@@ -12,8 +12,9 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from reports import tables
+from reports.cells import Cell
 from reports.numbers import percent, printable
-from reports.tables import Cell, Line, Table
+from reports.tables import Line, Table
 from results import queries
 from results.store import Store
 from results.views import Failure, Group, SignificanceTest, Spread

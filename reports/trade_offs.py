@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from reports import numbers, tables
+from reports import cells, numbers, tables
 from reports.boards import apart, by_size, group_title
+from reports.cells import Cell, Notes
 from reports.plots import Plot, Series, trade_off_plot
-from reports.tables import Cell, Heading, Line, Notes, Table
+from reports.tables import Heading, Line, Table
 from results.records import Quantity
 from results.views import DatasetInfo, Group, Row, RunDetail
 
@@ -103,9 +104,9 @@ def _series(row: Row, cost: Quantity, axis: Axis, colour: Mapping[str, int]) -> 
     assert cost.value is not None
     amount = cost.value / axis.unit
     quality = f"CIDEr-D {numbers.percent(score.mean)}"
-    bounds = tables.interval(score)
+    bounds = cells.interval(score)
     text = f"{row.model}: {quality}{f' ({bounds})' if bounds else ''}, {numbers.significant(amount)} {axis.label}"
-    text += " (noisy)" if tables.is_noise(row, axis.cost) else ""
+    text += " (noisy)" if cells.is_noise(row, axis.cost) else ""
     x_bounds = None if cost.low is None or cost.high is None else (cost.low / axis.unit, cost.high / axis.unit)
     y_bounds = None if score.low is None or score.high is None else (100 * score.low, 100 * score.high)
     if y_bounds is None and score.sd is not None:
@@ -128,9 +129,9 @@ def _table(
             tables.differences(row.differs),
             tuple(zip(row.seeds, row.keys, strict=True)),
             (
-                tables.score_cell(row.scores.get("CIDEr-D"), notes),
+                cells.score_cell(row.scores.get("CIDEr-D"), notes),
                 *(
-                    tables.marked(tables.cost_cell(costs[row.keys][axis.cost], notes), row, axis.cost, notes)
+                    cells.marked(cells.cost_cell(costs[row.keys][axis.cost], notes), row, axis.cost, notes)
                     for axis in AXES
                 ),
                 Cell(", ".join(best.get(row.keys, ())), None),

@@ -4,107 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
 from results.baseline_making import differing, newest_runs, run_of, told_apart
-from results.judgement import CostChange
 from results.leaderboard import RANKING_METRIC
 from results.measured import Measured
-from results.paired import ByImage, Difference, mean_of_seeds, paired_differences
+from results.paired import ByImage, mean_of_seeds, paired_differences
+from results.pairs import CaptionChange, Comparison, Differing, Pair, ScoreChange, Side
 from results.records import ImageRecord, Quantity
 from results.repeats import cost_changes
 
 Images = Mapping[str, Mapping[int, ImageRecord]]
 _Runs = list[Measured]
 _Row = tuple[str, str, frozenset[tuple[str, str]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """What stands on one side of a pair: a model's runs over seeds, and the code that ran."""
-
-    model: str
-    role: str
-    seeds: tuple[int, ...]
-    keys: tuple[str, ...]
-    code: str
-
-
-@dataclass(frozen=True, slots=True)
-class ScoreChange:
-    """One metric of one split, fractions, means over seeds; None with a reason where a side has none.
-
-    `test` is of the images' scores, None with a reason too. Its interval is that of the metric's change where the
-    metric is the mean of the images (`results.paired.MEANS`).
-    """
-
-    split: str
-    metric: str
-    before: float | None
-    after: float | None
-    test: Difference | None = None
-    reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CaptionChange:
-    """An image whose caption differs, with its CIDEr-D on either side, fractions."""
-
-    model: str
-    split: str
-    image: ImageRecord
-    before: str
-    after: str
-    score_before: float
-    score_after: float
-
-    @property
-    def change(self) -> float:
-        """After less before."""
-        return self.score_after - self.score_before
-
-
-@dataclass(frozen=True, slots=True)
-class Differing:
-    """How many of a split's captions differ, and how many of these score better and worse."""
-
-    split: str
-    of: int
-    captions: int
-    better: int
-    worse: int
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """Two sides that are compared.
-
-    `conditions` are the fields of the signature that differ, the release aside; `settings` those of the configuration,
-    where both sides are of one model. `captions` are those that changed most, of the first seed. `apart` are the
-    conditions that tell the first side from that of other pairs of its model.
-    """
-
-    before: Side
-    after: Side
-    conditions: tuple[str, ...]
-    settings: tuple[str, ...]
-    scores: tuple[ScoreChange, ...]
-    costs: tuple[CostChange, ...]
-    differing: tuple[Differing, ...]
-    captions: tuple[CaptionChange, ...]
-    apart: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """All pairs; `only_before` and `only_after` name runs without a counterpart; `tests` were corrected together."""
-
-    pairs: tuple[Pair, ...]
-    only_before: tuple[str, ...]
-    only_after: tuple[str, ...]
-    tests: int
 
 
 def compare_runs(before: Measured, after: Measured, images: Images, most: int) -> Comparison:

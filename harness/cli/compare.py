@@ -19,7 +19,7 @@ from harness.workspace import DEFAULT
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from results.comparison import Comparison
+    from results.pairs import Comparison
     from results.store import Store
 
 _EXAMPLES = """

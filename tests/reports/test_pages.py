@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from reports.boards import FEW_ROWS, boards
+from reports.cells import NOISY, Notes
 from reports.costs import cost_list, cost_sections
 from reports.curves import curve_sections
 from reports.facts import NOT_STATED, objective
@@ -15,7 +16,7 @@ from reports.models import flat
 from reports.pages import model_page, run_page
 from reports.plots import MOST_LABELS, Series, trade_off_plot
 from reports.printed import printed_table, published_cell
-from reports.tables import NOISY, Notes, cost_tables
+from reports.tables import cost_tables
 from reports.trade_offs import bounded_cost, trade_off_sections
 from results import queries
 from results.records import EpochRecord, Quantity
