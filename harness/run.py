@@ -168,6 +168,8 @@ def choose_device(name: str) -> torch.device:
     """The device of a name or of `auto`; BenchError where it cannot be used here."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.partition(":")[0] not in {"cpu", "cuda"}:
+        raise BenchError(f"--device {name!r} is unknown", "choose auto, cpu, cuda or cuda:N")
     try:
         device = torch.device(name)
         torch.empty(0, device=device)

@@ -14,6 +14,13 @@ from harness.cli import _data_features
 from harness.errors import BenchError
 from harness.workspace import DEFAULT, Workspace
 
+_LIST_EXAMPLES = """
+Examples:
+
+  bench data list
+
+  bench data list --workspace /scratch/bench
+"""
 _PREPARE_EXAMPLES = """
 Examples:
 
@@ -46,7 +53,7 @@ WorkspaceOption = Annotated[Path, typer.Option("--workspace", help="Where genera
 def register(app: typer.Typer) -> None:
     """Add `bench data` and its subcommands."""
     group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
-    group.command("list")(list_data)
+    group.command("list", epilog=_LIST_EXAMPLES)(list_data)
     group.command("verify", epilog=_VERIFY_EXAMPLES)(verify)
     group.command("prepare", epilog=_PREPARE_EXAMPLES)(prepare)
     group.command("features", epilog=_data_features.EXAMPLES)(_data_features.features)

@@ -1,4 +1,4 @@
-"""`bench prefetch`: fetch what some metrics need and cannot be part of the package."""
+"""`bench prefetch`: fetch what some metrics and models need and cannot be part of the package."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
     group.callback()(_group)
     group.command("spice", epilog=_EPILOG)(spice)
-    group.command("model")(model)
-    app.add_typer(group, name="prefetch", help="Fetch what some metrics need.")
+    group.command("model", epilog=_EPILOG)(model)
+    app.add_typer(group, name="prefetch", help="Fetch what some metrics and models need.")
 
 
 def _group() -> None:
-    """Fetch what some metrics need and the package cannot hold."""
+    """Fetch what some metrics and models need and the package cannot hold."""
 
 
 def model(

@@ -112,9 +112,15 @@ def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         bench("verify", tmp_path / "nothing", "--workspace", tmp_path / "ws")
 
 
-@pytest.mark.parametrize("command", ["verify", "prepare"])
+@pytest.mark.parametrize("command", ["list", "verify", "prepare", "features"])
 def test_help_carries_examples(command: str) -> None:
-    assert f"bench data {command} scenes" in bench(command, "--help")[1]
+    assert f"bench data {command}" in bench(command, "--help")[1].partition("Examples:")[2]
+
+
+def test_an_unknown_device_is_answered_with_those_that_there_are(tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match="--device 'gpu' is unknown") as caught:
+        bench("features", "scenes", "--device", "gpu", "--workspace", tmp_path)
+    assert "cuda:N" in (caught.value.hint or "")
 
 
 def test_no_torch_is_imported(photos: Path) -> None:
