@@ -172,7 +172,10 @@ def choose_device(name: str) -> torch.device:
         raise BenchError(f"--device {name!r} is unknown", "choose auto, cpu, cuda or cuda:N")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+        if device.type == "cuda":  # a tensor would take memory of a GPU that perhaps another process is to work on
+            torch.cuda.get_device_properties(device)
+        else:
+            torch.empty(0, device=device)
     except (AssertionError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise BenchError(

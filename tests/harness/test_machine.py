@@ -63,3 +63,15 @@ def test_half_precision_is_for_gpus_that_compute_in_it(monkeypatch: pytest.Monke
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)  # noqa: ARG005
     assert run._precision("auto", GPU) == "bf16"
     assert run._precision("auto", CPU) == "fp32"
+
+
+def test_a_gpu_is_chosen_without_putting_anything_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def properties(device: torch.device) -> None:
+        if device.index != 1:
+            raise AssertionError("Invalid device id")
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: pytest.fail("a tensor was made"))
+    assert run.choose_device("cuda:1") == torch.device("cuda", 1)
+    with pytest.raises(BenchError, match="cuda:2 is not usable here: Invalid device id"):
+        run.choose_device("cuda:2")
