@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from harness.measure.evaluating import as_it_was
@@ -23,8 +24,9 @@ def count_dispatched() -> FlopCounterMode:
 def count_training_step(model: Captioner, visual: Visual, tokens: Tensor) -> PartCount:
     """Teacher forcing in training mode, and the gradients of all parameters that want one.
 
-    Dropout is on as the model has it, which forbids some shortcuts of evaluation. The loss and the optimiser are
-    element-wise and not counted; neither is the input's gradient, which nobody asks for.
+    Dropout is on as the model has it, which forbids some shortcuts of evaluation. Attention is counted as products of
+    matrices on every device: fused kernels, of which each device has its own, compute some of them twice. The loss and
+    the optimiser are element-wise and not counted; neither is the input's gradient, which nobody asks for.
 
     Args:
         model: left as it was found: gradients, training flags, buffers, random generators.
@@ -32,7 +34,7 @@ def count_training_step(model: Captioner, visual: Visual, tokens: Tensor) -> Par
         tokens: (1, T), what the decoder is fed.
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    with torch.enable_grad(), as_it_was(model), count_dispatched() as counter:
+    with torch.enable_grad(), as_it_was(model), sdpa_kernel(SDPBackend.MATH), count_dispatched() as counter:
         model.train()
         logits = model(visual, tokens)
         if parameters:

@@ -70,6 +70,7 @@ def test_a_training_step_is_two_to_four_passes(architecture: str) -> None:
     """A forward and two backward ones, but for what wants no gradient and what evaluation shortens."""
     counts = whole(architecture)
     assert 2 < counts.training.macs / counts.teacher_forced.macs < 4
+    assert not [name for name in counts.training.by_operator if "attention" in name], "kernels of this device alone"
 
 
 def test_every_uncounted_operator_is_estimated(architecture: str) -> None:
