@@ -19,6 +19,8 @@ from results.records import Cell
 from results.recosting import add_costs, cells_without_cost
 from zoo import Captioner, Visual
 
+THREADS = 1
+"""On a processor: one image is too little work for more, and the same number on every machine can be compared."""
 DEFERRED = "not timed yet: other models trained at the same time; the same command again does it"
 
 
@@ -40,6 +42,7 @@ def time_model(model: Captioner, conditions: Conditions) -> Timed:
         bos=conditions.vocabulary.bos,
         eos=conditions.vocabulary.eos,
         effort=Effort(preset.latency_repeats, preset.latency_seconds, preset.energy_seconds),
+        threads=THREADS,
     )
 
 

@@ -86,6 +86,7 @@ def time_captioning(
     bos: int,
     eos: int,
     effort: Effort,
+    threads: int | None = None,
     precision: str = "fp32",
     full_length: bool = False,
 ) -> Timed:
@@ -95,7 +96,7 @@ def time_captioning(
         model: left as it was found.
         visual: the batch.
         effort: how long to measure.
-        beam_size, max_len, bos, eos, precision, full_length: as in `measure_latency`.
+        beam_size, max_len, bos, eos, threads, precision, full_length: as in `measure_latency`.
     """
     device = next(model.parameters()).device
     seen = visual.to(device)
@@ -111,6 +112,7 @@ def time_captioning(
             eos=eos,
             repeats=effort.repeats,
             budget_s=effort.seconds,
+            threads=threads,
             precision=precision,
             full_length=full_length,
         )
