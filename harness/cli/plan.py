@@ -92,7 +92,7 @@ def plan(
             )
             seconds += seeds * (took or 0.0)
     console.print(table)
-    others = f", {rest} rows that train nothing" if rest else ""
+    others = f", rows without training {rest}" if rest else ""
     console.print(f"{len(names) * seeds + rest} cells: models {len(names)}, seeds {seeds}{others}")
     features = f"features of {shape.cells} x {shape.channels} once"
     console.print(f"disk: about {disk / 1e9:.2f} GB: {features}, weights and checkpoints")
