@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -11,6 +12,7 @@ from typing import Annotated
 import typer
 
 from harness.cli import _data_features
+from harness.cli._output import check_out, deliver
 from harness.errors import BenchError
 from harness.workspace import DEFAULT, Workspace
 
@@ -39,6 +41,13 @@ Examples:
 
   bench data verify annotations/dataset_coco.json --images coco/ --regions cocobu_att
 """
+_NOCAPS_EXAMPLES = """
+Examples:
+
+  bench data nocaps dataset_coco.json nocaps_val_4500_captions.json --out dataset_coco_nocaps.json
+
+  bench data verify dataset_coco_nocaps.json --images pictures/
+"""
 _OWN_DATA = """\
 FOLDER       your own: COCO, Flickr8k or Flickr30k in Karpathy's format.
              FOLDER/dataset*.json or .json.gz, and FOLDER/images/ (or the
@@ -56,6 +65,7 @@ def register(app: typer.Typer) -> None:
     group.command("list", epilog=_LIST_EXAMPLES)(list_data)
     group.command("verify", epilog=_VERIFY_EXAMPLES)(verify)
     group.command("prepare", epilog=_PREPARE_EXAMPLES)(prepare)
+    group.command("nocaps", epilog=_NOCAPS_EXAMPLES)(nocaps)
     group.command("features", epilog=_data_features.EXAMPLES)(_data_features.features)
     app.add_typer(group, name="data", help="List, verify and prepare data sets.")
 
@@ -135,6 +145,22 @@ def prepare(
     dataset = open_dataset(data, cache_dir=place.cache)
     splits = _counted(sample.split for sample in dataset.samples)
     typer.echo(f"{dataset.root}: {splits}; data set #{dataset.fingerprint[:8]}, {time.monotonic() - started:.1f} s")
+
+
+def nocaps(
+    annotations: Annotated[Path, typer.Argument(help="Karpathy's JSON of the images to train on.")],
+    captions: Annotated[Path, typer.Argument(help="nocaps's validation captions, with a domain of each image.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The annotation file to write.")],
+    folder: Annotated[str, typer.Option(help="Of nocaps's pictures, below that of --images.")] = "nocaps",
+) -> None:
+    """Write an annotation file that has nocaps's images too, to be scored by domain and never trained on."""
+    from harness.data.nocaps import join_nocaps
+
+    check_out(out)
+    joined = join_nocaps(annotations, captions, folder=folder)
+    deliver(json.dumps(joined.content), out)
+    typer.echo(f"{out}: nocaps {joined.images}; image N of nocaps's own file is {joined.raised} + N here")
+    typer.echo(f"Next: bench data verify {out} --images DIR, where DIR/{folder} holds nocaps's pictures")
 
 
 def _counted(splits: Iterable[str]) -> str:

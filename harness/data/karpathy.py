@@ -8,10 +8,7 @@ wrong with the file is an error; what is wrong with one image is collected, so t
 
 from __future__ import annotations
 
-import gzip
-import json
 import math
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,6 +18,7 @@ from harness.data.dataset import Box, Dataset, Sample, told_size
 from harness.data.fingerprint import fingerprint
 from harness.data.picture_paths import PicturePaths, RefusedPath
 from harness.errors import BenchError
+from harness.json_files import read_json
 from harness.metrics.sanitise import sanitise_caption
 
 SPLITS = {"train": "train", "restval": "train", "val": "val", "test": "test", "nocaps": "nocaps"}
@@ -40,19 +38,9 @@ def read_karpathy(location: Path, *, images: Path | None = None, name: str | Non
         BenchError: nothing is there, it is no such file, an id is missing or used twice, a split is unknown.
     """
     file = _annotation_file(location)
-    content = _read_json(file)
-    entries = content.get("images") if isinstance(content, dict) else None
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise BenchError(f'{file} is not in Karpathy\'s format: it has no list of objects named "images"')
-    if "annotations" in content:
-        raise BenchError(
-            f"{file} is in COCO's own format, which names no splits",
-            hint="give Karpathy's file of it (dataset_coco.json)",
-        )
-    if not entries:
-        raise BenchError(f"{file} lists no images")
+    content, entries, ids = read_entries(file)
     paths = PicturePaths(_picture_folder(file, images))
-    ids, splits = _ids(file, entries), _splits(file, entries)
+    splits = _splits(file, entries)
     faults: dict[int, str] = {}
     samples = tuple(
         _sample(entry, image_id, split, paths, faults)
@@ -67,6 +55,26 @@ def read_karpathy(location: Path, *, images: Path | None = None, name: str | Non
         faults=faults,
         sizes={image_id: size for image_id, entry in zip(ids, entries, strict=True) if (size := told_size(entry))},
     )
+
+
+def read_entries(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list[int]]:
+    """The content of an annotation file, its images as they stand there, and their ids.
+
+    Raises:
+        BenchError: it is no such file, or an id is missing or used twice.
+    """
+    content = read_json(file)
+    entries = content.get("images") if isinstance(content, dict) else None
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise BenchError(f'{file} is not in Karpathy\'s format: it has no list of objects named "images"')
+    if "annotations" in content:
+        raise BenchError(
+            f"{file} is in COCO's own format, which names no splits",
+            hint="give Karpathy's file of it (dataset_coco.json); bench data nocaps adds nocaps's captions to one",
+        )
+    if not entries:
+        raise BenchError(f"{file} lists no images")
+    return content, entries, _ids(file, entries)
 
 
 def _annotation_file(location: Path) -> Path:
@@ -89,17 +97,6 @@ def _annotation_file(location: Path) -> Path:
             hint=f"name the one that is meant: {found[0]}",
         )
     return found[0]
-
-
-def _read_json(file: Path) -> Any:
-    """Parse the file, gzipped or not, whatever its name says."""
-    try:
-        raw = file.read_bytes()
-        return json.loads(gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw)
-    except (OSError, EOFError, zlib.error) as error:
-        raise BenchError(f"{file} cannot be read: {error}") from error
-    except (ValueError, RecursionError) as error:
-        raise BenchError(f"{file} is not valid JSON: {error}") from error
 
 
 def _picture_folder(file: Path, images: Path | None) -> Path:

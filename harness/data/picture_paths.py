@@ -29,9 +29,9 @@ class PicturePaths:
         """
         if not isinstance(name, str) or not name:
             raise RefusedPath("its entry names no picture file")
-        candidates = [_checked(name)]
+        candidates = [plain_path(name)]
         if isinstance(folder, str) and folder:
-            candidates.insert(0, _checked(f"{folder}/{name}"))
+            candidates.insert(0, plain_path(f"{folder}/{name}"))
         file = next((path for path in candidates if os.path.lexists(f"{self.root}/{path}")), candidates[-1])
         if not self._stays_inside(file):
             raise RefusedPath(f"{file!r} is a link that leads out of the data set's folder")
@@ -52,8 +52,12 @@ class PicturePaths:
         return Path(os.path.realpath(path)).is_relative_to(self.root)  # `resolve` would raise on links in a circle
 
 
-def _checked(text: str) -> str:
-    """The path in its plain form ("./a" is "a"), if it can only mean a place below the root, on any system."""
+def plain_path(text: str) -> str:
+    """The path in its plain form ("./a" is "a"), if it can only mean a place below a root, on any system.
+
+    Raises:
+        RefusedPath: it is absolute, has ".." or unprintable characters.
+    """
     posix, windows = PurePosixPath(text), PureWindowsPath(text)
     if not text.isprintable():
         raise RefusedPath(f"{text!a} has unprintable characters")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import BenchError
+from harness.json_files import read_json
 
 _SHOWN = 10
 _TWICE = "predicted more than once"
@@ -20,11 +18,12 @@ EMPTY = "with an empty caption"
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """Reference captions by image id, in the order of the file's images, and the domain of each where it has one."""
+    """Reference captions by image id, in the order of the file's images; domains and file names where it has them."""
 
     name: str
     captions: dict[int, tuple[str, ...]]
     domains: dict[int, str] = field(default_factory=dict)
+    files: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ def read_predictions(path: Path) -> Predictions:
     Raises:
         BenchError: the file cannot be read or is something else. Faulty entries are collected in `problems` instead.
     """
-    content = _read_json(path)
+    content = read_json(path)
     if isinstance(content, dict) and isinstance(content.get("annotations"), list):
         content = content["annotations"]
     if not isinstance(content, list):
@@ -75,7 +74,7 @@ def read_references(path: Path, *, split: str = "test") -> References:
     Raises:
         BenchError: the file cannot be read, is something else, or has images without captions.
     """
-    content = _read_json(path)
+    content = read_json(path)
     images = content.get("images") if isinstance(content, dict) else None
     if not isinstance(images, list) or not all(isinstance(image, dict) for image in images):
         raise BenchError(
@@ -97,13 +96,17 @@ def read_references(path: Path, *, split: str = "test") -> References:
     bare = [str(image_id) for image_id, texts in found.items() if not texts]
     if bare:
         raise BenchError(f"{path}: {named(bare, 'without a reference caption')}")
-    domains = {
-        image[key]: image["domain"]
-        for image in images
-        for key in ("cocoid", "imgid", "id")
-        if isinstance(image.get("domain"), str) and image.get(key) in found
-    }
-    return References(path.name.partition(".")[0], found, domains)
+    domains, files = (
+        {
+            image[key]: image[field]
+            for image in images
+            for key in ("cocoid", "imgid", "id")
+            for field in fields
+            if isinstance(image.get(field), str) and image.get(key) in found
+        }
+        for fields in (("domain",), ("filename", "file_name"))
+    )
+    return References(path.name.partition(".")[0], found, domains, files)
 
 
 def read_image_ids(path: Path) -> list[int]:
@@ -112,7 +115,7 @@ def read_image_ids(path: Path) -> list[int]:
     Raises:
         BenchError: the file cannot be read, lists no images, or has an id twice.
     """
-    content = _read_json(path)
+    content = read_json(path)
     images = content.get("images") if isinstance(content, dict) else None
     if not isinstance(images, list) or not images or not all(isinstance(image, dict) for image in images):
         raise BenchError(f'{path} has no list of objects named "images"')
@@ -204,13 +207,3 @@ def _ids(path: Path, images: Iterable[Mapping[str, Any]], key: str) -> list[int]
 
 def _is_id(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        raw = path.read_bytes()
-        return json.loads(gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw)
-    except (OSError, EOFError, zlib.error) as error:
-        raise BenchError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise BenchError(f"{path} is not valid JSON: {error}") from error

@@ -112,7 +112,22 @@ def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         bench("verify", tmp_path / "nothing", "--workspace", tmp_path / "ws")
 
 
-@pytest.mark.parametrize("command", ["list", "verify", "prepare", "features"])
+def test_nocaps_joins_a_data_set(photos: Path) -> None:
+    captions = photos / "nocaps.json"
+    images = [{"id": 0, "file_name": "2.png", "domain": "in-domain"}]
+    captions.write_text(json.dumps({"images": images, "annotations": [{"image_id": 0, "caption": "A gnu."}]}))
+    (photos / "photos" / "nocaps").mkdir()
+    Image.new("RGB", (4, 4)).save(photos / "photos" / "nocaps" / "2.png")
+    joined = photos / "joined.json"
+    code, output = bench("nocaps", photos / "dataset_photos.json", captions, "--out", joined)
+    assert code == 0
+    assert "nocaps 1; image N of nocaps's own file is 2 + N here" in output
+    code, output = bench("verify", joined, "--images", photos / "photos", "--workspace", photos / "ws")
+    assert code == 0
+    assert "all 3 images are sound (train 1, test 1, nocaps 1)" in output
+
+
+@pytest.mark.parametrize("command", ["list", "verify", "prepare", "nocaps", "features"])
 def test_help_carries_examples(command: str) -> None:
     assert f"bench data {command}" in bench(command, "--help")[1].partition("Examples:")[2]
 
