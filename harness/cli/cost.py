@@ -175,10 +175,12 @@ def _print_notes(answers: Sequence[Answer], environment: dict[str, Any], output:
     if environment:
         device = environment["device"]
         place = device.get("name", environment["cpu"]) or device["type"]
-        cores = environment["pinned_cores"]
-        pinned = f" on cores {','.join(map(str, cores))}" if cores else ""
+        threads, cores = environment["threads"], environment["pinned_cores"]
+        plural, pinned = ("" if threads == 1 else "s"), ""
+        if cores:
+            pinned = f" on core{plural} {','.join(map(str, cores))}"
         notes.append(
-            f"{place}, {environment['threads']} threads{pinned}, torch {environment['packages']['torch']}. Median of "
+            f"{place}, {threads} thread{plural}{pinned}, torch {environment['packages']['torch']}. Median of "
             "timed batches, from features to captions; ±: how far the median of another run lies, in 9 of 10 tries. "
             "MiB: most memory of the whole process."
         )
