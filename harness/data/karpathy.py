@@ -19,6 +19,7 @@ from harness.data.fingerprint import fingerprint
 from harness.data.picture_paths import PicturePaths, RefusedPath
 from harness.errors import BenchError
 from harness.json_files import read_json
+from harness.metrics.formats import id_key
 from harness.metrics.sanitise import sanitise_caption
 
 SPLITS = {"train": "train", "restval": "train", "val": "val", "test": "test", "nocaps": "nocaps"}
@@ -115,8 +116,7 @@ def _picture_folder(file: Path, images: Path | None) -> Path:
 
 
 def _ids(file: Path, entries: list[dict[str, Any]]) -> list[int]:
-    """The images' ids: "cocoid" where all have one, else "imgid"."""
-    key = "cocoid" if all("cocoid" in entry for entry in entries) else "imgid"
+    key = id_key(entries)
     without = [
         _label(number, entry)
         for number, entry in enumerate(entries)

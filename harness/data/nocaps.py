@@ -9,7 +9,7 @@ from typing import Any
 from harness.data.karpathy import read_entries
 from harness.data.picture_paths import RefusedPath, plain_path
 from harness.errors import BenchError
-from harness.metrics.formats import read_references
+from harness.metrics.formats import id_key, read_references
 
 SPLIT = "nocaps"
 
@@ -52,7 +52,7 @@ def join_nocaps(annotations: Path, nocaps: Path, *, folder: str) -> Joined:
             "give nocaps's validation captions with domains (nocaps_val_4500_captions.json)",
         )
     raised = max(ids) + 1 - min(references.captions)
-    key = "cocoid" if all("cocoid" in entry for entry in entries) else "imgid"
+    key = id_key(entries)
     joined = [
         {
             key: image + raised,

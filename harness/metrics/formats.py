@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,10 +82,10 @@ def read_references(path: Path, *, split: str = "test") -> References:
             "give COCO's annotations (captions_val2014.json), nocaps's or Karpathy's JSON (dataset_coco.json)",
         )
     if "annotations" in content:
-        found = _coco(path, images, content["annotations"])
+        key, found = "id", _coco(path, images, content["annotations"])
     elif any("sentences" in image for image in images):
         images = _of_split(path, images, split)
-        found = _karpathy(path, images)
+        key, found = id_key(images), _karpathy(path, images)
     else:
         raise BenchError(
             f"{path} lists images without captions",
@@ -96,16 +96,8 @@ def read_references(path: Path, *, split: str = "test") -> References:
     bare = [str(image_id) for image_id, texts in found.items() if not texts]
     if bare:
         raise BenchError(f"{path}: {named(bare, 'without a reference caption')}")
-    domains, files = (
-        {
-            image[key]: image[field]
-            for image in images
-            for key in ("cocoid", "imgid", "id")
-            for field in fields
-            if isinstance(image.get(field), str) and image.get(key) in found
-        }
-        for fields in (("domain",), ("filename", "file_name"))
-    )
+    domains = _texts(images, key, "domain")
+    files = _texts(images, key, "file_name") | _texts(images, key, "filename")
     return References(path.name.partition(".")[0], found, domains, files)
 
 
@@ -183,15 +175,24 @@ def _of_split(path: Path, images: list[dict[str, Any]], split: str) -> list[dict
 
 
 def _karpathy(path: Path, images: list[dict[str, Any]]) -> dict[int, tuple[str, ...]]:
-    key = "cocoid" if all("cocoid" in image for image in images) else "imgid"
     return {
         image_id: tuple(
             sentence["raw"]
             for sentence in image.get("sentences") or ()
             if isinstance(sentence, dict) and isinstance(sentence.get("raw"), str)
         )
-        for image_id, image in zip(_ids(path, images, key), images, strict=True)
+        for image_id, image in zip(_ids(path, images, id_key(images)), images, strict=True)
     }
+
+
+def id_key(images: Sequence[Mapping[str, Any]]) -> str:
+    """Where the ids of Karpathy's images stand: "cocoid" where all have one, else "imgid"."""
+    return "cocoid" if all("cocoid" in image for image in images) else "imgid"
+
+
+def _texts(images: Iterable[Mapping[str, Any]], key: str, name: str) -> dict[int, str]:
+    """By image id, a text that not every image has."""
+    return {image[key]: image[name] for image in images if isinstance(image.get(name), str)}
 
 
 def _ids(path: Path, images: Iterable[Mapping[str, Any]], key: str) -> list[int]:

@@ -63,6 +63,15 @@ def test_karpathy_gives_one_split(write):
     assert "test, val" in (raised.value.hint or "")
 
 
+def test_another_images_number_of_the_other_kind_gives_no_domain(write):
+    numbers = [(0, 1, "in-domain"), (5, 0, "out-domain")]  # the second's imgid is the first's cocoid
+    images = [
+        {"cocoid": coco, "imgid": other, "split": "test", "sentences": [{"raw": "a"}], "domain": domain}
+        for coco, other, domain in numbers
+    ]
+    assert read_references(write({"images": images})).domains == {0: "in-domain", 5: "out-domain"}
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
