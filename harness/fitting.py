@@ -23,7 +23,7 @@ from harness.data.features import Features
 from harness.data.vocabulary import Vocabulary
 from harness.frozen_backbone import HasOwnBackbone, InPlaceOfPixels, cache_own_features
 from harness.metrics.cider import CiderD
-from harness.plugins import load_plugin
+from harness.plugins import load_plugins
 from harness.progress import Reporter
 from harness.training.objectives import CrossEntropy, Objective
 from harness.training.position import TrainingSummary
@@ -202,8 +202,7 @@ def _cache(model: Captioner, conditions: Conditions, reporter: Reporter) -> Path
 
 def _train_beside(pickled: bytes, plugins: Sequence[str], processes: Together) -> None:
     """What another process does: train its share of every batch, in silence."""
-    for name in plugins:
-        load_plugin(name)
+    load_plugins(plugins)
     task: _Task = pickle.loads(pickled)  # noqa: S301  # the first process made it
     task.model.to(processes.device)
     share = _Share(task, processes, processes.device, Path)

@@ -5,9 +5,16 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from harness.errors import BenchError
+
+
+def load_plugins(names: Iterable[str] | None) -> None:
+    """Import each; `None` where an option was not given. BenchError as `load_plugin`."""
+    for name in names or ():
+        load_plugin(name)
 
 
 def load_plugin(name: str) -> None:

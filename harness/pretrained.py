@@ -17,6 +17,7 @@ from harness.data.hub_vocabulary import HubVocabulary
 from harness.errors import BenchError
 from harness.signature import NOT_APPLICABLE
 from zoo import Captioner, create_model, model_card
+from zoo.errors import first_line
 
 WEIGHTS_FILES = ("config.json", "*.safetensors", "*.json", "*.txt")
 """What is fetched of a model: no pickled weights, no code."""
@@ -159,7 +160,7 @@ def prefetch_model(model: str, where: str | None) -> Path:
     except (RepositoryNotFoundError, HFValidationError) as error:
         raise BenchError(f"there is no repository {source!r} on the hub", f"the usual one is {card.hub}") from error
     except (HfHubHTTPError, OSError) as error:
-        told = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise BenchError(
-            f"{source} cannot be fetched: {told}", "try again with a network; what is there already is kept"
+            f"{source} cannot be fetched: {first_line(error)}",
+            "try again with a network; what is there already is kept",
         ) from error

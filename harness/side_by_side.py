@@ -17,7 +17,7 @@ import torch
 
 from harness.children import end_with_parent
 from harness.metrics.evaluator import Evaluator
-from harness.plugins import load_plugin
+from harness.plugins import load_plugins
 from harness.progress import Reporter
 from harness.relay import Echo, Relay
 from harness.working import Ended, Shared, Worker, take
@@ -152,8 +152,7 @@ def _serve(channel: Connection, place: int, pickled: bytes) -> None:
     try:
         shared: Shared = pickle.loads(pickled)  # noqa: S301  # the first process made it
         machine = shared.conditions.machine
-        for name in machine.plugins:
-            load_plugin(name)
+        load_plugins(machine.plugins)
         device = device_at(shared.conditions.device, place)
         shared = replace(shared, conditions=replace(shared.conditions, device=device))
         with (

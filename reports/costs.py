@@ -67,8 +67,8 @@ def cost_list(measured: Mapping[str, Quantity]) -> list[tuple[str, str, Cell]]:
         quantity = measured[name]
         kind = numbers.cost_kind(name, quantity.unit)
         cell = replace(cells.cost_cell(quantity, Notes()), mark="")
-        if name == cells.NOISY and quantity.value is not None:
-            cell = replace(cell, text="yes" if quantity.value else "no")
+        if quantity.value is not None:
+            cell = replace(cell, text=numbers.amount(name, quantity.value, quantity.unit))
         found.append((kind.label, kind.meaning, cell))
     return found
 

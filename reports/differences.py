@@ -8,8 +8,7 @@ from typing import Final
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from reports.cells import NOISY
-from reports.numbers import DASH, cost
+from reports.numbers import DASH, amount, cost_kind
 from results.judgement import CostChange
 
 NEAR_ZERO: Final = 0.001
@@ -31,16 +30,13 @@ def p_value(p: float) -> str:
 
 
 def cost_line(change: CostChange) -> str:
-    """A cost before and after, in its unit; whether timings are noise is no amount."""
-    sides = (change.before, change.after)
-    if change.name == NOISY:
-        return " → ".join("yes" if side else "no" for side in sides)
-    return " → ".join(cost(side, change.unit) for side in sides)
+    """A cost before and after, in its unit."""
+    return " → ".join(amount(change.name, side, change.unit) for side in (change.before, change.after))
 
 
 def cost_ratio(change: CostChange) -> str:
     """How many times as much was spent, a dash where that says nothing."""
-    return DASH if change.name == NOISY else ratio(change.ratio) or DASH
+    return DASH if cost_kind(change.name, change.unit).flag else ratio(change.ratio) or DASH
 
 
 def ratio(value: float | None) -> str:

@@ -115,11 +115,12 @@ def cost(value: float, unit: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CostKind:
-    """How a cost is shown: its column's heading, what it means, and the table it belongs to."""
+    """How a cost is shown: its column's heading, what it means, the table it belongs to; a `flag` is no amount."""
 
     label: str
     meaning: str
     theme: str
+    flag: bool = False
 
 
 THEMES = ("Size and computation", "Time", "Latency", "Memory", "Energy", "Other")
@@ -152,7 +153,9 @@ _COSTS = {
     "latency_median": CostKind("Latency", "median time from features to finished captions, one batch", _LATENCY),
     "latency_iqr": CostKind("Latency IQR", "inter-quartile range of the latency", _LATENCY),
     "latency_margin": CostKind("Latency margin", "how far another run's median lies, in 9 of 10 tries", _LATENCY),
-    "latency_noisy": CostKind("Latency noisy", "whether timings spread or drift, or others were at work", _LATENCY),
+    "latency_noisy": CostKind(
+        "Latency noisy", "whether timings spread or drift, or others were at work", _LATENCY, True
+    ),
     "latency_throughput": CostKind("Latency speed", "images a second at the median latency", _LATENCY),
     "latency_batch": CostKind("Latency batch", "images in the batch that latency was timed with", _LATENCY),
     "latency_threads": CostKind("Latency threads", "processor threads that latency was timed with", _LATENCY),
@@ -184,6 +187,11 @@ def cost_kind(name: str, unit: str) -> CostKind:
     words = name.replace("_", " ")
     words = words[:1].upper() + words[1:]
     return CostKind(words, f"{words}, in {unit}" if unit else words, theme.get(unit, _OTHER))
+
+
+def amount(name: str, value: float, unit: str) -> str:
+    """A named cost: yes or no where that is what it says, else in its own unit."""
+    return ("yes" if value else "no") if cost_kind(name, unit).flag else cost(value, unit)
 
 
 def cost_order(names: Iterable[str]) -> list[str]:

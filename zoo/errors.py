@@ -9,3 +9,13 @@ class ZooError(Exception):
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
         self.hint = hint
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says first, or its kind where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def first_sentence(error: BaseException) -> str:
+    """The same without what follows: of a damaged file, torch goes on to say how to run what lies in it."""
+    return first_line(error).partition(". ")[0]

@@ -67,12 +67,11 @@ def caption(
     from harness.attention_pictures import draw_attention
     from harness.feature_config import region_config
     from harness.own_pictures import caption_pictures, of_files, of_numbered_files
-    from harness.plugins import load_plugin
+    from harness.plugins import load_plugins
     from harness.progress import Reporter
     from harness.stored_run import find_run
 
-    for name in plugin or ():
-        load_plugin(name)
+    load_plugins(plugin)
     place = Workspace(workspace)
     seen = region_config(regions, "all", 1)
     sheets: dict[Path, None] = {}

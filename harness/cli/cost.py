@@ -72,11 +72,10 @@ def measure(
     from harness.cli._chosen import chosen_models, chosen_preset
     from harness.measure.apart import Question, ask_apart
     from harness.measure.captioning_costs import Effort
-    from harness.plugins import load_plugin
+    from harness.plugins import load_plugins
     from harness.run import choose_device
 
-    for name in plugin or ():
-        load_plugin(name)
+    load_plugins(plugin)
     settings = chosen_preset(preset, change)
     precisions = tuple(filter(None, map(str.strip, precision.split(","))))
     if not precisions or set(precisions) - {"fp32", "bf16"}:

@@ -99,7 +99,7 @@ def flops(
     """
     import torch
 
-    from harness.plugins import load_plugin
+    from harness.plugins import load_plugins
 
     torch.set_num_threads(1)  # a trace is thousands of tiny operators: handing them to threads only costs time
     if preset == TABLE_VI:
@@ -109,8 +109,7 @@ def flops(
             )
         print_table_vi(output)
         return
-    for name in plugin or ():
-        load_plugin(name)
+    load_plugins(plugin)
     settings = chosen_preset(preset, change)
     found = _Counted(chosen_models(models))
     if with_backbone:

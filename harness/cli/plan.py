@@ -49,11 +49,10 @@ def plan(
     Multiply-accumulates are counted, time is an estimate: counts over a throughput that was stated or measured.
     """
     from harness.planning import KNOWN
-    from harness.plugins import load_plugin
+    from harness.plugins import load_plugins
     from harness.preset_files import load_preset
 
-    for name in plugin or ():
-        load_plugin(name)
+    load_plugins(plugin)
     if data not in KNOWN:
         raise BenchError(f"--data {data}: the sizes of this data are not known", f"choose one of: {', '.join(KNOWN)}")
     if throughput is not None and (measure or throughput <= 0):

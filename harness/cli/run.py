@@ -74,7 +74,7 @@ def run(
     """
     from harness.data.regions.opening import needs_backbone
     from harness.feature_config import feature_config, region_config
-    from harness.plugins import load_plugin
+    from harness.plugins import load_plugins
     from harness.preset_files import load_preset
     from harness.workspace import Workspace
 
@@ -93,8 +93,7 @@ def run(
         raise BenchError(f"--precision {precision!r} is unknown", "choose auto, fp32 or bf16")
     if jobs != "auto" and not (jobs.isdecimal() and int(jobs)):
         raise BenchError(f"--jobs {jobs!r} is no number of models", "write --jobs 2, or auto")
-    for name in plugin or ():
-        load_plugin(name)
+    load_plugins(plugin)
 
     from harness.machine import AUTO, Machine
     from harness.pretrained import parse_places

@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image
 
 from harness.errors import BenchError
+from zoo.errors import first_line
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,8 @@ class HubPreprocessing:
                 str(self.folder), local_files_only=True, trust_remote_code=False
             )
         except Exception as error:  # the library raises whatever its parts raise
-            told = (str(error) or type(error).__name__).splitlines()[0]
             raise BenchError(
-                f"{self.folder} holds no usable image processor: {told}", "fetch the model again"
+                f"{self.folder} holds no usable image processor: {first_line(error)}", "fetch the model again"
             ) from error
 
     def key(self) -> str:

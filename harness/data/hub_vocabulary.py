@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from harness.data.vocabulary import PAD, Vocabulary
 from harness.errors import BenchError
+from zoo.errors import first_line
 
 _FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
 _HINT = "fetch the model again"
@@ -50,8 +51,7 @@ class HubVocabulary(Vocabulary):
             found = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
             text = found.backend_tokenizer.to_str()
         except Exception as error:  # the library raises whatever its parts raise
-            told = (str(error) or type(error).__name__).splitlines()[0]
-            raise BenchError(f"{folder} holds no usable tokenizer: {told}", _HINT) from error
+            raise BenchError(f"{folder} holds no usable tokenizer: {first_line(error)}", _HINT) from error
         return cls((), PAD, bos, eos, eos, tokenizer=text)
 
     @cached_property

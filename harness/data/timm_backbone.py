@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from harness.data.hub import quick_hub
 from harness.data.images import ImagePreprocessing
 from harness.errors import BenchError
+from zoo.errors import first_line, first_sentence
 from zoo.weights.swin import timm_name
 
 Triple = tuple[float, float, float]
@@ -163,9 +164,8 @@ def _build(name: str, arguments: dict[str, Any], *, pretrained: bool) -> nn.Modu
         with quick_hub():
             model = timm.create_model(name, pretrained=True, num_classes=0, **arguments)
     except Exception as error:  # no network, no such file, a full disk: the hub's clients raise what they like
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise BenchError(
-            f"the pretrained weights of backbone {name} could not be fetched: {reason}",
+            f"the pretrained weights of backbone {name} could not be fetched: {first_line(error)}",
             hint="give a checkpoint: --backbone-weights FILE (.safetensors or .pth), or use --backbone filterbank",
         ) from error
     return model
@@ -182,11 +182,8 @@ def _read(path: Path) -> dict[str, Tensor]:
         else:
             found = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError, safetensors.SafetensorError) as error:
-        told = (
-            (str(error) or type(error).__name__).splitlines()[0].partition(". ")[0]
-        )  # then torch says how to run code
         raise BenchError(
-            f"backbone weights {path} cannot be read: {told}",
+            f"backbone weights {path} cannot be read: {first_sentence(error)}",
             hint="give a .safetensors file, or a .pth file that holds nothing but tensors",
         ) from error
     for nested in ("state_dict", "model"):

@@ -21,7 +21,7 @@ from harness.measure.captioning_costs import Effort, time_captioning
 from harness.measure.environment import describe_environment
 from harness.measure.inputs import batch_of, example_visual
 from harness.measure.memory import PeakMemory
-from harness.plugins import load_plugin
+from harness.plugins import load_plugins
 from results.records import Quantity
 from zoo.registry import create_model
 
@@ -136,8 +136,7 @@ def _pin(threads: int) -> list[int] | None:
 def _main() -> None:
     given = json.load(sys.stdin)
     question = Question(**{**given, "effort": Effort(**given["effort"])})
-    for plugin in question.plugins:
-        load_plugin(plugin)
+    load_plugins(question.plugins)
     cores = _pin(question.threads)
     torch.manual_seed(0)
     environment = describe_environment(question.device) | {"pinned_cores": cores}

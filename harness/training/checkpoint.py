@@ -21,6 +21,7 @@ from torch import nn
 
 from harness.atomic import replacing
 from harness.errors import BenchError
+from zoo.errors import first_line, first_sentence
 
 PREFIX = "step-"
 KEPT = 2
@@ -42,7 +43,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
         model.load_state_dict(load_file(path))
     except (OSError, SafetensorError, RuntimeError) as error:
         raise BenchError(
-            f"cannot read the weights {path}: {str(error).splitlines()[0]}",
+            f"cannot read the weights {path}: {first_line(error)}",
             f"delete {path.parent} and run the same command again: this model is then trained anew",
         ) from error
 
@@ -96,8 +97,7 @@ def load_checkpoint(folder: Path, model: nn.Module) -> dict[str, Any] | None:
         load_weights(model, newest / "model.safetensors")
         state: dict[str, Any] = torch.load(newest / "state.pt", map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises whatever the damaged bytes lead it to
-        told = (str(error) or type(error).__name__).splitlines()[0].partition(". ")[0]
-        raise BenchError(f"the checkpoint {newest} is damaged: {told}", hint) from error
+        raise BenchError(f"the checkpoint {newest} is damaged: {first_sentence(error)}", hint) from error
     return state
 
 
@@ -128,7 +128,7 @@ def _write_errors(place: Path) -> Iterator[None]:
     except (OSError, SafetensorError, RuntimeError) as error:
         full = isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
         full = full or shutil.disk_usage(place if place.is_dir() else place.parent).free < LEAST_FREE
-        what = "the disk is full" if full else str(error).splitlines()[0]
+        what = "the disk is full" if full else first_line(error)
         raise BenchError(
             f"{place} cannot be written: {what}",
             "free some space; the same command then continues" if full else "check the folder and its permissions",

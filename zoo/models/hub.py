@@ -6,7 +6,7 @@ from logging import CRITICAL
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zoo.errors import ZooError
+from zoo.errors import ZooError, first_line
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -36,14 +36,10 @@ def load_network(kind: type[PreTrainedModel], folder: Path, unused: str = "") ->
             str(folder), local_files_only=True, use_safetensors=True, trust_remote_code=False, output_loading_info=True
         )
     except Exception as error:  # the library raises whatever its parts raise: OSError, SafetensorError, ValueError ...
-        raise ZooError(f"{folder} holds no usable {kind.__name__}: {_first_line(error)}", _HINT) from error
+        raise ZooError(f"{folder} holds no usable {kind.__name__}: {first_line(error)}", _HINT) from error
     finally:
         logging.set_verbosity(verbosity)
     network: PreTrainedModel = loaded[0]
     if lacking := sorted(name for name in loaded[1]["missing_keys"] if not unused or not name.startswith(unused)):
         raise ZooError(f"the weights in {folder} lack {len(lacking)} tensors, {lacking[0]} first", _HINT)
     return network
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from zoo.errors import ZooError
+from zoo.errors import ZooError, first_sentence
 
 _STATE_DICTS = ("model_state_dict", "state_dict")
 _PLAIN = (dict, list, str, int)
@@ -30,9 +30,8 @@ def read_checkpoint(path: Path) -> dict[str, Tensor]:
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, OSError, LookupError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].partition(". ")[0]
         raise ZooError(
-            f"the checkpoint {path} cannot be read: {reason}",
+            f"the checkpoint {path} cannot be read: {first_sentence(error)}",
             f"it must be a torch file of tensors and plain containers, with the weights under {_STATE_DICTS[0]!r}",
         ) from error
     if isinstance(found, dict):

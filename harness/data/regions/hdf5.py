@@ -16,6 +16,7 @@ import numpy as np
 from harness.data.fingerprint import picture_digest
 from harness.data.regions.contract import MOST_BYTES, BadRegions, Numbers, RawRegions
 from harness.errors import BenchError
+from zoo.errors import first_line
 
 SUFFIXES = (".h5", ".hdf5", ".hdf")
 
@@ -54,7 +55,7 @@ class RegionHdf5:
                         except BadRegions as bad:
                             yield image_id, str(bad)
         except OSError as error:
-            raise BenchError(f"{self._path} cannot be read as HDF5: {str(error).splitlines()[0]}") from error
+            raise BenchError(f"{self._path} cannot be read as HDF5: {first_line(error)}") from error
 
 
 def _load(h5py: Any, file: Any, name: str) -> Numbers:
@@ -69,5 +70,5 @@ def _load(h5py: Any, file: Any, name: str) -> Numbers:
     try:
         array: Numbers = found[()]
     except (OSError, RuntimeError) as error:
-        raise BadRegions(f"{name} cannot be read: {str(error).splitlines()[0]}") from error
+        raise BadRegions(f"{name} cannot be read: {first_line(error)}") from error
     return array
