@@ -10,8 +10,8 @@ from typing import Any, cast
 from sqlalchemy import ColumnElement, Connection, RowMapping, or_, select, true
 
 from results.errors import StoreError
-from results.records import Quantity, Role
-from results.schema import CellRow, Cost, DatasetRow, ImageScores, Score
+from results.records import CodeRecord, Quantity, Role
+from results.schema import CellRow, Cost, DatasetRow, HeldOutScore, ImageScores, Score
 
 Scores = dict[str, dict[str, dict[str, Quantity]]]
 ByImage = dict[int, float]
@@ -19,7 +19,10 @@ ByImage = dict[int, float]
 
 @dataclass(frozen=True, slots=True)
 class FinishedCell:
-    """One finished cell; `scores[split][domain][metric]` and `costs[name]` in the order they were recorded in."""
+    """One finished cell; `scores[split][domain][metric]` and `costs[name]` in the order they were recorded in.
+
+    `held_out[split][metric]` as of `SplitResult`.
+    """
 
     id: int
     key: str
@@ -31,9 +34,11 @@ class FinishedCell:
     config: dict[str, Any]
     signature: dict[str, str]
     operators: dict[str, Any]
+    code: CodeRecord | None
     dataset: str
     fingerprint: str
     scores: Scores = field(default_factory=dict)
+    held_out: dict[str, dict[str, Quantity]] = field(default_factory=dict)
     costs: dict[str, Quantity] = field(default_factory=dict)
 
     @property
@@ -91,16 +96,21 @@ def finished_cells(connection: Connection, dataset: str | None = None) -> list[F
         CellRow.config,
         CellRow.signature,
         CellRow.operators,
+        CellRow.code,
         DatasetRow.name.label("dataset"),
         DatasetRow.fingerprint,
     )
     rows = connection.execute(query.join(DatasetRow).where(*chosen).order_by(CellRow.id)).mappings()
-    cells = {row["id"]: FinishedCell(**cast("Any", dict(row))) for row in rows}
+    cells = {row["id"]: FinishedCell(**{**cast("Any", dict(row)), "code": code_of(row["code"])}) for row in rows}
 
     scored = select(Score).join(CellRow).join(DatasetRow).where(*chosen).order_by(Score.id)
     for row in connection.execute(scored).mappings():
         domains = cells[row["cell_id"]].scores.setdefault(row["split"], {})
         domains.setdefault(row["domain"], {})[row["metric"]] = quantity_of(row)
+    held_out = select(HeldOutScore).join(CellRow).join(DatasetRow).where(*chosen)
+    for row in connection.execute(held_out.order_by(HeldOutScore.split, HeldOutScore.metric)).mappings():
+        by_metric = cells[row["cell_id"]].held_out.setdefault(row["split"], {})
+        by_metric[row["metric"]] = Quantity(row["value"], row["reason"])
     spent = select(Cost).join(CellRow).join(DatasetRow).where(*chosen).order_by(Cost.id)
     for row in connection.execute(spent).mappings():
         cells[row["cell_id"]].costs[row["name"]] = quantity_of(row)
@@ -116,6 +126,11 @@ def image_scores(connection: Connection, cells: Sequence[FinishedCell], metric: 
     ):
         found[cell_id, split] = scores
     return found
+
+
+def code_of(stored: dict[str, Any] | None) -> CodeRecord | None:
+    """The record in a row's `code`; None where the release that wrote it did not record any."""
+    return None if stored is None else CodeRecord(**stored)
 
 
 def quantity_of(row: RowMapping) -> Quantity:

@@ -24,6 +24,7 @@ from results.schema import (
     Cost,
     DatasetRow,
     Epoch,
+    HeldOutScore,
     Image,
     ImageScores,
     Score,
@@ -33,7 +34,7 @@ from results.store import Store
 from results.upgrade import revision_of, upgrade
 
 # In the order in which rows may be inserted: a map hangs on its caption.
-_PARTS = (Epoch, Caption, Score, ImageScores, Cost, AttentionMap)
+_PARTS = (Epoch, Caption, Score, HeldOutScore, ImageScores, Cost, AttentionMap)
 _PROGRESS = {"planned": 0, "running": 1, "skipped": 2, "failed": 2, "finished": 3}
 _ABSENT = "nothing"
 _SAME = 1e-6  # relative: two machines add in different orders

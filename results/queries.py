@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from sqlalchemy import Connection, func, select, true
 
-from results.cells import finished_cells, one_dataset, quantity_of
+from results.cells import code_of, finished_cells, one_dataset, quantity_of
 from results.errors import StoreError
 from results.gallery import gallery
 from results.leaderboard import leaderboard
@@ -81,6 +81,7 @@ def run_detail(store: Store, key: str) -> RunDetail:
                 metrics[row["metric"]] = quantity_of(row)
             for row in connection.execute(select(Cost).where(Cost.cell_id == cell_id).order_by(Cost.id)).mappings():
                 costs[row["name"]] = quantity_of(row)
+        cell["code"] = code_of(cell["code"])
         return RunDetail(**cell, epochs=_epochs(connection, cell_id), scores=scores, costs=costs)
 
 

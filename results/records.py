@@ -48,6 +48,21 @@ class DatasetRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class CodeRecord:
+    """The sources that a run was made by, as short digests of their syntax trees without comments and docstrings.
+
+    `model` is over the modules that the model is made of, None where the run has no model; `harness` over those that
+    train, decode and score. `revision` is the harness's results revision, which is raised when results may change;
+    sources that differ from the released ones have a suffix. `files` are the digests of all of them, by path.
+    """
+
+    model: str | None
+    harness: str
+    revision: str
+    files: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Cell:
     """One cell of the planned grid: a model (or reference row) under one configuration and one seed.
 
@@ -66,6 +81,7 @@ class Cell:
     config: dict[str, Any]
     signature: dict[str, str]
     code_version: str = ""
+    code: CodeRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +121,8 @@ class SplitResult:
 
     `captions` by image id. `scores[domain][metric]`, domain "overall" always there; metrics are fractions as
     coco-caption computes them ("BLEU-1".."BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D"). `per_image[metric][image_id]`.
-    `attention` tells of some of the captions where their words looked.
+    `attention` tells of some of the captions where their words looked. `held_out[metric]` is the mean over leaving out
+    each reference of every image in turn, where that was computed.
     """
 
     split: str
@@ -113,6 +130,7 @@ class SplitResult:
     scores: dict[str, dict[str, Quantity]]
     per_image: dict[str, dict[int, float]]
     attention: tuple[AttentionRecord, ...] = ()
+    held_out: dict[str, Quantity] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

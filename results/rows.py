@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import Connection, insert
@@ -11,10 +12,10 @@ from sqlalchemy import Connection, insert
 from results import checks
 from results.errors import StoreError
 from results.records import AttentionRecord, Cell, DatasetRecord, EpochRecord, Outcome, Quantity, SplitResult
-from results.schema import AttentionMap, Base, Caption, Cost, ImageScores, Score
+from results.schema import AttentionMap, Base, Caption, Cost, HeldOutScore, ImageScores, Score
 
 Columns = dict[str, Any]
-CellPart = Caption | Score | ImageScores | Cost | AttentionMap
+CellPart = Caption | Score | HeldOutScore | ImageScores | Cost | AttentionMap
 
 
 def insert_all(connection: Connection, table: type[Base], rows: Iterable[Columns], **common: Any) -> None:
@@ -63,6 +64,7 @@ def cell_columns(cell: Cell, datasets: Mapping[str, int]) -> Columns:
         "code_version": cell.code_version,
         "config": checks.json_object(cell.config, f"run {cell.key}: configuration"),
         "signature": checks.json_object(cell.signature, f"run {cell.key}: signature"),
+        "code": None if cell.code is None else asdict(cell.code),
         "status": "planned",
         "attempts": 0,
         "environment": {},
@@ -95,13 +97,15 @@ def outcome_columns(key: str, outcome: Outcome) -> dict[type[CellPart], list[Col
     names = [result.split for result in outcome.splits]
     if len(set(names)) != len(names):
         raise StoreError(f"run {key}: the same split twice among {', '.join(names)}")
-    rows: dict[type[CellPart], list[Columns]] = {Caption: [], Score: [], ImageScores: [], Cost: [], AttentionMap: []}
+    tables: tuple[type[CellPart], ...] = (Caption, Score, HeldOutScore, ImageScores, Cost, AttentionMap)
+    rows: dict[type[CellPart], list[Columns]] = {table: [] for table in tables}
     for result in outcome.splits:
         rows[Caption] += [
             {"split": result.split, "image_id": image_id, "caption": checks.text(caption)}
             for image_id, caption in result.captions.items()
         ]
         rows[Score] += score_columns(key, result)
+        rows[HeldOutScore] += held_out_columns(key, result)
         rows[ImageScores] += image_score_columns(key, result)
         if unsaid := {record.image_id for record in result.attention} - result.captions.keys():
             raise StoreError(f"run {key} has no caption of image {min(unsaid)} of the split {result.split}")
@@ -155,6 +159,15 @@ def score_columns(key: str, result: SplitResult) -> list[Columns]:
         for domain, metrics in result.scores.items()
         for metric, score in metrics.items()
     ]
+
+
+def held_out_columns(key: str, result: SplitResult) -> list[Columns]:
+    """Rows of `HeldOutScore` of a split."""
+    found = []
+    for metric, score in result.held_out.items():
+        checked = checks.quantity(score, f"run {key}: {metric} on {result.split}, a reference held out")
+        found.append({"split": result.split, "metric": metric} | {name: checked[name] for name in ("value", "reason")})
+    return found
 
 
 def image_score_columns(key: str, result: SplitResult) -> list[Columns]:

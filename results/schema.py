@@ -26,7 +26,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from results.columns import PackedScores, PackedWeights, UtcDateTime
 
-RELEASE = "v0_2_0"
+RELEASE = "v0_3_0"
 """The release that changed the tables last: the newest revision in `results/migrations/versions`."""
 
 # Composite keys cluster the rows of one run together and spare a second copy of the key.
@@ -96,7 +96,10 @@ class Image(Base):
 
 
 class CellRow(Base):
-    """One cell of the planned grid and what became of it."""
+    """One cell of the planned grid and what became of it.
+
+    `code` says which sources made it (`results.records.CodeRecord`); NULL before 0.3.0, which did not record it.
+    """
 
     __tablename__ = "cells"
     __table_args__ = (
@@ -115,6 +118,7 @@ class CellRow(Base):
     code_version: Mapped[str]
     config: Mapped[dict[str, Any]]
     signature: Mapped[dict[str, Any]]
+    code: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     status: Mapped[str]
     reason: Mapped[str | None]
     error_class: Mapped[str | None]
@@ -177,6 +181,22 @@ class Score(Base):
     unit: Mapped[str]
     low: Mapped[float | None]
     high: Mapped[float | None]
+
+
+class HeldOutScore(Base):
+    """One metric over one split against one reference less an image: the mean over leaving out each in turn.
+
+    What a person's caption can be compared with, which is scored against the other references.
+    """
+
+    __tablename__ = "held_out_scores"
+    __table_args__ = (CheckConstraint(_EITHER, name="held_out_score_value_or_reason"), _CLUSTERED)
+
+    cell_id: Mapped[int] = mapped_column(ForeignKey("cells.id", ondelete="CASCADE"), primary_key=True)
+    split: Mapped[str] = mapped_column(primary_key=True)
+    metric: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[float | None]
+    reason: Mapped[str | None]
 
 
 class ImageScores(Base):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from results.records import EpochRecord, Quantity, Role, Status
+from results.records import CodeRecord, EpochRecord, Quantity, Role, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +189,7 @@ class RunDetail:
     signature: dict[str, str]
     environment: dict[str, Any]
     operators: dict[str, Any]
+    code: CodeRecord | None
     epochs: tuple[EpochRecord, ...]
     scores: dict[str, dict[str, dict[str, Quantity]]]
     costs: dict[str, Quantity]
