@@ -132,7 +132,7 @@ def prepare_conditions(
     signature = model_signature(
         preset,
         data=data_field(dataset, seen.skipped),
-        nrefs=nrefs_field([sample for samples in evaluated.values() for sample in samples]),
+        nrefs=nrefs_field(evaluated),
         evaluation=evaluation,
         features=seen.described,
         vocabulary=vocabulary_field(vocabulary, preset.vocabulary.min_count),

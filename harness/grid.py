@@ -8,12 +8,20 @@ from typing import Any
 import harness
 from harness.conditions import Conditions
 from harness.data.vocabulary_file import load_vocabulary
+from harness.identity import (
+    built_with,
+    code_of_model,
+    code_of_reference,
+    identify,
+    keyed_features,
+    keyed_preset,
+)
 from harness.pretrained import Pretrained, find_pretrained
 from harness.references import REFERENCE_ROWS
-from harness.signature import cell_key, nrefs_field, reference_signature, stored_signature
+from harness.signature import nrefs_field, reference_signature, stored_signature
 from harness.stored_run import VOCABULARY, StoredRun, is_stored
 from harness.workspace import Workspace
-from results.records import Cell, Role
+from results.records import Cell, CodeRecord, Role
 from zoo import model_card
 
 
@@ -46,7 +54,13 @@ def _trained_cell(model: str, seed: int, conditions: Conditions) -> Cell:
     signature = conditions.signature
     if card.visual == "pixels" and "backbone" not in card.arguments:  # it learns to see by itself
         signature = {**signature, "feat": f"pixels[{conditions.preprocessing.key()}]"}
-    return _cell(cell_key(model, seed, arguments, signature), model, "model", seed, config, signature, conditions)
+    settings = {
+        "arguments": built_with(model, arguments),
+        "preset": keyed_preset(conditions.preset),
+        "features": keyed_features(conditions.feature_config),
+    }
+    code = code_of_model(model, arguments)
+    return _cell(model, "model", seed, config, settings, signature, code, conditions)
 
 
 def _pretrained_cell(there: Pretrained, seed: int, conditions: Conditions) -> Cell:
@@ -57,19 +71,23 @@ def _pretrained_cell(there: Pretrained, seed: int, conditions: Conditions) -> Ce
         "card": _card(there.model),
     }
     signature = there.signature(conditions.signature)
-    key = cell_key(there.model, seed, {}, signature)
-    return _cell(key, there.model, "model", seed, config, signature, conditions)
+    preset = conditions.preset
+    if there.trained_here:
+        settings: dict[str, Any] = {"preset": keyed_preset(preset)}
+    else:
+        settings = {"max_len": preset.size["max_len"], "decoding": preset.decoding.model_dump(mode="json")}
+    code = code_of_model(there.model, {})
+    return _cell(there.model, "model", seed, config, settings, signature, code, conditions)
 
 
 def _reference_cell(model: str, conditions: Conditions) -> Cell:
-    everything = [sample for samples in conditions.evaluated.values() for sample in samples]
     signature = reference_signature(
         conditions.signature,
-        nrefs=nrefs_field(everything, held_out=int(model == "human")),
+        nrefs=nrefs_field(conditions.evaluated, held_out=int(model == "human")),
         features=conditions.signature["feat"] if model == "retrieval" else None,
     )
     config = {"arguments": {}, "what": REFERENCE_ROWS[model]}
-    return _cell(cell_key(model, 0, {}, signature), model, "reference", 0, config, signature, conditions)
+    return _cell(model, "reference", 0, config, {}, signature, code_of_reference(), conditions)
 
 
 def _stored_cell(model: str, conditions: Conditions, workspace: Workspace) -> Cell:
@@ -84,7 +102,8 @@ def _stored_cell(model: str, conditions: Conditions, workspace: Workspace) -> Ce
         vocabulary=f"stored#{load_vocabulary(folder / VOCABULARY).digest()[:6]}",
     )
     config = {"arguments": run.arguments, "stored": run.model_dump(mode="json"), "card": _card(run.model)}
-    return _cell(cell_key(model, 0, {}, signature), model, "model", 0, config, signature, conditions)
+    code = code_of_model(run.model, run.arguments)
+    return _cell(model, "model", 0, config, {}, signature, code, conditions)
 
 
 def _card(model: str) -> dict[str, Any]:
@@ -95,22 +114,25 @@ def _card(model: str) -> dict[str, Any]:
 
 
 def _cell(
-    key: str,
     model: str,
     role: Role,
     seed: int,
     config: dict[str, Any],
+    settings: dict[str, Any],
     signature: dict[str, str],
+    code: CodeRecord,
     conditions: Conditions,
 ) -> Cell:
+    identity = identify(model, seed, settings, signature, code)
     return Cell(
-        key=key,
+        key=identity.key,
         model=model,
         role=role,
         seed=seed,
         track=signature["track"],
         dataset=conditions.signature["data"],
-        config=config,
+        config={**config, "settings": identity.settings},
         signature=signature,
         code_version=harness.__version__,
+        code=code,
     )

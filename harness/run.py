@@ -23,6 +23,7 @@ from harness.metrics.signature import EvaluationSettings
 from harness.metrics.spice import find_spice
 from harness.progress import Reporter
 from harness.references import REFERENCE_ROWS
+from harness.reuse import settle
 from harness.side_by_side import few_threads, work_side_by_side
 from harness.stored_run import StoredRun, is_stored
 from harness.timing import time_deferred
@@ -49,6 +50,7 @@ class Request:
     precision: str = "auto"
     skip_bad_images: bool = False
     rerun: bool = False
+    accept_code_changes: bool = False
     pretrained: Mapping[str, str] = field(default_factory=dict)
     machine: Machine = field(default_factory=Machine)
 
@@ -118,6 +120,9 @@ def run_benchmark(request: Request, reporter: Reporter) -> Summary:
         jobs = request.machine.jobs_for(sum(cell.role == "model" for cell in cells), device)
         conditions = replace(conditions, machine=replace(request.machine, jobs=jobs))
         store.record_dataset(conditions.record())
+        cells, notes = settle(cells, store, accept=request.accept_code_changes, rerun=request.rerun)
+        for note in notes:
+            reporter.note(note)
         store.plan(cells)
         if others := describe_state(device).get("other_processes"):
             reporter.note(f"{others} other processes use {device}: times will be longer", style="yellow")

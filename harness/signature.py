@@ -1,12 +1,11 @@
-"""The conditions a score depends on, built from the very objects that drive the run, and a cell's identity.
+"""The conditions a score depends on, built from the very objects that drive the run.
 
 Rows whose signatures differ are never ranked together. Model and seed are not part of it: they are what is compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import harness
 from harness.canonical import digest
@@ -15,6 +14,7 @@ from harness.data.dataset import Dataset, Sample
 from harness.data.subwords import SubwordVocabulary
 from harness.data.vocabulary import Vocabulary
 from harness.metrics.signature import EvaluationSettings, run_fields
+from harness.revision import results_revision
 from harness.training.schedule import Schedule
 
 NOT_APPLICABLE = "none"
@@ -27,9 +27,18 @@ def data_field(dataset: Dataset, skipped: Iterable[int]) -> str:
     return f"{dataset.name}#{digest([dataset.fingerprint, left_out], 8)}{suffix}"
 
 
-def nrefs_field(samples: Sequence[Sample], held_out: int = 0) -> str:
-    """Number of references an image is scored against: one number, or the range."""
+def nrefs_field(evaluated: Mapping[str, Sequence[Sample]], held_out: int = 0) -> str:
+    """Number of references an image is scored against: one number or the range, by split where splits differ."""
+    by_split = {split: _count_references(samples, held_out) for split, samples in evaluated.items()}
+    if len(set(by_split.values())) == 1:
+        return next(iter(by_split.values()))
+    return ",".join(f"{split}={count}" for split, count in by_split.items())
+
+
+def _count_references(samples: Sequence[Sample], held_out: int) -> str:
     counts = {len(sample.captions) - held_out for sample in samples if len(sample.captions) > held_out}
+    if not counts:
+        return "0"
     return str(min(counts)) if len(counts) == 1 else f"{min(counts)}-{max(counts)}"
 
 
@@ -60,11 +69,13 @@ def model_signature(
         "lenpen": f"{preset.decoding.length_penalty:g}",
         "feat": features,
         "vocab": vocabulary,
+        "trainlen": str(preset.vocabulary.max_len),
         "size": f"{preset.name}#{digest([preset.size, preset.small_models], 6)}",
         "schedule": f"{schedule.name}#{digest(schedule.model_dump(mode='json', exclude={'name', 'summary'}), 6)}",
         **_rewards(schedule),
         "prec": precision,
         **_track(preset),
+        "rev": results_revision(),
         "v": harness.__version__,
     }
 
@@ -83,7 +94,7 @@ def _track(preset: Preset) -> dict[str, str]:
 
 def reference_signature(conditions: dict[str, str], *, nrefs: str, features: str | None = None) -> dict[str, str]:
     """The signature of a reference row: the model rows' conditions less what it has no part in."""
-    trained = ("beam", "maxlen", "lenpen", "feat", "vocab", "size", "schedule", "prec")
+    trained = ("beam", "maxlen", "lenpen", "feat", "vocab", "trainlen", "size", "schedule", "prec")
     unused = dict.fromkeys((*trained, *({"recipe", "reward"} & conditions.keys())), NOT_APPLICABLE)
     return conditions | unused | {"nrefs": nrefs, "feat": features or NOT_APPLICABLE}
 
@@ -102,14 +113,9 @@ def stored_signature(
         "lenpen": f"{decoding.length_penalty:g}",
         "feat": features,
         "vocab": vocabulary,
+        "trainlen": NOT_APPLICABLE,
         "size": "stored",
         "schedule": f"stored:{key}",
         "track": "paper",
         "recipe": unusual or "as-usual",
     }
-
-
-def cell_key(model: str, seed: int, arguments: dict[str, Any], signature: dict[str, str]) -> str:
-    """The identity of one cell, usable as a folder name: model, seed and a digest over everything it depends on."""
-    identity = {"model": model, "seed": seed, "arguments": arguments, "signature": signature}
-    return f"{model.replace('/', '.')}-s{seed}-{digest(identity, 10)}"

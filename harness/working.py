@@ -77,7 +77,7 @@ class Worker:
 
     def _run(self, cell: Cell, folder: Path) -> Ended:
         self._warm_up()
-        self._store.begin(cell.key, self._environment)
+        self._store.begin(cell.key, self._environment, cell.code)
         try:
             self._finish(cell, folder)
         except WeightsMissing as missing:

@@ -15,11 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from results.errors import StoreError
 from results.paired import ByImage
-from results.records import Role
+from results.records import CODE_FIELDS, Role
 
 FORMAT: Final = "captionbench-baseline-1"
-RELEASE_FIELD: Final = "v"
-"""The signature's field that is no condition here: comparing releases is what the gate is for."""
 _STEPS: Final = 10_000
 UNKNOWN: Final = "unknown"
 Identity = tuple[Role, str, int, frozenset[tuple[str, str]]]
@@ -117,8 +115,8 @@ class Run(_Strict):
 
     @property
     def conditions(self) -> dict[str, str]:
-        """The signature less the release."""
-        return {name: value for name, value in self.signature.items() if name != RELEASE_FIELD}
+        """The signature less what names code: comparing code is what the gate is for."""
+        return {name: value for name, value in self.signature.items() if name not in CODE_FIELDS}
 
     @property
     def who(self) -> tuple[Role, str, int]:

@@ -8,10 +8,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from results.baseline import FORMAT, RELEASE_FIELD, UNKNOWN, Baseline, PerImage, Platform, Run, Spent, SplitResults
+from results.baseline import FORMAT, UNKNOWN, Baseline, PerImage, Platform, Run, Spent, SplitResults
 from results.errors import StoreError
 from results.measured import Measured
 from results.paired import MEANS
+from results.records import CODE_FIELDS
 
 
 def newest_runs(measured: Iterable[Measured], metrics: Collection[str] = ()) -> list[tuple[Measured, Run]]:
@@ -83,7 +84,7 @@ def told_apart(runs: Sequence[Measured]) -> list[str]:
     for run in runs:
         who = (run.cell.role, run.cell.model)
         rivals = [other.cell.conditions for other in runs if (other.cell.role, other.cell.model) == who]
-        names = dict.fromkeys(name for conditions in rivals for name in conditions if name != RELEASE_FIELD)
+        names = dict.fromkeys(name for conditions in rivals for name in conditions if name not in CODE_FIELDS)
         values = {name: {conditions.get(name, "none") for conditions in rivals} for name in names}
         alone = [name for name in names if len(values[name]) == len(rivals) > 1]
         shortest = sorted(alone, key=lambda name: max(map(len, values[name])))[:1]

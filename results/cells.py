@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, cast
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, or_, select, true
@@ -35,6 +36,7 @@ class FinishedCell:
     signature: dict[str, str]
     operators: dict[str, Any]
     code: CodeRecord | None
+    finished_at: datetime
     dataset: str
     fingerprint: str
     scores: Scores = field(default_factory=dict)
@@ -48,17 +50,25 @@ class FinishedCell:
 
     @property
     def comparable(self) -> tuple[str, str, frozenset[tuple[str, str]]]:
-        """Equal for cells whose scores on a split may be compared."""
-        return self.fingerprint, self.track, frozenset(self.signature.items())
+        """Equal for cells whose scores on a split may be compared.
+
+        Where a results revision was recorded, results do not depend on the release.
+        """
+        signature = {
+            name: value for name, value in self.signature.items() if name != "v" or "rev" not in self.signature
+        }
+        return self.fingerprint, self.track, frozenset(signature.items())
 
     @property
     def variant(self) -> dict[str, str]:
         """What tells it from other cells of its model: dotted configuration fields but seeds, and the code version.
 
-        The model's card, which describes and changes nothing, is none of it.
+        The model's card, which describes and changes nothing, is none of it, nor is a digest of the rest. Where the
+        code was recorded, the release says nothing more.
         """
-        config = {name: value for name, value in self.config.items() if name != "card"}
-        return {**dict(_flat(config, "")), "code_version": self.code_version}
+        config = {name: value for name, value in self.config.items() if name not in {"card", "settings"}}
+        made_by = {"code": self.code.model or ""} if self.code else {"code_version": self.code_version}
+        return {**dict(_flat(config, "")), **made_by}
 
 
 def dataset_matches(dataset: str | None) -> ColumnElement[bool]:
@@ -97,6 +107,7 @@ def finished_cells(connection: Connection, dataset: str | None = None) -> list[F
         CellRow.signature,
         CellRow.operators,
         CellRow.code,
+        CellRow.finished_at,
         DatasetRow.name.label("dataset"),
         DatasetRow.fingerprint,
     )

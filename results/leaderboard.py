@@ -7,7 +7,8 @@ from dataclasses import replace
 from statistics import fmean, stdev
 
 from results.cells import ByImage, FinishedCell, finished_cells, image_scores
-from results.records import Quantity
+from results.provenance import outdated
+from results.records import CODE_FIELDS, Quantity
 from results.standings import standings
 from results.store import Store
 from results.views import Group, Row, Spread
@@ -22,6 +23,7 @@ def leaderboard(store: Store, *, dataset: str | None = None) -> list[Group]:
     """
     with store.reading() as connection:
         cells = finished_cells(connection, dataset)
+        older = outdated(cells if dataset is None else finished_cells(connection))
         by_image = image_scores(connection, [cell for cell in cells if cell.role == "model"], RANKING_METRIC)
     ranked: dict[tuple[object, str], list[FinishedCell]] = {}
     beside: dict[tuple[str, str], list[FinishedCell]] = {}
@@ -39,7 +41,16 @@ def leaderboard(store: Store, *, dataset: str | None = None) -> list[Group]:
         for (fingerprint, split), cells in beside.items()
         if (fingerprint, split) not in accompanied
     ]
-    return [replace(group, separating=_separating(group, groups)) for group in groups]
+    groups = [replace(group, separating=_separating(group, groups)) for group in groups]
+    return [_dated(group, older) for group in groups]
+
+
+def _dated(group: Group, older: Mapping[str, str]) -> Group:
+    """The group with what is said of rows that older code made."""
+    ranked, beside = (
+        tuple(replace(row, outdated=older.get(row.keys[-1])) for row in rows) for rows in (group.rows, group.references)
+    )
+    return replace(group, rows=ranked, references=beside)
 
 
 def rows_of(cells: Iterable[FinishedCell]) -> list[list[FinishedCell]]:
@@ -79,8 +90,20 @@ def _group(
 
 
 def _references(cells: Sequence[FinishedCell], split: str, conditions: Mapping[str, str]) -> tuple[Row, ...]:
-    """Rows of references; they differ from the `conditions` of the group, where it has any."""
+    """Rows of references; they differ from the `conditions` of the group, where it has any.
+
+    Of a reference that several codes made, the one of the group's results revision stands, or else the last.
+    """
     group = [conditions] if conditions else []
+    by_code: dict[object, list[FinishedCell]] = {}
+    for cell in cells:
+        same = frozenset(item for item in cell.conditions.items() if item[0] not in CODE_FIELDS)
+        by_code.setdefault((cell.model, cell.seed, same), []).append(cell)
+    revision = conditions.get("rev")
+    chosen = (
+        [cell for cell in same if cell.signature.get("rev") == revision][-1:] or same[-1:] for same in by_code.values()
+    )
+    cells = [cell for found in chosen for cell in found]
     rows = [_row(row, split, _differences(row[0].conditions, group)) for row in rows_of(cells)]
     return tuple(sorted(rows, key=_rank))
 

@@ -47,6 +47,10 @@ class DatasetRecord:
     skipped: dict[str, str] = field(default_factory=dict)
 
 
+CODE_FIELDS = frozenset({"v", "rev"})
+"""Fields of a signature that name code: the release and the results revision. The gate compares across them."""
+
+
 @dataclass(frozen=True, slots=True)
 class CodeRecord:
     """The sources that a run was made by, as short digests of their syntax trees without comments and docstrings.

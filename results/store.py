@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, cast
@@ -13,7 +14,7 @@ from sqlalchemy import URL, Connection, delete, insert, or_, select, update
 from results import checks
 from results.engine import check_file, open_engine, resolve_url, show, translated, use_write_ahead_log, writing
 from results.errors import StoreError
-from results.records import AttentionRecord, Cell, DatasetRecord, EpochRecord, Outcome, Status
+from results.records import AttentionRecord, Cell, CodeRecord, DatasetRecord, EpochRecord, Outcome, Status
 from results.revisions import ensure_current
 from results.rows import (
     attention_columns,
@@ -123,8 +124,8 @@ class Store:
         with self.reading() as connection:
             return cast("Status | None", connection.scalar(select(CellRow.status).where(CellRow.key == key)))
 
-    def begin(self, key: str, environment: Mapping[str, Any]) -> None:
-        """Mark a cell as running in `environment` (versions, device); one more attempt."""
+    def begin(self, key: str, environment: Mapping[str, Any], code: CodeRecord | None = None) -> None:
+        """Mark a cell as running in `environment` (versions, device), by this `code`; one more attempt."""
         columns = {
             "status": "running",
             "attempts": CellRow.attempts + 1,
@@ -134,6 +135,7 @@ class Store:
             "reason": None,
             "error_class": None,
             "log_tail": None,
+            **({} if code is None else {"code": asdict(code)}),
         }
         with self.writing() as connection:
             connection.execute(update(CellRow).where(CellRow.id == _cell_id(connection, key)).values(columns))

@@ -88,7 +88,7 @@ class Row:
     `differs` names what sets this row apart, dotted configuration fields or signature fields to values (None: has no
     such field). For a row of `Group.rows`: from the other rows of the same model, empty when there is no other. For a
     row of `Group.references`: from the group's signature. `standing` is None for references, and where the scores of
-    single images are not stored.
+    single images are not stored. `outdated` says why the row is not of the newest code, None where it is.
     """
 
     model: str
@@ -101,6 +101,7 @@ class Row:
     code_version: str = ""
     differs: dict[str, str | None] = field(default_factory=dict)
     standing: Standing | None = None
+    outdated: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

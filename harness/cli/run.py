@@ -63,6 +63,9 @@ def run(
         bool, typer.Option("--skip-bad-images", help="Go on without unusable pictures; recorded.")
     ] = False,
     rerun: Annotated[bool, typer.Option("--rerun", help="Run finished cells again.")] = False,
+    accept_code_changes: Annotated[
+        bool, typer.Option("--accept-code-changes", help="Re-use finished runs that other code made.")
+    ] = False,
     pretrained: Annotated[
         list[str] | None, typer.Option(help="MODEL=FOLDER or hub repository of a pretrained model's weights.")
     ] = None,
@@ -93,6 +96,11 @@ def run(
         raise BenchError(f"--precision {precision!r} is unknown", "choose auto, fp32 or bf16")
     if jobs != "auto" and not (jobs.isdecimal() and int(jobs)):
         raise BenchError(f"--jobs {jobs!r} is no number of models", "write --jobs 2, or auto")
+    if rerun and accept_code_changes:
+        raise BenchError(
+            "--rerun and --accept-code-changes contradict each other",
+            "--rerun trains finished runs again, --accept-code-changes re-uses those of other code: leave one out",
+        )
     load_plugins(plugin)
 
     from harness.machine import AUTO, Machine
@@ -116,6 +124,7 @@ def run(
         precision=precision,
         skip_bad_images=skip_bad_images,
         rerun=rerun,
+        accept_code_changes=accept_code_changes,
         machine=Machine(devices, AUTO if jobs == "auto" else int(jobs), compiled, tuple(plugin or ())),
         pretrained=parse_places(tuple(pretrained or ())),
     )

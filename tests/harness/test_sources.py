@@ -1,0 +1,117 @@
+"""Digests of code change with what code does, cover what a model is made of, and a revision speaks for them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import revision
+from harness.errors import BenchError
+from harness.plugins import load_plugin
+from harness.sources import files_digest, harness_files, model_files, tree_digest
+from zoo import ModelCard, list_models, model_card
+from zoo.registry import _cards
+
+SOURCE = '''
+"""A module."""
+import a
+
+def double(x: int) -> int:
+    """Twice."""
+    return 2 * x  # why
+'''
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        SOURCE.replace("A module.", "Another sentence."),
+        SOURCE.replace('    """Twice."""\n', ""),
+        SOURCE.replace("  # why", ""),
+        SOURCE.replace("2 * x", "(2 *\n            x)"),
+        SOURCE + '\n"""A sentence that stands alone."""\n',
+    ],
+)
+def test_sentences_and_layout_change_no_digest(other: str) -> None:
+    assert other != SOURCE
+    assert tree_digest(other) == tree_digest(SOURCE)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("2 *", "3 *"), ("* x", "+ x"), ("double", "twice"), ("import a", "import b"), ("2", "2.0")]
+)
+def test_whatever_code_does_changes_the_digest(before: str, after: str) -> None:
+    assert tree_digest(SOURCE.replace(before, after)) != tree_digest(SOURCE)
+
+
+def test_strings_that_are_values_count() -> None:
+    assert tree_digest("a = 'x'") != tree_digest("a = 'y'")
+    assert tree_digest("f(None)") != tree_digest("f()")
+
+
+def test_this_tree_digest_is_the_same_on_every_python() -> None:
+    assert tree_digest(SOURCE) == "6c13237b"
+
+
+def test_a_model_is_made_of_what_its_module_imports() -> None:
+    files = model_files([model_card("cgru")])
+    assert set(files) == {"zoo/captioner.py", "zoo/layers/lstm.py", "zoo/models/cgru.py", "zoo/recurrent.py"}
+    for name in list_models():
+        assert any(path.startswith("zoo/models/") for path in model_files([model_card(name)])), name
+
+
+def test_the_harness_is_all_but_its_command_line() -> None:
+    files = harness_files()
+    assert {"harness/training/trainer.py", "harness/metrics/cider.py", "zoo/decoding.py"} <= files.keys()
+    assert "harness/metrics/ptb_tables.txt" in files
+    assert not any(path.startswith("harness/cli/") or path.endswith("revision.py") for path in files)
+
+
+def test_the_results_revision_speaks_for_these_sources() -> None:
+    """Raise REVISION where results may change; then, and for a pure refactor, `python -m harness.revision`."""
+    assert files_digest(harness_files()) == revision.SOURCES
+
+
+def test_sources_nobody_spoke_for_have_their_own_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(revision, "SOURCES", "00000000")
+    revision.results_revision.cache_clear()
+    assert revision.results_revision() == f"{revision.REVISION}+{files_digest(harness_files())}"
+    revision.results_revision.cache_clear()
+
+
+PLUGIN = """
+from zoo import ModelCard, register_model
+from zoo.models.cgru import ConditionalGRU as Cgru
+import plugin_blocks
+
+class Mine(Cgru):
+    scale = 1
+
+register_model(ModelCard("{name}", Mine, "s", "p", 2026, "s", "MIT", "pooled"))
+"""
+
+
+def test_a_plugins_own_files_belong_to_its_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "plugin_blocks.py").write_text("WIDTH = 3\n")
+    (tmp_path / "plugin_mine.py").write_text(PLUGIN.replace("{name}", "sources_mine"))
+    load_plugin(str(tmp_path / "plugin_mine.py"))
+    card = model_card("sources_mine")
+    before = model_files([card])
+    assert {"plugin_mine.py", "plugin_blocks.py", "zoo/models/cgru.py"} <= before.keys()
+    (tmp_path / "plugin_blocks.py").write_text("WIDTH = 4  # wider\n")
+    after = model_files([card])
+    assert {path for path in after if after[path] != before[path]} == {"plugin_blocks.py"}
+    monkeypatch.delitem(_cards, "sources_mine")
+    monkeypatch.delitem(sys.modules, "plugin_blocks")
+
+
+def test_a_class_without_a_file_is_refused() -> None:
+    namespace: dict[str, object] = {"__name__": "no_such_module"}
+    exec("class Nowhere: pass", namespace)  # noqa: S102
+    entry = namespace["Nowhere"]
+    with pytest.raises(BenchError, match="defined in no file") as caught:
+        model_files([ModelCard("nowhere", entry, "s", "p", 2026, "s", "MIT", "pooled")])  # type: ignore[arg-type]
+    assert "--plugin" in (caught.value.hint or "")
