@@ -190,10 +190,10 @@ class RunDetail:
     signature: dict[str, str]
     environment: dict[str, Any]
     operators: dict[str, Any]
-    code: CodeRecord | None
     epochs: tuple[EpochRecord, ...]
     scores: dict[str, dict[str, dict[str, Quantity]]]
     costs: dict[str, Quantity]
+    code: CodeRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+import harness
 from harness.cores import usable_cores
 from harness.workspace import DEFAULT, Workspace
 
@@ -68,6 +69,7 @@ def doctor(
     place = Workspace(workspace)
     checks = [
         _python(),
+        _code(),
         *_torch(),
         _cores(),
         _disk(place.root),
@@ -86,6 +88,21 @@ def _python() -> Check:
     if sys.version_info[:2] < _NEEDED_PYTHON:
         return Check("Python", State.fails, version, "install Python 3.11 or later")
     return Check("Python", State.works, version)
+
+
+def _code() -> Check:
+    from harness.revision import REVISION, results_revision
+    from harness.sources import files_digest, harness_files
+
+    revision, sources = results_revision(), files_digest(harness_files())
+    if revision == str(REVISION):
+        return Check("Code", State.works, f"captionbench {harness.__version__}, results revision {revision} ({sources})")
+    return Check(
+        "Code",
+        State.note,
+        f"captionbench {harness.__version__} with edited sources: results revision {revision}",
+        "runs are made anew; `bench run --accept-code-changes` re-uses finished ones",
+    )
 
 
 def _torch() -> list[Check]:
