@@ -31,7 +31,7 @@ def settle(cells: Sequence[Cell], store: Store, *, accept: bool, rerun: bool) ->
     said: dict[str, list[str]] = {}
     for cell in cells:
         own = by_key.get(cell.key)
-        twin = own or next((run for run in reversed(finished) if _same_settings(run, cell)), None)
+        twin = own or _nearest([run for run in finished if _same_settings(run, cell)], cell)
         what = None if twin is None or rerun else _difference(twin, cell)
         if twin is not None and what is not None:
             if own is not None:
@@ -44,6 +44,14 @@ def settle(cells: Sequence[Cell], store: Store, *, accept: bool, rerun: bool) ->
             said.setdefault(text, []).append(cell.model + (f" seed {cell.seed}" if cell.seed else ""))
         settled.append(cell)
     return settled, [f"{_listed(names, _RUNS_NAMED)}: {text}" for text, names in said.items()]
+
+
+def _nearest(runs: Sequence[FinishedCell], cell: Cell) -> FinishedCell | None:
+    """The last run of the same sources of the model, or else the last."""
+    assert cell.code is not None
+    same = [run for run in runs if run.code is not None and run.code.model == cell.code.model]
+    chosen = same or runs
+    return chosen[-1] if chosen else None
 
 
 def _as_planned(run: FinishedCell, cell: Cell) -> Cell:

@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.sources import files_digest, harness_files
 
 REVISION = 1
-SOURCES = "3f8f51c9"
+SOURCES = "3b313648"
 
 
 @cache

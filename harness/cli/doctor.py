@@ -96,7 +96,9 @@ def _code() -> Check:
 
     revision, sources = results_revision(), files_digest(harness_files())
     if revision == str(REVISION):
-        return Check("Code", State.works, f"captionbench {harness.__version__}, results revision {revision} ({sources})")
+        return Check(
+            "Code", State.works, f"captionbench {harness.__version__}, results revision {revision} ({sources})"
+        )
     return Check(
         "Code",
         State.note,

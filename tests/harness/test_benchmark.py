@@ -307,3 +307,34 @@ def test_wrong_options_end_with_one_message(
     assert named in done.stderr
     assert "hint:" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+MINE = """
+from zoo import ModelCard, register_model
+from zoo.models.expansionnet import ExpansionNet
+
+class Mine(ExpansionNet):
+    factor = 1.0
+
+    def decode(self, memory, tokens):
+        return super().decode(memory, tokens) * self.factor
+
+arguments = {"encoder": "self_attention", "decoder": "self_attention"}
+register_model(ModelCard("mine", Mine, "s", "p", 2026, "s", "MIT", "grid", arguments))
+"""
+
+
+def test_an_edited_model_is_trained_anew_and_its_older_run_kept(data: Path, tmp_path: Path) -> None:
+    plugin = tmp_path / "mine.py"
+    for source, said in (
+        (MINE, "1 finished, 0 re-used"),
+        ("# A comment.\n" + MINE, "0 finished, 1 re-used"),
+        (MINE.replace("1.0", "0.5"), "mine: new, because mine.py changed since mine-s0-"),
+    ):
+        plugin.write_text(source)
+        done = bench_run(data, tmp_path / "workspace", "mine", "--plugin", str(plugin))
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert said in " ".join(done.stdout.split())
+    with Store(tmp_path / "workspace" / "bench.sqlite", read_only=True) as store:
+        [group] = [group for group in leaderboard(store) if group.split == "test"]
+    assert sorted(str(row.outdated) for row in group.rows) == ["None", "made before mine.py changed"]

@@ -73,6 +73,14 @@ def test_other_code_of_the_harness_is_named_and_re_used(store: Store) -> None:
     assert "the results revision is the same" in note
 
 
+def test_the_nearest_code_is_compared_with(store: Store) -> None:
+    finish(store, cell())
+    finish(store, cell("mine-s0-later", replace(CODE, model="m2", files=FILES | {"zoo/models/mine.py": "12"})))
+    edited = replace(CODE, revision="1+h2", harness="h2", files=FILES | {"harness/training/trainer.py": "23"})
+    _, [note] = settled(store, cell("mine-s0-edited", edited))
+    assert "new, because harness/training/trainer.py changed since mine-s0-a;" in note
+
+
 def test_another_revision_is_run_anew(store: Store) -> None:
     finish(store, cell())
     key, [note] = settled(store, cell("mine-s0-c", replace(CODE, revision="2")))
