@@ -49,7 +49,7 @@ def run_model(
     else:
         model, conditions, arguments = there.open(conditions)
     trained = there is None or there.trained_here
-    _describe(cell, arguments, conditions, folder, trained=trained)
+    _describe(cell, arguments, conditions, folder, there)
     counted = _count(model, conditions)
     costs = dict(counted.costs)
     if not trained:
@@ -173,7 +173,9 @@ def _untrained(cell: Cell, conditions: Conditions) -> tuple[Captioner, dict[str,
     return model.to(conditions.device), arguments
 
 
-def _describe(cell: Cell, arguments: dict[str, Any], conditions: Conditions, folder: Path, *, trained: bool) -> None:
+def _describe(
+    cell: Cell, arguments: dict[str, Any], conditions: Conditions, folder: Path, there: Pretrained | None
+) -> None:
     """Write what captioning with the model later needs, beside its weights, to `folder`."""
     conditions.vocabulary.save(folder / VOCABULARY)
     StoredRun(
@@ -184,7 +186,8 @@ def _describe(cell: Cell, arguments: dict[str, Any], conditions: Conditions, fol
         backbone_digest=conditions.backbone.digest,
         preprocessing=conditions.preprocessing,
         decoding=conditions.preset.decoding,
-        trained=trained,
+        trained=there is None or there.trained_here,
+        pretrained=None if there is None else there.place(),
     ).save(folder)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import harness
@@ -18,11 +19,11 @@ from harness.identity import (
 )
 from harness.pretrained import Pretrained, find_pretrained
 from harness.references import REFERENCE_ROWS
-from harness.signature import nrefs_field, reference_signature, stored_signature
+from harness.signature import nrefs_field, pretraining_field, reference_signature, stored_signature
 from harness.stored_run import VOCABULARY, StoredRun, is_stored
 from harness.workspace import Workspace
 from results.records import Cell, CodeRecord, Role
-from zoo import model_card
+from zoo import Pretraining, model_card
 
 
 def plan_cells(
@@ -50,8 +51,12 @@ def plan_cells(
 
 def _trained_cell(model: str, seed: int, conditions: Conditions) -> Cell:
     arguments, card = conditions.preset.model_arguments(model), model_card(model)
-    config = {"arguments": arguments, "preset": conditions.preset.model_dump(mode="json"), "card": _card(model)}
-    signature = conditions.signature
+    config = {
+        "arguments": arguments,
+        "preset": conditions.preset.model_dump(mode="json"),
+        "card": _card(model, card.pretraining),
+    }
+    signature = conditions.signature | pretraining_field(card.pretraining)
     if card.visual == "pixels" and "backbone" not in card.arguments:  # it learns to see by itself
         signature = {**signature, "feat": f"pixels[{conditions.preprocessing.key()}]"}
     settings = {
@@ -68,7 +73,7 @@ def _pretrained_cell(there: Pretrained, seed: int, conditions: Conditions) -> Ce
         "arguments": {},
         "pretrained": there.where,
         "preset": conditions.preset.model_dump(mode="json"),
-        "card": _card(there.model),
+        "card": _card(there.model, there.pretraining()),
     }
     signature = there.signature(conditions.signature)
     preset = conditions.preset
@@ -93,24 +98,31 @@ def _reference_cell(model: str, conditions: Conditions) -> Cell:
 def _stored_cell(model: str, conditions: Conditions, workspace: Workspace) -> Cell:
     folder = workspace.run_folder(model)
     run = StoredRun.load(folder)
-    pixels = model_card(run.model).visual == "pixels"
+    card = model_card(run.model)
+    there = find_pretrained(run.model, {run.model: run.pretrained} if run.pretrained else {})
+    pretraining = there.pretraining() if there is not None else card.pretraining
+    pixels = card.visual == "pixels"
     signature = stored_signature(
         conditions.signature,
         key=model,
         decoding=run.decoding,
         features=f"pixels[{run.preprocessing.key()}]" if pixels else conditions.signature["feat"],
         vocabulary=f"stored#{load_vocabulary(folder / VOCABULARY).digest()[:6]}",
-    )
-    config = {"arguments": run.arguments, "stored": run.model_dump(mode="json"), "card": _card(run.model)}
+    ) | pretraining_field(pretraining)
+    config = {"arguments": run.arguments, "stored": run.model_dump(mode="json"), "card": _card(run.model, pretraining)}
     code = code_of_model(run.model, run.arguments)
     return _cell(model, "model", 0, config, {}, signature, code, conditions)
 
 
-def _card(model: str) -> dict[str, Any]:
-    """What reports say of a model, kept with its results: they need neither registry nor the plug-in it came from."""
+def _card(model: str, pretraining: Pretraining | None) -> dict[str, Any]:
+    """What reports say of a model, kept with its results: they need neither registry nor the plug-in it came from.
+
+    `pretraining` is that of the weights which the run was given.
+    """
     card = model_card(model)
     described = {name: getattr(card, name) for name in ("name", "paper", "year", "source", "summary", "visual")}
-    return {"family": model.partition("/")[0], **described}
+    seen = {} if pretraining is None else {"pretraining": asdict(pretraining)}
+    return {"family": model.partition("/")[0], **described, **seen}
 
 
 def _cell(

@@ -15,9 +15,10 @@ from harness.data.hub import hub_is_reachable
 from harness.data.hub_preprocessing import HubPreprocessing
 from harness.data.hub_vocabulary import HubVocabulary
 from harness.errors import BenchError
-from harness.signature import NOT_APPLICABLE
-from zoo import Captioner, create_model, model_card
+from harness.signature import NOT_APPLICABLE, pretraining_field
+from zoo import Captioner, Pretraining, create_model, model_card
 from zoo.errors import first_line
+from zoo.registry import NOT_DOCUMENTED
 
 WEIGHTS_FILES = ("config.json", "*.safetensors", "*.json", "*.txt")
 """What is fetched of a model: no pickled weights, no code."""
@@ -51,10 +52,30 @@ class Pretrained:
             "feat": f"pixels[processor of {name}]",
             "vocab": f"tokenizer of {name}",
             "size": f"pretrained:{name}",
+            **pretraining_field(self.pretraining()),
         }
         if self.trained_here:
             return {**conditions, **own}
         return {**conditions, **own, "schedule": NOT_APPLICABLE, "track": "paper", "recipe": "as-published"}
+
+    def pretraining(self) -> Pretraining:
+        """What the weights saw before: as the card says of its own repository, not documented of another.
+
+        A folder is taken to hold the card's repository, and the source says so.
+        """
+        card = model_card(self.model)
+        if card.pretraining is None or self.where == card.hub:
+            return card.pretraining or NOT_DOCUMENTED
+        place = Path(self.place())
+        if not place.is_absolute():
+            return NOT_DOCUMENTED
+        read_from = f"{card.pretraining.source}. Said of {card.hub}; the weights were read from the folder {place.name}"
+        return replace(card.pretraining, source=read_from)
+
+    def place(self) -> str:
+        """The repository, or the whole path of a folder, which may be gone since."""
+        folder = Path(self.where).expanduser()
+        return str(folder.resolve()) if folder.is_dir() or folder.is_absolute() else self.where
 
     def name(self) -> str:
         """The repository, or a folder's name with a digest over the sizes and times of its files."""

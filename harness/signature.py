@@ -16,6 +16,7 @@ from harness.data.vocabulary import Vocabulary
 from harness.metrics.signature import EvaluationSettings, run_fields
 from harness.revision import results_revision
 from harness.training.schedule import Schedule
+from zoo.registry import NOT_DOCUMENTED, Pretraining
 
 NOT_APPLICABLE = "none"
 
@@ -97,6 +98,16 @@ def reference_signature(conditions: dict[str, str], *, nrefs: str, features: str
     trained = ("beam", "maxlen", "lenpen", "feat", "vocab", "trainlen", "size", "schedule", "prec")
     unused = dict.fromkeys((*trained, *({"recipe", "reward"} & conditions.keys())), NOT_APPLICABLE)
     return conditions | unused | {"nrefs": nrefs, "feat": features or NOT_APPLICABLE}
+
+
+def pretraining_field(pretraining: Pretraining | None) -> dict[str, str]:
+    """What the weights were trained on before the run; no field for those that were not, as ever."""
+    if pretraining is None:
+        return {}
+    if pretraining == NOT_DOCUMENTED:
+        return {"pretraining": "not documented"}
+    seen = ",".join(pretraining.captions_of)
+    return {"pretraining": f"captions of {seen}" if seen else "no captions"}
 
 
 def stored_signature(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import ValidationError
 
@@ -32,9 +32,11 @@ class StoredRun(Strict):
     """How a stored model was built, and how it sees.
 
     `backbone_digest` is over the backbone's architecture and weights; models on pixels carry these themselves. A
-    pretrained model that was not `trained` further keeps its weights in the folder that its arguments name.
+    pretrained model that was not `trained` further keeps its weights in the folder that its arguments name;
+    `pretrained` is where weights came from that were trained before the run, a repository or a folder.
     """
 
+    later: ClassVar[frozenset[str]] = frozenset({"pretrained"})
     format: Literal["captionbench run 1"] = "captionbench run 1"
     model: str
     arguments: dict[str, Any]
@@ -44,6 +46,7 @@ class StoredRun(Strict):
     preprocessing: ImagePreprocessing | HubPreprocessing
     decoding: Decoding
     trained: bool = True
+    pretrained: str | None = None
 
     def save(self, folder: Path) -> None:
         """Write `run.json` in one instant."""

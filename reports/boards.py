@@ -90,10 +90,13 @@ def by_size(groups: Iterable[Group]) -> list[Group]:
 
 
 def separations(group: Group, groups: Iterable[Group]) -> tuple[Separation, ...]:
-    """What separates a group from the other groups of its data set and split, with the values on both sides."""
+    """What separates a group from the other groups of its data set and split, with the values on both sides.
+
+    What the weights saw before is told first: where titles are cut it must not be lost.
+    """
     rivals = [other for other in groups if (other.dataset, other.split) == (group.dataset, group.split)]
     found = []
-    for name in group.separating:
+    for name in sorted(group.separating, key=lambda name: name != "pretraining"):
         own = field_value(group, name)
         others = dict.fromkeys(field_value(other, name) for other in rivals if other is not group)
         found.append(Separation(name, own, tuple(value for value in others if value != own)))

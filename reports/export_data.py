@@ -11,10 +11,12 @@ from typing import Any
 
 from reports import numbers
 from reports.boards import by_size
+from reports.contamination import contamination
 from reports.printed import nearest
 from results.views import Group, Row, RunDetail
 
 _FIRST = ("dataset", "split", "track", "model", "role", "differs", "seeds", "tier")
+_SEEN = ("contamination", "contamination note")
 _PARTS = ("mean", "sd", "n", "low", "high")
 
 
@@ -26,7 +28,7 @@ def as_csv(groups: Sequence[Group], runs: Mapping[str, RunDetail]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     scores = [name if part == "mean" else f"{name} {part}" for name in metrics for part in _PARTS]
-    writer.writerow([*_FIRST, *scores, "CIDEr-D published", *costs, "signature"])
+    writer.writerow([*_FIRST, *scores, "CIDEr-D published", *costs, *_SEEN, "signature"])
     for group, row in shown:
         differs = ", ".join(f"{name}: {value}" for name, value in row.differs.items())
         tier = row.standing.tier if row.standing else None
@@ -46,7 +48,9 @@ def as_csv(groups: Sequence[Group], runs: Mapping[str, RunDetail]) -> str:
         spent = [row.costs[name].value if name in row.costs else None for name in costs]
         signature = "|".join(f"{name}:{value}" for name, value in runs[row.keys[0]].signature.items())
         printed = match.score.fraction if match else None
-        writer.writerow([_harmless(value) for value in (*first, *measured, printed, *spent, signature)])
+        seen = contamination(row.pretraining, group.dataset, group.split)
+        told = (seen.label, seen.sentence) if seen else (None, None)
+        writer.writerow([_harmless(value) for value in (*first, *measured, printed, *spent, *told, signature)])
     return text.getvalue()
 
 
@@ -80,7 +84,8 @@ def _row(row: Row, group: Group, runs: Mapping[str, RunDetail]) -> dict[str, Any
         "not_comparable": match.unclear,
         "footnotes": [footnote.text for footnote in match.footnotes],
     }
-    return {**asdict(row), "published": published}
+    seen = contamination(row.pretraining, group.dataset, group.split)
+    return {**asdict(row), "contamination": seen and asdict(seen), "published": published}
 
 
 def _harmless(value: object) -> object:

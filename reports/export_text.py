@@ -67,7 +67,9 @@ def _markdown_group(group: Group, groups: Sequence[Group], runs: Mapping[str, Ru
         cells = (
             escape_markdown(_cell(cell)) + (f" <sup>{cell.mark}</sup>" if cell.mark else "") for cell in line.cells
         )
-        lines.append(f"| {escape_markdown(_name(line, line in table.references))} | " + " | ".join(cells) + " |")
+        name = escape_markdown(_name(line, line in table.references))
+        name += f" <sup>{line.badge.mark}</sup>" if line.badge else ""
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
     notes = [f"<sup>{mark}</sup> {escape_markdown(reason)}  " for reason, mark in table.notes.marks.items()]
     signature = _one_line(signature_text(group.signature, group.split)).replace("`", "'")
     return "\n".join([*lines, "", *notes, *(["", f"`{signature}`"] if group.rows else []), ""])
@@ -103,7 +105,8 @@ def _latex_group(group: Group, groups: Sequence[Group], runs: Mapping[str, RunDe
 
 def _latex_line(line: Line, *, reference: bool) -> str:
     cells = [escape_latex(_cell(cell)) + (f"$^{{{cell.mark}}}$" if cell.mark else "") for cell in line.cells]
-    return _latex_row(escape_latex(_name(line, reference)), cells)
+    name = escape_latex(_name(line, reference)) + (f"$^{{{line.badge.mark}}}$" if line.badge else "")
+    return _latex_row(name, cells)
 
 
 def _latex_row(name: str, cells: Sequence[str]) -> str:
@@ -116,7 +119,8 @@ def _cell(cell: Cell) -> str:
 
 def _name(line: Line, reference: bool) -> str:
     several = f" ×{len(line.runs)}" if len(line.runs) > 1 else ""
-    said = ", ".join(filter(None, (line.tag, "not ranked" if reference else "", line.differs)))
+    badge = line.badge.label if line.badge else ""
+    said = ", ".join(filter(None, (line.tag, badge, "not ranked" if reference else "", line.differs)))
     return f"{line.model}{several}" + (f" ({said})" if said else "")
 
 

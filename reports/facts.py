@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from results.pretraining import Pretraining, stored_pretraining
 from results.views import RunDetail
 
 _OBJECTIVES = {"cross_entropy": "XE", "xe": "XE", "self_critical": "SCST", "scst": "SCST", "reinforce": "REINFORCE"}
@@ -14,7 +15,7 @@ NOT_STATED = "not stated"
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """A model as its runs describe it; fields that no run states are empty."""
+    """A model as a run of it describes it; fields that the run does not state are empty."""
 
     family: str
     paper: str
@@ -22,6 +23,7 @@ class ModelCard:
     source: str
     summary: str
     visual: str
+    pretraining: Pretraining | None
 
 
 def card(run: RunDetail) -> ModelCard:
@@ -31,7 +33,8 @@ def card(run: RunDetail) -> ModelCard:
     stated = {name: str(fields.get(name) or "") for name in ("family", "paper", "year", "source", "summary", "visual")}
     if not stated["summary"] and isinstance(run.config.get("what"), str):
         stated["summary"] = run.config["what"]
-    return ModelCard(**(stated | {"family": stated["family"] or run.model.partition("/")[0]}))
+    stated["family"] = stated["family"] or run.model.partition("/")[0]
+    return ModelCard(**stated, pretraining=stored_pretraining(run.config))
 
 
 def objective(run: RunDetail) -> str:

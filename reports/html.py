@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from reports.attention import attention_pages, stored_maps
 from reports.boards import boards, row_labels
+from reports.contamination import contamination
 from reports.costs import cost_list, cost_sections
 from reports.curves import curve_plots, curve_sections
 from reports.domains import domain_sections
@@ -112,9 +113,12 @@ def _write_pages(store: Store, folder: Path) -> None:
 
 
 def _run_content(run: RunDetail, colour: Mapping[str, int]) -> dict[str, Any]:
+    described = card(run)
+    seen = {split: contamination(described.pretraining, run.dataset, split) for split in run.scores}
     return {
         "run": run,
-        "card": card(run),
+        "card": described,
+        "contamination": {split: found for split, found in seen.items() if found},
         "signature": signature_text(run.signature),
         "scores": score_tables(run),
         "costs": cost_list(run.costs),

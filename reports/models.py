@@ -55,7 +55,7 @@ def model_pages(runs: Sequence[RunDetail]) -> list[ModelPage]:
             ModelPage(
                 file=model_page(name),
                 name=name,
-                card=card(members[0]),
+                card=next((found for found in map(card, members) if found.pretraining), card(members[0])),
                 level=ROLES.get(name, ("", ""))[1],
                 configuration=_shared(configurations),
                 environment=_shared([flat(run.environment) for run in members if run.environment]),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from reports import numbers
 from reports.cells import NOISY, Cell, Notes, cost_cell, marked, missing, score_cell
+from reports.contamination import contamination
 from results.views import Group, Row
 
 LEADERBOARD_COSTS = ("parameters", "gmac_beam")
@@ -28,10 +29,19 @@ class Heading:
 
 
 @dataclass(frozen=True, slots=True)
+class Badge:
+    """A few words beside a model's name, the sentences that they stand for, and the mark of the note that has these."""
+
+    label: str
+    sentence: str
+    mark: str
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
     """One row: model, what sets it apart from its namesakes, the runs behind it as (seed, key), and its numbers.
 
-    `tag` says what level a row marks; `facets` is what filters choose by.
+    `tag` says what level a row marks; `facets` is what filters choose by; `badge` what the model may have seen before.
     """
 
     model: str
@@ -40,6 +50,7 @@ class Line:
     cells: tuple[Cell, ...]
     tag: str = ""
     facets: Mapping[str, str] = field(default_factory=dict)
+    badge: Badge | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +159,14 @@ def cost_tables(group: Group) -> dict[str, Table]:
     return {theme: _cost_table(group, names) for theme, names in by_theme.items() if names}
 
 
+def badge(row: Row, group: Group, notes: Notes) -> Badge | None:
+    """What the row's model may have seen of the group's split before its run, as a badge with a note."""
+    found = contamination(row.pretraining, group.dataset, group.split)
+    if found is None:
+        return None
+    return Badge(found.label, found.sentence, notes.mark(f"{found.label}: {found.sentence}"))
+
+
 def signature_text(signature: Mapping[str, str], split: str | None = None) -> str:
     """The signature to copy beside a score, as in sacreBLEU: fields joined by bars, the split among them."""
     fields = signature if split is None or "split" in signature else {"split": split, **signature}
@@ -184,6 +203,7 @@ def _cost_table(group: Group, names: Sequence[str]) -> Table:
         keep=lambda row: (
             row.role == "model" or any(row.costs[name].value is not None for name in names if name in row.costs)
         ),
+        scored=False,
     )
 
 
@@ -193,12 +213,20 @@ def _table(
     cells: Callable[[Row, Notes], tuple[Cell, ...]],
     keep: Callable[[Row], bool] = lambda _: True,
     notes: Notes | None = None,
+    scored: bool = True,
 ) -> Table:
+    """A line a row; of tables without scores none has a badge."""
     notes = Notes() if notes is None else notes
 
     def lines(rows: Iterable[Row]) -> tuple[Line, ...]:
         return tuple(
-            Line(row.model, differences(row.differs), tuple(zip(row.seeds, row.keys, strict=True)), cells(row, notes))
+            Line(
+                row.model,
+                differences(row.differs),
+                tuple(zip(row.seeds, row.keys, strict=True)),
+                cells(row, notes),
+                badge=badge(row, group, notes) if scored else None,
+            )
             for row in rows
             if keep(row)
         )

@@ -90,7 +90,8 @@ def _print_group(group: Group, console: Console) -> None:
             for place, heading in enumerate(table.headings)
             if any(line.cells[place].mark == mark for line in (*table.lines, *table.references))
         ]
-        sign = f"{mark})" if set(noted) & columns.keys() else f"{', '.join(noted)}:"
+        badged = any(line.badge is not None and line.badge.mark == mark for line in (*table.lines, *table.references))
+        sign = f"{mark})" if badged or set(noted) & columns.keys() else f"{', '.join(noted)}:"
         console.print(Text(f"{sign} {printable(reason)}", style="dim"))
     if gone:
         console.print(Text(f"No room here for {', '.join(gone)}; bench report shows every column.", style="dim"))
@@ -136,6 +137,8 @@ def _name(line: Line) -> Text:
     name = Text(printable(line.model))
     if len(line.runs) > 1:
         name.append(f" ×{len(line.runs)}", style="dim")
+    if line.badge:
+        name.append(f" {line.badge.mark})", style="dim")
     if line.differs:
         name.append(f"\n{printable(line.differs)}", style="dim")
     return name

@@ -7,6 +7,7 @@ from dataclasses import replace
 from statistics import fmean, stdev
 
 from results.cells import ByImage, FinishedCell, finished_cells, image_scores
+from results.pretraining import stored_pretraining
 from results.provenance import outdated
 from results.records import CODE_FIELDS, Quantity
 from results.standings import standings
@@ -122,6 +123,7 @@ def _row(cells: Sequence[FinishedCell], split: str, differs: dict[str, str | Non
         costs={name: _mean_cost({cell.seed: cell.costs.get(name) for cell in cells}) for name in names},
         code_version=cells[0].code_version,
         differs=differs,
+        pretraining=stored_pretraining(cells[0].config),
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from results.pretraining import Pretraining
 from results.records import CodeRecord, EpochRecord, Quantity, Role, Status
 
 
@@ -83,7 +84,8 @@ class Row:
     `seeds` and `keys` run in parallel, ascending by seed. `scores[metric]` are over the whole split;
     `domains[domain][metric]` over each domain alone, empty where the data has none. `costs[name]` is the mean over the
     seeds that have it (`reason` where none has), its bounds the means of theirs.
-    `code_version` is as planned, "" where unknown.
+    `code_version` is as planned, "" where unknown. `pretraining` is what the weights saw before the run, None where
+    the run's card names nothing.
 
     `differs` names what sets this row apart, dotted configuration fields or signature fields to values (None: has no
     such field). For a row of `Group.rows`: from the other rows of the same model, empty when there is no other. For a
@@ -102,6 +104,7 @@ class Row:
     differs: dict[str, str | None] = field(default_factory=dict)
     standing: Standing | None = None
     outdated: str | None = None
+    pretraining: Pretraining | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from zoo.captioner import Captioner, DecodingState, Memory, Visual, VisualSpec
     from zoo.errors import ZooError
-    from zoo.registry import ModelCard, create_model, list_models, model_card, register_model, select_models
+    from zoo.registry import (
+        ModelCard,
+        Pretraining,
+        create_model,
+        list_models,
+        model_card,
+        register_model,
+        select_models,
+    )
 
 __all__ = [
     "Captioner",
     "DecodingState",
     "Memory",
     "ModelCard",
+    "Pretraining",
     "Visual",
     "VisualSpec",
     "ZooError",
@@ -30,7 +39,7 @@ __all__ = [
 
 _HOMES = {
     **dict.fromkeys(("Captioner", "DecodingState", "Memory", "Visual", "VisualSpec"), "zoo.captioner"),
-    **dict.fromkeys(("ModelCard", "create_model", "list_models", "model_card"), "zoo.registry"),
+    **dict.fromkeys(("ModelCard", "Pretraining", "create_model", "list_models", "model_card"), "zoo.registry"),
     **dict.fromkeys(("register_model", "select_models"), "zoo.registry"),
     "ZooError": "zoo.errors",
 }

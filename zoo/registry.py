@@ -28,6 +28,29 @@ _builtin = "unread"
 
 
 @dataclass(frozen=True, slots=True)
+class Pretraining:
+    """What a model's weights were trained on before any run of this benchmark, as papers and model cards say.
+
+    Attributes:
+        data_sets: everything that a part of it was trained on, text and labels too.
+        captions: which captions, and about how many.
+        captions_of: the data sets whose captions these are, as `COCO`; empty where it saw none.
+        overlap: by data set that is evaluated on, why its evaluation images, or some, may have been seen.
+        source: where all of that is stated.
+    """
+
+    data_sets: tuple[str, ...]
+    captions: str
+    captions_of: tuple[str, ...]
+    overlap: Mapping[str, str]
+    source: str
+
+
+NOT_DOCUMENTED = Pretraining((), "not documented", (), {}, "not documented")
+"""Of weights that were trained before, on what nobody says."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelCard:
     """What is known of a model without building it.
 
@@ -46,6 +69,7 @@ class ModelCard:
         in_all: whether `all` means this one too though it is a variant.
         hub: for a pretrained model the repository of its weights on the Hugging Face Hub; its constructor takes
             `folder`, where they lie, and without it has random weights.
+        pretraining: what its weights saw before the run; None where they saw nothing.
     """
 
     name: str
@@ -61,6 +85,7 @@ class ModelCard:
     small: Mapping[str, Any] = field(default_factory=dict)
     in_all: bool = False
     hub: str = ""
+    pretraining: Pretraining | None = None
 
 
 def register_model(card: ModelCard) -> ModelCard:

@@ -11,6 +11,8 @@ from harness.errors import BenchError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from zoo.registry import Pretraining
+
 _EXAMPLES = """
 Examples:
 
@@ -98,6 +100,7 @@ def show(name: Annotated[str, typer.Argument(help="A model's name, as `bench mod
         ("licence", f"{card.licence} (the authors' code)"),
         ("sees", f"{card.visual}: {_VISUAL_KINDS[card.visual]}"),
         ("code here", entry),
+        *_pretraining_facts(card.pretraining),
     ):
         facts.add_row(f"[dim]{label}[/]", escape(value))
     console.print(facts)
@@ -108,6 +111,18 @@ def show(name: Annotated[str, typer.Argument(help="A model's name, as `bench mod
         arguments.add_row(f"  {escape(argument)}", escape(repr(value)))
     console.print(arguments)
     _show_published(name, console)
+
+
+def _pretraining_facts(pretraining: Pretraining | None) -> list[tuple[str, str]]:
+    """What the weights saw before any run, as label and text."""
+    if pretraining is None:
+        return []
+    return [
+        ("pretrained on", "; ".join(pretraining.data_sets) or "not documented"),
+        ("captions seen", pretraining.captions),
+        *((f"images of {name}", why) for name, why in pretraining.overlap.items()),
+        ("stated in", pretraining.source),
+    ]
 
 
 def _show_published(name: str, console: Console) -> None:

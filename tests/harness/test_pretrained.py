@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,9 +23,15 @@ from harness.data.hub_vocabulary import HubVocabulary
 from harness.data.scenes import ScenesConfig, prepare_scenes
 from harness.data.vocabulary_file import load_vocabulary
 from harness.errors import BenchError
+from harness.grid import plan_cells
+from harness.preset_files import load_preset
 from harness.pretrained import Pretrained, WeightsMissing, find_pretrained, parse_places, prefetch_model
+from harness.signature import pretraining_field
+from harness.workspace import Workspace
 from results import Store
 from results.queries import failures, leaderboard
+from zoo import registry
+from zoo.registry import NOT_DOCUMENTED
 
 FAMILIES = ["blip", "git", "vit_gpt2"]
 PAD, BEGIN, END = 0, 2, 3
@@ -127,6 +134,31 @@ def test_weights_that_are_nowhere_say_what_to_type() -> None:
     assert find_pretrained("git/small", {}) is None
 
 
+def test_what_weights_saw_is_said_of_the_card_s_repository_alone(tmp_path: Path) -> None:
+    card = zoo.model_card("git/finetuned")
+    own, elsewhere = Pretrained(card.name, card.hub), Pretrained(card.name, "somebody/git-base")
+    assert own.pretraining() == card.pretraining
+    assert pretraining_field(own.pretraining()) == {"pretraining": "captions of COCO,Visual Genome,CC3M,SBU,WIT"}
+    assert elsewhere.pretraining() == NOT_DOCUMENTED
+    assert elsewhere.signature({})["pretraining"] == "not documented"
+    folder = Pretrained(card.name, str(tmp_path)).pretraining()
+    assert folder == dataclasses.replace(card.pretraining, source=folder.source)
+    assert folder.source.endswith(f"the weights were read from the folder {tmp_path.name}")
+
+
+def test_rows_that_saw_nothing_before_keep_their_signature(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    zoo.list_models()
+    monkeypatch.setattr("zoo.registry._cards", dict(registry._cards))
+    labels = zoo.Pretraining(("ImageNet",), "", (), {}, "a paper")
+    zoo.register_model(dataclasses.replace(zoo.model_card("blind"), name="mine", pretraining=labels))
+    conditions = SimpleNamespace(signature={"data": "d#1", "track": "controlled"}, preset=load_preset("smoke"))
+    blind, mine = plan_cells(["blind", "mine"], 1, conditions, Workspace(tmp_path), {})
+    assert blind.signature == conditions.signature
+    assert "pretraining" not in blind.config["card"]
+    assert mine.signature == conditions.signature | {"pretraining": "no captions"}
+    assert mine.config["card"]["pretraining"]["source"] == "a paper"
+
+
 def test_offline_nothing_is_fetched() -> None:
     with pytest.raises(BenchError, match="HF_HUB_OFFLINE"):
         prefetch_model("blip/pretrained", None)
@@ -162,10 +194,17 @@ def test_a_run_scores_what_is_there_and_skips_what_is_not(hub: dict[str, Path], 
     assert group.signature["vocab"].startswith("tokenizer of git#")
     assert group.signature["feat"].startswith("pixels[processor of git#")
     assert group.signature["schedule"] == "none"
+    assert group.signature["pretraining"].startswith("captions of COCO,")
+    assert row.pretraining.source.endswith("the weights were read from the folder git")
     assert row.scores["CIDEr-D"].mean is not None
     assert (skipped.model, skipped.status) == ("blip/pretrained", "skipped")
     assert "bench prefetch model blip/pretrained" in skipped.reason
     [key] = row.keys
+    conditions = SimpleNamespace(signature={"data": "d#1", "track": "controlled", "feat": "f"})
+    for stored in (stored for _, each in rows.values() for stored in each.keys):
+        [again] = plan_cells([stored], 1, conditions, Workspace(workspace), {})
+        assert again.signature["pretraining"].startswith("captions of COCO"), "scored again it has seen the same"
+        assert again.config["card"]["pretraining"]["source"].endswith(Path(again.config["stored"]["pretrained"]).name)
     pictures = sorted(small_scenes.rglob("*.png"))[:1]
     shown = CliRunner().invoke(cli.app, ["caption", str(pictures[0]), "--run", key, "--workspace", str(workspace)])
     assert shown.exit_code == 0, shown.output

@@ -28,7 +28,7 @@ def run(**config: object) -> RunDetail:
     """A run of which only the configuration counts."""
     return RunDetail(
         "k", "m2", "model", 1, "controlled", "d", "d#1", "finished", None, None, None, 1, "", None, None, None,
-        dict(config), {"data": "coco#1", "beam": "5", "feat": "resnet"}, {}, {}, (), {}, {},
+        dict(config), {"data": "coco#1", "beam": "5", "feat": "resnet"}, {}, {}, None, (), {}, {},
     )  # fmt: skip
 
 

@@ -34,6 +34,17 @@ def test_listing_imports_no_torch():
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")
 
 
+@pytest.mark.parametrize("name", zoo.list_models())
+def test_pretrained_weights_say_what_they_saw(name):
+    card = zoo.model_card(name)
+    assert (card.pretraining is not None) == bool(card.hub)
+    if card.pretraining is not None:
+        seen = card.pretraining
+        assert all(seen.data_sets)
+        assert all(seen.captions_of)
+        assert all((seen.captions, seen.source, "coco" in seen.overlap, *seen.overlap.values()))
+
+
 def test_patterns_find_families_and_variants():
     zoo.register_model(a_card(name="expansionnet_v2/mine"))
     assert {"expansionnet_v2", "expansionnet_v2/mine"} <= set(zoo.list_models("expansionnet*"))

@@ -70,6 +70,10 @@ def test_a_model_is_shown_with_its_origin_and_arguments(bench, name):
     for part in (card.source, card.licence, str(card.year), *card.arguments):
         assert part in text
     assert " ".join(card.paper.split()) in text
+    seen = card.pretraining
+    for part in () if seen is None else (*seen.data_sets, seen.captions, *seen.overlap.values(), seen.source):
+        assert " ".join(part.split()) in text
+    assert ("captions seen" in text) == (seen is not None)
     assert ("Arguments of the preset" in text) == bool(card.arguments)
 
 
