@@ -68,7 +68,7 @@ def _markdown_group(group: Group, groups: Sequence[Group], runs: Mapping[str, Ru
             escape_markdown(_cell(cell)) + (f" <sup>{cell.mark}</sup>" if cell.mark else "") for cell in line.cells
         )
         name = escape_markdown(_name(line, line in table.references))
-        name += f" <sup>{line.badge.mark}</sup>" if line.badge else ""
+        name += "".join(f" <sup>{badge.mark}</sup>" for badge in line.badges)
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     notes = [f"<sup>{mark}</sup> {escape_markdown(reason)}  " for reason, mark in table.notes.marks.items()]
     signature = _one_line(signature_text(group.signature, group.split)).replace("`", "'")
@@ -105,7 +105,7 @@ def _latex_group(group: Group, groups: Sequence[Group], runs: Mapping[str, RunDe
 
 def _latex_line(line: Line, *, reference: bool) -> str:
     cells = [escape_latex(_cell(cell)) + (f"$^{{{cell.mark}}}$" if cell.mark else "") for cell in line.cells]
-    name = escape_latex(_name(line, reference)) + (f"$^{{{line.badge.mark}}}$" if line.badge else "")
+    name = escape_latex(_name(line, reference)) + "".join(f"$^{{{badge.mark}}}$" for badge in line.badges)
     return _latex_row(name, cells)
 
 
@@ -119,8 +119,8 @@ def _cell(cell: Cell) -> str:
 
 def _name(line: Line, reference: bool) -> str:
     several = f" ×{len(line.runs)}" if len(line.runs) > 1 else ""
-    badge = line.badge.label if line.badge else ""
-    said = ", ".join(filter(None, (line.tag, badge, "not ranked" if reference else "", line.differs)))
+    labels = [badge.label for badge in line.badges]
+    said = ", ".join(filter(None, (line.tag, *labels, "not ranked" if reference else "", line.differs)))
     return f"{line.model}{several}" + (f" ({said})" if said else "")
 
 

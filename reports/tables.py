@@ -41,7 +41,8 @@ class Badge:
 class Line:
     """One row: model, what sets it apart from its namesakes, the runs behind it as (seed, key), and its numbers.
 
-    `tag` says what level a row marks; `facets` is what filters choose by; `badge` what the model may have seen before.
+    `tag` says what level a row marks; `facets` is what filters choose by; `badges` what a
+    reader must know of the row: what its model may have seen before, that other code made it.
     """
 
     model: str
@@ -50,7 +51,7 @@ class Line:
     cells: tuple[Cell, ...]
     tag: str = ""
     facets: Mapping[str, str] = field(default_factory=dict)
-    badge: Badge | None = None
+    badges: tuple[Badge, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +160,13 @@ def cost_tables(group: Group) -> dict[str, Table]:
     return {theme: _cost_table(group, names) for theme, names in by_theme.items() if names}
 
 
-def badge(row: Row, group: Group, notes: Notes) -> Badge | None:
-    """What the row's model may have seen of the group's split before its run, as a badge with a note."""
-    found = contamination(row.pretraining, group.dataset, group.split)
-    if found is None:
-        return None
-    return Badge(found.label, found.sentence, notes.mark(f"{found.label}: {found.sentence}"))
+def badges(row: Row, group: Group, notes: Notes) -> tuple[Badge, ...]:
+    """What the row's model may have seen of the group's split, and that older code made it, each with a note."""
+    seen = contamination(row.pretraining, group.dataset, group.split)
+    told = [(seen.label, seen.sentence)] if seen else []
+    if row.outdated:
+        told.append(("older code", f"Not made by the newest code: {row.outdated}."))
+    return tuple(Badge(label, sentence, notes.mark(f"{label}: {sentence}")) for label, sentence in told)
 
 
 def signature_text(signature: Mapping[str, str], split: str | None = None) -> str:
@@ -225,7 +227,7 @@ def _table(
                 differences(row.differs),
                 tuple(zip(row.seeds, row.keys, strict=True)),
                 cells(row, notes),
-                badge=badge(row, group, notes) if scored else None,
+                badges=badges(row, group, notes) if scored else (),
             )
             for row in rows
             if keep(row)

@@ -90,7 +90,7 @@ def _print_group(group: Group, console: Console) -> None:
             for place, heading in enumerate(table.headings)
             if any(line.cells[place].mark == mark for line in (*table.lines, *table.references))
         ]
-        badged = any(line.badge is not None and line.badge.mark == mark for line in (*table.lines, *table.references))
+        badged = any(badge.mark == mark for line in (*table.lines, *table.references) for badge in line.badges)
         sign = f"{mark})" if badged or set(noted) & columns.keys() else f"{', '.join(noted)}:"
         console.print(Text(f"{sign} {printable(reason)}", style="dim"))
     if gone:
@@ -137,8 +137,8 @@ def _name(line: Line) -> Text:
     name = Text(printable(line.model))
     if len(line.runs) > 1:
         name.append(f" ×{len(line.runs)}", style="dim")
-    if line.badge:
-        name.append(f" {line.badge.mark})", style="dim")
+    for badge in line.badges:
+        name.append(f" {badge.mark})", style="dim")
     if line.differs:
         name.append(f"\n{printable(line.differs)}", style="dim")
     return name

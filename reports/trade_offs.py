@@ -136,7 +136,7 @@ def _table(
                 ),
                 Cell(", ".join(best.get(row.keys, ())), None),
             ),
-            badge=tables.badge(row, group, notes),
+            badges=tables.badges(row, group, notes),
         )
         for row in group.rows
     )

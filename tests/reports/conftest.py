@@ -13,6 +13,7 @@ from reports.html import write_report
 from results.records import (
     AttentionRecord,
     Cell,
+    CodeRecord,
     DatasetRecord,
     EpochRecord,
     ImageRecord,
@@ -101,7 +102,8 @@ def cell(model: str, seed: int = 1, role: Role = "model", **signature: str) -> C
             "note": HOSTILE if model == "blind" else None,
         },
         signature=SIGNATURE | signature,
-        code_version="0.1.0+g1234567",
+        code_version="0.3.0+g1234567",
+        code=CodeRecord("0a1b2c3d", "4e5f6a7b", "1", {"zoo/models/m2.py": "8c9d0e1f"}),
     )
 
 

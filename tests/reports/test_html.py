@@ -241,7 +241,16 @@ def test_the_gallery_marks_words_that_no_reference_has(pages: dict[str, Page]) -
 
 def test_run_pages_hold_configuration_environment_and_epochs(pages: dict[str, Page]) -> None:
     text = pages["runs/blind-s1-plain.html"].root.text
-    for words in ('"beam_size": 3', "versions.torch", "0.1.0+g1234567", "8 epochs", "this epoch was not validated"):
+    for words in (
+        '"beam_size": 3',
+        "versions.torch",
+        "0.3.0+g1234567",
+        "results revision 1",
+        "4e5f6a7b",
+        "zoo/models/m2.py",
+        "8 epochs",
+        "this epoch was not validated",
+    ):
         assert words in text
 
 
