@@ -100,7 +100,7 @@ def _stored_cell(model: str, conditions: Conditions, workspace: Workspace) -> Ce
     run = StoredRun.load(folder)
     card = model_card(run.model)
     there = find_pretrained(run.model, {run.model: run.pretrained} if run.pretrained else {})
-    pretraining = there.pretraining() if there is not None else card.pretraining
+    pretraining = run.pretraining or (there.pretraining() if there is not None else card.pretraining)
     pixels = card.visual == "pixels"
     signature = stored_signature(
         conditions.signature,

@@ -19,6 +19,7 @@ from harness.feature_config import FeatureConfig
 from harness.stored_run import VOCABULARY, WEIGHTS, StoredRun
 from harness.training.checkpoint import save_weights
 from harness.workspace import Workspace
+from zoo import Pretraining
 from zoo.errors import ZooError
 from zoo.weights import from_official, read_checkpoint, read_sizes, read_vocabulary
 from zoo.weights.official import CONVERTERS
@@ -26,6 +27,14 @@ from zoo.weights.official import CONVERTERS
 IMPORTABLE = ("expansionnet_v2",)
 END_TO_END = "expansionnet_v2/end-to-end"
 BACKBONE = "swin_large_patch4_window12_384"
+TRAINED_ON = Pretraining(
+    data_sets=("ImageNet-22k with labels (Swin-L, its backbone)", "COCO: Karpathy's training split with restval"),
+    captions="Five to seven human captions of each of 113,287 images of COCO.",
+    captions_of=("COCO",),
+    overlap={},
+    source="Hu et al., IEEE Big Data 2023, Section IV-A; the authors' repository jchenghu/ExpansionNet_v2",
+)
+"""What the released checkpoints of ExpansionNet v2 saw; Karpathy's validation and test splits were left out."""
 _BACKBONE_TENSORS = "swin_transf."
 _BLOCK = 1 << 22
 
@@ -90,6 +99,7 @@ def import_weights(
         backbone_digest=backbone_digest,
         preprocessing=preprocessing,
         decoding=Decoding(beam_size=beam_size, max_len=sizes["max_len"] - 1, count_bos=True, cut_unfinished=True),
+        pretraining=TRAINED_ON,
     ).save(folder)
     return key
 

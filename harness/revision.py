@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.sources import files_digest, harness_files
 
 REVISION = 1
-SOURCES = "1ac23a9a"
+SOURCES = "3e027838"
 
 
 @cache

@@ -21,7 +21,7 @@ from harness.feature_config import FeatureConfig
 from harness.training.checkpoint import load_weights
 from harness.training.schedule import Strict
 from harness.workspace import Workspace
-from zoo import Captioner, create_model
+from zoo import Captioner, Pretraining, create_model
 
 FILE = "run.json"
 WEIGHTS = "best.safetensors"
@@ -33,10 +33,11 @@ class StoredRun(Strict):
 
     `backbone_digest` is over the backbone's architecture and weights; models on pixels carry these themselves. A
     pretrained model that was not `trained` further keeps its weights in the folder that its arguments name;
-    `pretrained` is where weights came from that were trained before the run, a repository or a folder.
+    `pretrained` is where weights came from that were trained before the run, a repository or a folder;
+    `pretraining` is what weights saw whose card cannot say it, those of an imported checkpoint.
     """
 
-    later: ClassVar[frozenset[str]] = frozenset({"pretrained"})
+    later: ClassVar[frozenset[str]] = frozenset({"pretrained", "pretraining"})
     format: Literal["captionbench run 1"] = "captionbench run 1"
     model: str
     arguments: dict[str, Any]
@@ -47,6 +48,7 @@ class StoredRun(Strict):
     decoding: Decoding
     trained: bool = True
     pretrained: str | None = None
+    pretraining: Pretraining | None = None
 
     def save(self, folder: Path) -> None:
         """Write `run.json` in one instant."""

@@ -207,6 +207,7 @@ def test_an_imported_run_is_scored_beside_the_others_but_never_ranked_with_them(
     assert group.rows[0].costs["train_seconds"].reason
     assert group.signature["schedule"] == f"stored:{key}"
     assert group.signature["recipe"] == "ranking=count-bos,unfinished=cut"
+    assert group.signature["pretraining"] == "captions of COCO", "the authors trained it on them"
 
     elsewhere = bench(*command, "--backbone", "filterbank")
     assert elsewhere.exit_code == 1
