@@ -1,4 +1,4 @@
-"""A store of one million captions: what the leaderboard query and the report cost.
+"""A store of one million captions: what the leaderboard query, the report and data frames cost.
 
     pytest benchmarks/test_store.py -n 0 -s
 
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import results
 from results import Cell, DatasetRecord, EpochRecord, ImageRecord, Outcome, Quantity, SplitResult, Store
 
 IMAGES, MODELS, SEEDS = 5_000, 50, 4
@@ -110,3 +111,13 @@ def test_a_million_captions(million: Path, tmp_path: Path) -> None:
     assert query < 2
     assert report < 10
     assert peak < 1000
+
+
+def test_frames_of_a_million_captions(million: Path) -> None:
+    with results.open(million) as opened:
+        for name, limit in (("leaderboard", 3), ("image_scores", 4), ("captions", 20), ("epochs", 1)):
+            started = time.perf_counter()
+            rows = len(getattr(opened, name)())
+            seconds = time.perf_counter() - started
+            print(f"{name}: {rows:,} rows in {seconds:.2f} s")
+            assert seconds < limit

@@ -1,10 +1,12 @@
 """What came out: the store of runs, captions, scores and costs, and the questions that reports ask of it.
 
-Importing this package imports no database library: that waits until `Store` is first touched.
+`open` gives a workspace's results as pandas data frames. Importing this package imports neither pandas nor a database
+library: that waits until `open`, `Results` or `Store` is first touched.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from results.errors import StoreError
@@ -22,6 +24,7 @@ from results.records import (
 )
 
 if TYPE_CHECKING:
+    from results.frames import Results, open
     from results.store import Store
 
 __all__ = [
@@ -32,17 +35,23 @@ __all__ = [
     "ImageRecord",
     "Outcome",
     "Quantity",
+    "Results",
     "Role",
     "SplitResult",
     "Status",
     "Store",
     "StoreError",
+    "open",
 ]
+
+_HOMES = {"Results": "results.frames", "Store": "results.store", "open": "results.frames"}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Store":
-        from results.store import Store
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
 
-        return Store
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

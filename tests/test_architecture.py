@@ -62,7 +62,17 @@ def loaded_by(*arguments: str, folder: Path) -> tuple[int, set[str]]:
 
 
 @pytest.mark.parametrize(
-    "line", ["--help", "--version", "models", "report --help", "run --help", "db --help", "cost measure --help"]
+    "line",
+    [
+        "--help",
+        "--version",
+        "models",
+        "report --help",
+        "run --help",
+        "db --help",
+        "cost measure --help",
+        "export leaderboard --help",
+    ],
 )
 def test_quick_commands_load_nothing_heavy(line: str, tmp_path: Path) -> None:
     assert loaded_by(*line.split(), folder=tmp_path) == (0, set())
@@ -80,3 +90,4 @@ def test_a_report_loads_nothing_heavy(tmp_path: Path) -> None:
         store.finish("key", Outcome((result,), {}, {}))
     assert loaded_by("report", folder=tmp_path) == (0, set())
     assert (tmp_path / "workspace" / "report" / "index.html").is_file()
+    assert loaded_by("export", "leaderboard", "--format", "csv", folder=tmp_path) == (0, {"pandas"})

@@ -38,21 +38,28 @@ def leaderboard(
     format: Annotated[Format, typer.Option("--format", "-f", help="latex needs booktabs.")] = Format.markdown,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; without it, print.")] = None,
 ) -> None:
-    """Write the leaderboard's tables: markdown and latex times 100, csv and json as fractions with intervals."""
+    """Write the leaderboard's tables: markdown and latex to paste, csv and json for other programs.
+
+    csv is `results.open(WORKSPACE).leaderboard()`: scores times 100, and units in the names of columns. json has every
+    reason and condition besides, and scores as fractions.
+    """
     check_out(out)
     from reports import export_data, export_text
-    from results import queries
+    from results import Results, queries
 
-    writers = {
-        Format.markdown: export_text.markdown,
-        Format.csv: export_data.as_csv,
-        Format.latex: export_text.latex,
-        Format.json: export_data.as_json,
-    }
     with open_results(workspace, db) as store:
-        groups = queries.leaderboard(store)
-        keys = [key for group in groups for row in (*group.rows, *group.references) for key in row.keys]
-        text = writers[format](groups, {key: queries.run_detail(store, key) for key in keys})
+        if format is Format.csv:
+            text = export_data.as_csv(Results(store).leaderboard())
+        else:
+            groups = queries.leaderboard(store)
+            keys = [key for group in groups for row in (*group.rows, *group.references) for key in row.keys]
+            runs = {key: queries.run_detail(store, key) for key in keys}
+            writers = {
+                Format.markdown: export_text.markdown,
+                Format.latex: export_text.latex,
+                Format.json: export_data.as_json,
+            }
+            text = writers[format](groups, runs)
     deliver(text, out)
     if out is not None:
         typer.echo(out)

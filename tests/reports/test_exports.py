@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from harness.cli import export
 from harness.errors import BenchError
 from reports import export_data, export_text
-from results import queries
+from results import Results, queries
 from results.store import Store
 from results.views import Group, RunDetail
 
@@ -73,22 +73,26 @@ def test_whatever_ends_a_line_stays_within_its_row(shown: Shown) -> None:
     assert export_text.escape_latex("a|<b>") == r"a\textbar{}\textless{}b\textgreater{}", "plain ones are dashes in OT1"
 
 
-def test_csv_has_a_line_a_row_and_blanks_for_what_is_missing(shown: Shown) -> None:
-    lines = list(csv.DictReader(io.StringIO(export_data.as_csv(*shown))))
+def test_csv_is_the_leaderboard_frame_with_blanks_for_what_is_missing(store: Store) -> None:
+    frame = Results(store).leaderboard()
+    lines = list(csv.DictReader(io.StringIO(export_data.as_csv(frame))))
     assert len(lines) == 18, "on each of two splits four models, one under another beam too, and two references a group"
+    assert list(lines[0]) == list(frame.columns)
     best, blind = lines[0], next(line for line in lines if line["model"] == "blind")
     assert (best["model"], best["seeds"], best["tier"]) == ("expansionnet_v2", "1 2", "1")
-    assert float(best["CIDEr-D"]) == pytest.approx(1.0486)
-    assert (blind["METEOR"], blind["METEOR n"], blind["METEOR sd"]) == ("", "0", "")
+    assert float(best["CIDEr-D_percent"]) == pytest.approx(104.86)
+    assert (best["train_seconds"], best["latency_median_s"]) == ("84.5", "0.0123")
+    assert (blind["METEOR_percent"], blind["METEOR_seeds"], blind["METEOR_sd_percent"]) == ("", "0", "")
+    assert (best["CIDEr-D_published_matches"], blind["CIDEr-D_published_matches"]) == ("False", "")
     assert best["signature"].startswith("data:scenes#1f3a09bc|nrefs:5|")
 
 
-def test_csv_holds_no_formula(shown: Shown) -> None:
-    groups, runs = shown
-    key = groups[0].rows[0].keys[0]
-    runs[key].signature.clear()
-    runs[key].signature["=cmd()"] = "1"
-    assert "'=cmd():1" in export_data.as_csv(groups, runs)
+def test_csv_holds_no_formula(store: Store) -> None:
+    frame = Results(store).leaderboard()
+    frame["differs"] = "=cmd()"
+    frame["signature"] = frame.signature.cat.rename_categories(lambda signature: f"+{signature}")
+    line = next(csv.DictReader(io.StringIO(export_data.as_csv(frame))))
+    assert (line["differs"], line["signature"][:6]) == ("'=cmd()", "'+data")
 
 
 def test_json_says_why_something_is_missing_and_what_papers_print(shown: Shown) -> None:

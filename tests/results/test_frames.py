@@ -1,0 +1,299 @@
+"""Results as data frames: columns with units and types, filters, what is missing, and where they are opened."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import results
+from results import ImageRecord, Quantity, Results, SplitResult, Store, StoreError
+from results.records import CodeRecord
+from results.run_frames import with_unit
+
+Add = Callable[..., str]
+
+ASSETS = Path(__file__).parent / "assets"
+FRAMES = ("leaderboard", "scores", "image_scores", "captions", "costs", "epochs")
+RUN = ["run", "model", "role", "seed", "dataset"]
+CONDITIONS = ["track", "fingerprint", "signature", "code_model", "code_revision"]
+SIGNATURE = "nrefs:5|split:scenes-test|beam:3"
+
+
+@pytest.fixture
+def full(store: Store, add: Add, make: Any) -> Results:
+    """A model of two seeds, one without scores, a person, a run that failed after an epoch, one that runs again."""
+    code = CodeRecord("ab12", "cd34", "7", {"zoo/models/blind.py": "ef56"})
+    add("blind", 1, 0.25, code=code)
+    add("blind", 2, 0.75, code=code)
+    add("unscored", 1, None)
+    add("human", 0, 2.0, role="reference", signature={"nrefs": "4"})
+    store.plan([make.cell("crash")])
+    store.begin("crash-1", {})
+    store.record_epoch("crash-1", make.epoch(1, val_cider=0.5))
+    store.fail("crash-1", "RuntimeError", "no", "")
+    add("again")
+    store.begin("again-1", {})
+    return Results(store)
+
+
+def test_leaderboard_has_a_row_a_model_with_references_below(full: Results) -> None:
+    frame = full.leaderboard()
+    assert list(frame.model) == ["blind", "unscored", "human"]
+    assert list(frame.group) == [1, 1, 1]
+    assert list(frame.role) == ["model", "model", "reference"]
+    assert list(frame.differs) == ["", "", "nrefs: 4"]
+    blind = frame.iloc[0]
+    assert (blind.seeds, blind.runs, blind.signature) == ("1 2", "blind-1 blind-2", SIGNATURE)
+    assert (blind["CIDEr-D_percent"], blind["CIDEr-D_seeds"], blind["BLEU-4_percent"]) == (50, 2, 25)
+    assert blind["CIDEr-D_sd_percent"] == pytest.approx(100 * np.std([0.25, 0.75], ddof=1))
+    assert (blind.code_model, blind.code_revision, blind.parameters) == ("ab12", "7", 1000)
+    missing = frame.loc[1:, ["CIDEr-D_percent", "tier"]].isna()
+    assert missing.to_numpy().tolist() == [[True, True], [False, True]]
+    assert list(frame["CIDEr-D_seeds"]) == [2, 0, 1]
+    assert frame.energy_J.isna().all()
+
+
+def test_leaderboard_keeps_what_is_not_comparable_in_groups(store: Store, add: Add) -> None:
+    add("blind", 1, 0.5, signature={"nrefs": "5", "beam": "1"}, variant="-greedy")
+    for seed, model in enumerate(("blind", "other")):
+        add(model, seed, 0.25)
+    frame = Results(store).leaderboard()
+    assert list(zip(frame.group, frame.model, frame.signature, strict=True)) == [
+        (1, "blind", SIGNATURE),
+        (1, "other", SIGNATURE),
+        (2, "blind", "nrefs:5|beam:1"),
+    ]
+
+
+def test_leaderboard_has_tiers_p_values_and_what_papers_print(store: Store, make: Any) -> None:
+    images = tuple(ImageRecord(number, f"{number}.png", "test", ("a",)) for number in range(40))
+    store.record_dataset(make.dataset("e" * 16, name="more", images=images))
+    for model, factor in (("blind", 1.0), ("expansionnet_v2", 3.0)):
+        cell = make.cell(model, dataset="e" * 16)
+        by_image = {number: factor * (1 + number % 7) / 8 for number in range(40)}
+        overall = {"CIDEr-D": Quantity(factor / 2, low=factor / 4, high=factor)}
+        result = SplitResult("test", dict.fromkeys(by_image, "a"), {"overall": overall}, {"CIDEr-D": by_image})
+        store.plan([cell])
+        store.finish(cell.key, make.outcome(splits=(result,)))
+    best, other = Results(store).leaderboard().to_dict("records")
+    assert (best["model"], best["tier"], other["tier"]) == ("expansionnet_v2", 1, 2)
+    assert (best["CIDEr-D_low_percent"], best["CIDEr-D_high_percent"]) == (75, 300)
+    assert pd.isna(best["p_against_best"])
+    assert 0 < other["p_against_best"] == other["p_against_above"] < 0.05
+    assert best["CIDEr-D_published_percent"] > 100
+    assert best["CIDEr-D_published_matches"] is False
+    assert pd.isna(other["CIDEr-D_published_percent"])
+    assert pd.isna(other["CIDEr-D_published_matches"])
+
+
+def test_scores_by_domain_are_times_100_or_say_why_not(full: Results) -> None:
+    frame = full.scores(metric="CIDEr-D")
+    assert list(frame.run.unique()) == ["blind-1", "blind-2", "unscored-1", "human-0"]
+    assert list(frame.columns[:8]) == [*RUN, "split", "domain", "metric"]
+    first = frame[frame.run == "blind-1"]
+    assert list(first.domain) == ["overall", "in-domain", "out-domain"]
+    assert list(first.score_percent[:2]) == [25, 25]
+    assert list(first.reason.fillna("")) == ["", "", "one image only"]
+    (reason,) = frame[(frame.model == "unscored") & (frame.domain == "overall")].reason
+    assert reason == "no Java found"
+
+
+def test_held_out_scores_stand_beside_those_overall(store: Store, make: Any) -> None:
+    split = make.outcome().splits[0]
+    fields = {name: getattr(split, name) for name in ("split", "captions", "scores", "per_image")}
+    held_out = {"CIDEr-D": Quantity(0.25), "BLEU-4": Quantity(None, "one reference only")}
+    store.plan([make.cell()])
+    store.finish("blind-1", make.outcome(splits=(SplitResult(**fields, held_out=held_out),)))
+    frame = Results(store).scores()
+    told = {
+        (row.domain, row.metric): (row.held_out_percent, row.held_out_reason)
+        for row in frame.fillna({"held_out_percent": -1, "held_out_reason": ""}).itertuples()
+    }
+    assert told == {
+        ("overall", "CIDEr-D"): (25, ""),
+        ("overall", "BLEU-4"): (-1, "one reference only"),
+        ("in-domain", "CIDEr-D"): (-1, ""),
+        ("out-domain", "CIDEr-D"): (-1, ""),
+    }
+
+
+def test_image_scores_have_a_row_an_image(full: Results) -> None:
+    frame = full.image_scores(split="test")
+    assert list(frame.columns) == [*RUN, "split", "image_id", "domain", "metric", "score_percent", *CONDITIONS]
+    first = frame[frame.run == "blind-1"]
+    assert list(first.image_id) == [1, 2, 30]
+    assert list(first.domain) == ["in-domain", "in-domain", "out-domain"]
+    assert list(first.score_percent) == [25, 50, 75]
+    assert list(frame.run.unique()) == list(frame.run.cat.categories) == ["blind-1", "blind-2", "human-0"]
+    assert list(first.code_model) == ["ab12"] * 3
+
+
+def test_captions_have_their_picture_and_references(full: Results) -> None:
+    frame = full.captions()
+    assert len(frame) == 4 * 3
+    first = frame.iloc[0]
+    assert (first.run, first.split, first.image_id, first.caption) == ("blind-1", "test", 1, "a ball")
+    assert (first.file, first.domain, first.references) == ("test/1.png", "in-domain", ("a red ball", "one ball"))
+
+
+def test_costs_are_named_with_units_and_say_why_they_lack(full: Results) -> None:
+    frame = full.costs()
+    assert len(frame) == 4 * 2
+    first = frame[frame.run == "blind-2"]
+    assert list(first.cost) == ["parameters", "energy_J"]
+    assert list(first.unit) == ["1", "J"]
+    assert list(first.reason.fillna("")) == ["", "no meter"]
+    assert first.value.isna().tolist() == [False, True]
+    assert set(frame.cost) <= set(full.leaderboard().columns)
+
+
+def test_a_cost_without_unit_takes_that_of_other_runs(store: Store, make: Any) -> None:
+    for seed, cost in enumerate((Quantity(None, "not counted"), Quantity(2.0, None, "s", 1.0, 4.0))):
+        store.plan([make.cell("blind", seed)])
+        store.finish(f"blind-{seed}", make.outcome(costs={"latency_median": cost}))
+    frame = Results(store).costs()
+    assert list(frame.cost) == ["latency_median_s"] * 2
+    assert list(frame.unit) == ["s"] * 2
+    assert frame[["value", "low", "high"]].iloc[1].tolist() == [2, 1, 4]
+    assert Results(store).leaderboard()["latency_median_s"].tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "column"),
+    [
+        ("parameters", "", "parameters"),
+        ("gmac_beam", "GMAC", "gmac_beam"),
+        ("latency_median", "s", "latency_median_s"),
+        ("train_seconds", "s", "train_seconds"),
+        ("train_images_per_second", "images/s", "train_images_per_second"),
+        ("latency_throughput", "images/s", "latency_throughput_images_per_s"),
+        ("train_gmac_per_second", "GMAC/s", "train_gmac_per_second"),
+        ("train_data_wait", "%", "train_data_wait_percent"),
+        ("train_peak_memory_host", "MiB", "train_peak_memory_host_MiB"),
+    ],
+)
+def test_names_of_costs_have_their_unit_once(name: str, unit: str, column: str) -> None:
+    assert with_unit(name, unit) == column
+
+
+def test_epochs_of_failed_runs_are_there_too(full: Results) -> None:
+    (epoch,) = full.epochs().to_dict("records")
+    assert (epoch["run"], epoch["status"], epoch["stage_name"]) == ("crash-1", "failed", "cross-entropy")
+    assert (epoch["val_CIDEr-D_percent"], epoch["duration_s"], epoch["images_per_s"]) == (50, 1.5, 60)
+    assert list(full.epochs().columns) == [*RUN, *list(epoch)[5:-5], *CONDITIONS]
+
+
+def test_empty_results_have_the_same_columns_and_types(full: Results, tmp_path: Path) -> None:
+    with Store(tmp_path / "empty.sqlite") as nothing:
+        for name in FRAMES:
+            filled, empty = (getattr(opened, name)() for opened in (full, Results(nothing)))
+            assert (len(empty), len(filled) > 0) == (0, True), name
+            if name == "leaderboard":  # other metrics, and costs, are columns where there are some
+                filled = filled[empty.columns]
+            assert types(filled) == types(empty), name
+
+
+def types(frame: pd.DataFrame) -> list[tuple[str, str, str]]:
+    """Columns in their order with their types, and those of categories."""
+    return [
+        (str(column), str(dtype), str(getattr(dtype, "categories", pd.Index([])).dtype))
+        for column, dtype in frame.dtypes.items()
+    ]
+
+
+def test_docstrings_tell_every_column_and_its_type(full: Results) -> None:
+    for name in FRAMES:
+        told = documented(getattr(Results, name))
+        if name == "leaderboard":
+            for metric in ("CIDEr-D", "BLEU-4"):
+                told |= {
+                    column.replace("METRIC", metric): dtype for column, dtype in told.items() if "METRIC" in column
+                }
+            told |= dict.fromkeys(("parameters", "energy_J"), told.pop("COST"))
+            told = {column: dtype for column, dtype in told.items() if "METRIC" not in column}
+        else:
+            told |= documented(Results)
+        assert told == {column: str(dtype) for column, dtype in getattr(full, name)().dtypes.items()}, name
+
+
+def documented(described: object) -> dict[str, str]:
+    """Columns and their types in the lists of a docstring."""
+    lines = re.findall(r"^ *- ([\w-]+(?:, [\w-]+)*) \((\w+)\)", inspect.getdoc(described) or "", re.MULTILINE)
+    return {name: dtype for names, dtype in lines for name in names.split(", ")}
+
+
+def test_a_split_that_no_result_is_of_is_refused(full: Results) -> None:
+    for frame in (full.leaderboard, full.scores, full.image_scores, full.captions):
+        assert set(frame(split="test").split) == {"test"}
+        with pytest.raises(StoreError, match="no split 'tset' in these results") as caught:
+            frame(split="tset")
+        assert caught.value.hint == "there are: test"
+
+
+def test_a_metric_that_no_result_is_of_is_refused(full: Results) -> None:
+    for frame, known in ((full.scores, "BLEU-4, CIDEr-D"), (full.image_scores, "CIDEr-D")):
+        assert set(frame(metric="CIDEr-D").metric) == {"CIDEr-D"}
+        with pytest.raises(StoreError, match="no metric 'CIDEr' in these results") as caught:
+            frame(metric="CIDEr")
+        assert caught.value.hint == f"there are: {known}"
+
+
+def test_filters_find_nothing_in_empty_results(store: Store) -> None:
+    frames = Results(store)
+    assert len(frames.leaderboard(split="test")) == len(frames.scores(split="test", metric="CIDEr-D")) == 0
+
+
+def test_a_database_opens_by_its_url_for_reading_alone(url: str, add: Add) -> None:
+    add("blind")
+    with results.open(url) as opened:
+        assert list(opened.scores().model.unique()) == ["blind"]
+        with pytest.raises(StoreError, match="for reading alone"):
+            opened._store.plan([])
+
+
+@pytest.mark.parametrize("where", ["workspace", "workspace/bench.sqlite"])
+def test_a_workspace_opens_by_its_folder_or_file(tmp_path: Path, where: str, make: Any) -> None:
+    (tmp_path / "workspace").mkdir()
+    with Store(tmp_path / "workspace" / "bench.sqlite") as store:
+        store.record_dataset(make.dataset())
+        store.plan([make.cell()])
+        store.finish("blind-1", make.outcome())
+    for path in (tmp_path / where, str(tmp_path / where)):
+        opened = results.open(path)
+        assert len(opened.captions()) == 3
+        opened.close()
+
+
+def test_places_without_results_are_refused_with_a_hint(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"no results in the folder .*: it has no bench\.sqlite") as caught:
+        results.open(tmp_path)
+    assert f"bench run --models all --workspace {tmp_path}" in (caught.value.hint or "")
+    assert caught.value.__notes__ == [caught.value.hint], "a notebook shows notes"
+    with pytest.raises(StoreError, match=r"no results database at .*nowhere") as caught:
+        results.open(tmp_path / "nowhere")
+    assert "bench run" in (caught.value.hint or "")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_older_database_is_refused_with_its_upgrade(tmp_path: Path) -> None:
+    shutil.copy(ASSETS / "v0_2_0.sqlite", tmp_path / "bench.sqlite")
+    with pytest.raises(StoreError, match=r"captionbench 0\.2\.0, whose tables are older") as caught:
+        results.open(tmp_path)
+    assert caught.value.hint == f"upgrade it, nothing is lost: bench db upgrade --db {tmp_path / 'bench.sqlite'}"
+
+
+def test_pandas_waits_until_results_are_opened() -> None:
+    program = "import sys, results; print({'pandas', 'sqlalchemy'} & set(sys.modules)); results.open; import pandas"
+    program += "; print('open' in dir(results), 'results.frames' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["set()", "True True"]
