@@ -8,6 +8,7 @@ from typing import Any
 import harness
 from harness.conditions import Conditions
 from harness.data.vocabulary_file import load_vocabulary
+from harness.preset_files import shipped_preset
 from harness.pretrained import Pretrained, find_pretrained
 from harness.references import REFERENCE_ROWS
 from harness.signature import cell_key, nrefs_field, reference_signature, stored_signature
@@ -42,7 +43,13 @@ def plan_cells(
 
 def _trained_cell(model: str, seed: int, conditions: Conditions) -> Cell:
     arguments, card = conditions.preset.model_arguments(model), model_card(model)
-    config = {"arguments": arguments, "preset": conditions.preset.model_dump(mode="json"), "card": _card(model)}
+    config = {
+        "arguments": arguments,
+        "preset": conditions.preset.model_dump(mode="json"),
+        "shipped_preset": shipped_preset(conditions.preset),
+        "evaluated": {split: len(samples) for split, samples in conditions.evaluated.items()},
+        "card": _card(model),
+    }
     signature = conditions.signature
     if card.visual == "pixels" and "backbone" not in card.arguments:  # it learns to see by itself
         signature = {**signature, "feat": f"pixels[{conditions.preprocessing.key()}]"}

@@ -55,9 +55,11 @@ class FinishedCell:
     def variant(self) -> dict[str, str]:
         """What tells it from other cells of its model: dotted configuration fields but seeds, and the code version.
 
-        The model's card, which describes and changes nothing, is none of it.
+        What only describes is none of it: the model's card, how the preset deviates from the one that ships, and how
+        many images were captioned.
         """
-        config = {name: value for name, value in self.config.items() if name != "card"}
+        described = {"card", "shipped_preset", "evaluated"}
+        config = {name: value for name, value in self.config.items() if name not in described}
         return {**dict(_flat(config, "")), "code_version": self.code_version}
 
 
