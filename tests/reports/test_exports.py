@@ -98,9 +98,7 @@ def test_json_says_why_something_is_missing_and_what_papers_print(shown: Shown) 
         "mean": None, "sd": None, "n": 0, "reason": "METEOR took longer than 300 s", "low": None, "high": None,
     }  # fmt: skip
     assert rows["expansionnet_v2"]["standing"]["tier"] == 1
-    assert rows["expansionnet_v2"]["published"]["matches"] is False
-    assert "split" in rows["expansionnet_v2"]["published"]["differing"]
-    assert rows["blind"]["published"] is None
+    assert rows["expansionnet_v2"]["published"] is None, "papers print nothing of scenes"
     assert groups[0]["signature"]["beam"] == "3"
 
 
