@@ -17,6 +17,7 @@ from harness.identity import (
     keyed_features,
     keyed_preset,
 )
+from harness.preset_files import shipped_preset
 from harness.pretrained import Pretrained, find_pretrained
 from harness.references import REFERENCE_ROWS
 from harness.signature import nrefs_field, pretraining_field, reference_signature, stored_signature
@@ -54,6 +55,8 @@ def _trained_cell(model: str, seed: int, conditions: Conditions) -> Cell:
     config = {
         "arguments": arguments,
         "preset": conditions.preset.model_dump(mode="json"),
+        "shipped_preset": shipped_preset(conditions.preset),
+        "evaluated": {split: len(samples) for split, samples in conditions.evaluated.items()},
         "card": _card(model, card.pretraining),
     }
     signature = conditions.signature | pretraining_field(card.pretraining)

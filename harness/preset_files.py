@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, TypeGuard
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
+from harness.canonical import canonical_json, digest
 from harness.config import Preset
 from harness.errors import BenchError
-from harness.training.schedule import Schedule
+from harness.training.schedule import Schedule, Stage
+
+# Settings of a preset that describe it, or say how costs are measured: no score depends on them.
+_UNSCORED: dict[str, Any] = {
+    **dict.fromkeys(("name", "summary", "latency_repeats", "latency_seconds", "energy_seconds"), True),
+    "schedule": {"summary": True},
+    "recipe": {"models": True, "published": True},
+}
 
 
 def _yaml_files(package: str) -> dict[str, Any]:
@@ -91,3 +101,55 @@ def _apply(content: dict[str, Any], override: str) -> None:
             f"--set {override!r}: there is no such setting",
             "write --set KEY.PATH=VALUE, as in --set schedule.stages.0.epochs=3",
         ) from error
+
+
+def preset_digest(preset: Preset) -> str:
+    """A short digest over every setting of a preset that scores depend on."""
+    return digest(preset.model_dump(mode="json", exclude=_UNSCORED))
+
+
+def shipped_preset(preset: Preset) -> dict[str, Any]:
+    """What a run keeps of the preset that ships under its preset's name: its `digest`, and the `deviations` from it.
+
+    Deviations are dotted settings with both values ("decoding.beam_size: 5 → 3"), in the order of the settings; none
+    where every setting that scores depend on is the same. Where no preset of the name ships, the digest is None, and
+    that is the deviation.
+    """
+    if preset.name not in list_presets():
+        return {"digest": None, "deviations": [f"preset: {preset.name} does not ship with the harness"]}
+    shipped = _load_shipped(preset.name)
+    return {"digest": preset_digest(shipped), "deviations": list(_deviations(shipped, preset, "", _UNSCORED))}
+
+
+@cache
+def _load_shipped(name: str) -> Preset:
+    return load_preset(name)
+
+
+def _deviations(shipped: object, own: object, path: str, ignored: Mapping[str, Any]) -> Iterator[str]:
+    if isinstance(shipped, BaseModel) and isinstance(own, BaseModel):
+        pairs = {name: (getattr(shipped, name), getattr(own, name)) for name in type(shipped).model_fields}
+    elif isinstance(shipped, dict) and isinstance(own, dict):
+        unset = "the model's own"  # sizes that a preset leaves out
+        pairs = {name: (shipped.get(name, unset), own.get(name, unset)) for name in shipped | own}
+    elif _are_stages(shipped) and _are_stages(own) and len(shipped) == len(own):
+        pairs = {str(number): pair for number, pair in enumerate(zip(shipped, own, strict=True))}
+    else:
+        if shipped != own:
+            yield f"{path}: {_text(shipped, ignored)} → {_text(own, ignored)}"
+        return
+    for name, (theirs, ours) in pairs.items():
+        if ignored.get(name) is not True:
+            yield from _deviations(theirs, ours, f"{path}.{name}".lstrip("."), ignored.get(name, {}))
+
+
+def _are_stages(value: object) -> TypeGuard[tuple[Stage, ...]]:
+    return isinstance(value, tuple) and all(isinstance(stage, Stage) for stage in value)
+
+
+def _text(value: object, ignored: Mapping[str, Any]) -> str:
+    if _are_stages(value):
+        return ", ".join(stage.name for stage in value)
+    if isinstance(value, BaseModel):
+        value = value.model_dump(mode="json", exclude=dict(ignored))
+    return value if isinstance(value, str) else canonical_json(value)

@@ -10,7 +10,7 @@ from reports.cells import Cell, Notes
 from reports.facts import card, objective
 from reports.fields import ROLES
 from reports.numbers import metric_order
-from reports.printed import published_cell
+from reports.printed import PUBLISHED, has_published, published_cell
 from reports.tables import Body, Heading, Line, Table, signature_text
 from results.views import DatasetInfo, Group, Row, RunDetail, Standing
 
@@ -18,7 +18,6 @@ FEW_ROWS = 2
 
 _TIER = Heading("Tier", "Tier", "rows of one tier cannot be told from the best of it; see Method", descending=False)
 _INTERVAL = Heading("95 % interval", "95 %", "bootstrap over images; several seeds: mean bounds", sortable=False)
-_PUBLISHED = Heading("Published", "Pub.", "CIDEr-D as a paper prints it, not ranked: see its note", sortable=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +143,7 @@ def dressed(lines: Iterable[Line], rows: Iterable[Row], runs: Mapping[str, RunDe
 def ranked_table(
     group: Group, runs: Mapping[str, RunDetail], like: Sequence[Group] = (), notes: Notes | None = None
 ) -> Table:
-    """The leaderboard with interval, tier and the published score after the first metric.
+    """The leaderboard with interval, tier and, on splits that papers print, the published score after the first metric.
 
     `like` and `notes` are as for `tables.leaderboard`; of groups that share a table each has tiers of its own.
     """
@@ -152,7 +151,9 @@ def ranked_table(
     several = any(len(each.rows) > 1 and any(row.standing for row in each.rows) for each in like or (group,))
     rows = (row for each in like or (group,) for row in (*each.rows, *each.references))
     bounded = any(cells.interval(row.scores[name]) for row in rows for name in metric_order(row.scores)[:1])
-    extra_headings = [*([_INTERVAL] if bounded else []), *([_TIER] if several else []), _PUBLISHED]
+    beside = any(has_published(each) for each in like or (group,))
+    shown = {_INTERVAL: bounded, _TIER: several, PUBLISHED: beside}
+    extra_headings = [heading for heading, is_shown in shown.items() if is_shown]
     headings = list(plain.headings)
     headings[:1] = [*(replace(heading, barred=True) for heading in headings[:1]), *extra_headings]
 
@@ -161,7 +162,7 @@ def ranked_table(
         for line, row in zip(dressed(lines, rows, runs), rows, strict=True):
             extra = [Cell(line.cells[0].interval if line.cells else "", None)] if bounded else []
             extra += [_tier(row.standing if len(group.rows) > 1 else None)] if several else []
-            extra.append(published_cell(row, group, runs, plain.notes))
+            extra += [published_cell(row, group, runs, plain.notes)] if beside else []
             wide.append(replace(line, cells=(*line.cells[:1], *extra, *line.cells[1:])))
         return tuple(wide)
 

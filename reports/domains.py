@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from reports import tables
 from reports.boards import apart, by_size, dressed, group_title
-from reports.printed import published_cell
+from reports.printed import PUBLISHED, has_published, published_cell
 from reports.tables import Heading, Line, Table
 from results.views import DatasetInfo, Group, Row, RunDetail
 
@@ -55,10 +55,10 @@ def _table(group: Group, metric: str, images: Mapping[str, int], runs: Mapping[s
     total = sum(images.values())
     headings = [_counted(heading, {**images, "overall": total}) for heading in table.headings]
     lines, references = dressed(table.lines, group.rows, runs), dressed(table.references, group.references, runs)
-    if metric != "CIDEr-D":
+    if metric != "CIDEr-D" or not has_published(group):
         return replace(table, headings=tuple(headings), lines=lines, references=references)
 
-    domains = [heading.name for heading in table.headings if heading.name != "overall"]
+    domains = {heading.name: images.get(heading.name, 0) for heading in table.headings if heading.name != "overall"}
 
     def beside(lines: Sequence[Line], rows: Sequence[Row]) -> tuple[Line, ...]:
         return tuple(
@@ -66,12 +66,9 @@ def _table(group: Group, metric: str, images: Mapping[str, int], runs: Mapping[s
             for line, row in zip(lines, rows, strict=True)
         )
 
-    headings.append(
-        Heading("Published", "Pub.", "CIDEr-D as a paper prints it, not ranked: see its note", sortable=False)
-    )
     return replace(
         table,
-        headings=tuple(headings),
+        headings=(*headings, PUBLISHED),
         lines=beside(lines, group.rows),
         references=beside(references, group.references),
     )

@@ -12,7 +12,7 @@ from reports.cells import Cell, Notes
 from reports.facts import ModelCard, card, objective
 from reports.fields import ROLES
 from reports.pages import model_page
-from reports.printed import PrintedRow, printed_table
+from reports.printed import PrintedRow, printed_table, published_beside
 from results.records import Quantity
 from results.views import RunDetail
 
@@ -29,7 +29,10 @@ class ModelRun:
 
 @dataclass(frozen=True, slots=True)
 class ModelPage:
-    """Everything about one model; settings and environment that runs do not share are "differs between runs"."""
+    """Everything about one model; settings and environment that runs do not share are "differs between runs".
+
+    `beside` says of its scores which printed one is nearest, and under which other conditions that was reached.
+    """
 
     file: str
     name: str
@@ -40,6 +43,7 @@ class ModelPage:
     runs: list[ModelRun]
     metrics: tuple[str, ...]
     printed: dict[str, list[PrintedRow]]
+    beside: tuple[str, ...]
 
 
 def model_pages(runs: Sequence[RunDetail]) -> list[ModelPage]:
@@ -62,6 +66,7 @@ def model_pages(runs: Sequence[RunDetail]) -> list[ModelPage]:
                 runs=[_run(run) for run in members],
                 metrics=metrics,
                 printed=printed,
+                beside=tuple(dict.fromkeys(said for run in members for said in published_beside(run))),
             )
         )
     return found

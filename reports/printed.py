@@ -9,14 +9,17 @@ from functools import cache
 from reports import numbers
 from reports.cells import Cell, Notes
 from reports.facts import NOT_STATED
+from reports.tables import Heading
 from results.published import (
     PAPERS,
     PublishedMatch,
     PublishedScore,
     best_match,
+    domain_footnote,
     footnotes,
     measured_conditions,
     printed_rows,
+    printed_split,
     published_for,
 )
 from results.published.scores import METRICS
@@ -29,8 +32,9 @@ _SPLITS = {
     "coco-online-c40": "COCO server c40",
     "nocaps-val": "nocaps val",
 }
-NOCAPS = "nocaps-val"
-NOWHERE = "No paper that this release knows prints this model."
+_NOCAPS = "nocaps-val"
+_NOWHERE = "No printed score is recorded here."
+PUBLISHED = Heading("Published", "Pub.", "CIDEr-D as a paper prints it, not ranked: see its note", sortable=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,28 +47,52 @@ class PrintedRow:
     notes: tuple[str, ...]
 
 
+def has_published(group: Group) -> bool:
+    """Whether a group's table has the column of printed scores: it has models, on a data set and split of papers."""
+    return bool(group.rows) and printed_split(group.dataset, group.split) is not None
+
+
 def published_cell(
-    row: Row, group: Group, runs: Mapping[str, RunDetail], notes: Notes, domains: Sequence[str] = ()
+    row: Row, group: Group, runs: Mapping[str, RunDetail], notes: Notes, domains: Mapping[str, int] | None = None
 ) -> Cell:
     """The printed CIDEr-D whose conditions are nearest to the row's, with those conditions as its note.
 
     Where it is of nocaps, those of `domains` stand before it.
+
+    Args:
+        domains: how many images each domain has here, by name; 0 where that is not known.
     """
     if row.role == "reference":
         return Cell("", None)
     match = nearest(row, group, runs)
     if match is None:
-        return Cell(numbers.DASH, None, reason=NOWHERE, mark=notes.mark(NOWHERE))
-    matches = [nearest(row, group, runs, domain=name) for name in domains] if match.score.split == NOCAPS else []
+        return Cell(numbers.DASH, None, reason=_NOWHERE, mark=notes.mark(_NOWHERE))
+    note, matches = published_note(match), []
+    if domains and match.score.split == _NOCAPS:
+        matches = [nearest(row, group, runs, domain=name) for name in domains]
+        other = domain_footnote(domains)
+        note += f" {other.text}" if other else ""
     texts = [numbers.percent(each.score.fraction) if each else numbers.DASH for each in (*matches, match)]
-    text = " / ".join(texts)
-    return Cell(text, match.score.fraction, reason=source(match.score), mark=notes.mark(_note(match)))
+    return Cell(" / ".join(texts), match.score.fraction, reason=source(match.score), mark=notes.mark(note))
 
 
 def nearest(row: Row, group: Group, runs: Mapping[str, RunDetail], *, domain: str = "overall") -> PublishedMatch | None:
-    """The printed CIDEr-D whose conditions are nearest to the row's; None where none is printed."""
-    run = runs[row.keys[0]]
-    return best_match(row.model, "CIDEr-D", measured_conditions(group.split, run.signature, run.config), domain=domain)
+    """The printed CIDEr-D of the group's split with the conditions nearest to the row's; None where there is none."""
+    return _nearest(runs[row.keys[0]], group.split, domain)
+
+
+def published_beside(run: RunDetail) -> list[str]:
+    """For each split of a run that papers print scores of, the nearest printed CIDEr-D with its `published_note`."""
+    found = {split: _nearest(run, split, "overall") for split in run.scores}
+    return [
+        f"{run.dataset} {split}: CIDEr-D {numbers.percent(match.score.fraction)}, {published_note(match)}"
+        for split, match in found.items()
+        if match is not None
+    ]
+
+
+def _nearest(run: RunDetail, split: str, domain: str) -> PublishedMatch | None:
+    return best_match(run.model, "CIDEr-D", measured_conditions(split, run.signature, run.config), domain=domain)
 
 
 def printed_table(model: str) -> tuple[tuple[str, ...], dict[str, list[PrintedRow]]]:
@@ -108,11 +136,11 @@ def _conditions(score: PublishedScore) -> tuple[tuple[str, str], ...]:
     return tuple(found.items())
 
 
-def _note(match: PublishedMatch) -> str:
+def published_note(match: PublishedMatch) -> str:
+    """Where a number is printed and under which conditions, which of them are others here, and what else to know."""
     conditions = ", ".join(f"{name}: {value}" for name, value in _conditions(match.score))
     text = f"{source(match.score)}; {conditions}. "
-    if match.matches:
-        return text + "Measured here under the same conditions."
+    text += "Every one of these conditions is the same here. " if match.matches else ""
     for words, fields in (
         ("Other conditions here", match.differing),
         ("Cannot be compared", match.unclear),

@@ -63,10 +63,11 @@ class FinishedCell:
     def variant(self) -> dict[str, str]:
         """What tells it from other cells of its model: dotted configuration fields but seeds, and the code version.
 
-        The model's card, which describes and changes nothing, is none of it, nor is a digest of the rest. Where the
-        code was recorded, the release says nothing more.
+        What only describes is none of it: the model's card, how the preset deviates from the one that ships, how many
+        images were captioned, and a digest of the rest. Where the code was recorded, the release says nothing more.
         """
-        config = {name: value for name, value in self.config.items() if name not in {"card", "settings"}}
+        described = {"card", "shipped_preset", "evaluated", "settings"}
+        config = {name: value for name, value in self.config.items() if name not in described}
         made_by = {"code": self.code.model or ""} if self.code else {"code_version": self.code_version}
         return {**dict(_flat(config, "")), **made_by}
 

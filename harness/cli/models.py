@@ -136,7 +136,7 @@ def _show_published(name: str, console: Console) -> None:
     shown = {"BLEU-1": "B1", "BLEU-4": "B4", "METEOR": "M", "ROUGE-L": "R", "CIDEr-D": "C", "SPICE": "S"}
     rows = printed_rows(score for score in published_for(name) if score.metric in shown)
     if not rows:
-        console.print("\nNo paper that is read here prints scores of it.")
+        console.print("\nNo printed score is recorded here.")
         return
     console.print("\nPrinted in papers, in percent; — is a condition that the paper does not state, or no number:")
     first = [(next(iter(row.values())), row) for row in rows]

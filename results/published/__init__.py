@@ -4,8 +4,16 @@
 filled in. Imports neither torch nor pandas nor the database.
 """
 
-from results.published.footnotes import Footnote, footnotes
-from results.published.matching import Conditions, PublishedMatch, best_match, measured_conditions, published_for
+from results.published.footnotes import Footnote, domain_footnote, footnotes
+from results.published.matching import (
+    Conditions,
+    PublishedMatch,
+    RunRecipe,
+    best_match,
+    measured_conditions,
+    printed_split,
+    published_for,
+)
 from results.published.scores import PAPERS, Paper, PublishedScore, printed_rows, scores, select
 
 __all__ = [
@@ -15,10 +23,13 @@ __all__ = [
     "Paper",
     "PublishedMatch",
     "PublishedScore",
+    "RunRecipe",
     "best_match",
+    "domain_footnote",
     "footnotes",
     "measured_conditions",
     "printed_rows",
+    "printed_split",
     "published_for",
     "scores",
     "select",

@@ -1,7 +1,8 @@
-"""Where papers disagree, with each other or with themselves; both numbers are kept."""
+"""What a reader should know of printed numbers, most of all where papers disagree; both numbers are kept."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from results.published.scores import PublishedScore
@@ -36,6 +37,25 @@ def footnotes(score: PublishedScore) -> list[Footnote]:
     """Every footnote of a printed number."""
     return [footnote for footnote in FOOTNOTES if footnote.concerns(score)]
 
+
+def domain_footnote(images: Mapping[str, int]) -> Footnote | None:
+    """What stands beside scores of nocaps by domain where the domains are other images than the printed ones'.
+
+    The server's validation domains and those that copies of the annotations state are not the same.
+
+    Args:
+        images: how many each domain has here, by name ("in-domain", "near-domain", "out-domain"); 0: not known.
+    """
+    if images == _SERVER_DOMAINS:
+        return None
+    here, there = (
+        ", ".join(f"{count:,} {name}" for name, count in counts.items()) for counts in (images, _SERVER_DOMAINS)
+    )
+    told = f"are of other images here: {here}, as the annotations say" if all(images.values()) else "may differ here"
+    return Footnote(f"Domains {told}; printed scores by domain are of the nocaps server's {there}.")
+
+
+_SERVER_DOMAINS = {"in-domain": 648, "near-domain": 2938, "out-domain": 914}
 
 FOOTNOTES = (
     Footnote(
@@ -160,5 +180,35 @@ FOOTNOTES = (
             "expansionnet_v1, Table 5",
             "image_transformer, Table 2",
         ),
+    ),
+    Footnote(
+        "Very likely made on the graph of the released code (image_transformer/official-graph), which takes for parent "
+        "and child many boxes that are not so by the paper's definition.",
+        ("image_transformer, Table 1", "image_transformer, Table 2", "image_transformer, Table 3"),
+        ("image_transformer",),
+        (
+            "M=3",
+            "baseline + spatial encoding layer 1",
+            "baseline + spatial encoding layer 2",
+            "baseline + spatial encoding layer 3",
+            "baseline + spatial encoding layers 1,2,3",
+            "baseline + spatial encoding layers 1,2,3; M=2",
+            "baseline + spatial encoding layers 1,2,3; M=3",
+            "baseline + spatial encoding layers 1,2,3; M=4",
+        ),
+    ),
+    Footnote(
+        "Of REINFORCE the paper states loss, reward and baseline; its rate, batch and end are not the paper's in the "
+        "preset cgru-paper.",
+        ("light_cgru, Table 3", "light_cgru, Table 1"),
+        ("cgru",),
+        (),
+        (),
+        "RL",
+    ),
+    Footnote(
+        "Trained on 82,783 images, without restval, which is a part of training here.",
+        ("light_cgru, Table 1", "light_cgru, Table 2", "light_cgru, Table 3"),
+        ("cgru",),
     ),
 )

@@ -8,22 +8,36 @@ from dataclasses import dataclass
 from typing import Any
 
 from results.published.footnotes import Footnote, footnotes
-from results.published.names import NAMES
-from results.published.scores import Backbone, Objective, PublishedScore, scores
+from results.published.names import NAMES, RECIPES
+from results.published.scores import SPLIT_IMAGES, Backbone, Objective, PublishedScore, scores
 
 # What a measured run's features are called, for the printed ones that can be told from a backbone's name.
 _BACKBONES = {
     "Swin-L grid features, 384x384 input, backbone pre-trained on ImageNet": "swin_large_patch4_window12_384",
     "ResNet-50 pool5 vector": "resnet50",
 }
+_MOST_DEVIATIONS = 4
 _OBJECTIVES: dict[str, Objective] = {"cross_entropy": "XE", "self_critical": "RL", "reinforce": "RL"}
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecipe:
+    """What a run was trained and decoded by: a preset's name, the digest of the one that ships, the deviations from it.
+
+    Empty deviations stand for a preset as it ships; each names a setting with both values, "size.max_len: 74 → 20".
+    """
+
+    preset: str
+    digest: str | None = None
+    deviations: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
     """What a measured number was measured under, as far as papers state such things; None where it is not known.
 
-    `features` is the signature's field. `recipe` says whether the model was trained as its paper says.
+    `split` is one of `SPLIT_IMAGES`, None for every other, and `images` how many of its images were captioned.
+    `features` is the signature's field.
     """
 
     split: str | None
@@ -32,7 +46,8 @@ class Conditions:
     features: str | None
     backbone: Backbone | None
     ensemble: bool = False
-    recipe: bool = False
+    recipe: RunRecipe | None = None
+    images: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +55,8 @@ class PublishedMatch:
     """A printed number beside a measured one.
 
     `differing` names the conditions that differ, `unstated` those that the paper does not state, `unclear` those that
-    cannot be compared. `matches` is true only where all three are empty.
+    cannot be compared. Recipes and images that differ say in what: "recipe (size.max_len: 74 → 20)". `matches` is true
+    only where all three are empty.
     """
 
     score: PublishedScore
@@ -70,53 +86,68 @@ def published_for(model: str, *, split: str | None = None, metric: str | None = 
     ]
 
 
+def printed_split(dataset: str, split: str) -> str | None:
+    """What papers call a data set's split, one of `SPLIT_IMAGES`; None where no printed number is of it."""
+    if dataset.startswith("nocaps") or (dataset == "coco" and split == "nocaps"):
+        return "nocaps-val"
+    name = f"karpathy-{split}" if dataset == "coco" else ""
+    return name if name in SPLIT_IMAGES else None
+
+
 def best_match(model: str, metric: str, measured: Conditions, *, domain: str = "overall") -> PublishedMatch | None:
-    """The printed score whose conditions are nearest to the measured ones; None where none is printed.
+    """The printed score of the same split with the conditions nearest to the measured ones; None where there is none.
 
     Nearest is the one of the same objective with the fewest differing, then unstated conditions, single models and the
     papers' own rows first. `domain` is the store's: nocaps' "in-domain", "near-domain", "out-domain", or "overall".
     """
+    if measured.split is None:
+        return None
     printed = {"overall": (None, "all")}.get(domain, (domain.removesuffix("-domain"),))
-    found = [score for score in published_for(model, metric=metric) if score.domain in printed]
+    found = [score for score in published_for(model, split=measured.split, metric=metric) if score.domain in printed]
     matches = [_compare(score, measured) for score in found]
     return min(matches, key=_distance, default=None)
 
 
 def measured_conditions(split: str, signature: Mapping[str, str], config: Mapping[str, Any]) -> Conditions:
-    """The conditions of a cell's scores on a split, from its signature and its configuration."""
-    stages = _stages(config)
+    """The conditions of a run's scores on a split, from its signature and its configuration."""
+    stages = _at(config, "preset", "schedule", "stages")
+    stages = [stage for stage in stages if isinstance(stage, Mapping)] if isinstance(stages, list) else []
     beam = signature.get("beam", "")
     trained = any(stage.get("backbone") == "trained" for stage in stages)
+    images = _at(config, "evaluated", split)
     return Conditions(
-        split=_split(signature.get("data", "").partition("#")[0], split),
+        split=printed_split(signature.get("data", "").partition("#")[0], split),
         objective=_OBJECTIVES.get(stages[-1].get("objective", "")) if stages else None,
         beam=int(beam) if beam.isdecimal() else None,
         features=signature.get("feat"),
         backbone=("trained" if trained else "frozen") if stages else None,
-        recipe=signature.get("track") == "paper",
+        recipe=_recipe(signature, config),
+        images=images if isinstance(images, int) else None,
     )
 
 
-def _stages(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The schedule's stages, none where the configuration has none: another program may have stored the run."""
+def _recipe(signature: Mapping[str, str], config: Mapping[str, Any]) -> RunRecipe | None:
+    """None for runs of the paper track that do not say how they deviate, as those that releases up to 0.2.0 stored."""
+    preset = str(_at(config, "preset", "name") or "")
+    deviations = _at(config, "shipped_preset", "deviations")
+    if isinstance(deviations, list):
+        return RunRecipe(preset, _at(config, "shipped_preset", "digest"), tuple(map(str, deviations)))
+    return RunRecipe(preset) if signature.get("track") == "controlled" else None
+
+
+def _at(config: Mapping[str, Any], *path: str) -> Any:
+    """An entry of a configuration, None where it has no such: another program may have stored the run."""
     found: Any = config
-    for name in ("preset", "schedule", "stages"):
+    for name in path:
         found = found.get(name) if isinstance(found, Mapping) else None
-    return [stage for stage in found if isinstance(stage, Mapping)] if isinstance(found, list) else []
-
-
-def _split(dataset: str, split: str) -> str:
-    """A split's name in the papers, where they have it."""
-    if dataset.startswith("nocaps") or (dataset == "coco" and split == "nocaps"):
-        return "nocaps-val"
-    return f"karpathy-{split}" if dataset == "coco" else f"{dataset}-{split}"
+    return found
 
 
 def _compare(score: PublishedScore, measured: Conditions) -> PublishedMatch:
     differing: list[str] = []
     unstated: list[str] = []
     unclear: list[str] = []
-    for name in ("split", "objective", "beam", "features", "ensemble"):
+    for name in ("objective", "beam", "features", "ensemble"):
         if getattr(score, name) is None:
             unstated.append(name)
             continue
@@ -127,9 +158,33 @@ def _compare(score: PublishedScore, measured: Conditions) -> PublishedMatch:
             differing.append(name)
     if score.backbone is not None and _same(score, measured, "backbone") is not True:
         (differing if measured.backbone else unclear).append("backbone")
-    if not measured.recipe:  # what papers print is of their own recipes
-        differing.append("recipe")
+    whole = SPLIT_IMAGES.get(score.split or "")  # of a part of a split CIDEr-D is another number
+    if measured.images is None or whole is None:
+        unclear.append("images")
+    elif measured.images != whole:
+        differing.append(f"images ({measured.images:,}, not {whole:,})")
+    if measured.recipe is None:
+        unclear.append("recipe")
+    elif other := _other_recipe(score, measured.recipe):
+        differing.append(f"recipe ({other})")
     return PublishedMatch(score, tuple(differing), tuple(unstated), tuple(unclear), tuple(footnotes(score)))
+
+
+def _other_recipe(score: PublishedScore, own: RunRecipe) -> str:
+    """What makes a run's recipe another than a printed number's, "" where it is the same.
+
+    Numbers were made by the recipe of the paper that prints them, or that the printed row is quoted from: a preset is
+    compared with the rows alone that it is the recipe of.
+    """
+    shipped = RECIPES.get(own.preset)
+    if shipped is None:
+        return f"preset {own.preset}" if own.preset else "no paper's"
+    found = [] if shipped.made(score) else [f"{own.preset} is {shipped.whose}"]
+    if shipped.digest != own.digest:
+        found.append(f"{own.preset} as another release ships it")
+    more = len(own.deviations) - _MOST_DEVIATIONS
+    found += [*own.deviations[:_MOST_DEVIATIONS], *([f"{more} more"] if more > 0 else [])]
+    return "; ".join(found)
 
 
 def _same(score: PublishedScore, measured: Conditions, name: str) -> bool | None:
@@ -145,16 +200,14 @@ def _same_features(score: PublishedScore, measured: Conditions) -> bool | None:
     return re.split(r"[.#@\[]", measured.features)[0] == printed
 
 
-def _distance(match: PublishedMatch) -> tuple[bool, bool, int, int, bool]:
-    """Numbers of another split are further away than any other, then those of another objective.
+def _distance(match: PublishedMatch) -> tuple[bool, int, int, bool]:
+    """Numbers of another objective are further away than any other.
 
     What reinforcement gains is more than what most models of a table differ by.
     """
-    score = match.score
     return (
-        "split" in match.differing and score.split != "karpathy-test",
         "objective" in match.differing,
         len(match.differing),
         len(match.unstated) + len(match.unclear),
-        bool(score.ensemble),
+        bool(match.score.ensemble),
     )

@@ -1,4 +1,4 @@
-"""Which printed rows speak of a model of the zoo, by its name."""
+"""Which printed rows speak of a model of the zoo, by its name, and which a preset is the recipe of."""
 
 from __future__ import annotations
 
@@ -26,6 +26,25 @@ class Printed:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class PresetRecipe:
+    """A preset of the paper track: the `digest` of the one that ships, and the printed `rows` that it is the recipe of.
+
+    Those are rows of the paper that the preset reproduces, and rows of other papers that quote them. Where paper and
+    released code differ the code counts, unless it is known to train another model than the printed one. A preset that
+    follows other people's code has none of the paper's rows, one of some of the steps has the rows printed of those;
+    `whose` says beside all other rows what it is.
+    """
+
+    digest: str
+    rows: tuple[Printed, ...] = ()
+    whose: str = "the recipe of other printed rows"
+
+    def made(self, score: PublishedScore) -> bool:
+        """Whether a printed number is of one of its rows."""
+        return any(rows.covers(score) for rows in self.rows)
+
+
 def _v2(variant: str) -> tuple[Printed, ...]:
     return (Printed("expansionnet_v2", (variant,)),)
 
@@ -41,6 +60,8 @@ def _image_transformer(variant: str) -> tuple[Printed, ...]:
 
 
 _V2_FULL = "static G={32, 64, 128, 256, 512}; dynamic NE=16"
+_V2_BASE = "encoder baseline; decoder baseline; N_enc=N_dec=3; d=512; d_ff=2048"
+_WITH_THREE = (Printed("image_transformer", ("M=3", "baseline + spatial encoding layers 1,2,3; M=3")),)
 
 NAMES: dict[str, tuple[Printed, ...]] = {
     "expansionnet_v2": _v2(_V2_FULL),
@@ -73,13 +94,12 @@ NAMES: dict[str, tuple[Printed, ...]] = {
             ("Base (ours); N=6; d=512; d_ff=2048; 8 heads", "encoder baseline; decoder baseline; N=6"),
         ),
     ),
-    "transformer_base": (
-        Printed("transformer_base", ("encoder baseline; decoder baseline; N_enc=N_dec=3; d=512; d_ff=2048",)),
-    ),
+    "transformer_base": (Printed("transformer_base", (_V2_BASE,)),),
     "transformer_aoa": (Printed("transformer_aoa"),),
     "object_relation_transformer": (Printed("vorn"),),
     "aoanet": (Printed("aoanet", ("",)),),
-    "image_transformer": (Printed("image_transformer", ("M=3", "baseline + spatial encoding layers 1,2,3; M=3")),),
+    "image_transformer": _WITH_THREE,
+    "image_transformer/official-graph": _WITH_THREE,
     "image_transformer/baseline": (Printed("aoanet", ("baseline (AoA)",)),),
     "image_transformer/layer-1": _image_transformer("spatial encoding layer 1"),
     "image_transformer/layer-2": _image_transformer("spatial encoding layer 2"),
@@ -95,3 +115,24 @@ NAMES: dict[str, tuple[Printed, ...]] = {
     "cgru": (Printed("cgru"),),
 }
 """Models of the zoo that have printed numbers; the others have none."""
+
+RECIPES: dict[str, PresetRecipe] = {
+    "aoanet-paper": PresetRecipe("f58d2979b7f8", (Printed("aoanet", ("",)),)),
+    "cgru-paper": PresetRecipe("ca11d8d7f434", (Printed("cgru"),)),
+    "expansionnet-v1-paper": PresetRecipe(
+        "84758e707b3b", whose="that of the released code, whose model is wider than the paper's"
+    ),
+    "expansionnet-v2-paper": PresetRecipe("f9fb4ab8e026", (Printed("expansionnet_v2", backbone="trained"),)),
+    "expansionnet-v2-paper-frozen": PresetRecipe(
+        "5f87bb59aa17",
+        (Printed("expansionnet_v2", backbone="frozen"), Printed("transformer_base", (_V2_BASE,))),
+        "two of the paper's four steps",
+    ),
+    "image-transformer-paper": PresetRecipe(
+        "da5bfa9a1ba9", (Printed("image_transformer"), Printed("aoanet", ("baseline (AoA)",)))
+    ),
+    "noam-paper": PresetRecipe("b114d98d0290", whose="that of ImageCaptioning.pytorch, not the paper's"),
+    "updown-paper": PresetRecipe("47220783bf5a", whose="that of ImageCaptioning.pytorch, not the paper's"),
+}
+"""Presets of the paper track. Digests are those of `harness.preset_files.shipped_preset`: a preset that is changed
+needs its new one here, and runs by the preset as it was are then no longer taken for runs by the paper's recipe."""

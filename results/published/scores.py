@@ -16,6 +16,7 @@ Objective = Literal["XE", "RL"]
 Backbone = Literal["frozen", "trained"]
 METRICS = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
 SPLITS = ("karpathy-test", "karpathy-val", "coco-online-c5", "coco-online-c40", "nocaps-val")
+SPLIT_IMAGES = {"karpathy-test": 5000, "karpathy-val": 5000, "nocaps-val": 4500}
 DOMAINS = ("in", "near", "out", "all")
 
 _FILE = "published.csv"

@@ -12,7 +12,7 @@ from PIL import Image
 
 from harness.data.scenes import ScenesConfig, prepare_scenes
 from results import Store
-from results.queries import leaderboard
+from results.queries import leaderboard, run_detail
 
 SMALL = {
     "size.d_model": 16, "size.d_ff": 16, "size.n_heads": 2, "size.n_encoder_layers": 1, "size.n_decoder_layers": 1,
@@ -52,7 +52,12 @@ def test_the_four_steps_train_score_and_caption(data: Path, tmp_path: Path) -> N
         assert f"{stage} epoch 1" in done.stdout
     with Store(tmp_path / "bench.sqlite", read_only=True) as store:
         [group] = [group for group in leaderboard(store) if group.split == "test"]
+        config = run_detail(store, group.rows[0].keys[0]).config
     assert group.track == "paper"
+    assert config["evaluated"] == {"test": 5, "nocaps": 3}
+    named = {deviation.partition(":")[0] for deviation in config["shipped_preset"]["deviations"]}
+    assert named <= SMALL.keys()
+    assert {"size.d_model", "decoding.beam_size", "schedule.stages.3.batch_size"} <= named
     assert "gradients=summed" in group.signature["recipe"]
     assert group.signature["vocab"].startswith("expansionnet,min2#")
     [row] = group.rows

@@ -83,7 +83,7 @@ def test_csv_is_the_leaderboard_frame_with_blanks_for_what_is_missing(store: Sto
     assert float(best["CIDEr-D_percent"]) == pytest.approx(104.86)
     assert (best["train_seconds"], best["latency_median_s"]) == ("84.5", "0.0123")
     assert (blind["METEOR_percent"], blind["METEOR_seeds"], blind["METEOR_sd_percent"]) == ("", "0", "")
-    assert (best["CIDEr-D_published_matches"], blind["CIDEr-D_published_matches"]) == ("False", "")
+    assert best["CIDEr-D_published_matches"] == "", "papers print nothing of scenes"
     assert best["signature"].startswith("data:scenes#1f3a09bc|nrefs:5|")
 
 
@@ -102,9 +102,7 @@ def test_json_says_why_something_is_missing_and_what_papers_print(shown: Shown) 
         "mean": None, "sd": None, "n": 0, "reason": "METEOR took longer than 300 s", "low": None, "high": None,
     }  # fmt: skip
     assert rows["expansionnet_v2"]["standing"]["tier"] == 1
-    assert rows["expansionnet_v2"]["published"]["matches"] is False
-    assert "split" in rows["expansionnet_v2"]["published"]["differing"]
-    assert rows["blind"]["published"] is None
+    assert rows["expansionnet_v2"]["published"] is None, "papers print nothing of scenes"
     assert groups[0]["signature"]["beam"] == "3"
 
 

@@ -7,18 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from reports.boards import FEW_ROWS, boards
+from reports.boards import FEW_ROWS, boards, ranked_table
 from reports.cells import NOISY, Notes
 from reports.costs import cost_list, cost_sections
 from reports.curves import curve_sections
+from reports.domains import domain_sections
 from reports.facts import NOT_STATED, objective
-from reports.models import flat
+from reports.models import flat, model_pages
 from reports.pages import model_page, run_page
 from reports.plots import MOST_LABELS, Series, trade_off_plot
 from reports.printed import printed_table, published_cell
 from reports.tables import cost_tables
 from reports.trade_offs import bounded_cost, trade_off_sections
 from results import queries
+from results.published.names import RECIPES
 from results.records import EpochRecord, Quantity
 from results.store import Store
 from results.views import Group, Row, RunDetail, Spread, Standing
@@ -88,19 +90,72 @@ def group(*rows: Row, beam: str = "5", separating: tuple[str, ...] = ()) -> Grou
 
 def test_a_printed_number_stands_beside_with_its_conditions() -> None:
     notes = Notes()
-    cell = published_cell(row("updown"), group(row("updown")), {"k": staged("self_critical")}, notes)
+    updown = replace(staged("self_critical"), model="updown")
+    cell = published_cell(row("updown"), group(row("updown")), {"k": updown}, notes)
     assert cell.text == "120.1"
     [note] = notes.marks
     assert cell.mark == notes.marks[note]
-    for words in ("objective: RL", "Other conditions here: ", "recipe", "COCO Karpathy test", "not stated"):
+    for words in ("objective: RL", "Cannot be compared: images, recipe.", "COCO Karpathy test", "not stated"):
         assert words in note
+
+
+def test_a_changed_recipe_says_where_on_every_page() -> None:
+    preset = {"name": "image-transformer-paper", "schedule": {"stages": [{"objective": "self_critical"}]}}
+    changed = {"digest": RECIPES["image-transformer-paper"].digest, "deviations": ["size.d_model: 512 → 16"]}
+    detail = replace(
+        run(preset=preset, shipped_preset=changed),
+        model="image_transformer/official-graph",
+        dataset="coco",
+        scores={"test": {}, "train": {}},
+    )
+    shown, notes = row(detail.model), Notes()
+    assert published_cell(shown, group(shown), {"k": detail}, notes).text == "130.8"
+    [page] = model_pages([detail])
+    assert [note.partition(", ")[0] for note in page.beside] == ["coco test: CIDEr-D 130.8"]
+    for note in (*notes.marks, *page.beside):
+        assert "recipe (size.d_model: 512 → 16)" in note
+        assert "graph of the released code" in note
+    unchanged = replace(detail, config=detail.config | {"shipped_preset": changed | {"deviations": []}})
+    published_cell(shown, group(shown), {"k": unchanged}, same := Notes())
+    assert "recipe" not in next(iter(same.marks))
+
+
+def test_only_tables_of_printed_splits_have_the_column() -> None:
+    def headings(group: Group) -> list[str]:
+        return [heading.name for heading in ranked_table(group, {"k": staged("self_critical")}).headings]
+
+    coco = group(row("updown"))
+    assert "Published" in headings(coco)
+    for other in (replace(coco, dataset="scenes"), replace(coco, split="train"), replace(coco, rows=())):
+        assert "Published" not in headings(other)
+    assert "Published" in headings(replace(coco, split="nocaps"))
+
+
+def test_printed_domains_name_the_images_that_they_are_of() -> None:
+    domains = {name: {"CIDEr-D": Spread(1.0, None, 1)} for name in ("in-domain", "near-domain", "out-domain")}
+    nocaps = replace(group(replace(row("expansionnet_v2"), domains=domains)), split="nocaps")
+    local = dict(zip(domains, (417, 2670, 1413), strict=True))
+    server = dict(zip(domains, (648, 2938, 914), strict=True))
+
+    def shown(group: Group, images: dict[str, int]) -> tuple[list[str], str, list[str]]:
+        place = (group.fingerprint, group.split)
+        detail = replace(staged("self_critical"), model="expansionnet_v2")
+        [section] = domain_sections([group], [], {"k": detail}, {place: images})
+        table = section.tables["CIDEr-D"]
+        return [each.name for each in table.headings], table.lines[0].cells[-1].text, list(table.notes.marks)
+
+    headings, text, [note] = shown(nocaps, local)
+    assert (headings[-1], text) == ("Published", "83.8 / 79.2 / 54.0 / 72.9")
+    assert "417 in-domain, 2,670 near-domain, 1,413 out-domain" in note
+    assert "648 in-domain" not in shown(nocaps, server)[2][0]
+    assert shown(replace(nocaps, dataset="scenes"), local)[0][-1] == "overall, 4,500"
 
 
 def test_a_model_that_no_paper_prints_says_so() -> None:
     notes = Notes()
     cell = published_cell(row("mine"), group(row("mine")), {"k": run()}, notes)
     assert (cell.text, cell.value) == ("—", None)
-    assert "No paper" in next(iter(notes.marks))
+    assert list(notes.marks) == ["No printed score is recorded here."]
 
 
 def test_printed_rows_name_papers_and_what_is_not_stated() -> None:

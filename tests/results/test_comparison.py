@@ -64,7 +64,11 @@ def test_rows_that_may_belong_to_several_are_left_over(fill: Any) -> None:
 
 
 def test_settings_that_no_condition_names_are_said(fill: Any) -> None:
-    configs = [{"arguments": {"layers": layers, "seed": 1}, "card": {"summary": str(layers)}} for layers in (2, 3)]
+    described = ("card", "shipped_preset", "evaluated")
+    configs = [
+        {"arguments": {"layers": layers, "seed": 1}, **{name: {"is": layers} for name in described}}
+        for layers in (2, 3)
+    ]
     found = compared(*(fill(("updown", 1, 0.2, {"config": config})) for config in configs))
     assert found.pairs[0].settings == ("arguments.layers 2 → 3",)
     assert found.pairs[0].conditions == ()

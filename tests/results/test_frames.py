@@ -79,7 +79,7 @@ def test_leaderboard_has_tiers_p_values_and_what_papers_print(store: Store, make
     images = tuple(ImageRecord(number, f"{number}.png", "test", ("a",)) for number in range(40))
     store.record_dataset(make.dataset("e" * 16, name="more", images=images))
     for model, factor in (("blind", 1.0), ("expansionnet_v2", 3.0)):
-        cell = make.cell(model, dataset="e" * 16)
+        cell = make.cell(model, dataset="e" * 16, signature={"data": "coco#1", "nrefs": "5"})
         by_image = {number: factor * (1 + number % 7) / 8 for number in range(40)}
         overall = {"CIDEr-D": Quantity(factor / 2, low=factor / 4, high=factor)}
         result = SplitResult("test", dict.fromkeys(by_image, "a"), {"overall": overall}, {"CIDEr-D": by_image})

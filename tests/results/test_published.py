@@ -14,21 +14,29 @@ from results import StoreError
 from results.published import (
     PAPERS,
     Conditions,
+    RunRecipe,
     best_match,
+    domain_footnote,
     footnotes,
     measured_conditions,
     printed_rows,
+    printed_split,
     published_for,
     scores,
     select,
 )
 from results.published.footnotes import FOOTNOTES
-from results.published.names import NAMES
+from results.published.names import NAMES, RECIPES
 from results.published.scores import read_scores
 
 HEAD = "paper,table,model,variant,features,backbone,objective,ensemble,beam,split,domain,metric,value,unit,note"
 LINE = "light_cgru,Table 1,cgru,,,frozen,XE,no,3,karpathy-test,,CIDEr-D,101.8,percent,"
-OWN = Conditions("karpathy-test", "XE", 3, "swin_large_patch4_window12_384.ms_in22k#1f", "frozen", recipe=True)
+FROZEN, END_TO_END = (
+    RunRecipe(preset, RECIPES[preset].digest) for preset in ("expansionnet-v2-paper-frozen", "expansionnet-v2-paper")
+)
+OWN = Conditions(
+    "karpathy-test", "XE", 3, "swin_large_patch4_window12_384.ms_in22k#1f", "frozen", recipe=FROZEN, images=5000
+)
 
 
 def test_every_printed_number_is_there() -> None:
@@ -111,7 +119,7 @@ def test_models_of_the_zoo_have_the_rows_that_are_meant() -> None:
     assert printed("expansionnet_v1/static-64") == {"XE": 114.1}
     assert printed("expansionnet_v1/baseline") == {"XE": 110.4, "RL": 128.2}
     assert printed("transformer_base") == {"XE": 115.8}
-    assert printed("image_transformer") == {"XE": 119.1, "RL": 130.8}
+    assert printed("image_transformer") == printed("image_transformer/official-graph") == {"XE": 119.1, "RL": 130.8}
     assert printed("image_transformer/baseline") == {"XE": 116.6}
     assert printed("aoanet") == {"XE": 119.8, "RL": 129.8}
     assert printed("updown") == {"XE": 113.5, "RL": 120.1}
@@ -125,6 +133,9 @@ def test_every_name_finds_rows_and_every_footnote_belongs_to_some() -> None:
     for name, printed in NAMES.items():
         for rows in printed:
             assert any(rows.covers(score) for score in scores()), f"{name}: {rows}"
+    for preset, recipe in RECIPES.items():
+        for rows in recipe.rows:
+            assert any(rows.covers(score) for score in scores()), f"{preset}: {rows}"
     for footnote in FOOTNOTES:
         assert any(footnote.concerns(score) for score in scores()), footnote.text
 
@@ -134,7 +145,8 @@ def test_the_same_conditions_match() -> None:
     assert match is not None
     assert (match.score.value, match.score.source) == (123.8, "expansionnet_v2_arxiv, Table 2")
     assert match.matches
-    end_to_end = best_match("expansionnet_v2", "CIDEr-D", replace(OWN, objective="RL", backbone="trained"))
+    tuned = replace(OWN, objective="RL", backbone="trained", recipe=END_TO_END)
+    end_to_end = best_match("expansionnet_v2", "CIDEr-D", tuned)
     assert end_to_end is not None
     assert (end_to_end.score.value, end_to_end.differing, end_to_end.unstated) == (140.4, (), ("beam",))
     assert not end_to_end.matches
@@ -143,14 +155,21 @@ def test_the_same_conditions_match() -> None:
 @pytest.mark.parametrize(
     ("change", "differing", "unclear"),
     [
-        ({"recipe": False}, ("recipe",), ()),
+        ({"recipe": None}, (), ("recipe",)),
+        ({"recipe": RunRecipe("quick", "1f")}, ("recipe (preset quick)",), ()),
+        ({"recipe": RunRecipe("")}, ("recipe (no paper's)",), ()),
+        ({"recipe": replace(FROZEN, deviations=("size.d_model: 512 → 16",))}, ("recipe (size.d_model: 512 → 16)",), ()),
+        ({"recipe": replace(FROZEN, deviations=tuple("abcdef"))}, ("recipe (a; b; c; d; 2 more)",), ()),
+        ({"recipe": replace(FROZEN, digest="1f")}, (f"recipe ({FROZEN.preset} as another release ships it)",), ()),
+        ({"recipe": END_TO_END}, (f"recipe ({END_TO_END.preset} is the recipe of other printed rows)",), ()),
         ({"beam": 5}, ("beam",), ()),
         ({"beam": None}, (), ("beam",)),
         ({"features": "resnet50.a1_in1k#1f"}, ("features",), ()),
         ({"features": "swin_large_patch4_window12_3840#1f"}, ("features",), ()),
-        ({"split": "scenes-test"}, ("split",), ()),
         ({"backbone": None}, (), ("backbone",)),
         ({"ensemble": True}, ("ensemble",), ()),
+        ({"images": 6}, ("images (6, not 5,000)",), ()),
+        ({"images": None}, (), ("images",)),
     ],
 )
 def test_one_other_condition_is_named(
@@ -169,39 +188,66 @@ def test_what_stands_beside_no_printed_number() -> None:
 
 
 def test_nocaps_is_matched_by_domain() -> None:
-    nocaps = replace(OWN, split="nocaps-val", backbone="trained")
+    nocaps = replace(OWN, split="nocaps-val", backbone="trained", recipe=END_TO_END, images=4500)
     for domain, value in (("in-domain", 83.8), ("near-domain", 79.2), ("out-domain", 54.0), ("overall", 72.9)):
         match = best_match("expansionnet_v2", "CIDEr-D", nocaps, domain=domain)
         assert match is not None
         assert (match.score.value, match.matches) == (value, True)
 
 
-def test_other_data_gets_the_karpathy_row_of_one_model() -> None:
-    match = best_match("expansionnet_v2", "CIDEr-D", replace(OWN, split="scenes-test", objective="RL", recipe=False))
+def test_other_objectives_are_further_away_than_other_conditions() -> None:
+    match = best_match("expansionnet_v2", "CIDEr-D", replace(OWN, objective="RL"))
     assert match is not None
-    assert match.score.split == "karpathy-test"
+    assert (match.score.objective, match.score.value) == ("RL", 140.4), "not cross-entropy's, though its backbone fits"
     assert not match.score.ensemble
-    assert {"split", "recipe"} <= set(match.differing)
-    assert (match.score.objective, match.score.value) == ("RL", 140.4), (
-        "not cross-entropy's, though that tells the beam"
-    )
+    assert match.differing == ("backbone", "recipe (expansionnet-v2-paper-frozen is two of the paper's four steps)")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "split", "printed"),
+    [
+        ("coco", "test", "karpathy-test"),
+        ("coco", "val", "karpathy-val"),
+        ("coco", "nocaps", "nocaps-val"),
+        ("nocaps", "test", "nocaps-val"),
+        ("coco", "online-c5", None),
+        ("scenes", "test", None),
+        ("scenes", "nocaps", None),
+        ("flickr8k", "test", None),
+    ],
+)
+def test_other_data_has_no_printed_number(dataset: str, split: str, printed: str | None) -> None:
+    assert printed_split(dataset, split) == printed
+    assert (best_match("updown", "CIDEr-D", replace(OWN, split=printed)) is None) == (printed in {None, "karpathy-val"})
 
 
 def test_conditions_of_a_run_come_from_its_signature_and_configuration() -> None:
     signature = {"data": "coco#1f3a09bc", "beam": "3", "feat": "resnet50.a1#2b", "track": "paper"}
     stages = [{"objective": "cross_entropy", "backbone": "frozen"}, {"objective": "self_critical"}]
-    config = {"preset": {"schedule": {"stages": stages}}}
+    config: dict[str, Any] = {"preset": {"name": "aoanet-paper", "schedule": {"stages": stages}}}
+    config |= {"shipped_preset": {"digest": "1f", "deviations": ["a: 1 → 2"]}, "evaluated": {"test": 4998}}
+    recipe = RunRecipe("aoanet-paper", "1f", ("a: 1 → 2",))
     assert measured_conditions("test", signature, config) == Conditions(
-        "karpathy-test", "RL", 3, "resnet50.a1#2b", "frozen", recipe=True
+        "karpathy-test", "RL", 3, "resnet50.a1#2b", "frozen", recipe=recipe, images=4998
     )
     stages[1]["backbone"] = "trained"
     assert measured_conditions("test", signature, config).backbone == "trained"
     assert measured_conditions("nocaps", signature, config).split == "nocaps-val"
     assert measured_conditions("test", {"data": "scenes#1", "beam": "none"}, {}) == Conditions(
-        "scenes-test", None, None, None, None
+        None, None, None, None, None
     )
     for odd in ({"preset": None}, {"preset": {"schedule": None}}, {"preset": {"schedule": {"stages": None}}}):
         assert measured_conditions("test", signature, odd).objective is None
+
+
+def test_runs_of_0_2_0_have_an_unclear_recipe_or_none_of_a_papers() -> None:
+    config = {"preset": {"name": "expansionnet-v2-paper", "size": {"d_model": 16}}}
+    assert measured_conditions("test", {"data": "coco#1", "track": "paper"}, config).recipe is None
+    assert measured_conditions("test", {"data": "coco#1", "track": "paper"}, {"shipped_preset": 3}).recipe is None
+    controlled = {"preset": {"name": "quick"}}
+    assert measured_conditions("test", {"data": "coco#1", "track": "controlled"}, controlled).recipe == RunRecipe(
+        "quick"
+    )
 
 
 def test_discrepancies_are_footnotes_of_both_numbers() -> None:
@@ -215,6 +261,25 @@ def test_discrepancies_are_footnotes_of_both_numbers() -> None:
         assert any("115.8 in both versions" in footnote.text for footnote in footnotes(score))
     rerun = select(model="aoanet", paper="image_transformer", table="Table 3", metric="CIDEr-D")[0]
     assert any("116.6" in footnote.text for footnote in footnotes(rerun))
+
+
+def test_the_released_graph_is_a_footnote_of_rows_that_have_one() -> None:
+    rows = select(paper="image_transformer", model="image_transformer", metric="CIDEr-D")
+    noted = {score.variant: any("official-graph" in each.text for each in footnotes(score)) for score in rows}
+    assert [variant for variant, has in noted.items() if not has] == [
+        "baseline + encoding layers 1,2,3 without spatial relations"
+    ]
+
+
+def test_domains_of_other_images_than_the_servers_are_a_footnote() -> None:
+    local = domain_footnote({"in-domain": 417, "near-domain": 2670, "out-domain": 1413})
+    assert local is not None
+    assert "417 in-domain, 2,670 near-domain, 1,413 out-domain" in local.text
+    assert "648 in-domain, 2,938 near-domain, 914 out-domain" in local.text
+    unknown = domain_footnote({"in-domain": 0})
+    assert unknown is not None
+    assert "may differ here" in unknown.text
+    assert domain_footnote({"out-domain": 914, "in-domain": 648, "near-domain": 2938}) is None
 
 
 def test_the_file_is_a_part_of_the_package_and_needs_no_library() -> None:

@@ -106,4 +106,4 @@ def test_what_papers_print_of_a_model_is_shown_with_its_conditions(bench):
     lines = [line.split() for line in shown.splitlines()]
     start = lines.index(["expansionnet_v2,", "Table", "II:", "karpathy-test"])
     assert lines[start + 3] == ["RL", "1", "—", "82.8", "41.5", "30.3", "60.5", "140.4", "24.5"]
-    assert "No paper that is read here prints scores of it" in bench("models", "show", "blind").stdout
+    assert "No printed score is recorded here." in bench("models", "show", "blind").stdout

@@ -1,0 +1,135 @@
+"""Paper presets beside printed numbers: the same recipe as they come, another with any `--set`, which is named."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from harness.conditions import Conditions, prepare_conditions
+from harness.config import Preset
+from harness.data.scenes import ScenesConfig, prepare_scenes
+from harness.feature_config import FeatureConfig
+from harness.grid import plan_cells
+from harness.metrics.signature import EvaluationSettings
+from harness.preset_files import list_presets, load_preset, preset_digest, shipped_preset
+from harness.progress import Reporter
+from harness.signature import model_signature
+from harness.workspace import Workspace
+from results.published import best_match, measured_conditions, select
+from results.published.matching import PublishedMatch
+from results.published.names import RECIPES
+from zoo import list_models
+
+PAPER = [name for name in list_presets() if load_preset(name).recipe is not None]
+OTHERS_CODE = {"expansionnet-v1-paper", "noam-paper", "updown-paper"}
+ONE_A_ROOM = {
+    "size.d_model=16": "size.d_model: the model's own → 16",
+    "small_models=true": "small_models: false → true",
+    "vocabulary.min_count=9": "vocabulary.min_count: {} → 9",
+    "decoding.max_len=8": "decoding.max_len: {} → 8",
+    "schedule.stages.0.epochs=1": "schedule.stages.0.epochs: {} → 1",
+    "schedule.stages.1.learning_rate.peak=0.5": "schedule.stages.1.learning_rate.peak: {} → 0.5",
+    "recipe.non_rgb={}": "recipe.non_rgb: {} → {}",
+}
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Conditions:
+    """A few scenes that are called coco, as every model would meet them."""
+    folder = tmp_path_factory.mktemp("tiny")
+    data = prepare_scenes(folder, ScenesConfig(train=2, val=1, test=1, nocaps_per_domain=1))
+    [file] = data.glob("dataset*.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"dataset": "coco"}))
+    with Reporter() as reporter:
+        return prepare_conditions(
+            str(data), images=None, preset=load_preset("smoke"), feature_config=FeatureConfig(), sees={},
+            evaluation=EvaluationSettings(), skip_bad_images=False, device=torch.device("cpu"), precision="fp32",
+            workspace=Workspace(folder / "workspace"), reporter=reporter,
+        )  # fmt: skip
+
+
+def beside(preset: Preset, tiny: Conditions, tmp_path: Path) -> dict[str, PublishedMatch]:
+    """The printed CIDEr-D that a run of each of the recipe's models would stand beside, where there is one."""
+    assert preset.recipe is not None
+    signature = model_signature(
+        preset, data=tiny.signature["data"], nrefs="5", evaluation=EvaluationSettings(), features="f", vocabulary="v",
+        precision="fp32",
+    )  # fmt: skip
+    models = [name for name in list_models() if preset.recipe.covers(name)]
+    cells = plan_cells(models, 1, replace(tiny, preset=preset, signature=signature), Workspace(tmp_path), {})
+    matches = {
+        cell.model: best_match(cell.model, "CIDEr-D", measured_conditions("test", cell.signature, cell.config))
+        for cell in cells
+    }
+    return {model: match for model, match in matches.items() if match is not None}
+
+
+def recipe(match: PublishedMatch) -> str:
+    """What a match says of the recipe, "" where it is the same."""
+    return " ".join(each for each in (*match.differing, *match.unclear, *match.unstated) if each.startswith("recipe"))
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_a_paper_preset_as_it_comes_is_the_recipe_of_its_rows(name: str, tiny: Conditions, tmp_path: Path) -> None:
+    preset = load_preset(name)
+    assert shipped_preset(preset) == {"digest": RECIPES[name].digest, "deviations": []}, (
+        f"{name} has changed: write its digest into RECIPES, unless it is no longer the recipe of those rows"
+    )
+    matches = beside(preset, tiny, tmp_path)
+    assert matches
+    own = {model for model, match in matches.items() if RECIPES[name].made(match.score)}
+    assert {model for model, match in matches.items() if not recipe(match)} == own
+    assert bool(own) == (name not in OTHERS_CODE)
+    if name != "expansionnet-v2-paper-frozen":  # whose end-to-end row was trained by two more steps
+        assert own in (set(matches), set())
+    for model in matches.keys() - own:
+        assert RECIPES[name].whose in recipe(matches[model])
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_any_one_set_makes_another_recipe_and_is_named(name: str, tiny: Conditions, tmp_path: Path) -> None:
+    as_it_comes = load_preset(name)
+    assert as_it_comes.recipe is not None
+    other = "convert" if as_it_comes.recipe.non_rgb == "black" else "black"
+    for change, said in ONE_A_ROOM.items():
+        override = change.format(other)
+        first, _, last = said.partition("{}")
+        for match in beside(load_preset(name, (override,)), tiny, tmp_path).values():
+            assert first in recipe(match), override
+            assert last.format(other) in recipe(match), override
+
+
+def test_what_scores_do_not_depend_on_is_no_deviation() -> None:
+    changes = ("summary=mine", "latency_repeats=3", "latency_seconds=1", "energy_seconds=0", "schedule.summary=mine")
+    changed = load_preset("aoanet-paper", (*changes, "recipe.models=[aoanet]", "recipe.published=null"))
+    assert shipped_preset(changed)["deviations"] == []
+    assert preset_digest(changed) == RECIPES["aoanet-paper"].digest
+
+
+def test_stages_and_settings_within_them_are_named() -> None:
+    one = load_preset("cgru-paper")
+    fewer = one.model_copy(update={"schedule": one.schedule.model_copy(update={"stages": one.schedule.stages[:1]})})
+    assert shipped_preset(fewer)["deviations"] == ["schedule.stages: xe, reinforce → xe"]
+    nested = load_preset("aoanet-paper", ("schedule.stages.0.scheduled_sampling=null", "decoding.beam_size=3"))
+    assert shipped_preset(nested)["deviations"] == [
+        "decoding.beam_size: 2 → 3",
+        'schedule.stages.0.scheduled_sampling: {"every":5,"most":0.5,"start":0,"step":0.05} → null',
+    ]
+    assert shipped_preset(load_preset("quick", ("decoding.beam_size=3",)))["deviations"] == []
+
+
+def test_a_preset_that_does_not_ship_differs_as_a_whole() -> None:
+    mine = load_preset("aoanet-paper").model_copy(update={"name": "mine"})
+    assert shipped_preset(mine) == {"digest": None, "deviations": ["preset: mine does not ship with the harness"]}
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_scores_that_a_recipe_aims_at_are_printed_ones_of_its_rows(name: str) -> None:
+    target = getattr(load_preset(name).recipe, "published", None)
+    for metric, value in target.scores.items() if target else ():
+        printed = select(split=target.split, metric=metric, value=value, ensemble=False, objective="RL")
+        assert any(RECIPES[name].made(score) for score in printed), metric
