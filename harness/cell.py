@@ -22,11 +22,11 @@ from harness.measure.training_costs import no_training, predict_training, traini
 from harness.metrics.evaluator import Evaluator
 from harness.pretrained import Pretrained
 from harness.progress import Reporter
-from harness.references import human_captions, majority_caption, retrieved_captions
-from harness.scoring import score_split
+from harness.references import majority_caption, retrieved_captions
+from harness.scoring import score_people, score_split
 from harness.stored_run import VOCABULARY, WEIGHTS, StoredRun, open_run
 from harness.timing import one_image, time_model
-from results.records import AttentionRecord, Cell, EpochRecord, Outcome, Quantity, SplitResult
+from results.records import AttentionRecord, Cell, EpochRecord, Outcome, Quantity
 from zoo import Captioner
 from zoo.attention_maps import attends
 
@@ -135,8 +135,9 @@ def _caption_and_measure(
         if split == "test":
             costs["caption_images_per_second"] = Quantity(len(samples) / captions.seconds, unit="images/s")
             costs |= memory.quantities("caption")
-        references = {sample.image_id: sample.captions for sample in samples}
-        result = _score(split, captions.by_image, references, conditions, evaluator, costs)
+        result, seconds = score_split(split, captions.by_image, conditions, evaluator)
+        if split == "test":
+            costs["score_seconds"] = Quantity(seconds, unit="s")
         if split == "test" and attends(model):
             result = replace(result, attention=_attention(model, conditions, captions.tokens, reporter))
         splits.append(result)
@@ -198,30 +199,19 @@ def run_reference(cell: Cell, conditions: Conditions, evaluator: Evaluator, envi
     splits = []
     always = majority_caption(conditions.train) if cell.model == "majority" else ""
     for split, samples in conditions.evaluated.items():
-        references = {sample.image_id: list(sample.captions) for sample in samples}
         if cell.model == "human":
-            captions, references = human_captions(samples, cell.seed)
+            result, seconds = score_people(split, conditions, evaluator)
         elif cell.model == "majority":
-            captions = dict.fromkeys(references, always)
+            captions = {sample.image_id: always for sample in samples}
+            result, seconds = score_split(split, captions, conditions, evaluator)
         else:
             assert conditions.features is not None
             captions = retrieved_captions(samples, conditions.train, conditions.features)
-        splits.append(_score(split, captions, references, conditions, evaluator, costs))
+            result, seconds = score_split(split, captions, conditions, evaluator)
+        if split == "test":
+            costs["score_seconds"] = Quantity(seconds, unit="s")
+        splits.append(result)
     return Outcome(splits=tuple(splits), costs=costs, environment=environment)
-
-
-def _score(
-    split: str,
-    captions: dict[int, str],
-    references: dict[int, Any],
-    conditions: Conditions,
-    evaluator: Evaluator,
-    costs: dict[str, Quantity],
-) -> SplitResult:
-    result, seconds = score_split(split, captions, references, conditions, evaluator)
-    if split == "test":
-        costs["score_seconds"] = Quantity(seconds, unit="s")
-    return result
 
 
 def _count(model: Captioner, conditions: Conditions) -> Counted:

@@ -93,6 +93,7 @@ def _reference_cell(model: str, conditions: Conditions) -> Cell:
         conditions.signature,
         nrefs=nrefs_field(conditions.evaluated, held_out=int(model == "human")),
         features=conditions.signature["feat"] if model == "retrieval" else None,
+        held_out="each" if model == "human" else None,
     )
     config = {"arguments": {}, "what": REFERENCE_ROWS[model]}
     return _cell(model, "reference", 0, config, {}, signature, code_of_reference(), conditions)

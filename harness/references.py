@@ -1,4 +1,7 @@
-"""Reference rows that need no training: where the human level lies, and what copying a caption earns."""
+"""Reference rows that need no training: where the human level lies, and what copying a caption earns.
+
+People's captions are the references themselves: `harness.scoring.score_people` scores them.
+"""
 
 from __future__ import annotations
 
@@ -18,24 +21,10 @@ TIE = 1e-12
 """Scores this near to each other differ by rounding alone."""
 
 REFERENCE_ROWS = {
-    "human": "one reference caption of each image, scored against its other references",
+    "human": "each reference caption of an image in turn, scored against the others: the mean",
     "retrieval": "the first caption of the nearest training image by pooled features (cosine)",
     "majority": "the one training caption that scores best (CIDEr-D) as the caption of every training image",
 }
-
-
-def human_captions(samples: Sequence[Sample], seed: int) -> tuple[dict[int, str], dict[int, list[str]]]:
-    """Hold one reference out of each image: (held-out captions, remaining references), by image id.
-
-    Images with a single reference have nothing to be scored against and are left out of both.
-    """
-    captions, references = {}, {}
-    for sample in samples:
-        if len(sample.captions) > 1:
-            held_out = seed % len(sample.captions)
-            captions[sample.image_id] = sample.captions[held_out]
-            references[sample.image_id] = [text for at, text in enumerate(sample.captions) if at != held_out]
-    return captions, references
 
 
 def retrieved_captions(

@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.sources import files_digest, harness_files
 
 REVISION = 1
-SOURCES = "285b25f2"
+SOURCES = "8add090a"
 
 
 @cache

@@ -93,11 +93,17 @@ def _track(preset: Preset) -> dict[str, str]:
     return {"track": "paper", "recipe": ",".join(preset.unusual_settings()) or "as-usual"}
 
 
-def reference_signature(conditions: dict[str, str], *, nrefs: str, features: str | None = None) -> dict[str, str]:
-    """The signature of a reference row: the model rows' conditions less what it has no part in."""
+def reference_signature(
+    conditions: dict[str, str], *, nrefs: str, features: str | None = None, held_out: str | None = None
+) -> dict[str, str]:
+    """The signature of a reference row: the model rows' conditions less what it has no part in.
+
+    `held_out` says which references were left out to be scored against the others, where any were.
+    """
     trained = ("beam", "maxlen", "lenpen", "feat", "vocab", "trainlen", "size", "schedule", "prec")
     unused = dict.fromkeys((*trained, *({"recipe", "reward"} & conditions.keys())), NOT_APPLICABLE)
-    return conditions | unused | {"nrefs": nrefs, "feat": features or NOT_APPLICABLE}
+    left_out = {"heldout": held_out} if held_out else {}
+    return conditions | unused | {"nrefs": nrefs, "feat": features or NOT_APPLICABLE} | left_out
 
 
 def pretraining_field(pretraining: Pretraining | None) -> dict[str, str]:

@@ -8,8 +8,8 @@ from sqlalchemy import delete, select
 
 from results.errors import StoreError
 from results.records import SplitResult
-from results.rows import image_score_columns, insert_all, score_columns
-from results.schema import Caption, CellRow, ImageScores, Score
+from results.rows import held_out_columns, image_score_columns, insert_all, score_columns
+from results.schema import Caption, CellRow, HeldOutScore, ImageScores, Score
 from results.store import Store
 
 
@@ -51,7 +51,11 @@ def add_scores(store: Store, key: str, results: Sequence[SplitResult]) -> None:
         if cell_id is None:
             raise StoreError(f"run {key} has not finished: there is nothing to add scores to")
         for result in results:
-            for table, rows in ((Score, score_columns(key, result)), (ImageScores, image_score_columns(key, result))):
+            for table, rows in (
+                (Score, score_columns(key, result)),
+                (HeldOutScore, held_out_columns(key, result)),
+                (ImageScores, image_score_columns(key, result)),
+            ):
                 metrics = {row["metric"] for row in rows}
                 old = (table.cell_id == cell_id, table.split == result.split, table.metric.in_(metrics))
                 connection.execute(delete(table).where(*old))

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -25,6 +26,7 @@ from harness.metrics.meteor_session import MeteorSession
 from harness.metrics.ptb import tokenize_ptb
 from harness.metrics.ptb_java import tokenize_java
 from harness.metrics.rouge import rouge_l
+from harness.metrics.rounds import Round, mean_of_rounds, meteor_answers
 from harness.metrics.signature import EvaluationSettings
 from harness.metrics.spice import SPICE_HEAP_MB, run_spice
 from harness.metrics.tokenizer import TOKENIZERS, tokenize_by_image
@@ -98,28 +100,50 @@ class Evaluator:
         Raises:
             BenchError: missing or extra images, an image without references, or nothing to score.
         """
-        _check(references, candidates, domains)
-        ids = list(references)
-        groups = {OVERALL: ids, **_by_domain(ids, domains or {})}
+        _check(references, candidates)
+        return self.evaluate_rounds(
+            references, candidates, domains, lambda *tokens: [Round(*tokens)], progress=progress
+        )
+
+    def evaluate_rounds(
+        self,
+        references: Mapping[int, Sequence[str]],
+        candidates: Mapping[int, str],
+        domains: Mapping[int, str] | None,
+        make_rounds: Callable[[Tokens, dict[int, str]], Sequence[Round]],
+        *,
+        without: Mapping[str, str] | None = None,
+        progress: Progress | None = None,
+    ) -> Evaluation:
+        """The mean over rounds of scoring, made of the tokenised references and candidates, which `evaluate` explains.
+
+        An image's score is the mean of its own. `without` says of METEOR and SPICE what not to compute, and why.
+        """
+        if domains and OVERALL in domains.values():
+            raise BenchError(f"a domain may not be called {OVERALL!r}: that names the scores over all images")
         seconds: dict[str, float] = {}
         name = TOKENIZERS[self.settings.tokenizer]
         try:
             with _timed(seconds, "tokenizer"):
                 tokenized_references = self._tokenize_references(references)
-                tokenized = tokenize_by_image({image_id: [candidates[image_id]] for image_id in ids}, self._tokenize)
+                said = {image_id: [candidates[image_id]] for image_id in references if image_id in candidates}
+                captions = {image_id: texts[0] for image_id, texts in tokenize_by_image(said, self._tokenize).items()}
         except JavaError as error:
             missing = dict.fromkeys(METRICS, Quantity(None, str(error)))
-            return Evaluation({group: dict(missing) for group in groups}, {}, name, seconds, tuple(ids))
-        captions = {image_id: texts[0] for image_id, texts in tokenized.items()}
-        statistics, reasons = self._statistics(tokenized_references, captions, seconds, progress)
+            named = (OVERALL, *_by_domain(list(references), domains or {}))
+            return Evaluation({group: dict(missing) for group in named}, {}, name, seconds, tuple(references))
+        rounds = make_rounds(tokenized_references, captions)
+        ids = list(rounds[0].references)
+        groups = {OVERALL: ids, **_by_domain(ids, domains or {})}
+        statistics, reasons = self._statistics(rounds, without or {}, seconds, progress)
         rows = {image_id: row for row, image_id in enumerate(ids)}
         by_group = {OVERALL: statistics}
         for domain, members in groups.items():
             if domain != OVERALL:
                 parts = [each.of([rows[image_id] for image_id in members]) for each in statistics]
                 if self.settings.domain_df == "subset":
-                    alone = Corpus.of_texts({i: tokenized_references[i] for i in members}, captions)
-                    parts = [_cider(alone) if part.metric is CIDER_D else part for part in parts]
+                    alone = mean_of_rounds([_cider(_corpus(each, members)) for each in rounds])
+                    parts = [alone if part.metric.names == CIDER_D.names else part for part in parts]
                 by_group[domain] = tuple(parts)
         per_image = {
             metric: dict(zip(ids, values.tolist(), strict=True))
@@ -149,20 +173,22 @@ class Evaluator:
         self.close()
 
     def _statistics(
-        self, references: Tokens, captions: dict[int, str], seconds: dict[str, float], progress: Progress | None
+        self, rounds: Sequence[Round], without: Mapping[str, str], seconds: dict[str, float], progress: Progress | None
     ) -> tuple[tuple[Statistics, ...], dict[str, str]]:
         """Of every metric that could be computed, and by metric why one could not."""
+        bleu, rouge, cider = [], [], []
         with ThreadPoolExecutor(1) as pool:
-            pending = pool.submit(self._java_statistics, references, captions, seconds, progress)
-            with _timed(seconds, "BLEU"):
-                corpus = Corpus.of_texts(references, captions)
-                statistics = [BLEU.statistics(corpus)]
-            with _timed(seconds, "CIDEr-D"):
-                cider = _cider(corpus)
-            with _timed(seconds, "ROUGE-L"):
-                statistics += [rouge_l(references, captions), cider]
+            pending = pool.submit(self._java_statistics, rounds, without, seconds, progress)
+            for each in rounds:
+                with _timed(seconds, "BLEU"):
+                    corpus = _corpus(each)
+                    bleu.append(BLEU.statistics(corpus))
+                with _timed(seconds, "CIDEr-D"):
+                    cider.append(_cider(corpus))
+                with _timed(seconds, "ROUGE-L"):
+                    rouge.append(rouge_l(each.references, each.captions))
             more, reasons = pending.result()
-        return (*statistics, *more), reasons
+        return (*map(mean_of_rounds, (bleu, rouge, cider)), *more), reasons
 
     def _scores(self, statistics: Sequence[Statistics], reasons: Mapping[str, str]) -> dict[str, Quantity]:
         values = {name: value for each in statistics for name, value in each.corpus().items()}
@@ -190,31 +216,30 @@ class Evaluator:
         return self._references[key]
 
     def _java_statistics(
-        self, references: Tokens, captions: dict[int, str], seconds: dict[str, float], progress: Progress | None
+        self, rounds: Sequence[Round], without: Mapping[str, str], seconds: dict[str, float], progress: Progress | None
     ) -> tuple[list[Statistics], dict[str, str]]:
         """Of the metrics that need Java, and by metric why there are none. After METEOR failed it is started anew."""
         found: list[Statistics] = []
-        reasons = dict(NOT_ASKED_FOR)
-        if self.settings.meteor:
+        reasons = {**NOT_ASKED_FOR, **without}
+        if self.settings.meteor and "METEOR" not in without:
             with _timed(seconds, "METEOR"):
                 try:
-                    answers = self._meteor.statistics(references, captions, progress=progress)
-                    found.append(METEOR.statistics(answers))
+                    ask = partial(self._meteor.statistics, progress=progress)
+                    found.append(mean_of_rounds([METEOR.statistics(each) for each in meteor_answers(rounds, ask)]))
                 except JavaError as error:
                     reasons["METEOR"] = str(error)
-        if self.settings.spice:
+        if self.settings.spice and "SPICE" not in without:
             with _timed(seconds, "SPICE"):
                 try:
-                    scores = run_spice(references, captions, java=self._find_java(), heap_mb=self._spice_heap_mb)
-                    found.append(SPICE.statistics(scores))
+                    java, heap_mb = self._find_java(), self._spice_heap_mb
+                    scores = [run_spice(each.references, each.captions, java=java, heap_mb=heap_mb) for each in rounds]
+                    found.append(mean_of_rounds([SPICE.statistics(each) for each in scores]))
                 except JavaError as error:
                     reasons["SPICE"] = str(error)
         return found, reasons
 
 
-def _check(
-    references: Mapping[int, Sequence[str]], candidates: Mapping[int, str], domains: Mapping[int, str] | None
-) -> None:
+def _check(references: Mapping[int, Sequence[str]], candidates: Mapping[int, str]) -> None:
     require_same_images(references, candidates)
     if not candidates:
         raise BenchError("there is no caption to score")
@@ -222,8 +247,12 @@ def _check(
     if bare:
         shown = ", ".join(map(str, bare[:10]))
         raise BenchError(f"{len(bare)} images have no reference caption ({shown}{', ...' if len(bare) > 10 else ''})")
-    if domains and OVERALL in domains.values():
-        raise BenchError(f"a domain may not be called {OVERALL!r}: that names the scores over all images")
+
+
+def _corpus(round_: Round, members: Sequence[int] | None = None) -> Corpus:
+    """Of all the images of a round, or of these."""
+    references = round_.references
+    return Corpus.of_texts(references if members is None else {i: references[i] for i in members}, round_.captions)
 
 
 def _cider(corpus: Corpus) -> Statistics:
@@ -244,4 +273,4 @@ def _timed(seconds: dict[str, float], step: str) -> Iterator[None]:
     try:
         yield
     finally:
-        seconds[step] = time.perf_counter() - started
+        seconds[step] = seconds.get(step, 0.0) + time.perf_counter() - started

@@ -31,11 +31,14 @@ def test_added_scores_replace_reasons_and_nothing_else(store: Store, add: Callab
         "in-domain": {"CIDEr-D": Quantity(0.4), "METEOR": Quantity(None, "it hung")},
     }
     per_image = {"CIDEr-D": dict.fromkeys(CAPTIONS, 0.5)}
-    for _ in range(2):
-        add_scores(store, key, [SplitResult("test", CAPTIONS, scores, per_image)])
+    for value in (0.2, 0.3):
+        less = {"CIDEr-D": Quantity(value)}
+        add_scores(store, key, [SplitResult("test", CAPTIONS, scores, per_image, held_out=less)])
     after = queries.run_detail(store, key)
     assert after.scores["test"]["overall"] == {"BLEU-4": Quantity(0.25), **scores["overall"]}
     assert after.scores["test"]["in-domain"] == scores["in-domain"]
+    [row] = queries.leaderboard(store)[0].rows
+    assert {metric: spread.mean for metric, spread in row.held_out.items()} == {"CIDEr-D": 0.3}
     assert after.costs == before.costs
     assert after.finished_at == before.finished_at
     assert queries.gallery(store, "scenes", "test")[0].captions[0].cider == 0.5

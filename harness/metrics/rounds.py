@@ -1,0 +1,93 @@
+"""Rounds of scoring on the same images, whose mean is the score; such as leaving out each reference in turn.
+
+A person's caption can only be scored against the image's other references; so that models can be compared with people,
+their captions are scored against the same smaller sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.metrics.contract import Array, Metric, Statistics
+from harness.metrics.meteor import segment_scores
+
+Ask = Callable[[Mapping[int, Sequence[str]], Mapping[int, str]], Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One tokenised caption an image, and the tokenised references that it is scored against, by image."""
+
+    references: dict[int, list[str]]
+    captions: dict[int, str]
+
+
+class MeanOfRounds(Metric):
+    """The mean of a metric's scores over rounds. Statistics: those of each round, side by side."""
+
+    def __init__(self, metric: Metric, rounds: int) -> None:
+        self.names = metric.names
+        self._metric, self._rounds = metric, rounds
+
+    def score(self, totals: Array) -> Array:
+        """Mean over rounds of the scores of (..., rounds * K) sums."""
+        by_round = self._metric.score(totals.reshape(*totals.shape[:-1], self._rounds, -1))
+        mean: Array = by_round.mean(axis=-2)
+        return mean
+
+
+def mean_of_rounds(rounds: Sequence[Statistics]) -> Statistics:
+    """The statistics of rounds of one system on the same images, as one; of a single round as they are."""
+    if len(rounds) == 1:
+        return rounds[0]
+    values = np.concatenate([each.values for each in rounds], axis=1)
+    return Statistics(MeanOfRounds(rounds[0].metric, len(rounds)), values)
+
+
+def held_out_rounds(references: Mapping[int, Sequence[str]], captions: Mapping[int, str] | None = None) -> list[Round]:
+    """As many rounds as an image has references at most; round k leaves out reference k modulo the image's number.
+
+    Scored are `captions`, or without them what is left out. Images with a single reference are in no round.
+    """
+    several = {image_id: texts for image_id, texts in references.items() if len(texts) > 1}
+    rounds = []
+    for number in range(max(map(len, several.values()), default=0)):
+        others, said = {}, {}
+        for image_id, texts in several.items():
+            out = number % len(texts)
+            others[image_id] = [*texts[:out], *texts[out + 1 :]]
+            said[image_id] = texts[out] if captions is None else captions[image_id]
+        rounds.append(Round(others, said))
+    return rounds
+
+
+def meteor_answers(rounds: Sequence[Round], ask: Ask) -> list[Array]:
+    """METEOR's (N, 23) statistics of every round; for several rounds `ask` gets every caption and reference once.
+
+    Of several references METEOR takes the one that scores best, the first of those that score alike.
+    """
+    if len(rounds) == 1:
+        return [ask(rounds[0].references, rounds[0].captions)]
+    pairs = (
+        (caption, text)
+        for each in rounds
+        for image_id, caption in each.captions.items()
+        for text in each.references[image_id]
+    )
+    numbers = {pair: number for number, pair in enumerate(dict.fromkeys(pairs))}
+    answers = ask(
+        {number: [text] for (_, text), number in numbers.items()},
+        {number: caption for (caption, _), number in numbers.items()},
+    )
+    scores = segment_scores(answers)
+
+    def best(caption: str, texts: Sequence[str]) -> int:
+        return max((numbers[caption, text] for text in texts), key=scores.__getitem__)
+
+    return [
+        answers[[best(caption, each.references[image_id]) for image_id, caption in each.captions.items()]]
+        for each in rounds
+    ]
