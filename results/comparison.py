@@ -141,7 +141,7 @@ def _settings(one: Mapping[str, str], two: Mapping[str, str]) -> list[str]:
         {
             path: shown
             for name, value in side.items()
-            if name != "code_version"
+            if name not in {"code_version", "code"}
             for path, shown in _single(name, json.loads(value))
             if not path.endswith(".summary")
         }

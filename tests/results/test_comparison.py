@@ -13,6 +13,7 @@ from results import Store, StoreError
 from results.comparison import compare_stores
 from results.measured import evaluated_images, measured_runs, run_key
 from results.pairs import Comparison
+from results.records import CodeRecord
 
 WIDE = {"nrefs": "5", "split": "scenes-test", "beam": "5"}
 
@@ -53,6 +54,12 @@ def test_rows_of_the_same_conditions_belong_together(fill: Any) -> None:
 def test_a_models_only_rows_are_compared_whatever_their_conditions(fill: Any) -> None:
     found = compared(fill(("updown", 1, 0.2, {})), fill(("updown", 1, 0.4, {"signature": WIDE})))
     assert [pair.conditions for pair in found.pairs] == [("beam 3 → 5",)]
+
+
+def test_sources_of_a_model_are_no_setting(fill: Any) -> None:
+    sides = [fill(("updown", 1, 0.2, {"code": CodeRecord(digest, "bbbb", "1", {})})) for digest in ("aaaa", "cccc")]
+    [pair] = compared(*sides).pairs
+    assert pair.settings == ()
 
 
 def test_rows_that_may_belong_to_several_are_left_over(fill: Any) -> None:
