@@ -83,12 +83,14 @@ class Results:
         - dataset, split, track, model, role (category)
         - differs (string): what tells the row from others of its model, for references from the group's signature
         - seeds (string): separated by spaces
-        - tier (Int64): rows of a tier are not significantly different from the best of it; missing for references, and
-          where scores of single images are not stored
+        - tier (Int64): rows of a tier are not significantly different from the best of it; missing for references, for
+          floors and rows that are not above them, and where scores of single images are not stored
         - METRIC_percent (float64): score of the split, mean over seeds
         - METRIC_sd_percent (float64): sample standard deviation over seeds; NaN for fewer than two
         - METRIC_low_percent, METRIC_high_percent (float64): 95 % bootstrap interval over images, mean over seeds
         - METRIC_seeds (int64): number of seeds that have the score
+        - METRIC_held_out_percent (float64): score against all references but one, as `scores` has it, mean over seeds
+        - not_above (string): the floors that the row is not significantly above, separated by spaces
         - p_against_best, p_against_above (float64): Holm-adjusted p-value of the paired sign-flip test over images on
           CIDEr-D, against the best row of the group and against the row above; NaN for the best
         - CIDEr-D_published_percent (float64): as a paper prints it, under the conditions nearest to the row's

@@ -7,12 +7,13 @@ from dataclasses import replace
 from statistics import fmean, stdev
 
 from results.cells import ByImage, FinishedCell, finished_cells, image_scores
+from results.floors import FLOORS, floor_rows, floor_tests
 from results.pretraining import stored_pretraining
 from results.provenance import outdated
 from results.records import CODE_FIELDS, Quantity
-from results.standings import standings
+from results.standings import significance_test, standings
 from results.store import Store
-from results.views import Group, Row, Spread
+from results.views import Group, Row, SignificanceTest, Spread, Standing
 
 RANKING_METRIC = "CIDEr-D"
 
@@ -25,7 +26,7 @@ def leaderboard(store: Store, *, dataset: str | None = None) -> list[Group]:
     with store.reading() as connection:
         cells = finished_cells(connection, dataset)
         older = outdated(cells if dataset is None else finished_cells(connection))
-        by_image = image_scores(connection, [cell for cell in cells if cell.role == "model"], RANKING_METRIC)
+        by_image = image_scores(connection, cells, RANKING_METRIC)
     ranked: dict[tuple[object, str], list[FinishedCell]] = {}
     beside: dict[tuple[str, str], list[FinishedCell]] = {}
     for cell in cells:
@@ -38,7 +39,9 @@ def leaderboard(store: Store, *, dataset: str | None = None) -> list[Group]:
     groups = [_group(members, split, beside, by_image) for (_, split), members in ranked.items()]
     accompanied = {(group.fingerprint, group.split) for group in groups}
     groups += [
-        Group(cells[0].dataset, fingerprint, split, cells[0].track, {}, (), _references(cells, split, {}), ())
+        Group(
+            cells[0].dataset, fingerprint, split, cells[0].track, {}, (), _references(_newest(cells, {}), split, {}), ()
+        )
         for (fingerprint, split), cells in beside.items()
         if (fingerprint, split) not in accompanied
     ]
@@ -76,7 +79,8 @@ def _group(
         rivals = [other[0].variant for other in by_row if other[0].model == cells[0].model]
         rows.append((_row(cells, split, _differences(cells[0].variant, rivals)), cells))
     rows.sort(key=lambda pair: _rank(pair[0]))
-    found, test = standings([[by_image[cell.id, split] for cell in cells] for _, cells in rows], RANKING_METRIC)
+    references = _newest(beside.get((first.fingerprint, split), ()), first.conditions)
+    found, test = _standings([cells for _, cells in rows], rows_of(references), split, by_image)
     return Group(
         dataset=first.dataset,
         fingerprint=first.fingerprint,
@@ -84,18 +88,49 @@ def _group(
         track=first.track,
         signature=first.signature,
         rows=tuple(replace(row, standing=standing) for (row, _), standing in zip(rows, found, strict=True)),
-        references=_references(beside.get((first.fingerprint, split), ()), split, first.conditions),
+        references=_references(references, split, first.conditions),
         separating=(),
         test=test,
     )
 
 
-def _references(cells: Sequence[FinishedCell], split: str, conditions: Mapping[str, str]) -> tuple[Row, ...]:
-    """Rows of references; they differ from the `conditions` of the group, where it has any.
+def _standings(
+    rows: Sequence[Sequence[FinishedCell]],
+    references: Sequence[Sequence[FinishedCell]],
+    split: str,
+    by_image: Mapping[tuple[int, str], ByImage],
+) -> tuple[list[Standing | None], SignificanceTest | None]:
+    """How rows stand, best first: against the floors, and those above all floors among each other."""
 
-    Of a reference that several codes made, the one of the group's results revision stands, or else the last.
-    """
+    def scored(cells: Sequence[FinishedCell]) -> list[ByImage]:
+        return [by_image[cell.id, split] for cell in cells]
+
+    is_floor = [cells[0].model in FLOORS for cells in rows]
+    scores = [scored(cells) for cells in rows]
+    floors = [(cells[0].model, scored(cells)) for cells in floor_rows(rows, references)]
+    tests = floor_tests([[] if floor else seeds for floor, seeds in zip(is_floor, scores, strict=True)], floors)
+    above = [not floor and all(test.above for test in of) for floor, of in zip(is_floor, tests, strict=True)]
+    found, test = standings([seeds if over else [] for over, seeds in zip(above, scores, strict=True)], RANKING_METRIC)
+    for place, against in enumerate(tests):
+        if is_floor[place] and any(scores[place]):
+            found[place] = Standing(None, is_floor=True)
+        elif against:
+            found[place] = replace(found[place] or Standing(None), floors=against)
+    if number := sum(map(len, tests)):
+        images = next(len(seed) for seeds, of in zip(scores, tests, strict=True) if of for seed in seeds if seed)
+        test = significance_test(RANKING_METRIC, images, test.rows if test else 0, number)
+    return found, test
+
+
+def _references(cells: Sequence[FinishedCell], split: str, conditions: Mapping[str, str]) -> tuple[Row, ...]:
+    """Rows of references; they differ from the `conditions` of the group, where it has any."""
     group = [conditions] if conditions else []
+    rows = [_row(row, split, _differences(row[0].conditions, group)) for row in rows_of(cells)]
+    return tuple(sorted(rows, key=_rank))
+
+
+def _newest(cells: Sequence[FinishedCell], conditions: Mapping[str, str]) -> list[FinishedCell]:
+    """Of a reference that several codes made, the one of the group's results revision, or else the last."""
     by_code: dict[object, list[FinishedCell]] = {}
     for cell in cells:
         same = frozenset(item for item in cell.conditions.items() if item[0] not in CODE_FIELDS)
@@ -104,14 +139,14 @@ def _references(cells: Sequence[FinishedCell], split: str, conditions: Mapping[s
     chosen = (
         [cell for cell in same if cell.signature.get("rev") == revision][-1:] or same[-1:] for same in by_code.values()
     )
-    cells = [cell for found in chosen for cell in found]
-    rows = [_row(row, split, _differences(row[0].conditions, group)) for row in rows_of(cells)]
-    return tuple(sorted(rows, key=_rank))
+    return [cell for found in chosen for cell in found]
 
 
 def _row(cells: Sequence[FinishedCell], split: str, differs: dict[str, str | None]) -> Row:
     domains = list(dict.fromkeys(domain for cell in cells for domain in cell.scores[split]))
-    spreads = {domain: _spreads(cells, split, domain) for domain in domains}
+    spreads = {
+        domain: _spreads({cell.seed: cell.scores[split].get(domain, {}) for cell in cells}) for domain in domains
+    }
     names = dict.fromkeys(name for cell in cells for name in cell.costs)
     return Row(
         model=cells[0].model,
@@ -124,13 +159,13 @@ def _row(cells: Sequence[FinishedCell], split: str, differs: dict[str, str | Non
         code_version=cells[0].code_version,
         differs=differs,
         pretraining=stored_pretraining(cells[0].config),
+        held_out=_spreads({cell.seed: cell.held_out.get(split, {}) for cell in cells}),
     )
 
 
-def _spreads(cells: Sequence[FinishedCell], split: str, domain: str) -> dict[str, Spread]:
-    found = {cell.seed: cell.scores[split].get(domain, {}) for cell in cells}
-    metrics = dict.fromkeys(metric for scores in found.values() for metric in scores)
-    return {metric: _spread({seed: scores.get(metric) for seed, scores in found.items()}) for metric in metrics}
+def _spreads(by_seed: Mapping[int, Mapping[str, Quantity]]) -> dict[str, Spread]:
+    metrics = dict.fromkeys(metric for scores in by_seed.values() for metric in scores)
+    return {metric: _spread({seed: scores.get(metric) for seed, scores in by_seed.items()}) for metric in metrics}
 
 
 def _spread(by_seed: Mapping[int, Quantity | None]) -> Spread:

@@ -22,6 +22,7 @@ _FIRST = {
 }
 _OF_METRIC = {"mean": "percent", "sd": "sd_percent", "low": "low_percent", "high": "high_percent", "n": "seeds"}
 _BESIDE = {
+    "not_above": "string",
     "p_against_best": "float64",
     "p_against_above": "float64",
     f"{RANKING_METRIC}_published_percent": "float64",
@@ -59,6 +60,7 @@ def leaderboard_frame(store: Store, split: str | None) -> pd.DataFrame:
             for metric in metrics
             for part in _OF_METRIC.values()
         },
+        **{f"{metric}_held_out_percent": "float64" for metric in metrics},
         **_BESIDE,
         **dict.fromkeys(costs.values(), "float64"),
         **_LAST,
@@ -107,8 +109,13 @@ def _scores(row: Row, metrics: Sequence[str]) -> dict[str, float | None]:
             if part == "n":
                 found[f"{metric}_{name}"] = value or 0
             else:
-                found[f"{metric}_{name}"] = None if value is None else 100 * value
+                found[f"{metric}_{name}"] = _percent(value)
+        found[f"{metric}_held_out_percent"] = _percent(row.held_out[metric].mean if metric in row.held_out else None)
     return found
+
+
+def _percent(fraction: float | None) -> float | None:
+    return None if fraction is None else 100 * fraction
 
 
 def _standing(row: Row, group: Group, cell: FinishedCell) -> dict[str, Any]:
@@ -117,6 +124,7 @@ def _standing(row: Row, group: Group, cell: FinishedCell) -> dict[str, Any]:
     match = best_match(row.model, RANKING_METRIC, conditions) if row.role == "model" else None
     return {
         "tier": row.standing and row.standing.tier,
+        "not_above": " ".join(test.floor for test in row.standing.not_above) or None if row.standing else None,
         "p_against_best": row.standing and row.standing.against_best,
         "p_against_above": row.standing and row.standing.against_above,
         f"{RANKING_METRIC}_published_percent": match and match.score.value,

@@ -29,8 +29,13 @@ def standings(rows: Sequence[Sequence[Scores]], metric: str) -> tuple[list[Stand
     for column, (place, tier) in enumerate(zip(placed, tiers(list(scores.mean(axis=0)), adjusted), strict=True)):
         against = (float(adjusted[0, column]), float(adjusted[column - 1, column])) if column else (None, None)
         found[place] = Standing(tier, *against)
-    resamples = 2 ** len(images) if is_exact(len(images), RESAMPLES) else RESAMPLES
-    return found, SignificanceTest(metric, len(images), len(placed), resamples, SEED, ALPHA)
+    return found, significance_test(metric, len(images), len(placed))
+
+
+def significance_test(metric: str, images: int, rows: int, floor_tests: int = 0) -> SignificanceTest:
+    """What tests on so many images were made with."""
+    resamples = 2**images if is_exact(images, RESAMPLES) else RESAMPLES
+    return SignificanceTest(metric, images, rows, resamples, SEED, ALPHA, floor_tests)
 
 
 def _mean(seeds: Sequence[Scores], images: Sequence[int]) -> Array:

@@ -33,23 +33,51 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
+class FloorTest:
+    """A row against a floor, by their scores of single images, averaged over seeds.
+
+    `difference` is the row's mean less the floor's, `p` of a paired sign-flip test after Holm's correction for all rows
+    and floors of the group.
+    """
+
+    floor: str
+    difference: float
+    p: float
+    significant: bool
+
+    @property
+    def above(self) -> bool:
+        """Whether the row is significantly above the floor."""
+        return self.significant and self.difference > 0
+
+
+@dataclass(frozen=True, slots=True)
 class Standing:
     """Where a row stands among its group's: rows that cannot be told from the best of a tier share that tier.
 
     `against_best` and `against_above` are p-values, after Holm's correction for all pairs of the group, of its
-    difference from the best row and from the one ranked just above; None for the best.
+    difference from the best row and from the one ranked just above; None for the best. `floors` are its tests against
+    the group's floors. A row that is not above each of them has no tier, nor has one that `is_floor` itself.
     """
 
-    tier: int
-    against_best: float | None
-    against_above: float | None
+    tier: int | None
+    against_best: float | None = None
+    against_above: float | None = None
+    floors: tuple[FloorTest, ...] = ()
+    is_floor: bool = False
+
+    @property
+    def not_above(self) -> tuple[FloorTest, ...]:
+        """The floors that the row is not significantly above."""
+        return tuple(test for test in self.floors if not test.above)
 
 
 @dataclass(frozen=True, slots=True)
 class SignificanceTest:
     """What told a group's rows apart: paired sign-flip tests of `metric`, averaged over each row's seeds, over images.
 
-    All pairs of `rows` rows were tested, at level `alpha`, on `images` images by `resamples` resamples from `seed`.
+    All pairs of `rows` rows were tested, at level `alpha`, on `images` images by `resamples` resamples from `seed`;
+    before these, `floor_tests` times a row against a floor.
     """
 
     metric: str
@@ -58,6 +86,7 @@ class SignificanceTest:
     resamples: int
     seed: int
     alpha: float
+    floor_tests: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +120,8 @@ class Row:
     such field). For a row of `Group.rows`: from the other rows of the same model, empty when there is no other. For a
     row of `Group.references`: from the group's signature. `standing` is None for references, and where the scores of
     single images are not stored. `outdated` says why the row is not of the newest code, None where it is.
+    `held_out[metric]` are scores over the whole split against one reference less, each left out in turn; empty where
+    releases before 0.3.0 scored.
     """
 
     model: str
@@ -105,6 +136,7 @@ class Row:
     standing: Standing | None = None
     outdated: str | None = None
     pretraining: Pretraining | None = None
+    held_out: dict[str, Spread] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from harness.timing import DEFERRED
 from results import Quantity, Store
 from results.queries import attention_maps, dataset_info, failures, gallery, leaderboard, run_detail
 from results.recosting import add_costs
-from results.schema import ImageScores, Score
+from results.schema import HeldOutScore, ImageScores, Score
 from results.views import Row
 
 HUNG = {"value": None, "reason": "it hung", "low": None, "high": None}
@@ -104,6 +104,7 @@ def test_every_cell_is_scored_costed_and_reported(undisturbed: Path) -> None:
     for model, row in found.items():
         for metric in ("BLEU-1", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D"):
             assert row.scores[metric].mean is not None, (model, metric, row.scores[metric].reason)
+            assert row.held_out[metric].mean is not None, (model, metric, row.held_out[metric].reason)
     costs = found["expansionnet_v2"].costs
     for name in ("parameters", "gmac_beam", "train_seconds", "caption_images_per_second", "latency_median"):
         assert costs[name].value, (name, costs[name])
@@ -111,7 +112,17 @@ def test_every_cell_is_scored_costed_and_reported(undisturbed: Path) -> None:
     assert costs["train_peak_memory_device"].reason
     assert costs["train_beside"].value == 1
     assert (undisturbed / "report" / "index.html").is_file()
-    assert found["human"].scores["CIDEr-D"].mean > found["blind"].scores["CIDEr-D"].mean  # type: ignore[operator]
+    human = found["human"]
+    assert human.scores["CIDEr-D"].mean > found["blind"].scores["CIDEr-D"].mean  # type: ignore[operator]
+    assert {name: spread.mean for name, spread in human.held_out.items()} == {
+        name: spread.mean for name, spread in human.scores.items()
+    }
+    assert (human.differs["nrefs"], human.differs["heldout"]) == ("4", "each")
+    assert {name for name, row in found.items() if "heldout" in row.differs} == {"human"}
+    assert found["blind"].standing is not None
+    assert found["blind"].standing.is_floor
+    assert found["transformer_base"].standing is not None
+    assert {test.floor for test in found["transformer_base"].standing.floors} == {"blind", "majority", "retrieval"}
 
 
 def test_of_models_that_attend_it_is_kept_where_their_words_looked(undisturbed: Path) -> None:
@@ -148,6 +159,8 @@ def test_a_missing_score_is_computed_from_the_stored_captions(
     with Store(workspace / "bench.sqlite") as store, store.writing() as connection:
         connection.execute(update(Score).where(Score.metric == "METEOR").values(HUNG))
         connection.execute(delete(ImageScores).where(ImageScores.metric == "METEOR"))
+        lost = {"value": None, "reason": "it hung"}
+        connection.execute(update(HeldOutScore).where(HeldOutScore.metric == "METEOR").values(lost))
     monkeypatch.setenv("BENCH_JAVA", str(tmp_path / "no-java"))
     done = bench_run(data, workspace, "blind,human")
     assert done.returncode == 0, done.stderr
@@ -161,6 +174,8 @@ def test_a_missing_score_is_computed_from_the_stored_captions(
     after = rows(workspace)
     assert after["human"].scores == before["human"].scores
     assert after["blind"].scores == before["blind"].scores
+    assert after["human"].held_out == before["human"].held_out
+    assert after["blind"].held_out == before["blind"].held_out
     assert after["blind"].costs == before["blind"].costs
     assert None not in (after["blind"].scores["METEOR"].low, after["blind"].scores["METEOR"].high)
 

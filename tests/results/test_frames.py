@@ -78,22 +78,23 @@ def test_leaderboard_keeps_what_is_not_comparable_in_groups(store: Store, add: A
 def test_leaderboard_has_tiers_p_values_and_what_papers_print(store: Store, make: Any) -> None:
     images = tuple(ImageRecord(number, f"{number}.png", "test", ("a",)) for number in range(40))
     store.record_dataset(make.dataset("e" * 16, name="more", images=images))
-    for model, factor in (("blind", 1.0), ("expansionnet_v2", 3.0)):
+    for model, factor in (("m2", 1.0), ("expansionnet_v2", 3.0), ("blind", 0.75), ("updown", 0.5)):
         cell = make.cell(model, dataset="e" * 16, signature={"data": "coco#1", "nrefs": "5"})
         by_image = {number: factor * (1 + number % 7) / 8 for number in range(40)}
         overall = {"CIDEr-D": Quantity(factor / 2, low=factor / 4, high=factor)}
         result = SplitResult("test", dict.fromkeys(by_image, "a"), {"overall": overall}, {"CIDEr-D": by_image})
         store.plan([cell])
         store.finish(cell.key, make.outcome(splits=(result,)))
-    best, other = Results(store).leaderboard().to_dict("records")
+    best, other, floor, low = Results(store).leaderboard().to_dict("records")
     assert (best["model"], best["tier"], other["tier"]) == ("expansionnet_v2", 1, 2)
+    assert low["not_above"] == "blind"
+    assert pd.isna([floor["tier"], low["tier"], best["not_above"], floor["not_above"]]).all()
     assert (best["CIDEr-D_low_percent"], best["CIDEr-D_high_percent"]) == (75, 300)
     assert pd.isna(best["p_against_best"])
     assert 0 < other["p_against_best"] == other["p_against_above"] < 0.05
     assert best["CIDEr-D_published_percent"] > 100
     assert best["CIDEr-D_published_matches"] is False
-    assert pd.isna(other["CIDEr-D_published_percent"])
-    assert pd.isna(other["CIDEr-D_published_matches"])
+    assert pd.isna([floor["CIDEr-D_published_percent"], floor["CIDEr-D_published_matches"]]).all()
 
 
 def test_scores_by_domain_are_times_100_or_say_why_not(full: Results) -> None:
