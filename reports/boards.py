@@ -10,6 +10,7 @@ from reports.cells import Cell, Notes
 from reports.facts import card, objective
 from reports.fields import ROLES
 from reports.numbers import metric_order
+from reports.people import People, beside_people
 from reports.printed import PUBLISHED, has_published, published_cell
 from reports.tables import Body, Heading, Line, Table, signature_text
 from results.views import DatasetInfo, Group, Row, RunDetail, Standing
@@ -43,6 +44,7 @@ class Board:
     several_seeds: bool
     table: Table
     signature: str
+    people: People | None = None
     groups: int = 1
 
     @property
@@ -76,6 +78,7 @@ def boards(groups: Sequence[Group], datasets: Sequence[DatasetInfo], runs: Mappi
                 several_seeds=any(len(row.seeds) > 1 for row in (*group.rows, *group.references)),
                 table=table,
                 signature=signature_text(group.signature, group.split) if group.rows else "",
+                people=_people(group, runs),
             )
         )
     for (dataset, split), members in small.items():
@@ -130,13 +133,13 @@ def row_labels(groups: Sequence[Group]) -> dict[str, str]:
     }
 
 
-def dressed(lines: Iterable[Line], rows: Iterable[Row], runs: Mapping[str, RunDetail]) -> tuple[Line, ...]:
+def dressed(lines: Iterable[Line], runs: Mapping[str, RunDetail]) -> tuple[Line, ...]:
     """Lines with the level that their row marks, and what filters choose them by."""
     found = []
-    for line, row in zip(lines, rows, strict=True):
-        run = runs[row.keys[0]]
+    for line in lines:
+        run = runs[line.runs[0][1]]
         facets = {"family": card(run).family, "objective": objective(run)}
-        found.append(replace(line, tag=ROLES.get(row.model, ("", ""))[0], facets=facets))
+        found.append(replace(line, tag=ROLES.get(line.model, ("", ""))[0], facets=facets))
     return tuple(found)
 
 
@@ -148,20 +151,20 @@ def ranked_table(
     `like` and `notes` are as for `tables.leaderboard`; of groups that share a table each has tiers of its own.
     """
     plain = tables.leaderboard(group, like, notes)
-    several = any(len(each.rows) > 1 and any(row.standing for row in each.rows) for each in like or (group,))
+    tiered = any(_tier(row, each) for each in like or (group,) for row in each.rows)
     rows = (row for each in like or (group,) for row in (*each.rows, *each.references))
     bounded = any(cells.interval(row.scores[name]) for row in rows for name in metric_order(row.scores)[:1])
     beside = any(has_published(each) for each in like or (group,))
-    shown = {_INTERVAL: bounded, _TIER: several, PUBLISHED: beside}
+    shown = {_INTERVAL: bounded, _TIER: tiered, PUBLISHED: beside}
     extra_headings = [heading for heading, is_shown in shown.items() if is_shown]
     headings = list(plain.headings)
     headings[:1] = [*(replace(heading, barred=True) for heading in headings[:1]), *extra_headings]
 
     def widened(lines: Sequence[Line], rows: Sequence[Row]) -> tuple[Line, ...]:
         wide = []
-        for line, row in zip(dressed(lines, rows, runs), rows, strict=True):
+        for line, row in zip(dressed(lines, runs), rows, strict=True):
             extra = [Cell(line.cells[0].interval if line.cells else "", None)] if bounded else []
-            extra += [_tier(row.standing if len(group.rows) > 1 else None)] if several else []
+            extra += [cells.tier_cell(_tier(row, group), plain.notes)] if tiered else []
             extra += [published_cell(row, group, runs, plain.notes)] if beside else []
             wide.append(replace(line, cells=(*line.cells[:1], *extra, *line.cells[1:])))
         return tuple(wide)
@@ -170,12 +173,15 @@ def ranked_table(
     return Table(tuple(headings), lines, references, plain.notes)
 
 
-def _tier(standing: Standing | None) -> Cell:
-    if standing is None:
-        return Cell("", None)
-    p = standing.against_best
-    reason = "the best row" if p is None else f"against the best row, p = {p:.2g}"
-    return Cell(str(standing.tier), float(standing.tier), reason=reason)
+def _people(group: Group, runs: Mapping[str, RunDetail]) -> People | None:
+    people = beside_people(group)
+    return people and replace(people, table=replace(people.table, lines=dressed(people.table.lines, runs)))
+
+
+def _tier(row: Row, group: Group) -> Standing | None:
+    """What the tier's cell shows: a row alone in its group is the best of nothing, but may be below a floor."""
+    standing = row.standing
+    return standing if len(group.rows) > 1 or (standing and standing.not_above) else None
 
 
 def _together(

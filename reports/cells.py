@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from reports import numbers
 from results.records import Quantity
-from results.views import Row, Spread
+from results.views import FloorTest, Row, Spread, Standing
 
+NOT_ABOVE = "not above the floor"
 NOISY = "latency_noisy"
 _MARKED_AS_NOISY = ("latency_median", "latency_throughput")
 _NOISE = "noisy: timings spread or drift, or other processes kept the machine busy"
@@ -58,6 +60,31 @@ def score_cell(spread: Spread | None, notes: Notes) -> Cell:
         spread.reason,
         notes.mark(spread.reason) if spread.reason else "",
     )
+
+
+def tier_cell(standing: Standing | None, notes: Notes) -> Cell:
+    """A row's tier; of a row that has none because of a floor the floors that it is not above, as a note."""
+    if standing is None:
+        return Cell("", None)
+    if standing.is_floor:
+        return Cell("floor", None, reason="what other rows have to be significantly above")
+    if standing.not_above:
+        reason = f"{NOT_ABOVE}: {_not_above(standing.not_above)}"
+        return Cell(NOT_ABOVE, None, reason=reason, mark=notes.mark(reason))
+    if standing.tier is None:
+        return Cell("", None)
+    p = standing.against_best
+    reason = "the best row" if p is None else f"against the best row, p = {p:.2g}"
+    return Cell(str(standing.tier), float(standing.tier), reason=reason)
+
+
+def _not_above(tests: Sequence[FloorTest]) -> str:
+    """How far a row is from floors that it is not above, as "not significantly better than majority (p = 0.4)"."""
+    by_verdict: dict[str, list[str]] = {}
+    for test in tests:
+        verdict = "significantly worse than" if test.significant else "not significantly better than"
+        by_verdict.setdefault(verdict, []).append(f"{test.floor} (p = {test.p:.2g})")
+    return ", ".join(f"{verdict} {' and '.join(floors)}" for verdict, floors in by_verdict.items())
 
 
 def interval(spread: Spread) -> str:

@@ -43,14 +43,8 @@ def cost_sections(groups: Sequence[Group], runs: Mapping[str, RunDetail]) -> lis
         seen.setdefault(frozenset(key for row in group.rows for key in row.keys), group)  # splits rank them otherwise
     found = []
     for number, group in enumerate((group for keys, group in seen.items() if keys), start=1):
-        rows = (*group.rows, *group.references)
-        keys = {key: row for row in rows for key in row.keys}
         shown = {
-            theme: replace(
-                table,
-                lines=dressed(table.lines, [keys[line.runs[0][1]] for line in table.lines], runs),
-                references=dressed(table.references, [keys[line.runs[0][1]] for line in table.references], runs),
-            )
+            theme: replace(table, lines=dressed(table.lines, runs), references=dressed(table.references, runs))
             for theme, table in tables.cost_tables(group).items()
         }
         counted = [(row.model, counted_parts(runs[row.keys[0]].operators)) for row in group.rows]

@@ -54,7 +54,7 @@ def _table(group: Group, metric: str, images: Mapping[str, int], runs: Mapping[s
         return None
     total = sum(images.values())
     headings = [_counted(heading, {**images, "overall": total}) for heading in table.headings]
-    lines, references = dressed(table.lines, group.rows, runs), dressed(table.references, group.references, runs)
+    lines, references = dressed(table.lines, runs), dressed(table.references, runs)
     if metric != "CIDEr-D" or not has_published(group):
         return replace(table, headings=tuple(headings), lines=lines, references=references)
 

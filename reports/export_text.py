@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from reports.boards import by_size, ranked_table, separations
 from reports.cells import Cell
 from reports.numbers import printable
-from reports.tables import Line, signature_text
+from reports.people import TITLE, beside_people
+from reports.tables import Line, Table, signature_text
 from results.views import Group, RunDetail
 
 Escape = Callable[[str], str]
@@ -61,7 +62,16 @@ def _markdown_group(group: Group, groups: Sequence[Group], runs: Mapping[str, Ru
     lines = [f"## {escape_markdown(_title(group))}", ""]
     if group.separating:
         lines += [f"Not comparable with the other tables of this split: {escape_markdown(_apart(group, groups))}.", ""]
-    lines.append("| Model | " + " | ".join(escape_markdown(heading.name) for heading in table.headings) + " |")
+    lines += _markdown_table(table)
+    signature = _one_line(signature_text(group.signature, group.split)).replace("`", "'")
+    lines += ["", f"`{signature}`"] if group.rows else []
+    if people := beside_people(group):
+        lines += ["", f"### {TITLE}", "", people.note, "", *_markdown_table(people.table)]
+    return "\n".join([*lines, ""])
+
+
+def _markdown_table(table: Table) -> list[str]:
+    lines = ["| Model | " + " | ".join(escape_markdown(heading.name) for heading in table.headings) + " |"]
     lines.append("|---|" + "---:|" * len(table.headings))
     for line in (*table.lines, *table.references):
         cells = (
@@ -71,15 +81,21 @@ def _markdown_group(group: Group, groups: Sequence[Group], runs: Mapping[str, Ru
         name += "".join(f" <sup>{badge.mark}</sup>" for badge in line.badges)
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     notes = [f"<sup>{mark}</sup> {escape_markdown(reason)}  " for reason, mark in table.notes.marks.items()]
-    signature = _one_line(signature_text(group.signature, group.split)).replace("`", "'")
-    return "\n".join([*lines, "", *notes, *(["", f"`{signature}`"] if group.rows else []), ""])
+    return [*lines, *(["", *notes] if notes else [])]
 
 
 def _latex_group(group: Group, groups: Sequence[Group], runs: Mapping[str, RunDetail]) -> str:
-    table = ranked_table(group, runs)
     caption = f"{_title(group)}. " + (
         f"Separated from other tables by {_apart(group, groups)}. " if group.separating else ""
     )
+    comment = "% " + _one_line(signature_text(group.signature, group.split))
+    found = _latex_table(caption, ranked_table(group, runs), comment)
+    if people := beside_people(group):
+        found += _latex_table(f"{_title(group)}. {TITLE}. {people.note}", people.table, comment)
+    return found
+
+
+def _latex_table(caption: str, table: Table, comment: str) -> str:
     lines = [
         r"\begin{table}",
         r"\centering",
@@ -97,7 +113,7 @@ def _latex_group(group: Group, groups: Sequence[Group], runs: Mapping[str, RunDe
             f"\\par{{\\footnotesize $^{{{mark}}}$ {escape_latex(reason)}}}"
             for reason, mark in table.notes.marks.items()
         ),
-        "% " + _one_line(signature_text(group.signature, group.split)),
+        comment,
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"

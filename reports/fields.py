@@ -38,6 +38,10 @@ METRICS = {
 ROLES = {
     "blind": ("floor", "A trained model that sees no image: what language alone is worth here."),
     "majority": ("floor", "One training caption, the one that scores best, for every image; needs no training."),
-    "human": ("human level", "One reference an image, scored against the others: it has one reference less."),
+    "human": (
+        "human level",
+        "Each reference of an image in turn, scored against the others, and the mean: it has one reference less. "
+        "Models are scored against the same references in a small table of their own. The caption shown is the first.",
+    ),
     "retrieval": ("nearest image", "The caption of the training image with the most similar features."),
 }

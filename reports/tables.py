@@ -93,9 +93,9 @@ class Table:
         return None if cell.value is None or largest <= 0 else round(100 * max(0.0, cell.value) / largest, 1)
 
 
-_SHORT = {"BLEU-1": "B-1", "BLEU-2": "B-2", "BLEU-3": "B-3", "BLEU-4": "B-4"}
+SHORT = {"BLEU-1": "B-1", "BLEU-2": "B-2", "BLEU-3": "B-3", "BLEU-4": "B-4"}
 _LEVELS = {"majority": "the floor", "human": "the human level"}
-_SHORT |= {"METEOR": "M", "ROUGE-L": "R", "CIDEr-D": "C", "SPICE": "S"}
+SHORT |= {"METEOR": "M", "ROUGE-L": "R", "CIDEr-D": "C", "SPICE": "S"}
 
 
 def leaderboard(group: Group, like: Sequence[Group] = (), notes: Notes | None = None) -> Table:
@@ -106,7 +106,7 @@ def leaderboard(group: Group, like: Sequence[Group] = (), notes: Notes | None = 
     rows = [row for each in (like or (group,)) for row in (*each.rows, *each.references)]
     metrics = numbers.metric_order(name for row in rows for name in row.scores)
     costs = [name for name in LEADERBOARD_COSTS if any(name in row.costs for row in rows)]
-    headings = [Heading(name, _SHORT.get(name, name), f"{name}, times 100; more is better") for name in metrics]
+    headings = [Heading(name, SHORT.get(name, name), f"{name}, times 100; more is better") for name in metrics]
     headings += [_cost_heading(name, _unit(rows, name)) for name in costs]
     return _table(
         group,

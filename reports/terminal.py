@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -12,8 +12,9 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from reports import tables
-from reports.cells import Cell
-from reports.numbers import percent, printable
+from reports.cells import Cell, tier_cell
+from reports.numbers import DASH, percent, printable
+from reports.people import TITLE, beside_people
 from reports.tables import Line, Table
 from results import queries
 from results.store import Store
@@ -55,7 +56,8 @@ def print_leaderboard(store: Store, console: Console) -> None:
         console.print("No run has finished yet.")
     for test in [group.test for group in groups if group.test is not None][:1]:
         console.print()
-        console.print(Text(_legend(test), style="dim"))
+        floors = any(group.test is not None and group.test.floor_tests for group in groups)
+        console.print(Text(_legend(test, floors), style="dim"))
     failures = queries.failures(store)
     if failures:
         _print_failures(failures, console)
@@ -64,16 +66,8 @@ def print_leaderboard(store: Store, console: Console) -> None:
 def _print_group(group: Group, console: Console) -> None:
     table = tables.leaderboard(group)
     names = [_name(line) for line in (*table.lines, *table.references)]
-    width = min(_NAME_WIDTH, max(len(line) for name in names for line in name.plain.split("\n")))
     columns = _columns(group, table)
-    gone = []
-    for giving_way in _GIVING_WAY:
-        if giving_way in columns and width + sum(column.width for column in columns.values()) > console.width:
-            gone.append(columns.pop(giving_way).header)
-    rich = RichTable(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-    rich.add_column("", overflow="fold", min_width=width)
-    for column in columns.values():
-        rich.add_column(column.header, justify="right", no_wrap=True)
+    rich, gone = _fitted(names, columns, console)
     for number, name in enumerate(names):
         if number == len(table.lines):
             rich.add_row(Text(_APART, style="dim italic"))
@@ -90,8 +84,7 @@ def _print_group(group: Group, console: Console) -> None:
             for place, heading in enumerate(table.headings)
             if any(line.cells[place].mark == mark for line in (*table.lines, *table.references))
         ]
-        badged = any(badge.mark == mark for line in (*table.lines, *table.references) for badge in line.badges)
-        sign = f"{mark})" if badged or set(noted) & columns.keys() else f"{', '.join(noted)}:"
+        sign = f"{mark})" if not noted or set(noted) & columns.keys() else f"{', '.join(noted)}:"
         console.print(Text(f"{sign} {printable(reason)}", style="dim"))
     if gone:
         console.print(Text(f"No room here for {', '.join(gone)}; bench report shows every column.", style="dim"))
@@ -100,29 +93,75 @@ def _print_group(group: Group, console: Console) -> None:
     if group.separating:
         own = ", ".join(f"{name}: {group.signature.get(name, 'none')}" for name in group.separating)
         console.print(Text(f"Not comparable with this split's other tables; here {printable(own)}", style="yellow"))
+    _print_people(group, console)
+
+
+def _print_people(group: Group, console: Console) -> None:
+    people = beside_people(group)
+    if people is None:
+        return
+    table, names = people.table, [_name(line) for line in people.table.lines]
+    columns = {name: column for name in _METRICS if (column := _column(table, name)) is not None}
+    rich, _ = _fitted(names, columns, console)
+    for number, name in enumerate(names):
+        rich.add_row(name, *(column.texts[number] for column in columns.values()))
+    console.print()
+    console.print(Text(f"{TITLE}, {group.dataset} {group.split}", style="bold"))
+    console.print(rich)
+    for reason, mark in table.notes.marks.items():
+        console.print(Text(f"{mark}) {printable(reason)}", style="dim"))
+    console.print(Text(people.note, style="dim"))
+
+
+def _fitted(names: Sequence[Text], columns: dict[str, _Column], console: Console) -> tuple[RichTable, list[str]]:
+    """A table still without rows, after taking out of `columns` those without room, and the headers of these."""
+    width = min(_NAME_WIDTH, max(len(line) for name in names for line in name.plain.split("\n")))
+    gone = []
+    for giving_way in _GIVING_WAY:
+        if giving_way in columns and width + sum(column.width for column in columns.values()) > console.width:
+            gone.append(columns.pop(giving_way).header)
+    rich = RichTable(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    rich.add_column("", overflow="fold", min_width=width)
+    for column in columns.values():
+        rich.add_column(column.header, justify="right", no_wrap=True)
+    return rich, gone
 
 
 def _columns(group: Group, table: Table) -> dict[str, _Column]:
     """The columns that have something to show, in order; intervals and deviations over seeds are of CIDEr-D."""
-    rows, lines = (*group.rows, *group.references), (*table.lines, *table.references)
-    places = {heading.name: place for place, heading in enumerate(table.headings)}
+    rows = (*group.rows, *group.references)
     main = [row.scores.get(_MAIN) for row in rows]
-    found = {_TIER: _Column(_TIER, [Text(str(row.standing.tier) if row.standing else "") for row in rows])}
+    found = {_TIER: _Column(_TIER, [_number(_short(tier_cell(row.standing, table.notes)), False) for row in rows])}
     for name in (*_METRICS, "Parameters"):
         if name == "Parameters":
             found[_INTERVAL] = _Column(_INTERVAL, [Text(_interval(spread)) for spread in main])
             deviations = [percent(spread.sd) if spread and spread.sd is not None else "" for spread in main]
             found[_SEEDS] = _Column(_SEEDS, [Text(text, style="dim") for text in deviations])
-        if name in places and any(line.cells[places[name]].value is not None for line in lines):
-            cells = [line.cells[places[name]] for line in lines]
-            found[name] = _Column(table.headings[places[name]].short, [_number(cell, name == _MAIN) for cell in cells])
+        if (column := _column(table, name)) is not None:
+            found[name] = column
     return {name: column for name, column in found.items() if any(text.plain for text in column.texts)}
 
 
-def _legend(test: SignificanceTest) -> str:
+def _column(table: Table, name: str) -> _Column | None:
+    """A column of the table, None where it has no number."""
+    lines = (*table.lines, *table.references)
+    place = next((place for place, heading in enumerate(table.headings) if heading.name == name), None)
+    if place is None or all(line.cells[place].value is None for line in lines):
+        return None
+    cells = [line.cells[place] for line in lines]
+    return _Column(table.headings[place].short, [_number(cell, name == _MAIN) for cell in cells])
+
+
+def _short(tier: Cell) -> Cell:
+    """A tier's cell as there is room for here: where a note says why there is none, a dash."""
+    return replace(tier, text=DASH) if tier.mark else tier
+
+
+def _legend(test: SignificanceTest, floors: bool) -> str:
+    without = "A row that is not significantly above every floor by the same tests has no tier. " if floors else ""
     return (
         f"Rows of one tier cannot be told from the best of it: paired sign-flip tests of {test.metric} over images, "
-        f"Holm's correction, p < {test.alpha:g}, seed {test.seed}. 95 %: bootstrap interval over images. "
+        f"Holm's correction, p < {test.alpha:g}, seed {test.seed}. {without}95 %: bootstrap interval over images. "
         "±: standard deviation over seeds."
     )
 

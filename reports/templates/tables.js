@@ -61,23 +61,24 @@ const facets = document.querySelector("form.facets");
 if (facets) {
   const boards = [...document.querySelectorAll("section.board")];
   const rows = boards.flatMap((board) => [...board.querySelectorAll("tr[data-family]")].map((row) => [row, board]));
+  const counted = rows.filter(([row]) => !row.closest(".people"));
   const apply = () => {
     const chosen = new FormData(facets);
     const fits = (name, value) => !chosen.get(name) || chosen.get(name) === value;
-    let shown = 0;
     for (const [row, board] of rows) {
       row.hidden = !["family", "objective"].every((name) => fits(name, row.dataset[name])) || !fits("data", board.dataset.data);
-      if (!row.hidden) shown += 1;
     }
+    const shown = counted.filter(([row]) => !row.hidden).length;
     for (const board of boards) {
       const bodies = [...board.querySelectorAll("tbody")];
       const empty = (body) => ![...body.rows].some((row) => !row.hidden);
       bodies.forEach((body, place) => {
         if (body.classList.contains("apart")) body.hidden = empty(bodies[place + 1]);
       });
+      for (const part of board.querySelectorAll(".people")) part.hidden = !part.querySelector("tr[data-family]:not([hidden])");
       board.hidden = bodies.every((body) => body.classList.contains("apart") || empty(body));
     }
-    facets.querySelector("output").textContent = shown === rows.length ? `${shown} rows` : `${shown} of ${rows.length} rows`;
+    facets.querySelector("output").textContent = shown === counted.length ? `${shown} rows` : `${shown} of ${counted.length} rows`;
     document.getElementById("nothing").hidden = shown > 0;
   };
   facets.hidden = false;

@@ -38,6 +38,9 @@ def test_markdown_has_a_table_a_group_with_notes_and_signature(shown: Shown) -> 
     assert "`CIDEr-D|split:test|data:scenes#1f3a09bc|nrefs:5|" in text
     columns = {line.count("|") for line in text.split("## ")[1].splitlines() if line.startswith("|")}
     assert len(columns) == 1
+    assert text.count("### Against the same references as people\n\nAgainst 4 references an image:") == 1
+    assert "| human | 117.0 |" in text
+    assert "| not above the floor <sup>" in text
 
 
 @pytest.mark.parametrize(
@@ -58,7 +61,7 @@ def test_text_stays_text(text: str, markdown: str, latex: str) -> None:
 
 def test_latex_is_booktabs(shown: Shown) -> None:
     text = export_text.latex(*shown)
-    assert text.count(r"\begin{tabular}") == text.count(r"\toprule") == text.count(r"\bottomrule") == 4
+    assert text.count(r"\begin{tabular}") == text.count(r"\toprule") == text.count(r"\bottomrule") == 5
     assert r"expansionnet\_v2 $\times$2 & 104.9 $\pm$0.9 & 1 &" in text
     rows = [line for line in text.split(r"\end{tabular}")[0].splitlines() if line.endswith(r"\\")]
     assert len({line.count(" & ") for line in rows}) == 1
@@ -84,6 +87,10 @@ def test_csv_is_the_leaderboard_frame_with_blanks_for_what_is_missing(store: Sto
     assert (best["train_seconds"], best["latency_median_s"]) == ("84.5", "0.0123")
     assert (blind["METEOR_percent"], blind["METEOR_seeds"], blind["METEOR_sd_percent"]) == ("", "0", "")
     assert best["CIDEr-D_published_matches"] == "", "papers print nothing of scenes"
+    assert (blind["tier"], blind["not_above"], blind["METEOR_held_out_percent"]) == ("", "", "")
+    assert float(best["CIDEr-D_held_out_percent"]) == pytest.approx(0.9 * 104.86)
+    below = next(line for line in lines if line["split"] == "nocaps" and line["model"] == "show_tell_lstm")
+    assert (below["tier"], below["not_above"]) == ("", "blind retrieval")
     assert best["signature"].startswith("data:scenes#1f3a09bc|nrefs:5|")
 
 
@@ -102,6 +109,9 @@ def test_json_says_why_something_is_missing_and_what_papers_print(shown: Shown) 
         "mean": None, "sd": None, "n": 0, "reason": "METEOR took longer than 300 s", "low": None, "high": None,
     }  # fmt: skip
     assert rows["expansionnet_v2"]["standing"]["tier"] == 1
+    assert [test["floor"] for test in rows["expansionnet_v2"]["standing"]["floors"]] == ["blind", "retrieval"]
+    assert rows["blind"]["standing"]["is_floor"]
+    assert rows["blind"]["held_out"]["METEOR"]["reason"] == "METEOR took longer than 300 s"
     assert rows["expansionnet_v2"]["published"] is None, "papers print nothing of scenes"
     assert groups[0]["signature"]["beam"] == "3"
 

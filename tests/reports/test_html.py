@@ -221,7 +221,7 @@ def test_computation_is_in_gmac_and_never_in_flops(report: Path, pages: dict[str
 
 def test_the_gallery_shows_pictures_captions_and_references(pages: dict[str, Page]) -> None:
     cards = {card.attributes["id"]: card for card in pages["gallery.html"].root.find("article")}
-    assert len(cards) == 6
+    assert len(cards) == 12
     first = cards["image-1"]
     picture = next(first.find("img")).attributes
     assert (picture["src"], picture["loading"]) == ("gallery/1-1.png", "lazy")
@@ -266,8 +266,29 @@ def test_sentences_about_a_model_are_told_apart(tmp_path: Path) -> None:
 def test_the_method_says_of_each_table_what_was_tested(pages: dict[str, Page]) -> None:
     notes = [note.text for note in pages["method.html"].root.find("p", class_="note")]
     assert [note for note in notes if note.startswith("Tested")] == [
-        "Tested for tiers: 6 pairs of rows on 6 images, 64 exchanges from seed 2024."
-    ] * 2, "a table of one row has no pairs"
+        "Tested against floors: 6 pairs of a row and a floor on 12 images, 4,096 exchanges from seed 2024.",
+        "Tested for tiers: 3 pairs of rows on 12 images, 4,096 exchanges from seed 2024.",
+        "Tested against floors: 6 pairs of a row and a floor on 6 images, 64 exchanges from seed 2024.",
+        "Tested against floors: 1 pair of a row and a floor on 12 images, 4,096 exchanges from seed 2024.",
+        "Tested against floors: 1 pair of a row and a floor on 6 images, 64 exchanges from seed 2024.",
+    ], "of six images no test is significant, and a table of one row has no pairs"
+
+
+def test_rows_below_a_floor_say_so_in_place_of_a_tier(pages: dict[str, Page]) -> None:
+    _, nocaps, *_ = pages["index.html"].root.find("section", class_="board")
+    tiers = [cell.text for cell in nocaps.find("td") if "floor" in cell.text]
+    assert [text.rstrip("abcdefg") for text in tiers] == ["not above the floor"] * 3 + ["floor"]
+    assert any("not above the floor: not significantly better than" in note.text for note in nocaps.find("li"))
+
+
+def test_models_stand_beside_people_only_where_that_was_scored(pages: dict[str, Page]) -> None:
+    test, nocaps, *_ = pages["index.html"].root.find("section", class_="board")
+    people = next(test.find("div", class_="people"))
+    assert "Against 4 references an image" in people.text
+    names = [next(row.find("a")).text for row in next(people.find("tbody")).find("tr")]
+    assert names == ["human", "expansionnet_v2", "transformer_base", "show_tell_lstm", "blind"]
+    assert "METEOR took longer" in people.text
+    assert not list(nocaps.find("div", class_="people"))
 
 
 def test_every_drawing_has_a_title_but_those_that_say_nothing(pages: dict[str, Page]) -> None:

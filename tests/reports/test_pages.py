@@ -15,6 +15,7 @@ from reports.domains import domain_sections
 from reports.facts import NOT_STATED, objective
 from reports.models import flat, model_pages
 from reports.pages import model_page, run_page
+from reports.people import People, beside_people
 from reports.plots import MOST_LABELS, Series, trade_off_plot
 from reports.printed import printed_table, published_cell
 from reports.tables import cost_tables
@@ -23,7 +24,7 @@ from results import queries
 from results.published.names import RECIPES
 from results.records import EpochRecord, Quantity
 from results.store import Store
-from results.views import Group, Row, RunDetail, Spread, Standing
+from results.views import FloorTest, Group, Row, RunDetail, Spread, Standing
 
 
 def run(**config: object) -> RunDetail:
@@ -189,6 +190,49 @@ def test_groups_that_share_a_table_have_tiers_of_their_own() -> None:
     tier = [heading.name for heading in together.table.headings].index("Tier")
     shown = [[line.cells[tier].text for line in body.lines] for body in together.table.apart]
     assert shown == [["1", "2"], [""]], "a row alone is told from none"
+
+
+def test_a_row_alone_in_its_group_may_be_below_a_floor() -> None:
+    tests = (
+        FloorTest("majority", 0.1, 0.4, False),
+        FloorTest("retrieval", -0.1, 0.0012, True),
+        FloorTest("x", 1, 0, True),
+    )
+    [board] = boards([group(replace(row("a"), standing=Standing(None, floors=tests)))], [], {"k": run()})
+    tier = [heading.name for heading in board.table.headings].index("Tier")
+    cell = board.table.lines[0].cells[tier]
+    assert (cell.text, cell.value) == ("not above the floor", None)
+    assert cell.reason == (
+        "not above the floor: not significantly better than majority (p = 0.4), "
+        "significantly worse than retrieval (p = 0.0012)"
+    )
+    assert board.table.notes.marks[cell.reason] == cell.mark
+    [board] = boards([group(replace(row("blind"), standing=Standing(None, is_floor=True)))], [], {"k": run()})
+    assert "Tier" not in [heading.name for heading in board.table.headings], "a floor alone needs no column"
+
+
+def test_people_are_compared_where_they_were_scored_alike() -> None:
+    scored = replace(row("a"), held_out={"CIDEr-D": Spread(0.4, None, 1)})
+    differs = {"nrefs": "test=4,nocaps=9", "heldout": "each", "beam": "none", "v": "0.4.0"}
+    human = replace(row("human"), role="reference", held_out={"CIDEr-D": Spread(2.0, None, 1)}, differs=differs)
+
+    def beside(human: Row, *rows: Row, split: str = "test") -> People | None:
+        return beside_people(replace(group(*rows), split=split, references=(human,)))
+
+    better = replace(scored, model="b", held_out={"CIDEr-D": Spread(0.5, None, 1)})
+    found = beside(human, scored, better, row("without"))
+    assert found is not None
+    assert [(line.model, line.differs, line.cells[0].text) for line in found.table.lines] == [
+        ("human", "", "200.0"), ("b", "", "50.0"), ("a", "", "40.0"),
+    ]  # fmt: skip
+    assert found.note.startswith("Against 4 references")
+    nocaps = beside(human, scored, split="nocaps")
+    assert nocaps is not None
+    assert nocaps.note.startswith("Against 9 references")
+    assert beside(human, row("without")) is None
+    assert beside(replace(human, held_out={}), scored) is None
+    for field in ("tok", "rev"):
+        assert beside(replace(human, differs=differs | {field: "other"}), scored) is None
 
 
 def test_splits_of_the_same_runs_share_their_costs_however_they_rank() -> None:

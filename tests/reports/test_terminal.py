@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from sqlalchemy import update
+from sqlalchemy import delete, update
 
 from reports.tables import absent_levels
 from reports.terminal import print_leaderboard
 from results.queries import leaderboard
-from results.schema import Score
+from results.schema import HeldOutScore, Score
 from results.store import Store
 
 NOT_RUN = {"value": None, "reason": "not run: its models are not installed", "low": None, "high": None}
@@ -83,6 +83,29 @@ def test_a_leaderboard_says_which_levels_it_does_not_show(store: Store) -> None:
     [human] = [row for row in group.references if row.model == "human"]
     assert absent_levels(replace(group, references=(human, replace(human, model="majority")))) == ""
     assert absent_levels(replace(group, rows=())) == ""
+
+
+def test_a_row_below_a_floor_has_a_note_in_place_of_a_tier(store: Store) -> None:
+    text = printed(store)
+    nocaps = text[text.index("scenes nocaps") :]
+    assert re.search(r"^transformer_base ×2 +— c\) ", nocaps, re.MULTILINE)
+    assert re.search(r"^blind +floor ", nocaps, re.MULTILINE)
+    note = "c) not above the floor: not significantly better than blind (p = 0.19) and retrieval (p = 0.19)"
+    assert note in " ".join(nocaps.split())
+    assert "A row that is not significantly above every floor by the same tests has no tier." in " ".join(text.split())
+
+
+def test_people_stand_above_models_that_are_scored_like_them(store: Store) -> None:
+    text = printed(store)
+    people = text[text.index("Against the same references as people, scenes test") :]
+    lines = people.splitlines()
+    assert lines[1].split() == ["B-4", "M", "R", "C"]
+    assert [line.split()[0] for line in lines[3:5]] == ["human", "expansionnet_v2"]
+    assert "in turn. The captions of human are the references left out." in people
+    assert "as people, scenes nocaps" not in text
+    with store.writing() as connection:
+        connection.execute(delete(HeldOutScore))
+    assert "as people" not in printed(store), "stores of older releases"
 
 
 @pytest.mark.parametrize("colour", [False, True])

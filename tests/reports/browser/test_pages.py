@@ -141,24 +141,31 @@ def test_rows_are_never_ordered_by_what_papers_print(tab: Any, tmp_path: Path) -
 
 def test_filters_leave_the_rows_that_fit(tab: Any, report: Path) -> None:
     tab.open((report / "index.html").as_uri())
-    rows = "[...document.querySelectorAll('tr[data-family]')].filter((row) => row.offsetParent !== null)"
+    rows = (
+        "[...document.querySelectorAll('.board > .scroll tr[data-family]')].filter((row) => row.offsetParent !== null)"
+    )
+    people = rows.replace(".board > .scroll", ".people")
     everything = tab.run(f"{rows}.length")
 
     fill(tab, "form.facets [name=family]", "expansionnet_v2")
     assert set(tab.run(f"{rows}.map((row) => row.dataset.family)")) == {"expansionnet_v2"}
     assert f"of {everything} rows" in tab.run("document.querySelector('form.facets output').textContent")
     assert tab.run("[...document.querySelectorAll('tbody.apart')].every((body) => body.offsetParent === null)")
+    assert tab.run(f"{people}.map((row) => row.dataset.family)") == ["expansionnet_v2"], "shown, but counted once"
     fill(tab, "form.facets [name=objective]", "untrained")
     assert tab.run(f"{rows}.length") == 0
     assert tab.run("document.querySelector('#nothing').offsetParent !== null")
     fill(tab, "form.facets [name=family]", "")
     assert set(tab.run(f"{rows}.map((row) => row.dataset.family)")) == {"human", "retrieval"}
+    fill(tab, "form.facets [name=family]", "retrieval")
+    assert tab.run(f"{rows}.length") > 0
+    assert tab.run("document.querySelector('.people h3').offsetParent") is None, "no title without a row"
 
 
 def test_the_gallery_finds_a_word(tab: Any, report: Path) -> None:
     tab.open((report / "gallery.html").as_uri())
     fill(tab, WORDS, "GREEN cone")
-    tab.wait("document.querySelector('#gallery-filter output').textContent === '1 of 6'")
+    tab.wait("document.querySelector('#gallery-filter output').textContent === '1 of 12'")
     assert shown_cards(tab) == ["4"]
     assert "a green cone above a table" in tab.run("document.querySelector('#gallery').textContent")
     fill(tab, WORDS, "no such word")
@@ -168,10 +175,14 @@ def test_the_gallery_finds_a_word(tab: Any, report: Path) -> None:
 def test_the_gallery_orders_by_disagreement(tab: Any, report: Path) -> None:
     tab.open((report / "gallery.html").as_uri())
     worst_first = shown_cards(tab)
-    for name, expected in (("disputed", worst_first[::-1]), ("number", sorted(worst_first)), ("worst", worst_first)):
+    for name, expected in (
+        ("disputed", worst_first[::-1]),
+        ("number", sorted(worst_first, key=int)),
+        ("worst", worst_first),
+    ):
         tab.run("document.querySelector('#gallery').replaceChildren()")
         fill(tab, ORDER, name)
-        tab.wait("document.querySelectorAll('#gallery .card').length === 6")
+        tab.wait("document.querySelectorAll('#gallery .card').length === 12")
         assert shown_cards(tab) == expected, name
 
 
@@ -181,7 +192,7 @@ def test_what_scripts_write_says_what_the_page_said(tab: Any, report: Path) -> N
     written = tab.run(texts)
     tab.run("document.querySelector('#gallery').replaceChildren()")
     fill(tab, ORDER, "worst")
-    tab.wait("document.querySelectorAll('#gallery .card').length === 6")
+    tab.wait("document.querySelectorAll('#gallery .card').length === 12")
     assert tab.run(texts) == written
     assert tab.run("document.title") == "Gallery, scenes test · captionbench", "hostile captions did nothing"
 
