@@ -11,6 +11,7 @@ import torch
 from harness.config import Decoding
 from harness.data.batches import VisualSource, evaluation_batches
 from harness.data.vocabulary import Vocabulary
+from harness.precision import autocast
 from harness.progress import Reporter
 from zoo import Captioner
 from zoo.decoding import beam_search
@@ -20,11 +21,13 @@ from zoo.decoding import beam_search
 class Captions:
     """Captions by image id, and the seconds that encoding and decoding took (reading features left out).
 
-    `tokens` are those that the captions were made of, as the search gave them.
+    `tokens` are those that the captions were made of, as the search gave them; `generated` is how many it generated for
+    all of these captions together, end tokens included.
     """
 
     by_image: dict[int, str]
     tokens: dict[int, list[int]]
+    generated: int
     seconds: float
 
 
@@ -37,16 +40,20 @@ def caption_images(
     decoding: Decoding,
     *,
     device: torch.device,
+    precision: str,
     reporter: Reporter,
     title: str,
     batch_size: int = 50,
 ) -> Captions:
-    """Caption the images in order with beam search; the model is put into evaluation mode and back."""
+    """Caption the images in order with beam search; the model is put into evaluation mode and back.
+
+    `precision` is what `harness.precision.autocast` knows; the search itself compares in float32.
+    """
     was_training = model.training
     model.eval()
     found: dict[int, list[int]] = {}
-    seconds = 0.0
-    with reporter.task(title, len(image_ids)) as task:
+    generated, seconds = 0, 0.0
+    with autocast(device, precision), reporter.task(title, len(image_ids)) as task:
         for ids, visual in evaluation_batches(image_ids, features, model.visual, batch_size):
             started = time.monotonic()
             hypotheses = beam_search(
@@ -62,9 +69,10 @@ def caption_images(
             best = hypotheses.tokens[:, 0].tolist()
             if decoding.cut_unfinished:
                 best = [tokens if vocabulary.eos in tokens else tokens[:-1] for tokens in best]
+            generated += int(hypotheses.lengths[:, 0].sum())
             seconds += time.monotonic() - started
             found.update(zip(ids, best, strict=True))
             task.advance(len(ids))
     model.train(was_training)
     captions = {image_id: vocabulary.decode(tokens) for image_id, tokens in found.items()}
-    return Captions(captions, found, seconds)
+    return Captions(captions, found, generated, seconds)

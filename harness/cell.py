@@ -16,10 +16,11 @@ from harness.conditions import Conditions
 from harness.data.regions.opening import needs_backbone
 from harness.errors import BenchError
 from harness.fitting import fit
-from harness.measure.captioning_costs import Counted, count_captioning
+from harness.measure.captioning_costs import Counted, count_captioning, count_mean_caption
 from harness.measure.memory import PeakMemory
 from harness.measure.training_costs import no_training, predict_training, training_costs
 from harness.metrics.evaluator import Evaluator
+from harness.precision import autocast
 from harness.pretrained import Pretrained
 from harness.progress import Reporter
 from harness.references import majority_caption, retrieved_captions
@@ -129,12 +130,15 @@ def _caption_and_measure(
                 [sample.image_id for sample in samples],
                 conditions.preset.decoding,
                 device=conditions.device,
+                precision=conditions.precision,
                 reporter=reporter,
                 title=f"  captioning {split}",
             )
         if split == "test":
             costs["caption_images_per_second"] = Quantity(len(samples) / captions.seconds, unit="images/s")
             costs |= memory.quantities("caption")
+            length, width = captions.generated / len(samples), conditions.preset.decoding.beam_size
+            costs |= count_mean_caption(model, one_image(model, conditions), beam_size=width, length=length)
         result, seconds = score_split(split, captions.by_image, conditions, evaluator)
         if split == "test":
             costs["score_seconds"] = Quantity(seconds, unit="s")
@@ -160,7 +164,8 @@ def _attention(
     parts = shown_parts(conditions.dataset, conditions.preprocessing)
     try:
         check_attends("the model", model, source)
-        return tuple(attention_records(model, conditions.vocabulary, source, said, parts, device=conditions.device))
+        with autocast(conditions.device, conditions.precision):
+            return tuple(attention_records(model, conditions.vocabulary, source, said, parts, device=conditions.device))
     except BenchError as error:
         reporter.note(f"  no attention maps: {error}")
         return ()

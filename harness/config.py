@@ -58,7 +58,7 @@ class Preset(Strict):
     authors did, settings included that the controlled track refuses.
     """
 
-    later: ClassVar[frozenset[str]] = frozenset({"recipe", "latency_seconds", "energy_seconds"})
+    later: ClassVar[frozenset[str]] = frozenset({"recipe", "energy_seconds"})
     name: str
     summary: str
     size: dict[str, int | float]
@@ -66,8 +66,7 @@ class Preset(Strict):
     vocabulary: VocabularyConfig = VocabularyConfig()
     decoding: Decoding = Decoding()
     schedule: Schedule
-    latency_repeats: int = Field(10, ge=2, description="timed captions of one image at most")
-    latency_seconds: float | None = Field(1.0, gt=0, description="after which no further one is timed; none: no limit")
+    latency_repeats: int = Field(50, ge=2, description="test images whose captions are timed, one by one")
     energy_seconds: float = Field(0.0, ge=0, description="of a window of energy, on devices that count it; 0: none")
     recipe: Recipe | None = None
 

@@ -189,6 +189,7 @@ class _Validation:
             list(self._references),
             Decoding(beam_size=beam_size, max_len=self._conditions.preset.decoding.max_len),
             device=self._conditions.device,
+            precision=self._conditions.precision,
             reporter=self._reporter,
             title="  validating",
         )

@@ -18,8 +18,7 @@ from zoo import ModelCard, list_models, model_card
 NOT_IN_KEY: Final[Mapping[str, str]] = {
     "summary": "words for people",
     "schedule.summary": "words for people",
-    "latency_repeats": "how often captions are timed: costs, no score",
-    "latency_seconds": "how long captions are timed: costs, no score",
+    "latency_repeats": "of how many images captions are timed: costs, no score",
     "energy_seconds": "how long energy is counted: costs, no score",
     "recipe.models": "which models may use the preset",
     "recipe.published": "what the scores are compared with",

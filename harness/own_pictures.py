@@ -73,7 +73,7 @@ def caption_pictures(
     as_trained: bool = False,
     looked: Callable[[Path, AttentionRecord], None] | None = None,
 ) -> Captioned:
-    """Caption every picture of a data set as the run in `folder` was evaluated.
+    """Caption every picture of a data set as the run in `folder` was evaluated, but in float32, whatever it trained in.
 
     Args:
         beam_size: in place of the run's.
@@ -109,6 +109,7 @@ def caption_pictures(
             [image_id for image_id in paths if image_id not in bad],
             decoding,
             device=device,
+            precision="fp32",
             reporter=reporter,
             title="captioning",
         )

@@ -86,7 +86,7 @@ class Pretrained:
         return f"{folder.resolve().name}#{digest(files, 6)}"
 
     def open(self, conditions: Conditions) -> tuple[Captioner, Conditions, dict[str, Any]]:
-        """The model in the run's precision, the conditions as it meets them, and its arguments.
+        """The model in float32, as all others are, the conditions as it meets them, and its arguments.
 
         Raises:
             WeightsMissing: they are not on this machine.
@@ -96,8 +96,7 @@ class Pretrained:
         folder = self.folder()
         arguments = {"folder": str(folder), "max_len": conditions.preset.size["max_len"]}
         model: Any = create_model(self.model, vocab_size=0, visual_dim=0, **arguments)
-        half = conditions.precision == "bf16" and not self.trained_here
-        model.to(conditions.device, torch.bfloat16 if half else torch.float32)
+        model.to(conditions.device, torch.float32)  # some are published in half precision, and none runs in it
         own = replace(
             conditions,
             vocabulary=HubVocabulary.read(folder, *model.begin_and_end()),

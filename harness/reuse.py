@@ -14,6 +14,7 @@ from results.store import Store
 _FILES_NAMED = 3
 _RUNS_NAMED = 4
 _SINCE_0_3_0 = CODE_FIELDS | {"trainlen"}
+_UNTIL_0_2_0 = {"latency_seconds": "how long captions were timed"}
 
 
 def settle(cells: Sequence[Cell], store: Store, *, accept: bool, rerun: bool) -> tuple[list[Cell], list[str]]:
@@ -96,7 +97,7 @@ def _conditions(signature: Mapping[str, str]) -> dict[str, str]:
 
 
 def _preset(config: Mapping[str, Any]) -> dict[str, Any]:
-    return without(config.get("preset") or {}, NOT_IN_KEY)
+    return without(config.get("preset") or {}, {**NOT_IN_KEY, **_UNTIL_0_2_0})
 
 
 def _listed(names: Sequence[str], most: int) -> str:

@@ -75,7 +75,7 @@ class StoredRun(Strict):
         return run
 
     def build(self, folder: Path) -> tuple[Captioner, Vocabulary]:
-        """The trained model, in evaluation mode, and its vocabulary.
+        """The trained model, in float32 and evaluation mode, and its vocabulary.
 
         Raises:
             BenchError: files are missing, damaged or of another model.
@@ -83,6 +83,7 @@ class StoredRun(Strict):
         """
         vocabulary = load_vocabulary(folder / VOCABULARY)
         model = create_model(self.model, vocab_size=len(vocabulary), visual_dim=self.visual_dim, **self.arguments)
+        model.float()  # some are published in half precision, and none runs or trains in it
         if self.trained:
             load_weights(model, folder / WEIGHTS)
         return model.eval(), vocabulary

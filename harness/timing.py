@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+
+import numpy as np
 
 from harness.conditions import Conditions
 from harness.measure.captioning_costs import Effort, Timed, time_captioning
@@ -19,6 +22,8 @@ from results.records import Cell
 from results.recosting import add_costs, cells_without_cost
 from zoo import Captioner, Visual
 
+ROUNDS = 2
+"""How often each image is captioned: what rounds differ by is noise, what images differ by is not."""
 THREADS = 1
 """On a processor: one image is too little work for more, and the same number on every machine can be compared."""
 DEFERRED = "not timed yet: other models trained at the same time; the same command again does it"
@@ -29,20 +34,33 @@ def one_image(model: Captioner, conditions: Conditions) -> Visual:
     return conditions.source(model.visual).visual([conditions.typical_image()], model.visual)
 
 
+def timed_images(image_ids: Sequence[int], count: int) -> list[int]:
+    """So many of the images, or all where they are fewer: one of each of as many equal stretches, by a fixed seed."""
+    count = min(count, len(image_ids))
+    random = np.random.default_rng(0)
+    edges = [number * len(image_ids) // count for number in range(count + 1)]
+    return [image_ids[int(random.integers(first, last))] for first, last in pairwise(edges)]
+
+
 def time_model(model: Captioner, conditions: Conditions) -> Timed:
-    """How long captioning one test image takes, and what energy; `DEFERRED` while other models may be at work."""
+    """How long captioning test images takes, one by one, and what energy; `DEFERRED` while other models may be at work.
+
+    All images are in memory before the first is timed.
+    """
     if conditions.machine.jobs != 1:
         return _untimed(DEFERRED)
-    preset = conditions.preset
+    preset, source = conditions.preset, conditions.source(model.visual)
+    image_ids = [sample.image_id for sample in conditions.evaluated["test"]]
     return time_captioning(
         model,
-        one_image(model, conditions),
+        [source.visual([image_id], model.visual) for image_id in timed_images(image_ids, preset.latency_repeats)],
         beam_size=preset.decoding.beam_size,
         max_len=preset.decoding.max_len,
         bos=conditions.vocabulary.bos,
         eos=conditions.vocabulary.eos,
-        effort=Effort(preset.latency_repeats, preset.latency_seconds, preset.energy_seconds),
+        effort=Effort(ROUNDS, preset.energy_seconds),
         threads=THREADS,
+        precision=conditions.precision,
     )
 
 

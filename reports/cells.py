@@ -12,7 +12,7 @@ from results.views import FloorTest, Row, Spread, Standing
 NOT_ABOVE = "not above the floor"
 NOISY = "latency_noisy"
 _MARKED_AS_NOISY = ("latency_median", "latency_throughput")
-_NOISE = "noisy: timings spread or drift, or other processes kept the machine busy"
+_NOISE = "noisy: timings of the same work spread or drift, or other processes kept the machine busy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +122,19 @@ def is_noise(row: Row, name: str) -> bool:
     return name in _MARKED_AS_NOISY and noisy is not None and bool(noisy.value)
 
 
+def estimated(cell: Cell, name: str, notes: Notes) -> Cell:
+    """The cell of a cost; of an estimate the bounds, with what it assumes as a note."""
+    kind = numbers.cost_kind(name, "")
+    if cell.value is None or not kind.estimate:
+        return cell
+    return replace(
+        cell, text=cell.interval or cell.text, interval="", reason=kind.meaning, mark=notes.mark(kind.meaning)
+    )
+
+
 def marked(cell: Cell, row: Row, name: str, notes: Notes) -> Cell:
-    """The cell of a cost, marked where that is noise."""
+    """The cell of a cost, marked where that is an estimate or noise."""
+    cell = estimated(cell, name, notes)
     if cell.value is None or not is_noise(row, name):
         return cell
     return replace(cell, text=f"~{cell.text}", reason=_NOISE, mark=notes.mark(_NOISE))

@@ -60,10 +60,10 @@ def cost_list(measured: Mapping[str, Quantity]) -> list[tuple[str, str, Cell]]:
     for name in numbers.cost_order(measured):
         quantity = measured[name]
         kind = numbers.cost_kind(name, quantity.unit)
-        cell = replace(cells.cost_cell(quantity, Notes()), mark="")
+        cell = cells.cost_cell(quantity, Notes())
         if quantity.value is not None:
             cell = replace(cell, text=numbers.amount(name, quantity.value, quantity.unit))
-        found.append((kind.label, kind.meaning, cell))
+        found.append((kind.label, kind.meaning, replace(cells.estimated(cell, name, Notes()), mark="")))
     return found
 
 

@@ -17,7 +17,7 @@ FIELDS = {
     "schedule": "training schedule, with a digest of every stage",
     "reward": "what training rewards, where it does",
     "pretraining": "what the weights were trained on before the run; none: nothing but what the run trains on",
-    "prec": "arithmetic of training and captioning",
+    "prec": "arithmetic of training, validation and captioning",
     "track": "controlled: all models trained alike; paper: each by its own paper's recipe",
     "recipe": "settings of a paper's recipe that differ from the shared ones",
     "v": "release of captionbench",

@@ -115,12 +115,16 @@ def cost(value: float, unit: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CostKind:
-    """How a cost is shown: its column's heading, what it means, the table it belongs to; a `flag` is no amount."""
+    """How a cost is shown: its column's heading, what it means, the table it belongs to.
+
+    A `flag` is no amount. Of an `estimate` its bounds are shown, and what it assumes, which is its meaning.
+    """
 
     label: str
     meaning: str
     theme: str
     flag: bool = False
+    estimate: bool = False
 
 
 THEMES = ("Size and computation", "Time", "Latency", "Memory", "Energy", "Other")
@@ -132,8 +136,18 @@ _COSTS = {
     "gmac_encoder": CostKind("Encoder", "to encode one image's features", _SIZE),
     "gmac_start": CostKind("Start", "to set up decoding of one image, such as cross-attention keys", _SIZE),
     "gmac_step": CostKind("One step", "the last decoding step of one row", _SIZE),
-    "gmac_greedy": CostKind("Greedy caption", "a whole caption of one row: encoder, start, steps", _SIZE),
-    "gmac_beam": CostKind("Beam caption", "a whole beam-searched caption: encoder, start, steps", _SIZE),
+    "gmac_greedy": CostKind(
+        "Greedy, full length", "a caption of one row, of as many tokens as are allowed (maxlen)", _SIZE
+    ),
+    "gmac_beam": CostKind(
+        "Beam, full length", "a beam-searched caption of as many tokens as are allowed (maxlen)", _SIZE
+    ),
+    "gmac_beam_mean_length": CostKind(
+        "Beam, mean length", "a beam-searched caption as long as the test split's captions were on average", _SIZE
+    ),
+    "caption_length_mean": CostKind(
+        "Caption length", "mean tokens of the test split's captions, the end token included", _SIZE
+    ),
     "gmac_teacher_forced": CostKind("Teacher-forced", "one pass over a whole caption, as in training", _SIZE),
     "gmac_training": CostKind("Training pass", "forward and backward over one image and one caption", _SIZE),
     "train_seconds": CostKind("Training", "wall-clock time of all training steps, validation not included", _TIME),
@@ -146,20 +160,29 @@ _COSTS = {
     "train_gmac_per_second": CostKind("Training rate", "work a second of training", _TIME),
     "train_utilisation": CostKind("Use of the device", "rate against the device's data sheet", _TIME),
     "train_a100_hours_estimate": CostKind(
-        "A100, estimate", "hours on an A100, were it as well used as this device: an estimate", _TIME
+        "A100 hours, estimate",
+        "an estimate, not a measurement: hours of one A100, between working at the rate that this device reached and "
+        "working at the share of its peak that this device reached of its own",
+        _TIME,
+        estimate=True,
     ),
     "caption_images_per_second": CostKind("Captioning speed", "images a second over the test split, batched", _TIME),
     "score_seconds": CostKind("Scoring", "wall-clock time of tokenising and scoring the test split", _TIME),
-    "latency_median": CostKind("Latency", "median time from features to finished captions, one batch", _LATENCY),
-    "latency_iqr": CostKind("Latency IQR", "inter-quartile range of the latency", _LATENCY),
-    "latency_margin": CostKind("Latency margin", "how far another run's median lies, in 9 of 10 tries", _LATENCY),
+    "latency_median": CostKind(
+        "Latency", "median time from features to finished captions, over the images that were timed", _LATENCY
+    ),
+    "latency_iqr": CostKind("Latency IQR", "inter-quartile range of the latency over images", _LATENCY),
+    "latency_margin": CostKind(
+        "Latency margin", "how far the median of another run over the same images lies, in 9 of 10 tries", _LATENCY
+    ),
     "latency_noisy": CostKind(
-        "Latency noisy", "whether timings spread or drift, or others were at work", _LATENCY, True
+        "Latency noisy", "whether timings of the same image spread or drift, or others were at work", _LATENCY, True
     ),
     "latency_throughput": CostKind("Latency speed", "images a second at the median latency", _LATENCY),
     "latency_batch": CostKind("Latency batch", "images in the batch that latency was timed with", _LATENCY),
     "latency_threads": CostKind("Latency threads", "processor threads that latency was timed with", _LATENCY),
     "latency_repeats": CostKind("Latency runs", "timed runs behind the latency", _LATENCY),
+    "latency_images": CostKind("Latency images", "different images that were timed", _LATENCY),
     "train_peak_memory_host": CostKind("Peak memory, host", "peak resident memory in training, whole process", _MEMORY),
     "train_peak_memory_device": CostKind("Peak memory, device", "peak memory of the accelerator in training", _MEMORY),
     "train_peak_memory_reserved": CostKind(
@@ -187,6 +210,11 @@ def cost_kind(name: str, unit: str) -> CostKind:
     words = name.replace("_", " ")
     words = words[:1].upper() + words[1:]
     return CostKind(words, f"{words}, in {unit}" if unit else words, theme.get(unit, _OTHER))
+
+
+def caption_count(names: Iterable[str]) -> str:
+    """The count of a caption to show first: of what was said, or of full length in results that have no other."""
+    return "gmac_beam_mean_length" if "gmac_beam_mean_length" in names else "gmac_beam"
 
 
 def amount(name: str, value: float, unit: str) -> str:

@@ -10,8 +10,6 @@ from reports.cells import NOISY, Cell, Notes, cost_cell, marked, missing, score_
 from reports.contamination import contamination
 from results.views import Group, Row
 
-LEADERBOARD_COSTS = ("parameters", "gmac_beam")
-
 
 @dataclass(frozen=True, slots=True)
 class Heading:
@@ -41,8 +39,8 @@ class Badge:
 class Line:
     """One row: model, what sets it apart from its namesakes, the runs behind it as (seed, key), and its numbers.
 
-    `tag` says what level a row marks; `facets` is what filters choose by; `badges` what a
-    reader must know of the row: what its model may have seen before, that other code made it.
+    `tag` says what level a row marks; `facets` is what filters choose by; `badges` what a reader
+    must know of the row: what its model may have seen before, that older code made it.
     """
 
     model: str
@@ -105,7 +103,8 @@ def leaderboard(group: Group, like: Sequence[Group] = (), notes: Notes | None = 
     """
     rows = [row for each in (like or (group,)) for row in (*each.rows, *each.references)]
     metrics = numbers.metric_order(name for row in rows for name in row.scores)
-    costs = [name for name in LEADERBOARD_COSTS if any(name in row.costs for row in rows)]
+    measured = {name for row in rows for name in row.costs}
+    costs = [name for name in ("parameters", numbers.caption_count(measured)) if name in measured]
     headings = [Heading(name, SHORT.get(name, name), f"{name}, times 100; more is better") for name in metrics]
     headings += [_cost_heading(name, _unit(rows, name)) for name in costs]
     return _table(

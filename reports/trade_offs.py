@@ -28,8 +28,13 @@ class Axis:
     heading: str
 
 
-AXES = (
-    Axis("gmac_beam", 1.0, "Computation", "GMAC per caption", "Computation, GMAC"),
+_COUNTS = {
+    "gmac_beam_mean_length": Axis(
+        "gmac_beam_mean_length", 1.0, "Computation", "GMAC per caption of mean length", "Computation, GMAC"
+    ),
+    "gmac_beam": Axis("gmac_beam", 1.0, "Computation", "GMAC per caption of full length", "Computation, GMAC"),
+}
+_OTHERS = (
     Axis("latency_median", 1e-3, "Latency", "median latency, ms", "Latency"),
     Axis("train_seconds", 60.0, "Training time", "training time, minutes", "Training time"),
     Axis("parameters", 1e6, "Size", "parameters, millions", "Size, parameters"),
@@ -55,10 +60,11 @@ def trade_off_sections(
     """The groups of which at least one plot of two points can be drawn, those of most rows first."""
     found: list[TradeOffSection] = []
     for group in by_size(groups):
-        costs = {row.keys: {axis.cost: bounded_cost(row, axis.cost, runs) for axis in AXES} for row in group.rows}
+        axes = (_COUNTS[numbers.caption_count({name for row in group.rows for name in row.costs})], *_OTHERS)
+        costs = {row.keys: {axis.cost: bounded_cost(row, axis.cost, runs) for axis in axes} for row in group.rows}
         plots: list[Plot] = []
         best: dict[tuple[str, ...], list[str]] = {}
-        for axis in AXES:
+        for axis in axes:
             shown = [row for row in group.rows if _is_measured(row, costs[row.keys][axis.cost])]
             series = [_series(row, costs[row.keys][axis.cost], axis, colour) for row in shown]
             plot = trade_off_plot(axis.title, axis.label, "CIDEr-D", series)
@@ -75,7 +81,7 @@ def trade_off_sections(
                     apart=apart(group),
                     legend=sorted({(one.series.name, one.series.colour) for plot in plots for one in plot.drawn}),
                     plots=tuple(plots),
-                    table=_table(group, costs, best),
+                    table=_table(group, axes, costs, best),
                 )
             )
     return found
@@ -115,12 +121,15 @@ def _series(row: Row, cost: Quantity, axis: Axis, colour: Mapping[str, int]) -> 
 
 
 def _table(
-    group: Group, costs: Mapping[tuple[str, ...], Mapping[str, Quantity]], best: Mapping[tuple[str, ...], Sequence[str]]
+    group: Group,
+    axes: Sequence[Axis],
+    costs: Mapping[tuple[str, ...], Mapping[str, Quantity]],
+    best: Mapping[tuple[str, ...], Sequence[str]],
 ) -> Table:
     notes = Notes()
     headings = [
         Heading("CIDEr-D", "C", "CIDEr-D, times 100; more is better"),
-        *(Heading(axis.heading, axis.title, axis.label, descending=False) for axis in AXES),
+        *(Heading(axis.heading, axis.title, axis.label, descending=False) for axis in axes),
         Heading("Best trade-off in", "Best", "the plots on whose front the row lies", sortable=False),
     ]
     lines = tuple(
@@ -132,7 +141,7 @@ def _table(
                 cells.score_cell(row.scores.get("CIDEr-D"), notes),
                 *(
                     cells.marked(cells.cost_cell(costs[row.keys][axis.cost], notes), row, axis.cost, notes)
-                    for axis in AXES
+                    for axis in axes
                 ),
                 Cell(", ".join(best.get(row.keys, ())), None),
             ),

@@ -96,7 +96,9 @@ class Results:
         - CIDEr-D_published_percent (float64): as a paper prints it, under the conditions nearest to the row's
         - CIDEr-D_published_matches (boolean): whether the paper states those conditions, and they are the row's
         - COST (float64): mean over seeds. The unit ends the name where the name does not contain it: gmac_beam and
-          train_seconds, but latency_median_s and train_peak_memory_host_MiB. Counts, such as parameters, have none
+          train_seconds, but latency_median_s and train_peak_memory_host_MiB. Counts, such as parameters, have none.
+          Costs that any row has bounds of have two more columns: quartiles of a latency (latency_median_low_s,
+          latency_median_high_s), the range of an estimate (train_a100_hours_estimate_low), mean over seeds
         - runs (string): keys of the runs, separated by spaces
         - pretraining (string): what the weights saw before the run; missing: nothing
         - outdated (string): why it is not of the newest code; missing: it is

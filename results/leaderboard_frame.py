@@ -52,7 +52,13 @@ def leaderboard_frame(store: Store, split: str | None) -> pd.DataFrame:
     ]
     metrics = list(dict.fromkeys((RANKING_METRIC, *(name for *_, row in shown for name in row.scores))))
     units = {name: cost.unit for cell in cells.values() for name, cost in cell.costs.items() if cost.unit}
-    costs = {name: with_unit(name, units.get(name, "")) for *_, row in shown for name in row.costs}
+    names = dict.fromkeys(name for *_, row in shown for name in row.costs)
+    bounded = {name for *_, row in shown for name, cost in row.costs.items() if cost.low is not None}
+    costs = {
+        (name, part): with_unit(name if part == "value" else f"{name}_{part}", units.get(name, ""))
+        for name in names
+        for part in (("value", "low", "high") if name in bounded else ("value",))
+    }
     dtypes = {
         **_FIRST,
         **{
@@ -70,7 +76,7 @@ def leaderboard_frame(store: Store, split: str | None) -> pd.DataFrame:
             **_identity(number, group, row, [cells[key] for key in row.keys]),
             **_scores(row, metrics),
             **_standing(row, group, cells[row.keys[0]]),
-            **{column: row.costs[name].value if name in row.costs else None for name, column in costs.items()},
+            **{column: getattr(row.costs.get(name), part, None) for (name, part), column in costs.items()},
         }
         for number, group, row in shown
     ]

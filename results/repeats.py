@@ -13,6 +13,7 @@ from results.judgement import CostChange, Exact
 HARDWARE: Final = ("machine", "cpu", "threads", "device", "training")
 _MORE_IS_SLOWER: Final = {"s": True, "images/s": False}
 _NO_TIMES: Final = frozenset({"latency_iqr", "latency_margin"})  # in seconds, but how much a time varies
+_MARGINS: Final = {"latency_median": "latency_margin"}  # whose quartiles are over images, which is no uncertainty
 _ROUNDING: Final = 1e-9
 
 
@@ -50,7 +51,7 @@ def cost_changes(before: Sequence[Run], after: Sequence[Run]) -> list[CostChange
     """Costs that all runs of both sides have, in the order they were recorded in."""
     found = []
     for name in before[0].costs:
-        sides = [[run.costs[name] for run in runs if name in run.costs] for runs in (before, after)]
+        sides = [[_spent(run, name) for run in runs if name in run.costs] for runs in (before, after)]
         if all(len(side) == len(before) for side in sides):
             found.append(_cost_change(name, *sides))
     return found
@@ -94,6 +95,14 @@ def _captions(before: Run, after: Run) -> Iterator[str]:
     for split, results in before.splits.items():
         if split in after.splits and results.captions != after.splits[split].captions:
             yield f"captions of {split} differ"
+
+
+def _spent(run: Run, name: str) -> Spent:
+    """A cost of a run, between the bounds that another run of the same may lie in where it states how far that is."""
+    cost, margin = run.costs[name], run.costs.get(_MARGINS.get(name, ""))
+    if margin is None:
+        return cost
+    return cost.model_copy(update={"low": cost.value - margin.value, "high": cost.value + margin.value})
 
 
 def _cost_change(name: str, before: Sequence[Spent], after: Sequence[Spent]) -> CostChange:

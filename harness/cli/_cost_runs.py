@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 EPILOG = """
 **Examples**
 
-- `bench cost runs` : hours, what was predicted, images a second by stage, waiting for data, an A100's hours
+- `bench cost runs` : time, what was predicted, images a second by stage, waiting for data, an estimate for an A100
 
 - `bench cost runs --cider 100 --format csv` : and how long until validation reached a CIDEr-D of 100
 """
+_ESTIMATE = "train_a100_hours_estimate"
 _HOURS = {"train_time_hours": 1.0, "train_time_days": 24.0}
 
 
@@ -35,7 +36,8 @@ def runs(
 ) -> None:
     """Show the training of every finished run: time, prediction, speed, and an ESTIMATE of an A100's hours.
 
-    The estimate takes the work that was counted, and supposes that an A100 would be as well used as the device was.
+    The estimate takes the work that was counted. It lies between an A100 that works at the rate of the device that was
+    used, and one that works at the same share of its peak rate.
     """
     from results.queries import costs_table, run_detail
 
@@ -43,7 +45,7 @@ def runs(
         keys = [row.key for row in costs_table(store) if row.role == "model"]
         details = [run_detail(store, key) for key in keys]
     reached = [] if cider is None else [f"To {cider:g}"]
-    header = ["Model", "Seed", "Time", "Predicted", "Images/s", *reached, "Wait", "A100, est."]
+    header = ["Model", "Seed", "Time", "Predicted", "Images/s", *reached, "Wait", "A100, estimate"]
     rows = [_row(detail, None if cider is None else cider / 100) for detail in details]
     typer.echo(format_table(header, rows, output), nl=False)
     if output is not Format.csv:
@@ -75,18 +77,30 @@ def _row(detail: RunDetail, cider: float | None) -> list[str]:
     if cider is not None:
         seconds = seconds_to(detail.epochs, cider)
         row.append("never" if seconds is None else duration(seconds))
-    return [*row, shown("train_data_wait"), shown("train_a100_hours_estimate")]
+    return [*row, shown("train_data_wait"), _estimate(detail)]
+
+
+def _estimate(detail: RunDetail) -> str:
+    """Hours of an A100, between their bounds where the run has some."""
+    from reports.cells import Notes, cost_cell, estimated
+
+    cell = estimated(cost_cell(detail.costs.get(_ESTIMATE), Notes()), _ESTIMATE, Notes())
+    return "-" if cell.value is None else cell.text
 
 
 def _notes(details: Sequence[RunDetail]) -> list[str]:
-    """Why estimates are missing."""
+    """What estimates assume, and why some are missing."""
+    from reports.numbers import cost_kind
+
     missing: dict[str, list[str]] = {}
     for detail in details:
-        cost = detail.costs.get("train_a100_hours_estimate")
+        cost = detail.costs.get(_ESTIMATE)
         reason = "the run is older than this estimate" if cost is None else cost.reason
         if reason is not None:
             missing.setdefault(reason, []).append(detail.model)
-    return [f"No estimate for {', '.join(dict.fromkeys(models))}: {why}." for why, models in missing.items()]
+    notes = [f"No estimate for {', '.join(dict.fromkeys(models))}: {why}." for why, models in missing.items()]
+    told = sum(map(len, missing.values())) < len(details)
+    return ([f"A100: {cost_kind(_ESTIMATE, 'h').meaning}."] if told else []) + notes
 
 
 def printed_times(model: str) -> list[PublishedScore]:

@@ -55,7 +55,7 @@ def caption(
     attention_out: Annotated[Path, typer.Option(help="Folder for these PNGs, one a picture.")] = Path("attention"),
     plugin: Annotated[list[str] | None, typer.Option(help="Python module or file that registers models.")] = None,
 ) -> None:
-    """Caption pictures with a trained model: one line each, the picture and its caption.
+    """Caption pictures with a trained model, in float32: one line each, the picture and its caption.
 
     Pictures that cannot be read are named on stderr, the others are captioned, and the exit code is 1.
     """

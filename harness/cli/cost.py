@@ -97,7 +97,7 @@ def measure(
             device=where,
             precisions=precisions,
             threads=threads or usable_cores(),
-            effort=Effort(repeats, None, energy_seconds),
+            effort=Effort(repeats, energy_seconds),
             plugins=tuple(plugin or ()),
         )
         try:

@@ -30,12 +30,21 @@ def peak_macs(device: str, precision: str) -> float | None:
     return None
 
 
-def a100_seconds(macs: float, utilisation: float, precision: str) -> float:
-    """An estimate: what an A100 would take for work that uses it as well as it used another device.
+def a100_seconds(macs: float, rate: float, peak: float, precision: str) -> tuple[float, float]:
+    """An estimate: what one A100 would take for work that another device did, between two assumptions.
 
-    A larger share of a slower device is used by the same small batches, so that this is rather too long than too short
-    where the other device is the faster one.
+    One is that it would reach the same share of its peak rate as the device, the other that it would reach the same
+    rate, as far as its peak allows. Work that is bound by arithmetic takes longer on a device of a lower peak; what is
+    bound by launches and by the processor does not.
+
+    Args:
+        macs: multiply-accumulates of the work.
+        rate: multiply-accumulates a second that the device reached.
+        peak: of that device, by `peak_macs`.
+
+    Returns:
+        Seconds at the same share, and at the same rate.
     """
-    peak = peak_macs(A100, precision)
-    assert peak is not None
-    return macs / (peak * utilisation)
+    ours = peak_macs(A100, precision)
+    assert ours is not None
+    return macs * peak / (rate * ours), macs / min(rate, ours)

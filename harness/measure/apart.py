@@ -109,7 +109,7 @@ def measure(question: Question) -> list[Answer]:
                 with PeakMemory(question.device) as memory:
                     timed = time_captioning(
                         model,
-                        batch_of(one, batch),
+                        [batch_of(one, batch)],
                         beam_size=width,
                         max_len=question.max_len,
                         bos=_BOS,

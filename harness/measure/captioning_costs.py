@@ -6,7 +6,8 @@ nothing here raises.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,21 +17,18 @@ from harness.measure.energy import measure_energy, missing_energy
 from harness.measure.environment import describe_state
 from harness.measure.evaluating import evaluating
 from harness.measure.flops import COSTS as GMAC
-from harness.measure.flops import FlopCounts, count_flops
-from harness.measure.latency import autocast, captioning, measure_latency, missing_latency
+from harness.measure.flops import FlopCounts, count_caption, count_flops
+from harness.measure.latency import captioning, measure_latency, missing_latency
+from harness.precision import autocast
 from results.records import Quantity
 from zoo.captioner import Captioner, Visual
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long to measure: timed runs and a limit of seconds for them (None: none), and seconds of each energy window.
-
-    An energy window of 0 leaves energy out.
-    """
+    """How long to measure: timed runs of each batch, and seconds of each energy window; 0 leaves energy out."""
 
     repeats: int = 30
-    seconds: float | None = None
     energy_seconds: float = 5.0
 
 
@@ -77,9 +75,31 @@ def count_captioning(model: Captioner, visual: Visual, *, beam_size: int, max_le
     return found
 
 
+def count_mean_caption(model: Captioner, visual: Visual, *, beam_size: int, length: float) -> dict[str, Quantity]:
+    """Count captioning of one image by beam search where its caption is as long as captions were on average.
+
+    The whole lengths on either side of the mean are counted, and the mean's count lies on the line between them.
+
+    Args:
+        model: left as it was found.
+        visual: one image.
+        beam_size: width of the search.
+        length: mean tokens of a caption, the end token included.
+    """
+
+    def count() -> dict[str, Quantity]:
+        below, above = math.floor(length), math.ceil(length)
+        macs = {at: count_caption(model, visual, at, beam_size).macs for at in {below, above}}
+        mean = macs[below] + (length - below) * (macs[above] - macs[below])
+        return {"gmac_beam_mean_length": Quantity(mean / 1e9, unit="GMAC")}
+
+    measured = {"caption_length_mean": Quantity(length, unit="tokens")}
+    return measured | _or_missing(count, lambda reason: {"gmac_beam_mean_length": Quantity(None, reason, "GMAC")})
+
+
 def time_captioning(
     model: Captioner,
-    visual: Visual,
+    visuals: Sequence[Visual],
     *,
     beam_size: int,
     max_len: int,
@@ -90,16 +110,16 @@ def time_captioning(
     precision: str = "fp32",
     full_length: bool = False,
 ) -> Timed:
-    """Time captioning of one batch by beam search on the model's device, and count the energy that it takes.
+    """Time captioning of batches by beam search on the model's device, and count the energy that it takes.
 
     Args:
         model: left as it was found.
-        visual: the batch.
+        visuals: the batches, of one size.
         effort: how long to measure.
         beam_size, max_len, bos, eos, threads, precision, full_length: as in `measure_latency`.
     """
     device = next(model.parameters()).device
-    seen = visual.to(device)
+    seen = [visual.to(device) for visual in visuals]
     found = Timed()
 
     def clock() -> dict[str, Quantity]:
@@ -111,7 +131,6 @@ def time_captioning(
             bos=bos,
             eos=eos,
             repeats=effort.repeats,
-            budget_s=effort.seconds,
             threads=threads,
             precision=precision,
             full_length=full_length,
@@ -122,7 +141,7 @@ def time_captioning(
     def weigh() -> dict[str, Quantity]:
         work = captioning(model, seen, beam_size=beam_size, max_len=max_len, bos=bos, eos=eos, full_length=full_length)
         with torch.inference_mode(), evaluating(model), autocast(device, precision):
-            return measure_energy(work, seen.batch_size, device, window_s=effort.energy_seconds)
+            return measure_energy(work, seen[0].batch_size, device, window_s=effort.energy_seconds)
 
     found.costs = _or_missing(clock, missing_latency) | _or_missing(weigh, missing_energy)
     return found

@@ -1,12 +1,12 @@
-"""How long captioning one batch takes, and how many images a second that makes, on a named number of threads."""
+"""How long captioning a batch takes, and how many images a second that makes, on a named number of threads."""
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import cycle
 
 import torch
 
@@ -14,6 +14,7 @@ from harness.errors import BenchError
 from harness.measure.evaluating import evaluating
 from harness.measure.other_load import OtherLoad
 from harness.measure.timings import LEAST_RUNS, Timing
+from harness.precision import autocast
 from results.records import Quantity
 from zoo.captioner import Captioner, Visual
 from zoo.decoding import beam_search
@@ -26,6 +27,7 @@ COSTS = {
     "latency_batch": "images",
     "latency_threads": "threads",
     "latency_repeats": "runs",
+    "latency_images": "images",
     "latency_noisy": "",
 }
 """What a measurement is stored as, with units."""
@@ -44,7 +46,8 @@ class Latency:
         """The costs of `COSTS`.
 
         The median has its quartiles as bounds; `latency_margin` is how far the median of another run may lie,
-        `latency_throughput` images a second at the median, `latency_noisy` 1 where there is noise and 0 elsewhere.
+        `latency_throughput` images a second at the median, `latency_noisy` 1 where there is noise and 0 elsewhere,
+        `latency_repeats` all timed runs, `latency_images` the different images (or batches of copies) among them.
         """
         timing = self.timing
         low, high = timing.quartiles
@@ -57,6 +60,7 @@ class Latency:
             "latency_batch": Quantity(float(self.batch)),
             "latency_threads": Quantity(float(self.threads)),
             "latency_repeats": Quantity(float(len(timing.seconds))),
+            "latency_images": Quantity(float(timing.pieces)),
             "latency_noisy": Quantity(float(bool(self.noise))),
         }
         return {
@@ -75,7 +79,7 @@ _FEW = f"fewer than {LEAST_RUNS} timed runs"
 
 def measure_latency(
     model: Captioner,
-    visual: Visual,
+    visuals: Sequence[Visual],
     *,
     beam_size: int,
     max_len: int,
@@ -83,62 +87,51 @@ def measure_latency(
     eos: int = 2,
     repeats: int = 30,
     warmup: int | None = None,
-    budget_s: float | None = None,
     threads: int | None = None,
     precision: str = "fp32",
     full_length: bool = False,
 ) -> Latency:
-    """Time encoding and beam search of one batch, from features on the model's device to finished tokens.
+    """Time encoding and beam search of batches in turn, from features on the model's device to finished tokens.
 
     Args:
         model: left as it was found, training flags included.
-        visual: the batch; batch 1 gives the latency of a single image.
+        visuals: the batches, of one size; batches of 1 give the latency of a single image.
         beam_size: 1 is greedy.
         max_len: tokens generated at most; captions that end early take less time, as in use.
-        repeats: timed runs at most.
-        warmup: untimed runs before them; one for every ten timed ones unless given.
-        budget_s: no further run begins once this many seconds have passed; two timed runs are always made.
+        repeats: how often each batch is timed, round after round.
+        warmup: untimed runs before; unless given, a tenth of the repeats or of the batches, whichever are more.
         threads: torch's intra-op threads meanwhile; None keeps the current number. Reported either way.
-        precision: "bf16" autocasts, "fp32" does not.
+        precision: of `harness.precision.autocast`.
         full_length: never generate `eos`, so that all captions are `max_len` long, whatever the weights.
 
     Raises:
-        BenchError: fewer than two runs are asked for.
+        BenchError: fewer than two runs of a batch are asked for.
     """
     if repeats < 2:
         raise BenchError(f"{repeats} timed runs give no spread", hint="time at least 2 runs")
-    device = next(model.parameters()).device
-    visual = visual.to(device)
-    caption = captioning(model, visual, beam_size=beam_size, max_len=max_len, bos=bos, eos=eos, full_length=full_length)
+    device, count = next(model.parameters()).device, len(visuals)
+    seen = [visual.to(device) for visual in visuals]
+    caption = captioning(model, seen, beam_size=beam_size, max_len=max_len, bos=bos, eos=eos, full_length=full_length)
     casts = autocast(device, precision)
-    limit = math.inf if budget_s is None else budget_s
     with torch.inference_mode(), evaluating(model), _threads(threads) as used_threads, casts, OtherLoad() as load:
-        begin = time.perf_counter()
-        for _ in range(max(repeats // 10, 1) if warmup is None else warmup):
+        for _ in range(max(repeats // 10, count // 10, 1) if warmup is None else warmup):
             caption()
-        seconds: list[float] = []
-        while len(seconds) < 2 or (len(seconds) < repeats and time.perf_counter() - begin < limit):
-            seconds.append(seconds_of(caption, device))
-    timing = Timing(tuple(seconds))
-    return Latency(timing, visual.batch_size, used_threads, (*timing.noise(), *load.noise()))
+        seconds = tuple(seconds_of(caption, device) for _ in range(repeats * count))
+    timing = Timing(seconds, count)
+    return Latency(timing, seen[0].batch_size, used_threads, (*timing.noise(), *load.noise()))
 
 
 def captioning(
-    model: Captioner, visual: Visual, *, beam_size: int, max_len: int, bos: int, eos: int, full_length: bool
+    model: Captioner, visuals: Sequence[Visual], *, beam_size: int, max_len: int, bos: int, eos: int, full_length: bool
 ) -> Callable[[], None]:
-    """The work that is measured, on a batch that lies on the model's device; arguments as in `measure_latency`."""
-    banned = (eos,) if full_length else ()
+    """The work that is measured: the next batch, of those on the model's device; arguments as in `measure_latency`."""
+    banned, turns = ((eos,) if full_length else ()), cycle(visuals)
 
     def caption() -> None:
-        memory = model.encode(visual)
+        memory = model.encode(next(turns))
         beam_search(model, memory, beam_size=beam_size, max_len=max_len, bos=bos, eos=eos, banned=banned)
 
     return caption
-
-
-def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
-    """What "bf16" means on a device; "fp32" is nothing."""
-    return torch.autocast(device.type, dtype=torch.bfloat16) if precision == "bf16" else nullcontext()
 
 
 def seconds_of(work: Callable[[], None], device: torch.device) -> float:

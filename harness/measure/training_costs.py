@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 import numpy as np
@@ -20,6 +20,7 @@ from harness.measure.memory import PeakMemory
 from harness.measure.plan_costs import pass_costs
 from harness.measure.speed import measure_speed
 from harness.planning import DataShape, PassCosts, StagePlan, plan_stages
+from harness.precision import autocast
 from harness.training.position import TrainingSummary
 from results.records import Quantity
 from zoo.captioner import Captioner, Visual
@@ -87,9 +88,8 @@ def predict_training(model: Captioner, visual: Visual, counts: FlopCounts | None
     stages = plan_stages(preset.schedule, costs, data, preset.decoding.max_len)
     first = preset.schedule.stages[0]
     most = PROBED_IMAGES if device.type == "cpu" else first.batch_size
-    bf16 = conditions.precision == "bf16"
     try:
-        with _dropout(model, first.dropout), torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
+        with _dropout(model, first.dropout), autocast(device, conditions.precision):
             speed = measure_speed(
                 model,
                 seen.to(device),
@@ -109,7 +109,7 @@ def predict_training(model: Captioner, visual: Visual, counts: FlopCounts | None
 def training_costs(
     summary: TrainingSummary, memory: PeakMemory, prediction: Prediction, conditions: Conditions
 ) -> dict[str, Quantity]:
-    """What training came to; the A100's hours are an estimate (`harness.measure.accelerators`)."""
+    """What training came to; the A100's hours are an estimate with bounds (`harness.measure.accelerators`)."""
     elapsed = summary.seconds + summary.waited
     values = {
         "train_seconds": Quantity(summary.seconds),
@@ -121,7 +121,7 @@ def training_costs(
         **_work(summary, prediction, conditions),
         **memory.quantities("train"),
     }
-    return {name: Quantity(values[name].value, values[name].reason, unit) for name, unit in COSTS.items()}
+    return {name: replace(values[name], unit=unit) for name, unit in COSTS.items()}
 
 
 @contextmanager
@@ -151,9 +151,13 @@ def _work(summary: TrainingSummary, prediction: Prediction, conditions: Conditio
     if peak is None:
         reason = f"the peak rate of {name} is not known here" if name else "no GPU: a CPU's use says nothing of one"
         return found | dict.fromkeys(names[2:], Quantity(None, reason))
-    utilisation = rate / (peak * conditions.machine.devices)
-    hours = a100_seconds(macs, utilisation, precision) / 3600
-    return found | {"train_utilisation": Quantity(100 * utilisation), "train_a100_hours_estimate": Quantity(hours)}
+    each = rate / conditions.machine.devices
+    same_share, same_rate = (seconds / 3600 for seconds in a100_seconds(macs, each, peak, precision))
+    low, high = sorted((same_share, same_rate))
+    return found | {
+        "train_utilisation": Quantity(100 * each / peak),
+        "train_a100_hours_estimate": Quantity(same_share, low=low, high=high),
+    }
 
 
 def _pass_costs(model: Captioner, visual: Visual, counts: FlopCounts, length: int) -> tuple[PassCosts, Visual]:

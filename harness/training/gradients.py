@@ -9,6 +9,7 @@ from torch.nn import Parameter
 
 from harness.data.batches import Batch
 from harness.errors import BenchError
+from harness.precision import autocast
 from harness.training.objectives import Objective
 from harness.training.processes import Processes
 from zoo import Captioner
@@ -25,6 +26,7 @@ class BatchGradient:
         parts: how many passes a batch takes at least, since memory ran out; 1 before.
 
     Args:
+        precision: of `harness.precision.autocast`.
         on_split: told the new number of parts.
     """
 
@@ -33,11 +35,11 @@ class BatchGradient:
         model: Captioner,
         device: torch.device,
         *,
-        bf16: bool,
+        precision: str,
         processes: Processes,
         on_split: Callable[[int], None],
     ) -> None:
-        self._model, self._device, self._bf16 = model, device, bf16
+        self._model, self._device, self._precision = model, device, precision
         self._processes, self._on_split = processes, on_split
         self.parts = 1
 
@@ -73,7 +75,7 @@ class BatchGradient:
         try:
             for part in batch.split(parts) if batch.image_ids else ():
                 share = objective.weight(part) / weight  # of a part on a GPU, all that is asked of it must be done
-                with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._bf16):
+                with autocast(self._device, self._precision):
                     loss = objective(self._model, part.to(self._device), epoch)
                 if share != 1.0:
                     loss = loss * share

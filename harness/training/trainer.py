@@ -88,7 +88,7 @@ class Trainer:
         self._seed, self._processes = seed, processes or Alone()
         self._first = self._processes.rank == 0
         self._gradient = BatchGradient(
-            model, device, bf16=precision == "bf16", processes=self._processes, on_split=self._note_split
+            model, device, precision=precision, processes=self._processes, on_split=self._note_split
         )
         self._interval = checkpoint_interval_s
         self._saved = time.monotonic()

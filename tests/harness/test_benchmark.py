@@ -106,7 +106,14 @@ def test_every_cell_is_scored_costed_and_reported(undisturbed: Path) -> None:
             assert row.scores[metric].mean is not None, (model, metric, row.scores[metric].reason)
             assert row.held_out[metric].mean is not None, (model, metric, row.held_out[metric].reason)
     costs = found["expansionnet_v2"].costs
-    for name in ("parameters", "gmac_beam", "train_seconds", "caption_images_per_second", "latency_median"):
+    for name in (
+        "parameters",
+        "gmac_beam",
+        "gmac_beam_mean_length",
+        "train_seconds",
+        "latency_median",
+        "latency_images",
+    ):
         assert costs[name].value, (name, costs[name])
     assert costs["train_peak_memory_device"].value is None
     assert costs["train_peak_memory_device"].reason

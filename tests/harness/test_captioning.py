@@ -9,7 +9,7 @@ import torch
 from rich.console import Console
 
 import harness.captioning
-from harness.captioning import caption_images
+from harness.captioning import Captions, caption_images
 from harness.config import Decoding
 from harness.data.vocabulary import Vocabulary
 from harness.progress import Reporter
@@ -26,12 +26,14 @@ class Blank:
         return Visual(torch.zeros(len(image_ids), 1, 1), torch.ones(len(image_ids), 1, dtype=torch.bool))
 
 
-def captions(monkeypatch: pytest.MonkeyPatch, **settings: object) -> tuple[list[str], dict[str, object]]:
+def captions(
+    monkeypatch: pytest.MonkeyPatch, precision: str = "fp32", **settings: object
+) -> tuple[Captions, dict[str, object]]:
     """Two captions, one of which never ends, as the search would give them; and what it was asked."""
     asked: dict[str, object] = {}
 
     def search(_model: object, _memory: object, **arguments: object) -> Hypotheses:
-        asked.update(arguments)
+        asked.update(arguments, cast=torch.is_autocast_enabled("cpu"))
         tokens = torch.tensor([[[4, 5, 0, 0]], [[6, 5, 4, 6]]])
         return Hypotheses(tokens, torch.zeros(tokens.shape), torch.tensor([[3], [4]]), torch.zeros(2, 1))
 
@@ -39,18 +41,32 @@ def captions(monkeypatch: pytest.MonkeyPatch, **settings: object) -> tuple[list[
     model = create_model("blind", vocab_size=len(WORDS), visual_dim=1, **model_card("blind").tiny)
     found = caption_images(
         model, WORDS, Blank(), [1, 2], Decoding.model_validate({"max_len": 4, **settings}),
-        device=torch.device("cpu"), reporter=Reporter(Console(file=io.StringIO())), title="",
+        device=torch.device("cpu"), precision=precision, reporter=Reporter(Console(file=io.StringIO())), title="",
     )  # fmt: skip
-    return list(found.by_image.values()), asked
+    return found, asked
 
 
 def test_the_vocabularys_own_numbers_begin_and_end_captions(monkeypatch: pytest.MonkeyPatch) -> None:
     found, asked = captions(monkeypatch)
-    assert found == ["a b", "c b a c"]
+    assert list(found.by_image.values()) == ["a b", "c b a c"]
     assert (asked["bos"], asked["eos"], asked["count_bos"]) == (2, 0, False)
 
 
 def test_a_recipe_may_cut_what_has_no_end_and_count_the_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     found, asked = captions(monkeypatch, cut_unfinished=True, count_bos=True)
-    assert found == ["a b", "c b a"]
+    assert list(found.by_image.values()) == ["a b", "c b a"]
     assert asked["count_bos"] is True
+
+
+def test_generated_tokens_are_counted_with_ends_and_with_what_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cut in (False, True):
+        found, _ = captions(monkeypatch, cut_unfinished=cut)
+        assert found.generated == 3 + 4
+
+
+@pytest.mark.parametrize(("precision", "cast"), [("fp32", False), ("bf16", True)])
+def test_captions_are_made_in_the_precision_asked_for(
+    monkeypatch: pytest.MonkeyPatch, precision: str, cast: bool
+) -> None:
+    assert captions(monkeypatch, precision)[1]["cast"] is cast
+    assert not torch.is_autocast_enabled("cpu")

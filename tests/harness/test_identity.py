@@ -55,7 +55,6 @@ def test_every_part_of_a_request_is_accounted_for() -> None:
 # A preset whose optional parts are all there, so that each of their settings is a leaf.
 RICH = {
     "vocabulary": {"kind": "bpe", "merges": 20, "min_count": 2, "max_len": 18},
-    "latency_seconds": 1.0,
     "recipe": {
         "models": [MODEL],
         "captions": "expansionnet",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,21 +18,27 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoImageProcessor, AutoTokenizer
 from typer.testing import CliRunner
 
+import harness.captioning
+import harness.measure.latency
 import zoo
 from harness.cli import app as cli
+from harness.config import Decoding
 from harness.data.hub_preprocessing import HubPreprocessing
 from harness.data.hub_vocabulary import HubVocabulary
 from harness.data.scenes import ScenesConfig, prepare_scenes
 from harness.data.vocabulary_file import load_vocabulary
 from harness.errors import BenchError
+from harness.feature_config import FeatureConfig
 from harness.grid import plan_cells
 from harness.preset_files import load_preset
 from harness.pretrained import Pretrained, WeightsMissing, find_pretrained, parse_places, prefetch_model
 from harness.signature import pretraining_field
+from harness.stored_run import StoredRun
 from harness.workspace import Workspace
 from results import Store
 from results.queries import failures, leaderboard
 from zoo import registry
+from zoo.decoding import Hypotheses, beam_search
 from zoo.registry import NOT_DOCUMENTED
 
 FAMILIES = ["blip", "git", "vit_gpt2"]
@@ -173,11 +181,51 @@ def test_places_are_read_strictly() -> None:
             parse_places((wrong,))
 
 
-def test_a_run_scores_what_is_there_and_skips_what_is_not(hub: dict[str, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", FAMILIES)
+def test_weights_of_half_precision_become_float32(hub: dict[str, Path], tmp_path: Path, family: str) -> None:
+    name, folder = f"{family}/pretrained", tmp_path / family
+    shutil.copytree(hub[family], folder)
+    network = zoo.create_model(name, vocab_size=0, visual_dim=0, folder=str(folder), max_len=9).network
+    network.half().save_pretrained(folder)
+    assert zoo.create_model(name, vocab_size=0, visual_dim=0, folder=str(folder), max_len=9).network.dtype == torch.half
+    conditions: Any = Shared(torch.device("cpu"), "bf16", SimpleNamespace(size={"max_len": 9}))
+    model, conditions, arguments = Pretrained(name, str(folder)).open(conditions)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    run = StoredRun(
+        model=name, arguments=arguments, visual_dim=0, features=FeatureConfig(backbone="filterbank"),
+        backbone_digest="", preprocessing=conditions.preprocessing, decoding=Decoding(), trained=False,
+    )  # fmt: skip
+    conditions.vocabulary.save(tmp_path / "vocabulary.json")
+    assert {parameter.dtype for parameter in run.build(tmp_path)[0].parameters()} == {torch.float32}
+
+
+@dataclasses.dataclass
+class Shared:
+    """What opening a pretrained model needs of a run's conditions, and changes of them."""
+
+    device: torch.device
+    precision: str
+    preset: SimpleNamespace
+    vocabulary: HubVocabulary | None = None
+    preprocessing: HubPreprocessing | None = None
+
+
+def test_a_run_scores_what_is_there_and_skips_what_is_not(
+    hub: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cast: dict[str, list[bool]] = {}
+    for module in (harness.captioning, harness.measure.latency):
+        heard = cast.setdefault(module.__name__, [])
+
+        def search(*given: Any, heard: list[bool] = heard, **asked: Any) -> Hypotheses:
+            heard.append(torch.is_autocast_enabled("cpu"))
+            return beam_search(*given, **asked)
+
+        monkeypatch.setattr(module, "beam_search", search)
     small_scenes = prepare_scenes(tmp_path / "data", ScenesConfig(train=16, val=4, test=6, nocaps_per_domain=2))
     workspace = tmp_path / "workspace"
     command = ["run", "--models", "git/pretrained,vit_gpt2/finetuned,blip/pretrained", "--data", str(small_scenes)]
-    command += ["--backbone", "filterbank", "--workspace", str(workspace), "--device", "cpu"]
+    command += ["--backbone", "filterbank", "--workspace", str(workspace), "--device", "cpu", "--precision", "bf16"]
     for change in ("schedule.stages.0.epochs=1", "schedule.stages.0.batch_size=8", "latency_repeats=2"):
         command += ["--set", change]
     for name in ("git/pretrained", "vit_gpt2/finetuned"):
@@ -186,6 +234,7 @@ def test_a_run_scores_what_is_there_and_skips_what_is_not(hub: dict[str, Path], 
     result = CliRunner().invoke(cli.app, command)
     assert "2 finished, 0 re-used, 1 skipped, 0 failed" in result.output
     assert result.exit_code == 1
+    assert [set(heard) for heard in cast.values()] == [{True}, {True}], "as `prec` says"
     with Store(workspace / "bench.sqlite", read_only=True) as store:
         rows = {row.model: (group, row) for group in leaderboard(store) if group.split == "test" for row in group.rows}
         [skipped] = failures(store)
@@ -196,6 +245,10 @@ def test_a_run_scores_what_is_there_and_skips_what_is_not(hub: dict[str, Path], 
     assert group.signature["schedule"] == "none"
     assert group.signature["pretraining"].startswith("captions of COCO,")
     assert row.pretraining.source.endswith("the weights were read from the folder git")
+    assert group.signature["prec"] == "bf16"
+    assert row.costs["latency_images"].value == 2
+    assert 1 <= (row.costs["caption_length_mean"].value or 0) <= 20
+    assert 0 < (row.costs["gmac_beam_mean_length"].value or 0) <= (row.costs["gmac_beam"].value or 0)
     assert row.scores["CIDEr-D"].mean is not None
     assert (skipped.model, skipped.status) == ("blip/pretrained", "skipped")
     assert "bench prefetch model blip/pretrained" in skipped.reason
@@ -208,3 +261,4 @@ def test_a_run_scores_what_is_there_and_skips_what_is_not(hub: dict[str, Path], 
     pictures = sorted(small_scenes.rglob("*.png"))[:1]
     shown = CliRunner().invoke(cli.app, ["caption", str(pictures[0]), "--run", key, "--workspace", str(workspace)])
     assert shown.exit_code == 0, shown.output
+    assert cast["harness.captioning"][-1] is False, "captions of one's own pictures are made in float32"

@@ -104,7 +104,7 @@ def test_any_one_set_makes_another_recipe_and_is_named(name: str, tiny: Conditio
 
 
 def test_what_scores_do_not_depend_on_is_no_deviation() -> None:
-    changes = ("summary=mine", "latency_repeats=3", "latency_seconds=1", "energy_seconds=0", "schedule.summary=mine")
+    changes = ("summary=mine", "latency_repeats=3", "energy_seconds=0", "schedule.summary=mine")
     changed = load_preset("aoanet-paper", (*changes, "recipe.models=[aoanet]", "recipe.published=null"))
     assert shipped_preset(changed)["deviations"] == []
     assert preset_digest(changed) == RECIPES["aoanet-paper"].digest

@@ -102,6 +102,7 @@ def test_other_settings_are_not_taken_for_the_same(store: Store) -> None:
 def test_runs_that_recorded_no_code_are_kept_and_not_re_used(store: Store) -> None:
     old = cell("mine-s0-old", None)
     del old.config["settings"]
+    old.config["preset"]["latency_seconds"] = None  # a setting that is no more
     finish(store, old)
     key, [note] = settled(store, cell())
     assert key == "mine-s0-a"

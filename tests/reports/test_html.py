@@ -212,7 +212,7 @@ def test_skipped_images_are_named(pages: dict[str, Page]) -> None:
 
 
 def test_computation_is_in_gmac_and_never_in_flops(report: Path, pages: dict[str, Page]) -> None:
-    assert "Beam caption, GMAC" in pages["costs.html"].root.text
+    assert "Beam, mean length, GMAC" in pages["costs.html"].root.text
     assert "no CUDA device" in pages["costs.html"].root.text
     assert "linear 0.0200 GMAC, matmul 0.00100 GMAC" in pages["costs.html"].root.text
     for path in report.rglob("*.html"):

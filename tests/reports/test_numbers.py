@@ -59,7 +59,7 @@ def test_domains_come_from_near_to_far_and_overall_last() -> None:
 def test_an_unknown_cost_names_itself_and_finds_its_theme() -> None:
     assert numbers.cost_kind("energy_used", "kWh").label == "Energy used"
     assert numbers.cost_kind("warm_up", "s").theme == "Time"
-    assert numbers.cost_kind("gmac_beam", "GMAC").label == "Beam caption, GMAC"
+    assert numbers.cost_kind("gmac_beam", "GMAC").label == "Beam, full length, GMAC"
 
 
 def test_characters_that_disturb_are_replaced() -> None:

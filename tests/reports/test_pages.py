@@ -18,7 +18,7 @@ from reports.pages import model_page, run_page
 from reports.people import People, beside_people
 from reports.plots import MOST_LABELS, Series, trade_off_plot
 from reports.printed import printed_table, published_cell
-from reports.tables import cost_tables
+from reports.tables import cost_tables, leaderboard
 from reports.trade_offs import bounded_cost, trade_off_sections
 from results import queries
 from results.published.names import RECIPES
@@ -295,6 +295,44 @@ def test_a_latency_that_is_noise_is_marked_in_the_place_of_a_column() -> None:
         ("~250\u202fms", "a"),
     ]
     assert [cell.text for label, _, cell in cost_list(noisy.costs) if label == "Latency noisy"] == ["yes"]
+
+
+ESTIMATE = "train_a100_hours_estimate"
+
+
+def test_an_estimate_is_a_range_whose_assumption_is_a_note() -> None:
+    hours = {ESTIMATE: Quantity(9.0, None, "h", 3.0, 9.0), "train_seconds": Quantity(60.0, unit="s")}
+    old = {ESTIMATE: Quantity(4.0, None, "h"), "train_seconds": Quantity(60.0, unit="s")}
+    table = cost_tables(group(replace(row("m2"), costs=hours), replace(row("aoanet"), costs=old)))["Time"]
+    place = next(number for number, heading in enumerate(table.headings) if "A100" in heading.name)
+    assert table.headings[place].name == "A100 hours, estimate"
+    first, second = (line.cells[place] for line in table.lines)
+    assert (first.text, first.value, first.interval) == ("3.00\u202fh–9.00\u202fh", 9.0, "")
+    assert second.text == "4.00\u202fh", "a run that is older than the bounds"
+    [note] = table.notes.marks
+    assert note.startswith("an estimate, not a measurement")
+    assert first.mark == second.mark == table.notes.marks[note]
+    [(label, _, cell)] = [listed for listed in cost_list(hours) if "A100" in listed[0]]
+    assert ("estimate" in label, cell.text, cell.mark) == (True, first.text, "")
+    assert (cell.reason or "").startswith("an estimate")
+
+
+def test_of_what_was_said_the_leaderboard_and_the_plots_show_the_count() -> None:
+    full = {"gmac_beam": Quantity(0.08, unit="GMAC")}
+    said = full | {"gmac_beam_mean_length": Quantity(0.05, unit="GMAC")}
+    for costs, name, text in ((said, "Beam, mean length, GMAC", "0.0500"), (full, "Beam, full length, GMAC", "0.0800")):
+        rows = [
+            replace(row(model, cider=cider), keys=(model,), costs=costs) for model, cider in (("a", 1.0), ("b", 2.0))
+        ]
+        table = leaderboard(group(*rows))
+        assert [heading.name for heading in table.headings] == ["CIDEr-D", name]
+        assert [line.cells[1].text for line in table.lines] == [text] * 2
+        runs = {model: replace(run(), costs=costs) for model in ("a", "b")}
+        (section,) = trade_off_sections([group(*rows)], [], runs, {"a": 0, "b": 1})
+        assert [plot.title for plot in section.plots] == ["Computation"]
+        assert [line.cells[1].text for line in section.table.lines] == [text] * 2
+        length = "mean" if costs is said else "full"
+        assert f"GMAC per caption of {length} length" in section.plots[0].drawn[0].series.title
 
 
 def test_trade_offs_name_units_and_mark_latencies_that_are_noise() -> None:

@@ -156,6 +156,7 @@ def test_costs_are_named_with_units_and_say_why_they_lack(full: Results) -> None
     assert list(first.reason.fillna("")) == ["", "no meter"]
     assert first.value.isna().tolist() == [False, True]
     assert set(frame.cost) <= set(full.leaderboard().columns)
+    assert not {"parameters_low", "energy_low_J"} & set(full.leaderboard().columns), "neither has bounds"
 
 
 def test_a_cost_without_unit_takes_that_of_other_runs(store: Store, make: Any) -> None:
@@ -166,7 +167,9 @@ def test_a_cost_without_unit_takes_that_of_other_runs(store: Store, make: Any) -
     assert list(frame.cost) == ["latency_median_s"] * 2
     assert list(frame.unit) == ["s"] * 2
     assert frame[["value", "low", "high"]].iloc[1].tolist() == [2, 1, 4]
-    assert Results(store).leaderboard()["latency_median_s"].tolist() == [2]
+    board = Results(store).leaderboard()
+    assert board["latency_median_s"].tolist() == [2]
+    assert board[["latency_median_low_s", "latency_median_high_s"]].iloc[0].tolist() == [1, 4]
 
 
 @pytest.mark.parametrize(
@@ -180,6 +183,7 @@ def test_a_cost_without_unit_takes_that_of_other_runs(store: Store, make: Any) -
         ("latency_throughput", "images/s", "latency_throughput_images_per_s"),
         ("train_gmac_per_second", "GMAC/s", "train_gmac_per_second"),
         ("train_data_wait", "%", "train_data_wait_percent"),
+        ("train_a100_hours_estimate_low", "h", "train_a100_hours_estimate_low"),
         ("train_peak_memory_host", "MiB", "train_peak_memory_host_MiB"),
     ],
 )

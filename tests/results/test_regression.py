@@ -256,6 +256,15 @@ def test_how_much_a_time_varies_is_no_time() -> None:
     assert status(run(), after, strict_timing=2.0) == ("same", 0)
 
 
+def test_latencies_are_apart_by_their_margins_and_not_by_what_images_differ_by() -> None:
+    def timed(at: float) -> Run:
+        costs = {"latency_median": Spent(value=at, unit="s", low=1.0, high=50.0)}
+        return run().model_copy(update={"costs": costs | {"latency_margin": Spent(value=2.0, unit="s")}})
+
+    assert status(timed(10), timed(30), strict_timing=1.2) == ("slower", 1)
+    assert status(timed(10), timed(13), strict_timing=1.2) == ("same", 0)
+
+
 def test_times_of_other_hardware_are_not_judged_though_asked_for() -> None:
     other = HERE.model_copy(update={"cpu": "Xeon"})
     assert status(run(), run(platform=other, cost=seconds(99)), strict_timing=2.0) == ("refused", 2)

@@ -18,6 +18,7 @@ from harness.measure import apart
 from harness.measure.apart import Answer, Question
 from results import Cell, DatasetRecord, ImageRecord, Outcome, Quantity, SplitResult, Store
 from results.records import EpochRecord
+from results.recosting import add_costs
 
 ENVIRONMENT = {
     "cpu": "A processor",
@@ -91,7 +92,7 @@ def test_a_table_with_noise_and_reasons(bench: typer.Typer, asked: list[Question
     assert "energy_per_image: no CUDA device" in said
     assert "Warning: 3 other processes used the device" in said
     assert [question.model for question in asked] == ["updown", "show_tell"]
-    assert (asked[0].threads, asked[0].effort.repeats, asked[0].effort.seconds) == (2, 30, None)
+    assert (asked[0].threads, asked[0].effort.repeats) == (2, 30)
 
 
 def test_everything_is_kept_and_a_failure_is_told(bench: typer.Typer, asked: list[Question], tmp_path: Path) -> None:
@@ -154,13 +155,25 @@ def test_training_of_stored_runs_beside_what_papers_print(bench: typer.Typer, wo
     assert run["Images/s"] == "xe 50.0, scst 25.0"
     assert run["To 100"] == "2\u202fmin 00\u202fs"
     assert run["Wait"] == "2.50 %"
-    assert (run["A100, est."], old["Time"], old["To 100"]) == ("-", "-", "never")
+    assert (run["A100, estimate"], old["Time"], old["To 100"]) == ("-", "-", "never")
 
     shown = CliRunner().invoke(bench, ["cost", "runs", "-w", str(workspace), "--format", "markdown"]).stdout
     assert "No estimate for expansionnet\\_v2: no GPU." in shown or "No estimate for expansionnet_v2: no GPU." in shown
     assert "older than this estimate" in shown
     assert "| expansionnet_v2 | 60 | all |  | single Nvidia A100 | expansionnet_v2, Table VII |" in shown
     assert "| expansionnet_v2 | 36 | cross-entropy | proposed | single Nvidia A100 GPU |" in shown
+
+
+def test_an_a100s_hours_are_a_range_that_says_what_it_assumes(bench: typer.Typer, workspace: Path) -> None:
+    with Store(workspace / "bench.sqlite") as store:
+        add_costs(store, "run", {"train_a100_hours_estimate": Quantity(9.0, unit="h", low=3.0, high=9.0)}, {})
+    result = CliRunner().invoke(bench, ["cost", "runs", "-w", str(workspace), "--format", "csv"])
+    run, old = csv.DictReader(io.StringIO(result.stdout))
+    assert (run["A100, estimate"], old["A100, estimate"]) == ("3.00\u202fh–9.00\u202fh", "-")
+    shown = CliRunner().invoke(bench, ["cost", "runs", "-w", str(workspace)]).stdout
+    own, printed = shown.split("Papers print")
+    assert "A100: an estimate, not a measurement" in " ".join(own.split())
+    assert "60" in printed
 
 
 def test_a_workspace_without_results_is_told(bench: typer.Typer, tmp_path: Path) -> None:

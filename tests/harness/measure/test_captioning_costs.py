@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from harness.measure import latency
-from harness.measure.captioning_costs import Effort, count_captioning, time_captioning
+from harness.measure import captioning_costs, latency
+from harness.measure.captioning_costs import Effort, count_captioning, count_mean_caption, time_captioning
 from harness.measure.flops import COSTS as GMAC
+from harness.measure.flops import count_caption
 from results.records import Quantity
 from zoo.captioner import Captioner, DecodingState, Visual
 
-QUICK = Effort(repeats=2, seconds=0.01, energy_seconds=1.0)
+QUICK = Effort(repeats=2, energy_seconds=1.0)
 
 
 @dataclass
@@ -27,7 +28,7 @@ class Measured:
 
 def measured(model: Captioner, visual: Visual, *, max_len: int = 3) -> Measured:
     counted = count_captioning(model, visual, beam_size=2, max_len=max_len)
-    timed = time_captioning(model, visual, beam_size=2, max_len=max_len, bos=1, eos=2, effort=QUICK)
+    timed = time_captioning(model, [visual], beam_size=2, max_len=max_len, bos=1, eos=2, effort=QUICK)
     return Measured(counted.costs | timed.costs, counted.operators, timed.state)
 
 
@@ -46,7 +47,7 @@ def test_what_a_model_does_not_let_count_is_null_and_the_rest_stands(
 
 
 def test_times_are_of_the_threads_asked_for(tiny: Captioner, visual: Callable[..., Visual]) -> None:
-    timed = time_captioning(tiny, visual(), beam_size=2, max_len=3, bos=1, eos=2, effort=QUICK, threads=2)
+    timed = time_captioning(tiny, [visual()], beam_size=2, max_len=3, bos=1, eos=2, effort=QUICK, threads=2)
     assert timed.costs["latency_threads"].value == timed.state["threads"] == 2
 
 
@@ -71,3 +72,37 @@ def test_a_caption_longer_than_the_model_can_is_a_reason(tiny: Captioner, visual
     found = measured(tiny, visual(), max_len=33)
     assert "33 tokens" in str(found.costs["gmac_beam"].reason)
     assert "33" in str(found.costs["latency_median"].reason)
+
+
+def test_what_was_said_lies_between_the_counts_of_whole_lengths(tiny: Captioner, visual: Callable[..., Visual]) -> None:
+    four, five = (count_caption(tiny, visual(), length, 3).macs / 1e9 for length in (4, 5))
+    found = count_mean_caption(tiny, visual(), beam_size=3, length=4.25)
+    assert found["caption_length_mean"] == Quantity(4.25, unit="tokens")
+    assert found["gmac_beam_mean_length"].value == pytest.approx(0.75 * four + 0.25 * five, rel=1e-12)
+    assert found["gmac_beam_mean_length"].unit == "GMAC"
+    assert count_mean_caption(tiny, visual(), beam_size=3, length=5.0)["gmac_beam_mean_length"].value == five
+    assert four < five
+
+
+def test_what_was_said_is_counted_in_no_more_than_two_traces(
+    tiny: Captioner, visual: Callable[..., Visual], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths: list[int] = []
+
+    def count(*given: Any) -> Any:
+        lengths.append(given[2])
+        return count_caption(*given)
+
+    monkeypatch.setattr(captioning_costs, "count_caption", count)
+    count_mean_caption(tiny, visual(), beam_size=2, length=7.6)
+    count_mean_caption(tiny, visual(), beam_size=2, length=3.0)
+    assert sorted(lengths) == [3, 7, 8]
+
+
+def test_what_was_said_keeps_its_length_where_it_cannot_be_counted(
+    tiny: Captioner, visual: Callable[..., Visual], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(tiny), "step", _raise)
+    found = count_mean_caption(tiny, visual(), beam_size=2, length=7.6)
+    assert found["caption_length_mean"].value == 7.6
+    assert found["gmac_beam_mean_length"] == Quantity(None, "KeyError: 'no such projection'", "GMAC")

@@ -11,7 +11,13 @@ import pytest
 import torch
 
 from harness.measure import energy, latency
-from harness.measure.captioning_costs import Counted, Effort, count_captioning, time_captioning
+from harness.measure.captioning_costs import (
+    Counted,
+    Effort,
+    count_captioning,
+    count_mean_caption,
+    time_captioning,
+)
 from harness.measure.element_wise import PASSES
 from harness.measure.flops import COSTS as GMAC
 from harness.measure.flops import FlopCounts
@@ -84,9 +90,11 @@ def test_every_model_has_a_complete_row_without_a_gpu(architecture: str) -> None
     model, found = tiny(architecture), counted(architecture)
     visual = example_visual(model.visual, length=REGIONS)
     effort = Effort(repeats=2, energy_seconds=1.0)
-    timed = time_captioning(model, visual, beam_size=2, max_len=3, bos=1, eos=2, effort=effort)
-    costs = found.costs | timed.costs
-    assert set(costs) == {"parameters", *GMAC, *latency.COSTS, *energy.COSTS}
+    timed = time_captioning(model, [visual], beam_size=2, max_len=3, bos=1, eos=2, effort=effort)
+    said = count_mean_caption(model, visual, beam_size=BEAM, length=LENGTH - 1.5)
+    costs = found.costs | timed.costs | said
+    assert set(costs) == {"parameters", *GMAC, *latency.COSTS, *energy.COSTS, *said}
+    assert (said["gmac_beam_mean_length"].value or 0.0) < (costs["gmac_beam"].value or 0.0)
     for name, cost in costs.items():
         if name in {"latency_margin", *energy.COSTS}:
             assert cost.value is None

@@ -46,7 +46,7 @@ def test_median_spread_and_throughput_of_the_timed_runs(
     tiny: Captioner, visual: Callable[..., Visual], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = _Clock(monkeypatch, [9.0, 0.1, 0.4, 0.2, 0.3, 0.25])
-    found = measure_latency(tiny, visual(4), beam_size=3, max_len=9, repeats=5, warmup=1).quantities()
+    found = measure_latency(tiny, [visual(4)], beam_size=3, max_len=9, repeats=5, warmup=1).quantities()
     timed = [0.1, 0.4, 0.2, 0.3, 0.25]
     lower, upper = np.percentile(timed, (25, 75))
     assert found["latency_median"].value == pytest.approx(0.25)
@@ -54,6 +54,7 @@ def test_median_spread_and_throughput_of_the_timed_runs(
     assert found["latency_throughput"].value == pytest.approx(4 / 0.25)
     assert found["latency_repeats"].value == 5
     assert found["latency_batch"].value == 4
+    assert found["latency_images"].value == 1
     assert {name: quantity.unit for name, quantity in found.items()} == COSTS
     assert (found["latency_median"].low, found["latency_median"].high) == pytest.approx((lower, upper))
     assert (found["latency_throughput"].low, found["latency_throughput"].high) == pytest.approx((4 / upper, 4 / lower))
@@ -63,17 +64,34 @@ def test_median_spread_and_throughput_of_the_timed_runs(
     assert clock.searches[0]["max_len"] == 9
 
 
-def test_the_budget_ends_the_runs_but_never_before_the_second(
+def test_several_images_take_turns_and_their_lengths_are_no_noise(
+    tiny: Captioner, visual: Callable[..., Visual], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = [visual(regions=regions) for regions in range(1, 31)]
+    seen: list[int] = []
+    encode = type(tiny).encode
+    monkeypatch.setattr(
+        type(tiny), "encode", lambda model, one: (seen.append(one.features.shape[1]), encode(model, one))[1]
+    )
+    each = np.linspace(0.1, 0.3, 30)
+    _Clock(monkeypatch, [9.0] * 3 + [*each, *each])
+    found = measure_latency(tiny, images, beam_size=3, max_len=9, repeats=2)
+    assert seen == [*range(1, 31), *range(1, 31), 1, 2, 3]
+    costs = {name: cost.value for name, cost in found.quantities().items()}
+    assert (costs["latency_images"], costs["latency_repeats"], costs["latency_batch"]) == (30, 60, 1)
+    assert costs["latency_median"] == pytest.approx(0.2)
+    assert costs["latency_noisy"] == 0
+    assert costs["latency_iqr"] > 0.09
+    assert costs["latency_margin"] == pytest.approx(0.03 * 0.2)
+
+
+def test_a_few_runs_have_no_margin(
     tiny: Captioner, visual: Callable[..., Visual], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _Clock(monkeypatch, [5.0] * 9)
-    slow = measure_latency(tiny, visual(), beam_size=1, max_len=5, repeats=9, warmup=1, budget_s=2.0)
-    assert len(slow.timing.seconds) == 2
-    assert slow.quantities()["latency_margin"].reason == "fewer than 5 timed runs"
-    assert slow.quantities()["latency_noisy"].value == 0
-    _Clock(monkeypatch, [0.5] * 9)
-    middling = measure_latency(tiny, visual(), beam_size=1, max_len=5, repeats=8, warmup=1, budget_s=2.0)
-    assert len(middling.timing.seconds) == 3
+    costs = measure_latency(tiny, [visual()] * 2, beam_size=1, max_len=5, repeats=2).quantities()
+    assert costs["latency_margin"].reason == "fewer than 5 timed runs"
+    assert costs["latency_noisy"].value == 0
 
 
 def test_runs_in_evaluation_mode_on_the_named_threads_and_puts_both_back(
@@ -82,7 +100,7 @@ def test_runs_in_evaluation_mode_on_the_named_threads_and_puts_both_back(
     clock = _Clock(monkeypatch, [0.1] * 3)
     tiny.train()
     tiny.cell.eval()
-    found = measure_latency(tiny, visual(), beam_size=2, max_len=5, repeats=2, warmup=1, threads=2)
+    found = measure_latency(tiny, [visual()], beam_size=2, max_len=5, repeats=2, warmup=1, threads=2)
     assert [(search["training"], search["threads"]) for search in clock.searches] == [(False, 2)] * 3
     assert found.threads == 2
     assert torch.get_num_threads() == 1
@@ -92,7 +110,7 @@ def test_runs_in_evaluation_mode_on_the_named_threads_and_puts_both_back(
 
 def test_really_times_the_real_search(tiny: Captioner, visual: Callable[..., Visual]) -> None:
     begin = time.perf_counter()
-    found = measure_latency(tiny, visual(2), beam_size=3, max_len=10, repeats=3, warmup=1)
+    found = measure_latency(tiny, [visual(2)], beam_size=3, max_len=10, repeats=3, warmup=1)
     elapsed = time.perf_counter() - begin
     assert 0 < found.timing.median <= elapsed
     assert found.batch == 2
@@ -102,7 +120,7 @@ def test_really_times_the_real_search(tiny: Captioner, visual: Callable[..., Vis
 
 def test_one_run_gives_no_spread(tiny: Captioner, visual: Callable[..., Visual]) -> None:
     with pytest.raises(BenchError, match="no spread"):
-        measure_latency(tiny, visual(), beam_size=1, max_len=5, repeats=1)
+        measure_latency(tiny, [visual()], beam_size=1, max_len=5, repeats=1)
 
 
 def test_half_precision_is_asked_for(
@@ -110,8 +128,8 @@ def test_half_precision_is_asked_for(
 ) -> None:
     cast: list[bool] = []
     monkeypatch.setattr(latency, "beam_search", lambda *_, **__: cast.append(torch.is_autocast_enabled("cpu")))
-    measure_latency(tiny, visual(), beam_size=1, max_len=5, repeats=2, precision="bf16")
-    measure_latency(tiny, visual(), beam_size=1, max_len=5, repeats=2)
+    measure_latency(tiny, [visual()], beam_size=1, max_len=5, repeats=2, precision="bf16")
+    measure_latency(tiny, [visual()], beam_size=1, max_len=5, repeats=2)
     assert cast == [True] * 3 + [False] * 3
 
 

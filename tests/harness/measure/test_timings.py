@@ -44,12 +44,51 @@ def test_two_runs_differ_by_less_than_their_margins_in_nine_of_ten_tries(name: s
     assert held / tries >= 0.9
 
 
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+@pytest.mark.parametrize("images", ["of few lengths", "all different"])
+def test_margins_hold_too_where_images_take_unlike_long(name: str, images: str) -> None:
+    generator, tries, held = np.random.default_rng(0), 60, 0
+    for _ in range(tries):
+        each = generator.integers(6, 14, 50) / 8 if images == "of few lengths" else generator.uniform(0.5, 1.5, 50)
+        first, second = (
+            Timing(tuple(np.tile(each, 2) * DISTRIBUTIONS[name](generator, 100)), pieces=50) for _ in range(2)
+        )
+        held += abs(first.median - second.median) <= max(first.margin or 0.0, second.margin or 0.0)
+    assert held / tries >= 0.9
+
+
+def test_what_images_differ_by_is_no_noise() -> None:
+    generator = np.random.default_rng(0)
+    images = generator.uniform(0.5, 1.5, 50)
+    steady = Timing(tuple(np.tile(images, 2) * generator.normal(1, 0.005, 100)), pieces=50)
+    low, high = steady.quartiles
+    assert high - low > 0.4
+    assert steady.noise() == ()
+    assert steady.margin == pytest.approx(0.03 * steady.median)
+    assert len(Timing(steady.seconds).noise()) == 1, "taken for the same work, they would be noise"
+
+
+def test_what_rounds_differ_by_is_noise() -> None:
+    generator = np.random.default_rng(0)
+    images = generator.uniform(0.5, 1.5, 50)
+    [spread] = Timing(tuple(np.tile(images, 2) * generator.normal(1, 0.1, 100)), pieces=50).noise()
+    assert "same work" in spread
+    assert 11 <= int(spread.split(" %")[0].split()[-1]) <= 16  # 0.135 is what normal noise of 0.1 has
+    slower = Timing((*images, *(1.06 * images)), pieces=50)
+    [drift] = slower.noise()
+    assert "halves differ by 6 %" in drift
+    assert slower.margin is not None
+    assert slower.margin >= 0.055
+
+
 def test_margins_are_no_wider_than_they_need_be() -> None:
     generator = np.random.default_rng(0)
     steady = Timing(tuple(generator.normal(1, 0.002, 30)))
     assert steady.margin == pytest.approx(0.03, rel=0.01)  # the luck of a process
     wide = [Timing(tuple(generator.normal(1, 0.1, count))).margin or 0.0 for count in (30, 120, 240)]
     assert wide[0] > 1.5 * wide[1] > 1.5 * wide[2] > 0
+    images = np.tile(generator.integers(6, 14, 50) / 8, 2)
+    assert 0.03 < (Timing(tuple(images * generator.normal(1, 0.1, 100)), 50).margin or 0.0) < 0.15
 
 
 def test_median_and_quartiles() -> None:

@@ -164,7 +164,10 @@ def test_hours_of_an_a100_from_the_share_of_another_device_that_was_used(monkeyp
     costs = training_costs(SUMMARY, memory, prediction, conditions)
     share = 24e13 / 30 / (2 * 989e12 / 2)
     assert costs["train_utilisation"].value == pytest.approx(100 * share)
-    assert costs["train_a100_hours_estimate"].value == pytest.approx(24e13 / (share * 156e12) / 3600)
+    estimate = costs["train_a100_hours_estimate"]
+    assert estimate.value == estimate.high == pytest.approx(24e13 / (share * 156e12) / 3600)
+    assert estimate.low == pytest.approx(2 * 30 / 3600)  # as fast as here, and two devices were at work
+    assert estimate.unit == "h"
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Some Device")
     unknown = training_costs(SUMMARY, memory, prediction, conditions)
     assert "peak rate of Some Device" in str(unknown["train_a100_hours_estimate"].reason)
@@ -182,4 +185,12 @@ def test_peak_rates() -> None:
     assert peak_macs("NVIDIA H100 NVL", "bf16") == peak_macs("NVIDIA H200 NVL", "bf16") == 417.5e12
     assert peak_macs("NVIDIA H200", "bf16") == 494.5e12
     assert peak_macs("NVIDIA A1000", "fp32") is None
-    assert a100_seconds(156e12 * 60, 0.5, "bf16") == 120
+
+
+def test_an_a100_between_the_same_share_of_its_peak_and_the_same_rate() -> None:
+    work = 156e12 * 60
+    assert a100_seconds(work, 50e12, 494.5e12, "bf16") == pytest.approx((60 * 494.5 / 50, 60 * 156 / 50))
+    assert a100_seconds(work, 312e12, 494.5e12, "bf16")[1] == pytest.approx(60), "its own peak is the most it reaches"
+    same_share, same_rate = a100_seconds(work, 20e12, 35e12, "bf16")
+    assert same_share < same_rate, "a slower device"
+    assert a100_seconds(work, 78e12, 156e12, "bf16") == pytest.approx((120, 120)), "an A100 itself"

@@ -68,7 +68,7 @@ class Small:
 def gradient_of(objective: Any, batch: Batch, told: list[int], repeats: int = 1) -> tuple[float, dict[str, Tensor]]:
     """Loss of the last batch, and the gradients that have gathered."""
     model = model_of()
-    gradient = BatchGradient(model, torch.device("cpu"), bf16=False, processes=Alone(), on_split=told.append)
+    gradient = BatchGradient(model, torch.device("cpu"), precision="fp32", processes=Alone(), on_split=told.append)
     for _ in range(repeats):
         loss, images = gradient(objective, list(model.parameters()), batch, 0, 1)
         assert images == len(batch.image_ids)
@@ -111,7 +111,7 @@ def test_the_weight_of_a_part_is_counted_before_it_goes_to_the_device(monkeypatc
 
     monkeypatch.setattr(Batch, "to", to)
     model, told = model_of(), list[int]()
-    gradient = BatchGradient(model, torch.device("cpu"), bf16=False, processes=Alone(), on_split=told.append)
+    gradient = BatchGradient(model, torch.device("cpu"), precision="fp32", processes=Alone(), on_split=told.append)
     gradient(Weighing(STAGE), list(model.parameters()), batch_of(6), 0, 3)
     assert len(there) == 3
 
@@ -126,7 +126,7 @@ def test_a_share_without_images_adds_nothing() -> None:
         def total(self, values: Any) -> list[float]:
             return [6.0 if len(values) == 1 else 30.0, 6.0][: len(values)]
 
-    gradient = BatchGradient(model, torch.device("cpu"), bf16=False, processes=Others(), on_split=told.append)
+    gradient = BatchGradient(model, torch.device("cpu"), precision="fp32", processes=Others(), on_split=told.append)
     empty = Batch(Visual(), torch.zeros(0, 2, dtype=torch.long), ())
     assert gradient(CrossEntropy(STAGE), list(model.parameters()), empty, 0, 1) == (6.0, 6)
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -171,7 +171,7 @@ def test_every_weight_learns_in_half_precision_from_what_the_model_said(
     images = [Sample(0, "0.png", "train", ("red ball",)), Sample(1, "1.png", "train", ("blue ball",))]
     objective = make_objective(stage, model, images, Vocabulary(["ball", "blue", "red"]))
     batch = Batch(Visual(torch.randn(2, 1, 8)), torch.randint(1, 7, (2, 5)), (0, 1))
-    gradient = BatchGradient(model, torch.device("cpu"), bf16=True, processes=Alone(), on_split=lambda _: None)
+    gradient = BatchGradient(model, torch.device("cpu"), precision="bf16", processes=Alone(), on_split=lambda _: None)
     gradient(objective, list(model.parameters()), batch, 3, 1)
     assert all(parameter.grad is not None for parameter in model.parameters())
     assert len(cleared) == 2, "before the pass with gradients too: older torch loses them otherwise"

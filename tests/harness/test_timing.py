@@ -1,0 +1,82 @@
+"""Which images captions are timed of, and under what: chosen alike for every model, one by one, as the run captions."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from harness import timing
+from harness.config import Decoding, Preset
+from harness.machine import Machine
+from harness.measure.captioning_costs import Timed
+from harness.preset_files import list_presets, load_preset
+from harness.timing import DEFERRED, time_model, timed_images
+from zoo import Visual, VisualSpec, create_model, model_card
+
+SPLIT = [1000 + 3 * number for number in range(300)]
+
+
+def test_images_are_chosen_by_a_fixed_seed_and_spread_over_the_split() -> None:
+    chosen = timed_images(SPLIT, 50)
+    assert chosen == timed_images(list(SPLIT), 50)
+    places = [SPLIT.index(image_id) for image_id in chosen]
+    assert [place // 6 for place in places] == list(range(50)), "one of each six"
+    assert len({place % 6 for place in places}) == 6, "and not always the same one"
+
+
+@pytest.mark.parametrize("count", [300, 301, 5000])
+def test_of_a_small_split_all_images_are_timed(count: int) -> None:
+    assert timed_images(SPLIT, count) == SPLIT
+    assert timed_images([7], count) == [7]
+
+
+def test_every_preset_times_50_images_at_least() -> None:
+    assert {name for name in list_presets() if load_preset(name).latency_repeats < 50} == set()
+
+
+class Numbered:
+    """Shows of an image its number."""
+
+    def visual(self, image_ids: list[int], _: VisualSpec) -> Visual:
+        features = torch.tensor(image_ids, dtype=torch.float32)[:, None, None]
+        return Visual(features, torch.ones(len(image_ids), 1, dtype=torch.bool))
+
+
+def conditions(jobs: int = 1, **settings: Any) -> Any:
+    preset = Preset.model_validate({**load_preset("smoke").model_dump(), **settings})
+    return SimpleNamespace(
+        machine=Machine(jobs=jobs),
+        preset=preset.model_copy(update={"decoding": Decoding(beam_size=2, max_len=4)}),
+        evaluated={"test": [SimpleNamespace(image_id=image_id) for image_id in SPLIT]},
+        source=lambda _: Numbered(),
+        vocabulary=SimpleNamespace(bos=1, eos=2),
+        precision="bf16",
+    )
+
+
+def test_each_image_is_timed_alone_twice_and_in_the_run_s_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    def measure(_model: object, visuals: list[Visual], **settings: Any) -> Timed:
+        asked.update(settings, images=[visual.features for visual in visuals])
+        return Timed()
+
+    monkeypatch.setattr(timing, "time_captioning", measure)
+    model = create_model("blind", vocab_size=9, visual_dim=1, **model_card("blind").tiny)
+    time_model(model, conditions())
+    assert [features.shape for features in asked["images"]] == [(1, 1, 1)] * 50
+    assert [int(features) for features in asked["images"]] == timed_images(SPLIT, 50)
+    assert (asked["effort"].repeats, asked["precision"], asked["threads"]) == (2, "bf16", 1)
+    time_model(model, conditions(latency_repeats=7))
+    assert len(asked["images"]) == 7
+
+
+def test_images_and_runs_are_counted_where_they_are_really_timed() -> None:
+    model = create_model("blind", vocab_size=9, visual_dim=1, **model_card("blind").tiny)
+    costs = time_model(model, conditions(latency_repeats=3)).costs
+    assert (costs["latency_images"].value, costs["latency_repeats"].value) == (3, 6)
+    assert costs["latency_median"].value
+    assert {cost.reason for cost in time_model(model, conditions(jobs=2)).costs.values()} == {DEFERRED}
