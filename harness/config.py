@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -11,6 +12,16 @@ from harness.recipe import Recipe, unusual_training
 from harness.training.schedule import Schedule, Strict
 from zoo import model_card
 from zoo.registry import SIZES
+
+NOT_IN_KEY: Final[Mapping[str, str]] = {
+    "summary": "words for people",
+    "schedule.summary": "words for people",
+    "latency_repeats": "of how many images captions are timed: costs, no score",
+    "energy_seconds": "how long energy is counted: costs, no score",
+    "recipe.models": "which models may use the preset",
+    "recipe.published": "what the scores are compared with",
+}
+"""Settings of a preset that no score depends on, each with the reason; every other one is in the run key."""
 
 
 class Decoding(Strict):

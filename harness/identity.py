@@ -8,22 +8,12 @@ from functools import cache
 from typing import Any, Final
 
 from harness.canonical import digest
-from harness.config import Preset
+from harness.config import NOT_IN_KEY, Preset
 from harness.feature_config import FeatureConfig
 from harness.revision import results_revision
 from harness.sources import files_digest, harness_files, model_files
 from results.records import CODE_FIELDS, CodeRecord
 from zoo import ModelCard, list_models, model_card
-
-NOT_IN_KEY: Final[Mapping[str, str]] = {
-    "summary": "words for people",
-    "schedule.summary": "words for people",
-    "latency_repeats": "of how many images captions are timed: costs, no score",
-    "energy_seconds": "how long energy is counted: costs, no score",
-    "recipe.models": "which models may use the preset",
-    "recipe.published": "what the scores are compared with",
-}
-"""Settings of a preset that no score depends on, each with the reason; every other one is in the run key."""
 
 FEATURES_NOT_IN_KEY: Final[Mapping[str, str]] = {
     "weights": "a place on one machine; the signature's `feat` has the digest of what lies there",

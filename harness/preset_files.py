@@ -11,16 +11,15 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from harness.canonical import canonical_json, digest
-from harness.config import Preset
+from harness.config import NOT_IN_KEY, Preset
 from harness.errors import BenchError
 from harness.training.schedule import Schedule, Stage
 
-# Settings of a preset that describe it, or say how costs are measured: no score depends on them.
-_UNSCORED: dict[str, Any] = {
-    **dict.fromkeys(("name", "summary", "latency_repeats", "latency_seconds", "energy_seconds"), True),
-    "schedule": {"summary": True},
-    "recipe": {"models": True, "published": True},
-}
+_UNSCORED: dict[str, Any] = {"name": True}
+"""Settings that no score depends on, nested as pydantic excludes them: the name, and what is in no run key."""
+for _path in NOT_IN_KEY:
+    _group, _, _name = _path.rpartition(".")
+    (_UNSCORED.setdefault(_group, {}) if _group else _UNSCORED)[_name] = True
 
 
 def _yaml_files(package: str) -> dict[str, Any]:

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from harness.identity import NOT_IN_KEY, changed_files, without
+from harness.config import NOT_IN_KEY
+from harness.identity import changed_files, without
 from results.cells import FinishedCell, finished_cells
 from results.records import CODE_FIELDS, Cell
 from results.store import Store

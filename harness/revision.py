@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.sources import files_digest, harness_files
 
 REVISION = 1
-SOURCES = "271b8c05"
+SOURCES = "1010c0a8"
 
 
 @cache

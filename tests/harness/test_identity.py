@@ -13,11 +13,11 @@ from pydantic import BaseModel, ValidationError
 from rich.console import Console
 
 from harness.conditions import prepare_conditions
-from harness.config import Preset
+from harness.config import NOT_IN_KEY, Preset
 from harness.data.scenes import ScenesConfig, prepare_scenes
 from harness.feature_config import FeatureConfig
 from harness.grid import plan_cells
-from harness.identity import FEATURES_NOT_IN_KEY, NOT_IN_KEY, built_with, code_of_model, identify
+from harness.identity import FEATURES_NOT_IN_KEY, built_with, code_of_model, identify
 from harness.metrics.signature import EvaluationSettings, run_fields
 from harness.preset_files import load_preset
 from harness.progress import Reporter
