@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from harness.canonical import canonical_json
 from harness.config import NOT_IN_KEY
 from harness.identity import changed_files, without
 from results.cells import FinishedCell, finished_cells
@@ -71,11 +72,11 @@ def _difference(run: FinishedCell, cell: Cell) -> str | None:
     """In what the code of a finished run differs from that which would make it now; None where it does not."""
     assert cell.code is not None
     if run.code is None:
-        return f"captionbench {run.code_version} made {run.key}, which did not record its code"
+        return f"captionbench {run.code_version} made the finished run, which did not record its code"
     if files := changed_files(run.code, cell.code):
-        return f"{_listed(files, _FILES_NAMED)} changed since {run.key}"
+        return f"{_listed(files, _FILES_NAMED)} changed since"
     if run.code.revision != cell.code.revision:
-        return f"{run.key} is of results revision {run.code.revision}, not {cell.code.revision}"
+        return f"the finished run is of results revision {run.code.revision}, not {cell.code.revision}"
     return None
 
 
@@ -88,7 +89,7 @@ def _same_settings(run: FinishedCell, cell: Cell) -> bool:
     # 0.2.0 had no digest of the settings: what it stored of them must be the same.
     return (
         _conditions(run.signature) == _conditions(cell.signature)
-        and run.config.get("arguments") == cell.config["arguments"]
+        and canonical_json(run.config.get("arguments")) == canonical_json(cell.config["arguments"])
         and _preset(run.config) == _preset(cell.config)
     )
 

@@ -351,7 +351,7 @@ def test_an_edited_model_is_trained_anew_and_its_older_run_kept(data: Path, tmp_
     for source, said in (
         (MINE, "1 finished, 0 re-used"),
         ("# A comment.\n" + MINE, "0 finished, 1 re-used"),
-        (MINE.replace("1.0", "0.5"), "mine: new, because mine.py changed since mine-s0-"),
+        (MINE.replace("1.0", "0.5"), "mine: new, because mine.py changed since;"),
     ):
         plugin.write_text(source)
         done = bench_run(data, tmp_path / "workspace", "mine", "--plugin", str(plugin))

@@ -56,7 +56,7 @@ def test_other_code_of_the_model_is_run_anew(store: Store) -> None:
     planned = cell("mine-s0-b", replace(CODE, model="m2", files=FILES | {"zoo/models/mine.py": "12"}))
     key, [note] = settled(store, planned)
     assert key == "mine-s0-b"
-    assert "new, because zoo/models/mine.py changed since mine-s0-a" in note
+    assert "new, because zoo/models/mine.py changed since; the older run stays" in note
     assert "--accept-code-changes" in note
     key, [note] = settled(store, planned, accept=True)
     assert key == "mine-s0-a"
@@ -78,14 +78,14 @@ def test_the_nearest_code_is_compared_with(store: Store) -> None:
     finish(store, cell("mine-s0-later", replace(CODE, model="m2", files=FILES | {"zoo/models/mine.py": "12"})))
     edited = replace(CODE, revision="1+h2", harness="h2", files=FILES | {"harness/training/trainer.py": "23"})
     _, [note] = settled(store, cell("mine-s0-edited", edited))
-    assert "new, because harness/training/trainer.py changed since mine-s0-a;" in note
+    assert "new, because harness/training/trainer.py changed since;" in note
 
 
 def test_another_revision_is_run_anew(store: Store) -> None:
     finish(store, cell())
     key, [note] = settled(store, cell("mine-s0-c", replace(CODE, revision="2")))
     assert key == "mine-s0-c"
-    assert "is of results revision 1, not 2" in note
+    assert "the finished run is of results revision 1, not 2" in note
 
 
 def test_other_settings_are_not_taken_for_the_same(store: Store) -> None:
@@ -102,18 +102,23 @@ def test_other_settings_are_not_taken_for_the_same(store: Store) -> None:
 def test_runs_that_recorded_no_code_are_kept_and_not_re_used(store: Store) -> None:
     old = cell("mine-s0-old", None)
     del old.config["settings"]
+    old.config["arguments"] = {"lengths": [16, 32]}
     old.config["preset"]["latency_seconds"] = None  # a setting that is no more
     finish(store, old)
-    key, [note] = settled(store, cell())
+
+    def planned(**preset: Any) -> Cell:
+        found = cell()
+        found.config["arguments"] = {"lengths": (16, 32)}
+        found.config["preset"] |= preset
+        return found
+
+    key, [note] = settled(store, planned())
     assert key == "mine-s0-a"
-    assert "captionbench 0.2.0 made mine-s0-old, which did not record its code" in note
-    assert settled(store, cell(), accept=True)[0] == "mine-s0-old"
-    changed = cell()
-    changed.config["preset"] = {"name": "quick", "vocabulary": {"max_len": 6}}
+    assert "captionbench 0.2.0 made the finished run, which did not record its code" in note
+    assert settled(store, planned(), accept=True)[0] == "mine-s0-old"
+    changed = planned(vocabulary={"max_len": 6})
     assert settled(store, changed, accept=True) == ("mine-s0-a", []), "0.2.0 had no max_len in its keys"
-    repeats = cell()
-    repeats.config["preset"] = {"name": "quick", "latency_repeats": 50}
-    assert settled(store, repeats, accept=True)[0] == "mine-s0-old", "how often captions are timed moves no score"
+    assert settled(store, planned(latency_repeats=50), accept=True)[0] == "mine-s0-old", "it moves no score"
 
 
 def test_seeds_of_other_code_are_never_averaged_together(store: Store) -> None:
