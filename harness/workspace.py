@@ -51,6 +51,16 @@ class Workspace:
             raise BenchError(f"the workspace {self.root} is not writable", "choose another with --workspace DIR")
 
 
+def user_cache() -> Path:
+    """The folder of what any run of this user may use again, safe to delete; it need not exist.
+
+    `$XDG_CACHE_HOME/captionbench`, by default the platform's: on Linux `~/.cache/captionbench`.
+    """
+    from platformdirs import user_cache_path
+
+    return user_cache_path("captionbench", appauthor=False)
+
+
 @contextmanager
 def locked(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
     """Hold an exclusive lock on `path`; when another process has it, call `on_wait` once and wait.

@@ -1,4 +1,4 @@
-"""Locks between the commands of one workspace."""
+"""Locks between the commands of one workspace, and the user's cache."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.workspace import is_locked, locked
+from harness.workspace import is_locked, locked, user_cache
 
 HOLDER = """
 import sys
@@ -75,3 +75,12 @@ def test_a_killed_process_leaves_no_lock(lock: Path, holder: subprocess.Popen[st
     assert not is_locked(lock)
     with locked(lock, refuse):
         pass
+
+
+def test_the_cache_is_where_the_user_keeps_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
+    assert user_cache() == tmp_path / "elsewhere" / "captionbench"
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    if sys.platform == "linux":
+        assert user_cache() == tmp_path / ".cache" / "captionbench", "where earlier releases kept it"
