@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.sources import files_digest, harness_files
 
 REVISION = 1
-SOURCES = "a20352bc"
+SOURCES = "977b41fd"
 
 
 @cache

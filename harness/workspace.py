@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -52,29 +51,42 @@ class Workspace:
             raise BenchError(f"the workspace {self.root} is not writable", "choose another with --workspace DIR")
 
 
+def user_cache() -> Path:
+    """The folder of what any run of this user may use again, safe to delete; it need not exist.
+
+    `$XDG_CACHE_HOME/captionbench`, by default the platform's: on Linux `~/.cache/captionbench`.
+    """
+    from platformdirs import user_cache_path
+
+    return user_cache_path("captionbench", appauthor=False)
+
+
 @contextmanager
 def locked(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
     """Hold an exclusive lock on `path`; when another process has it, call `on_wait` once and wait.
 
-    The kernel lets go of the lock when its holder dies, so a killed run never leaves one behind.
+    The system lets go of the lock when its holder dies, so a killed run never leaves one behind.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            on_wait()
-            fcntl.flock(handle, fcntl.LOCK_EX)
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(path)
+    try:
+        held = lock.acquire(blocking=False)
+    except Timeout:
+        on_wait()
+        held = lock.acquire()
+    with held:
         yield
 
 
 def is_locked(path: Path) -> bool:
     """Whether another process holds the lock on `path` at this moment."""
-    try:
-        with path.open("a") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
+    from filelock import FileLock, Timeout
+
+    if not path.exists():
         return False
-    except BlockingIOError:
+    try:
+        with FileLock(path).acquire(blocking=False):
+            return False
+    except Timeout:
         return True
-    return False

@@ -26,8 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.atomic import replacing
-from harness.user_cache import user_cache
-from harness.workspace import locked
+from harness.workspace import locked, user_cache
 
 Mask = NDArray[np.bool_]
 Numbers = NDArray[np.integer]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from playwright.sync_api import Page, expect
 
 from reports.gallery import WRITTEN_OUT
 from reports.gallery_data import IMAGES_A_FILE
@@ -13,12 +15,12 @@ from results.records import Cell, DatasetRecord, ImageRecord, Outcome, Quantity,
 from results.store import Store
 
 IMAGES = IMAGES_A_FILE + 50
-CARDS = "document.querySelectorAll('#gallery .card').length"
+CARDS = "#gallery .card"
 
 
 @pytest.fixture(scope="module")
-def gallery(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The page's address: image 1 is the hardest, and the last is the only one with a zebra."""
+def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page: image 1 is the hardest, and the last is the only one with a zebra."""
     folder = tmp_path_factory.mktemp("large")
     images = tuple(ImageRecord(n, f"{n}.jpg", "test", ("a dog", "a cat")) for n in range(1, IMAGES + 1))
     with Store(folder / "bench.sqlite") as store:
@@ -29,50 +31,46 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> str:
             scores = {n: n / IMAGES for n in captions}
             result = SplitResult("test", captions, {"overall": {"CIDEr-D": Quantity(0.5)}}, {"CIDEr-D": scores})
             store.finish(model, Outcome((result,), {}, {}))
-        return (write_report(store, folder / "report").parent / "gallery.html").as_uri()
+        return write_report(store, folder / "report").parent / "gallery.html"
 
 
-def test_more_images_are_loaded_when_they_are_asked_for(tab: Any, gallery: str) -> None:
-    tab.requested.clear()
-    tab.open(gallery)
-    assert tab.run(CARDS) == WRITTEN_OUT
-    assert [url for url in tab.requested if url.endswith("1-0.js")] == []
-    tab.run("document.querySelector('#further').click()")
-    tab.wait(f"{CARDS} === {2 * WRITTEN_OUT}")
-    ids = tab.run("[...document.querySelectorAll('#gallery .card')].map((card) => Number(card.dataset.image))")
+def test_more_images_are_loaded_when_they_are_asked_for(open_page: Callable[..., Page], gallery: Path) -> None:
+    page = open_page(gallery)
+    expect(page.locator(CARDS)).to_have_count(WRITTEN_OUT)
+    assert [request.url for request in page.requests() if request.url.endswith("1-0.js")] == []
+    page.locator("#further").click()
+    expect(page.locator(CARDS)).to_have_count(2 * WRITTEN_OUT)
+    ids = page.locator(CARDS).evaluate_all("cards => cards.map((card) => Number(card.dataset.image))")
     assert ids == list(range(1, 2 * WRITTEN_OUT + 1)), "hardest first, without a gap"
-    assert [url.rpartition("/")[2] for url in tab.requested if "/gallery/" in url] == ["1-index.js", "1-0.js"]
+    asked = [request.url for request in page.requests() if "/gallery/" in request.url]
+    assert [url.rpartition("/")[2] for url in asked] == ["1-index.js", "1-0.js"]
 
 
-def test_a_word_is_found_in_an_image_that_was_never_shown(tab: Any, gallery: str) -> None:
-    tab.open(gallery)
-    tab.run(
-        "((field) => { field.value = 'zebra'; field.dispatchEvent(new Event('input', {bubbles: true})); })"
-        "(document.querySelector('#gallery-filter [name=words]'))"
-    )
-    tab.wait(f"document.querySelector('#gallery-filter output').textContent === '1 of {IMAGES}'")
-    assert tab.run("document.querySelector('#gallery .card').dataset.image") == str(IMAGES)
+def test_a_word_is_found_in_an_image_that_was_never_shown(open_page: Callable[..., Page], gallery: Path) -> None:
+    page = open_page(gallery)
+    page.locator("#gallery-filter [name=words]").fill("zebra")
+    expect(page.locator("#gallery-filter output")).to_have_text(f"1 of {IMAGES}")
+    expect(page.locator(CARDS).first).to_have_attribute("data-image", str(IMAGES))
 
 
-def test_many_captions_are_folded_in_the_list_and_open_in_the_viewer(tab: Any, gallery: str) -> None:
-    tab.open(gallery)
-    assert "2 more captions" in tab.run("document.querySelector('#gallery .card').textContent")
-    tab.run("document.querySelector('#gallery .card .where a').click()")
-    tab.wait("document.querySelector('#viewer .card')")
-    assert tab.run("document.querySelectorAll('#viewer .captions li').length") == 10
-    assert tab.run("document.querySelector('#viewer details')") is None
+def test_many_captions_are_folded_in_the_list_and_open_in_the_viewer(
+    open_page: Callable[..., Page], gallery: Path
+) -> None:
+    page = open_page(gallery)
+    expect(page.locator(CARDS).first).to_contain_text("2 more captions")
+    page.locator(CARDS).first.locator(".where a").click()
+    viewer = page.locator("#viewer")
+    expect(viewer.locator(".captions li")).to_have_count(10)
+    expect(viewer.locator("details")).to_have_count(0)
 
 
-def test_without_a_script_everything_written_is_readable_and_no_control_shows(tab: Any, gallery: str) -> None:
-    tab.send("Emulation.setScriptExecutionDisabled", value=True)
-    try:
-        tab.open(gallery)
-        assert tab.run(CARDS) == WRITTEN_OUT
-        assert tab.run("document.querySelector('#gallery-filter').offsetParent") is None
-        assert "need a script" in tab.run("document.querySelector('noscript').textContent")
-        tab.open(gallery.replace("gallery.html", "index.html"))
-        assert "50.0" in tab.run("document.querySelector('table').innerText")
-        assert tab.run("document.querySelectorAll('button').length") == 0
-    finally:
-        tab.send("Emulation.setScriptExecutionDisabled", value=False)
-    assert tab.logged == []
+def test_without_a_script_everything_written_is_readable_and_no_control_shows(
+    open_page: Callable[..., Page], gallery: Path
+) -> None:
+    page = open_page(gallery, java_script=False)
+    expect(page.locator(CARDS)).to_have_count(WRITTEN_OUT)
+    expect(page.locator("#gallery-filter")).to_be_hidden()
+    expect(page.locator("noscript p")).to_contain_text("need a script")
+    page.goto(gallery.with_name("index.html").as_uri())
+    expect(page.locator("table").first).to_contain_text("50.0", use_inner_text=True)
+    expect(page.locator("button")).to_have_count(0)

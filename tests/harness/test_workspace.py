@@ -1,0 +1,86 @@
+"""Locks between the commands of one workspace, and the user's cache."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.workspace import is_locked, locked, user_cache
+
+HOLDER = """
+import sys
+from pathlib import Path
+from harness.workspace import locked
+with locked(Path(sys.argv[1]), lambda: None):
+    print("holding", flush=True)
+    sys.stdin.readline()
+    Path(sys.argv[1]).with_name("done").touch()
+"""
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> Path:
+    """A lock file that is not there yet, nor its folder."""
+    return tmp_path / "run" / "lock"
+
+
+@pytest.fixture
+def holder(lock: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the lock until it reads a line."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "holding\n"
+        yield process
+        process.kill()
+
+
+def refuse() -> None:
+    raise AssertionError("waited for a lock that is free")
+
+
+def test_a_free_lock_is_taken_at_once_and_let_go(lock: Path) -> None:
+    for _ in range(2):
+        with locked(lock, refuse):
+            assert is_locked(lock)
+        assert not is_locked(lock)
+
+
+def test_asking_for_a_lock_that_never_was_makes_nothing(lock: Path) -> None:
+    assert not is_locked(lock)
+    assert not lock.parent.exists()
+
+
+def test_a_held_lock_is_waited_for_and_said_once(lock: Path, holder: subprocess.Popen[str]) -> None:
+    assert is_locked(lock)
+    said: list[str] = []
+    release = threading.Timer(0.2, holder.communicate, ["\n"])
+    release.start()
+    with locked(lock, lambda: said.append("waiting")):
+        assert lock.with_name("done").exists(), "the other had not let go yet"
+    release.join()
+    assert said == ["waiting"]
+
+
+def test_a_killed_process_leaves_no_lock(lock: Path, holder: subprocess.Popen[str]) -> None:
+    assert is_locked(lock)
+    holder.kill()
+    holder.wait(10)
+    assert not is_locked(lock)
+    with locked(lock, refuse):
+        pass
+
+
+def test_the_cache_is_where_the_user_keeps_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
+    assert user_cache() == tmp_path / "elsewhere" / "captionbench"
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    if sys.platform == "linux":
+        assert user_cache() == tmp_path / ".cache" / "captionbench", "where earlier releases kept it"
