@@ -136,17 +136,17 @@ _COSTS = {
     "gmac_encoder": CostKind("Encoder", "to encode one image's features", _SIZE),
     "gmac_start": CostKind("Start", "to set up decoding of one image, such as cross-attention keys", _SIZE),
     "gmac_step": CostKind("One step", "the last decoding step of one row", _SIZE),
-    "gmac_greedy": CostKind(
-        "Greedy, full length", "a caption of one row, of as many tokens as are allowed (maxlen)", _SIZE
-    ),
-    "gmac_beam": CostKind(
-        "Beam, full length", "a beam-searched caption of as many tokens as are allowed (maxlen)", _SIZE
-    ),
     "gmac_beam_mean_length": CostKind(
         "Beam, mean length", "a beam-searched caption as long as the test split's captions were on average", _SIZE
     ),
     "caption_length_mean": CostKind(
         "Caption length", "mean tokens of the test split's captions, the end token included", _SIZE
+    ),
+    "gmac_greedy": CostKind(
+        "Greedy, full length", "a caption of one row, of as many tokens as are allowed (maxlen)", _SIZE
+    ),
+    "gmac_beam": CostKind(
+        "Beam, full length", "a beam-searched caption of as many tokens as are allowed (maxlen)", _SIZE
     ),
     "gmac_teacher_forced": CostKind("Teacher-forced", "one pass over a whole caption, as in training", _SIZE),
     "gmac_training": CostKind("Training pass", "forward and backward over one image and one caption", _SIZE),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reports import cells, numbers, tables
 from reports.boards import apart, by_size, group_title
@@ -34,6 +34,7 @@ _COUNTS = {
     ),
     "gmac_beam": Axis("gmac_beam", 1.0, "Computation", "GMAC per caption of full length", "Computation, GMAC"),
 }
+_MARGINS = {"latency_median": "latency_margin"}
 _OTHERS = (
     Axis("latency_median", 1e-3, "Latency", "median latency, ms", "Latency"),
     Axis("train_seconds", 60.0, "Training time", "training time, minutes", "Training time"),
@@ -88,10 +89,15 @@ def trade_off_sections(
 
 
 def bounded_cost(row: Row, name: str, runs: Mapping[str, RunDetail]) -> Quantity:
-    """A row's cost with what bounds it: the seeds' mean quartiles where it has some, else the range over seeds."""
-    cost = row.costs.get(name)
+    """A row's cost with what bounds it: its margin where it has one, its own bounds, or else the range over seeds.
+
+    The quartiles of a latency are over images, which is no uncertainty.
+    """
+    cost, margin = row.costs.get(name), row.costs.get(_MARGINS.get(name, ""))
     if cost is None or cost.value is None:
         return cost or Quantity(None, "not measured for this run")
+    if margin is not None and margin.value is not None:
+        return replace(cost, low=cost.value - margin.value, high=cost.value + margin.value)
     over_seeds = (runs[key].costs.get(name) for key in row.keys)
     values = [each.value for each in over_seeds if each is not None and each.value is not None]
     if cost.low is not None or min(values) == max(values):

@@ -259,12 +259,15 @@ def test_curves_of_other_conditions_never_share_a_plot() -> None:
     assert [line.key for line in second.lines] == ["b"]
 
 
-def test_a_cost_is_bounded_by_quartiles_or_else_by_the_seeds() -> None:
+def test_a_cost_is_bounded_by_its_margin_or_else_by_the_seeds() -> None:
     runs = {key: replace(run(), costs={"t": Quantity(value, unit="s")}) for key, value in (("a", 1.0), ("b", 3.0))}
     both = replace(row("m"), keys=("a", "b"), seeds=(1, 2), costs={"t": Quantity(2.0, unit="s")})
     assert bounded_cost(both, "t", runs) == Quantity(2.0, None, "s", 1.0, 3.0)
     quartiles = Quantity(2.0, None, "s", 1.9, 2.1)
     assert bounded_cost(replace(both, costs={"t": quartiles}), "t", runs) == quartiles
+    timed = {"latency_median": quartiles, "latency_margin": Quantity(0.5, unit="s")}
+    found = bounded_cost(replace(both, costs=timed), "latency_median", runs)
+    assert (found.value, found.low, found.high) == (2.0, 1.5, 2.5), "quartiles are over images"
     assert bounded_cost(both, "other", runs).reason == "not measured for this run"
 
 
