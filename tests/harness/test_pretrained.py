@@ -159,7 +159,12 @@ def test_rows_that_saw_nothing_before_keep_their_signature(tmp_path: Path, monke
     monkeypatch.setattr("zoo.registry._cards", dict(registry._cards))
     labels = zoo.Pretraining(("ImageNet",), "", (), {}, "a paper")
     zoo.register_model(dataclasses.replace(zoo.model_card("blind"), name="mine", pretraining=labels))
-    conditions = SimpleNamespace(signature={"data": "d#1", "track": "controlled"}, preset=load_preset("smoke"))
+    conditions = SimpleNamespace(
+        signature={"data": "d#1", "track": "controlled"},
+        preset=load_preset("smoke"),
+        feature_config=FeatureConfig(),
+        evaluated={},
+    )
     blind, mine = plan_cells(["blind", "mine"], 1, conditions, Workspace(tmp_path), {})
     assert blind.signature == conditions.signature
     assert "pretraining" not in blind.config["card"]
