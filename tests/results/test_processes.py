@@ -42,7 +42,8 @@ def write(url, name, cells):
             scores = {{"CIDEr-D": {{i: 0.5 for i in captions}}}}
             result = SplitResult("test", captions, {{"overall": {{"CIDEr-D": Quantity(0.5)}}}}, scores)
             store.finish(key, Outcome((result,), {{"seconds": Quantity(1.0)}}, {{}}))
-            print(key, flush=True)
+            sys.stdout.write(f"{{key}}\\n")  # at once: a kill between text and line end would join two lines
+            sys.stdout.flush()
 
 def fork(name, cells):
     child = os.fork()
