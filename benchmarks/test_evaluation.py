@@ -30,10 +30,10 @@ from pycocoevalcap.meteor.meteor import Meteor
 from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
+from harness.data.formats import check_predictions, read_predictions, read_references
 from harness.metrics import OVERALL, EvaluationSettings, Evaluator
 from harness.metrics.cider import CiderReward
 from harness.metrics.contract import Array
-from harness.metrics.formats import check_predictions, read_predictions, read_references
 from harness.metrics.frequencies import DocumentFrequencies
 from harness.metrics.java import bundled_java
 from harness.metrics.spice import SPICE_JAR, packaged_spice

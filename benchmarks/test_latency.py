@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.measure.apart import Answer, Question, ask_apart
 from harness.measure.captioning_costs import Effort
+from harness.measure.isolated import Answer, Question, ask_apart
 
 TRIES, HELD = 10, 9
 MODELS = {

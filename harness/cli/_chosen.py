@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
-    from harness.config import Preset
+    from harness.config.preset import Preset
 
 
 def chosen_preset(preset: str | None, change: list[str] | None) -> Preset | None:
     """The preset of `--preset` with the changes of `--set`; None where none is named."""
-    from harness.preset_files import load_preset
+    from harness.config.load import load_preset
 
     if preset is None and change:
         raise BenchError("--set changes a preset, and none is named", "add --preset paper, for example")

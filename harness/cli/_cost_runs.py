@@ -11,7 +11,7 @@ import typer
 from harness.cli._options import DatabaseOption, WorkspaceOption
 from harness.cli._results import open_results
 from harness.cli._tables import Format, format_table
-from harness.workspace import DEFAULT
+from harness.utils.workspace import DEFAULT
 
 if TYPE_CHECKING:
     from results.published import PublishedScore

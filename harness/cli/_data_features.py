@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from harness.workspace import DEFAULT, Workspace
+from harness.utils.workspace import DEFAULT, Workspace
 
 EXAMPLES = """
 Examples:
@@ -42,11 +42,11 @@ def features(
 
     Region files of any size are read piece by piece. Exit code 2 names every image whose regions cannot be used.
     """
+    from harness.config.features import feature_config, region_config
     from harness.data.opening import open_dataset
-    from harness.feature_config import feature_config, region_config
-    from harness.features import configured_backbone, prepare_features
-    from harness.progress import Reporter
-    from harness.run import choose_device
+    from harness.data.prepare_features import configured_backbone, prepare_features
+    from harness.runner.benchmark import choose_device
+    from harness.utils.progress import Reporter
 
     config = feature_config(
         backbone,

@@ -11,7 +11,7 @@ import typer
 from harness.cli._options import DatabaseOption, WorkspaceOption
 from harness.cli._output import check_out, deliver
 from harness.cli._results import open_results
-from harness.workspace import DEFAULT
+from harness.utils.workspace import DEFAULT
 
 EPILOG = """**Examples**
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.atomic import write_text
-from harness.errors import BenchError
+from harness.utils.atomic import write_text
+from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
     from rich.console import Console

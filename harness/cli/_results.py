@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.errors import BenchError
-from harness.workspace import Workspace
+from harness.utils.errors import BenchError
+from harness.utils.workspace import Workspace
 
 if TYPE_CHECKING:
     from results.store import Store

@@ -15,7 +15,7 @@ from rich.markup import escape
 
 import harness
 import harness.cli
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 from reports.errors import ReportError
 from results.errors import StoreError
 from zoo.errors import ZooError

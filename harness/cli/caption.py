@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.atomic import write_text
-from harness.errors import BenchError
-from harness.workspace import DEFAULT, Workspace
+from harness.utils.atomic import write_text
+from harness.utils.errors import BenchError
+from harness.utils.workspace import DEFAULT, Workspace
 
 if TYPE_CHECKING:
     from harness.data import Dataset
@@ -64,12 +64,12 @@ def caption(
 
     from rich.console import Console
 
-    from harness.attention_pictures import draw_attention
-    from harness.feature_config import region_config
-    from harness.own_pictures import caption_pictures, of_files, of_numbered_files
-    from harness.plugins import load_plugins
-    from harness.progress import Reporter
-    from harness.stored_run import find_run
+    from harness.config.features import region_config
+    from harness.inference.attention_plots import draw_attention
+    from harness.runner.caption_images import caption_pictures, of_files, of_numbered_files
+    from harness.runner.saved_model import find_run
+    from harness.utils.plugins import load_plugins
+    from harness.utils.progress import Reporter
 
     load_plugins(plugin)
     place = Workspace(workspace)

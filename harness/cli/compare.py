@@ -13,8 +13,8 @@ import typer
 from harness.cli._options import DatabaseOption, WorkspaceOption
 from harness.cli._output import check_out, deliver
 from harness.cli._results import open_results
-from harness.errors import BenchError
-from harness.workspace import DEFAULT
+from harness.utils.errors import BenchError
+from harness.utils.workspace import DEFAULT
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,11 +12,11 @@ import typer
 from harness.cli._cost_runs import EPILOG as RUNS_EPILOG
 from harness.cli._cost_runs import runs
 from harness.cli._tables import Format, format_table
-from harness.cores import usable_cores
-from harness.errors import BenchError
+from harness.config.cores import usable_cores
+from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
-    from harness.measure.apart import Answer, Question
+    from harness.measure.isolated import Answer, Question
     from results.records import Quantity
 
 _EPILOG = """
@@ -70,10 +70,10 @@ def measure(
     its spread is wide, where it drifts, or where other processes keep the machine busy.
     """
     from harness.cli._chosen import chosen_models, chosen_preset
-    from harness.measure.apart import Question, ask_apart
     from harness.measure.captioning_costs import Effort
-    from harness.plugins import load_plugins
-    from harness.run import choose_device
+    from harness.measure.isolated import Question, ask_apart
+    from harness.runner.benchmark import choose_device
+    from harness.utils.plugins import load_plugins
 
     load_plugins(plugin)
     settings = chosen_preset(preset, change)
@@ -211,7 +211,7 @@ def _write(
     import json
     from dataclasses import asdict
 
-    from harness.atomic import write_text
+    from harness.utils.atomic import write_text
 
     asked = {name: value for name, value in asdict(question).items() if name not in {"model", "arguments"}}
     content = {

@@ -13,8 +13,8 @@ import typer
 
 from harness.cli import _data_features
 from harness.cli._output import check_out, deliver
-from harness.errors import BenchError
-from harness.workspace import DEFAULT, Workspace
+from harness.utils.errors import BenchError
+from harness.utils.workspace import DEFAULT, Workspace
 
 _LIST_EXAMPLES = """
 Examples:
@@ -72,7 +72,7 @@ def register(app: typer.Typer) -> None:
 
 def list_data(workspace: WorkspaceOption = DEFAULT) -> None:
     """List what can follow --data."""
-    from harness.data.scenes import ScenesConfig, scenes_folder
+    from harness.data.scenes.dataset import ScenesConfig, scenes_folder
 
     config = ScenesConfig()
     there = scenes_folder(Workspace(workspace).cache, config).is_dir()
@@ -96,12 +96,12 @@ def verify(
 
     Exit code 0: all are sound; 1: some are not; 2: the data set itself cannot be opened.
     """
+    from harness.config.features import region_config
     from harness.data.opening import open_dataset
     from harness.data.regions.checking import read_regions
     from harness.data.regions.opening import needs_backbone, open_source
     from harness.data.verify import find_bad_images, has_pictures
-    from harness.feature_config import region_config
-    from harness.progress import Reporter
+    from harness.utils.progress import Reporter
 
     place = Workspace(workspace)
     place.create()

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from harness.cli._options import DatabaseOption, WorkspaceOption
-from harness.workspace import DEFAULT, Workspace
+from harness.utils.workspace import DEFAULT, Workspace
 
 _EXAMPLES = """
 Examples:

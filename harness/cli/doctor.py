@@ -17,8 +17,8 @@ from rich.markup import escape
 from rich.table import Table
 
 import harness
-from harness.cores import usable_cores
-from harness.workspace import DEFAULT, Workspace
+from harness.config.cores import usable_cores
+from harness.utils.workspace import DEFAULT, Workspace
 
 _EPILOG = """**Examples**
 
@@ -91,8 +91,8 @@ def _python() -> Check:
 
 
 def _code() -> Check:
-    from harness.revision import REVISION, results_revision
-    from harness.sources import files_digest, harness_files
+    from harness.runner.identity.revision import REVISION, results_revision
+    from harness.runner.identity.sources import files_digest, harness_files
 
     revision, sources = results_revision(), files_digest(harness_files())
     if revision == str(REVISION):
@@ -182,7 +182,7 @@ def _spice() -> Check:
 
 
 def _embedded_data(place: Workspace) -> Check:
-    from harness.data.scenes import ScenesConfig, scenes_folder
+    from harness.data.scenes.dataset import ScenesConfig, scenes_folder
 
     drawn = scenes_folder(place.cache, ScenesConfig()).is_dir()
     return Check("scenes", State.works, "embedded data set, " + ("drawn" if drawn else "drawn on first use"))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
-    from harness.metrics.formats import References
+    from harness.data.formats import References
     from harness.metrics.report import Report
 
 _EPILOG = """**Examples**
@@ -66,12 +66,12 @@ def evaluate(
 
     Equal to pycocoevalcap 1.2. Exit code 0: every metric was computed; 1: some were not; 2: wrong input.
     """
+    from harness.data.formats import check_predictions, read_predictions, read_references
     from harness.metrics.evaluator import Evaluator
-    from harness.metrics.formats import check_predictions, read_predictions, read_references
     from harness.metrics.report import evaluate as run
     from harness.metrics.signature import EvaluationSettings
     from harness.metrics.spice import find_spice
-    from harness.progress import Reporter
+    from harness.utils.progress import Reporter
 
     if out is not None and out.is_dir():
         raise BenchError(f"--out {out} is a folder", "name a file, as --out scores.json")
@@ -98,8 +98,8 @@ def evaluate(
         )
     _print(report, wanted)
     if out is not None:
-        from harness.atomic import write_text
-        from harness.canonical import canonical_json
+        from harness.utils.atomic import write_text
+        from harness.utils.hashing import canonical_json
 
         write_text(out, canonical_json(report.to_json()) + "\n")
         typer.echo(f"written to {out}")

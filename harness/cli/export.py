@@ -10,8 +10,8 @@ import typer
 
 from harness.cli._export_leaderboard import EPILOG, leaderboard
 from harness.cli._options import DatabaseOption, WorkspaceOption
-from harness.errors import BenchError
-from harness.workspace import DEFAULT, Workspace
+from harness.utils.errors import BenchError
+from harness.utils.workspace import DEFAULT, Workspace
 
 _EPILOG = """**Examples**
 
@@ -54,7 +54,7 @@ def submission(
     db: DatabaseOption = None,
 ) -> None:
     """Write and check what COCO's or nocaps's evaluation server takes, from a file or from a stored run's captions."""
-    from harness.metrics.formats import read_predictions
+    from harness.data.formats import read_predictions
     from harness.metrics.submission import run_predictions, write_submission
 
     if Path(predictions).is_file():

@@ -13,10 +13,10 @@ from harness.cli._chosen import chosen_models, chosen_preset
 from harness.cli._flops_table_vi import TABLE_VI, print_table_vi
 from harness.cli._options import PluginOption
 from harness.cli._tables import Format, format_table
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
-    from harness.config import Preset
+    from harness.config.preset import Preset
     from harness.measure.backbone_flops import BackboneCount
     from harness.measure.flops import FlopCounts
 
@@ -99,7 +99,7 @@ def flops(
     """
     import torch
 
-    from harness.plugins import load_plugins
+    from harness.utils.plugins import load_plugins
 
     torch.set_num_threads(1)  # a trace is thousands of tiny operators: handing them to threads only costs time
     if preset == TABLE_VI:

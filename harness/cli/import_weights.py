@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from harness.errors import BenchError
-from harness.workspace import DEFAULT, Workspace
+from harness.utils.errors import BenchError
+from harness.utils.workspace import DEFAULT, Workspace
 
 EXAMPLES = """
 Examples:
@@ -47,9 +47,9 @@ def import_weights(
     """
     import yaml
 
-    from harness.feature_config import feature_config
-    from harness.importing import BACKBONE
-    from harness.importing import import_weights as do_import
+    from harness.config.features import feature_config
+    from harness.runner.import_weights import BACKBONE
+    from harness.runner.import_weights import import_weights as do_import
 
     arguments = {}
     for setting in change or ():

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
     from rich.console import Console

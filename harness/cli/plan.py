@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli._options import PluginOption
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
-    from harness.config import Preset
-    from harness.planning import DataShape, PassCosts, Speed
+    from harness.config.preset import Preset
+    from harness.measure.estimate import DataShape, PassCosts, Speed
 
 EXAMPLES = """
 Examples:
@@ -48,9 +48,9 @@ def plan(
 
     Multiply-accumulates are counted, time is an estimate: counts over a throughput that was stated or measured.
     """
-    from harness.planning import KNOWN
-    from harness.plugins import load_plugins
-    from harness.preset_files import load_preset
+    from harness.config.load import load_preset
+    from harness.measure.estimate import KNOWN
+    from harness.utils.plugins import load_plugins
 
     load_plugins(plugin)
     if data not in KNOWN:
@@ -65,8 +65,8 @@ def plan(
     from rich.console import Console
     from rich.table import Table
 
-    from harness.planning import feature_bytes, plan_captioning, plan_stages, run_bytes
-    from harness.progress import describe_seconds
+    from harness.measure.estimate import feature_bytes, plan_captioning, plan_stages, run_bytes
+    from harness.utils.progress import describe_seconds
 
     console = Console(highlight=False)
     table = Table("Model", "Stage", "Epochs", "Steps", "Images", "TMAC", "Time", box=box.SIMPLE_HEAD, pad_edge=False)
@@ -106,7 +106,7 @@ def plan(
 
 def _models(models: str) -> tuple[list[str], int]:
     """Models that a run trains, and the number of other rows."""
-    from harness.references import REFERENCE_ROWS
+    from harness.runner.baselines import REFERENCE_ROWS
     from zoo import model_card, select_models
 
     chosen: dict[str, None] = {}
@@ -131,10 +131,10 @@ def _costs(
 ) -> tuple[PassCosts, Speed | None]:
     import torch
 
-    from harness.measure.plan_costs import pass_costs
+    from harness.measure.estimate import Speed
     from harness.measure.speed import measure_speed
-    from harness.planning import Speed
-    from harness.run import choose_device
+    from harness.runner.benchmark import choose_device
+    from harness.runner.pass_costs import pass_costs
     from zoo import create_model
 
     model = create_model(name, vocab_size=shape.words, visual_dim=shape.channels, **settings.model_arguments(name))

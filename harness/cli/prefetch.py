@@ -34,7 +34,7 @@ def model(
     source: Annotated[str | None, typer.Option("--from", help="Another repository on the Hugging Face Hub.")] = None,
 ) -> None:
     """Fetch a pretrained model's weights, tokenizer and settings into the hub's cache; no code, no pickles."""
-    from harness.pretrained import prefetch_model
+    from harness.runner.pretrained import prefetch_model
 
     folder = prefetch_model(name, source)
     typer.echo(f"{name} lies in {folder}")
@@ -53,7 +53,7 @@ def spice(
     """Install the parser models of SPICE (about 500 MB) into the user's cache, after checking them."""
     from harness.metrics.spice import user_spice
     from harness.metrics.spice_models import ARCHIVE_URL, prefetch_spice
-    from harness.progress import Reporter
+    from harness.utils.progress import Reporter
 
     with Reporter() as reporter, reporter.task("archive (MB)", 0) as task:
         found = prefetch_spice(

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.atomic import write_text
 from harness.cli._options import DatabaseOption, WorkspaceOption
 from harness.cli._output import check_out, deliver
 from harness.cli._results import open_results
-from harness.errors import BenchError
-from harness.workspace import DEFAULT
+from harness.utils.atomic import write_text
+from harness.utils.errors import BenchError
+from harness.utils.workspace import DEFAULT
 
 if TYPE_CHECKING:
     from rich.console import Console

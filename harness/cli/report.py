@@ -9,8 +9,8 @@ import typer
 
 from harness.cli._options import DatabaseOption, WorkspaceOption
 from harness.cli._results import open_results
-from harness.errors import BenchError
-from harness.workspace import DEFAULT, Workspace
+from harness.utils.errors import BenchError
+from harness.utils.workspace import DEFAULT, Workspace
 
 _EPILOG = """**Examples**
 

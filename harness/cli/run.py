@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from harness.cli._options import DatabaseOption
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 
 EXAMPLES = """
 Examples:
@@ -75,11 +75,11 @@ def run(
 
     The same command again continues where it stopped, re-uses what is finished and retries what failed.
     """
+    from harness.config.features import feature_config, region_config
+    from harness.config.load import load_preset
     from harness.data.regions.opening import needs_backbone
-    from harness.feature_config import feature_config, region_config
-    from harness.plugins import load_plugins
-    from harness.preset_files import load_preset
-    from harness.workspace import Workspace
+    from harness.utils.plugins import load_plugins
+    from harness.utils.workspace import Workspace
 
     settings = load_preset(preset, tuple(change or ()))
     seen = region_config(regions, region_count, region_bins)
@@ -103,10 +103,10 @@ def run(
         )
     load_plugins(plugin)
 
-    from harness.machine import AUTO, Machine
-    from harness.pretrained import parse_places
-    from harness.progress import Reporter
-    from harness.run import Request, run_benchmark
+    from harness.config.execution import AUTO, Machine
+    from harness.runner.benchmark import Request, run_benchmark
+    from harness.runner.pretrained import parse_places
+    from harness.utils.progress import Reporter
     from reports.html import write_report
     from reports.terminal import print_leaderboard
     from results import Store

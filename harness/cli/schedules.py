@@ -29,7 +29,7 @@ def schedules(
     from rich.markup import escape
     from rich.table import Table
 
-    from harness.preset_files import list_presets, list_schedules, load_preset, load_schedule
+    from harness.config.load import list_presets, list_schedules, load_preset, load_schedule
 
     console = Console(highlight=False)
     if name is not None:

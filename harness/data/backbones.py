@@ -11,7 +11,7 @@ from torch import Tensor
 
 from harness.data.filterbank import FilterBank
 from harness.data.images import ImagePreprocessing
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 
 
 class Backbone(Protocol):

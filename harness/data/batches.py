@@ -15,7 +15,7 @@ from torch import Tensor
 
 from harness.data.dataset import Sample
 from harness.data.vocabulary import PAD, Vocabulary
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 from zoo.captioner import Visual, VisualSpec
 
 PREFETCHED = 2

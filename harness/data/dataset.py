@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 
 Box = tuple[float, float, float, float]
 

@@ -25,14 +25,14 @@ from typing import IO, Any
 import numpy as np
 import torch
 
-from harness.atomic import write_text
 from harness.data.backbones import Backbone, TrainableBackbone
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import ARRAY, META, Features, Half, Single, array_header
 from harness.data.images import BadImage
 from harness.data.pixels import READERS, read_pixels, stack_pixels
-from harness.errors import BenchError
-from harness.workspace import locked
+from harness.utils.atomic import write_text
+from harness.utils.errors import BenchError
+from harness.utils.workspace import locked
 
 FORMAT = 1
 BATCHES_PER_CHUNK = 4

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 from zoo.captioner import Visual, VisualKind, VisualSpec
 
 ARRAY = "features.npy"

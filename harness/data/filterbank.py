@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from harness.data.images import ImagePreprocessing
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 
 VERSION = 1  # part of the digest: raise it with any change to the numbers
 ORIENTATIONS = 9

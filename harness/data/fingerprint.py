@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 
-from harness.canonical import canonical_json
 from harness.data.dataset import Sample
+from harness.utils.hashing import canonical_json
 
 _FIELDS = tuple(field.name for field in fields(Sample))
 _EDGE = 4096  # bytes read at each end of a picture

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 from zoo.errors import first_line
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from harness.data.vocabulary import PAD, Vocabulary
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 from zoo.errors import first_line
 
 _FILES = ("tokenizer.json", "vocab.txt", "vocab.json")

@@ -16,11 +16,11 @@ from typing import Any
 
 from harness.data.dataset import Box, Dataset, Sample, told_size
 from harness.data.fingerprint import fingerprint
+from harness.data.formats import id_key
 from harness.data.picture_paths import PicturePaths, RefusedPath
-from harness.errors import BenchError
-from harness.json_files import read_json
-from harness.metrics.formats import id_key
-from harness.metrics.sanitise import sanitise_caption
+from harness.data.sanitise import sanitise_caption
+from harness.utils.errors import BenchError
+from harness.utils.json_files import read_json
 
 SPLITS = {"train": "train", "restval": "train", "val": "val", "test": "test", "nocaps": "nocaps"}
 _LISTED = 8  # faulty entries named in one message

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.data.formats import id_key, read_references
 from harness.data.karpathy import read_entries
 from harness.data.picture_paths import RefusedPath, plain_path
-from harness.errors import BenchError
-from harness.metrics.formats import id_key, read_references
+from harness.utils.errors import BenchError
 
 SPLIT = "nocaps"
 

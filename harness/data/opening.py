@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.data.dataset import Dataset
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 
 SCENES = "scenes"
 
@@ -27,7 +27,7 @@ def open_dataset(spec: str, *, cache_dir: Path, images: Path | None = None) -> D
     if spec == SCENES:
         if images is not None:
             raise BenchError("the embedded data set draws its own pictures: --images does not go with scenes")
-        from harness.data.scenes import prepare_scenes
+        from harness.data.scenes.dataset import prepare_scenes
 
         return read_karpathy(prepare_scenes(cache_dir), name=SCENES)
     return read_karpathy(Path(spec).expanduser(), images=images)

@@ -13,7 +13,7 @@ import torch
 from harness.data.dataset import Dataset
 from harness.data.hub_preprocessing import HubPreprocessing
 from harness.data.images import BadImage, ImagePreprocessing, load_image
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 from zoo.captioner import Visual, VisualSpec
 
 READERS = 2

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from harness.data.hub import quick_hub
 from harness.data.images import ImagePreprocessing
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 from zoo.errors import first_line, first_sentence
 from zoo.weights.swin import timm_name
 

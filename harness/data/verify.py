@@ -10,11 +10,11 @@ from pathlib import Path
 
 import PIL
 
-from harness.atomic import write_text
-from harness.canonical import digest
 from harness.data.dataset import Dataset, Sample
 from harness.data.images import BadImage, load_image
-from harness.errors import BenchError
+from harness.utils.atomic import write_text
+from harness.utils.errors import BenchError
+from harness.utils.hashing import digest
 
 VERSION = 1  # raise it when `load_image` begins to refuse or accept other pictures
 _PORTION = 32  # pictures a thread takes at a time

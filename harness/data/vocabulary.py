@@ -11,9 +11,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from harness.atomic import write_text
 from harness.data.preparation import PREPARATIONS, tokenize
-from harness.errors import BenchError
+from harness.utils.atomic import write_text
+from harness.utils.errors import BenchError
 
 __all__ = ["BOS", "EOS", "PAD", "UNK", "Vocabulary", "tokenize"]
 

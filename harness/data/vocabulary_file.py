@@ -11,7 +11,7 @@ from harness.data.hub_vocabulary import HubVocabulary
 from harness.data.preparation import PREPARATIONS
 from harness.data.subwords import SubwordVocabulary
 from harness.data.vocabulary import FORMAT, Vocabulary
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 
 _FIRST_FORMAT = "captionbench vocabulary 1"
 """Words alone, with the four special tokens in front."""

@@ -8,8 +8,8 @@ from typing import Any
 import timm
 import torch
 
-from harness.errors import BenchError
 from harness.measure.flop_tracing import PartCount, trace, unfused
+from harness.utils.errors import BenchError
 from zoo.captioner import Visual
 from zoo.models.end_to_end import grid_tokens
 

@@ -19,7 +19,7 @@ from harness.measure.evaluating import evaluating
 from harness.measure.flops import COSTS as GMAC
 from harness.measure.flops import FlopCounts, count_caption, count_flops
 from harness.measure.latency import captioning, measure_latency, missing_latency
-from harness.precision import autocast
+from harness.utils.precision import autocast
 from results.records import Quantity
 from zoo.captioner import Captioner, Visual
 

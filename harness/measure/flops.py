@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.errors import BenchError
 from harness.measure.evaluating import evaluating
 from harness.measure.flop_tracing import PartCount, trace, unfused
 from harness.measure.training_flops import count_training_step
+from harness.utils.errors import BenchError
 from results.records import Quantity
 from zoo.captioner import Captioner, DecodingState, Memory, Visual
 

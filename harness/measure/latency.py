@@ -10,11 +10,11 @@ from itertools import cycle
 
 import torch
 
-from harness.errors import BenchError
+from harness.measure.cpu_contention import OtherLoad
 from harness.measure.evaluating import evaluating
-from harness.measure.other_load import OtherLoad
 from harness.measure.timings import LEAST_RUNS, Timing
-from harness.precision import autocast
+from harness.utils.errors import BenchError
+from harness.utils.precision import autocast
 from results.records import Quantity
 from zoo.captioner import Captioner, Visual
 from zoo.decoding import beam_search
@@ -101,7 +101,7 @@ def measure_latency(
         repeats: how often each batch is timed, round after round.
         warmup: untimed runs before; unless given, a tenth of the repeats or of the batches, whichever are more.
         threads: torch's intra-op threads meanwhile; None keeps the current number. Reported either way.
-        precision: of `harness.precision.autocast`.
+        precision: of `harness.utils.precision.autocast`.
         full_length: never generate `eos`, so that all captions are `max_len` long, whatever the weights.
 
     Raises:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import torch
 
+from harness.measure.estimate import FORWARD_AND_BACKWARD, PassCosts, Speed
 from harness.measure.evaluating import as_it_was
 from harness.measure.inputs import batch_of
-from harness.planning import FORWARD_AND_BACKWARD, PassCosts, Speed
 from zoo import Captioner, Visual
 from zoo.decoding import greedy
 

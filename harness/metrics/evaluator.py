@@ -13,7 +13,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from harness.errors import BenchError
 from harness.metrics.bleu import BLEU
 from harness.metrics.cider import cider_d
 from harness.metrics.contract import CIDER_D, SPICE, Statistics
@@ -30,6 +29,7 @@ from harness.metrics.rounds import Round, mean_of_rounds, meteor_answers
 from harness.metrics.signature import EvaluationSettings
 from harness.metrics.spice import SPICE_HEAP_MB, run_spice
 from harness.metrics.tokenizer import TOKENIZERS, tokenize_by_image
+from harness.utils.errors import BenchError
 from results.records import Quantity
 
 DEFAULT_SETTINGS: Final = EvaluationSettings()

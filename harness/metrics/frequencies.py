@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.atomic import replacing
-from harness.errors import BenchError
 from harness.metrics.ngrams import Captions, Counts, Ints, Keys, Packing, blocks, count_ngrams
+from harness.utils.atomic import replacing
+from harness.utils.errors import BenchError
 
 _RANGES = 16
 _NO_KEYS, _NO_COUNTS = np.zeros(0, np.uint64), np.zeros(0, np.int32)

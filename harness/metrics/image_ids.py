@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 
 _SHOWN = 10
 

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 
 JAVA_VARIABLE = "BENCH_JAVA"
 _PROBE_TIMEOUT_S = 30.0

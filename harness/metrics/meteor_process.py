@@ -20,10 +20,10 @@ from typing import IO, Final, Self, TypeVar
 
 import numpy as np
 
+from harness.data.sanitise import METEOR_SEPARATOR, sanitise_meteor_field
 from harness.metrics.contract import Array
 from harness.metrics.java import JavaError, java_command, java_environment
 from harness.metrics.meteor import STATISTICS
-from harness.metrics.sanitise import METEOR_SEPARATOR, sanitise_meteor_field
 
 _HEAP_MB: Final = 1024  # half of it does for captions, all of it for thousands of words that match
 # Java's quick compiler alone: 5,000 captions take a third less time, and 20,000 the same as with its thorough one.

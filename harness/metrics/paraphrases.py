@@ -25,8 +25,8 @@ from typing import IO, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.atomic import replacing
-from harness.workspace import locked, user_cache
+from harness.utils.atomic import replacing
+from harness.utils.workspace import locked, user_cache
 
 Mask = NDArray[np.bool_]
 Numbers = NDArray[np.integer]

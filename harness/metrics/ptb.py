@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from harness.data.sanitise import sanitise_caption
 from harness.metrics import ptb_rules as rules
-from harness.metrics.sanitise import sanitise_caption
 
 _CACHED_CHUNKS: Final = 200_000
 

@@ -13,8 +13,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
+from harness.data.sanitise import sanitise_caption
 from harness.metrics.java import JavaError, java_command, java_environment
-from harness.metrics.sanitise import sanitise_caption
 
 # The bracket names are upper case and the tokens lower case, so that brackets stay as tokens "-lrb-": a quirk of the
 # original (pycocoevalcap/tokenizer/ptbtokenizer.py) on which published scores rest.

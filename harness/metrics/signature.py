@@ -12,9 +12,9 @@ from typing import Any, Final, Literal, Self
 from urllib.parse import quote, unquote
 
 import harness
-from harness.canonical import digest
-from harness.errors import BenchError
 from harness.metrics.tokenizer import TOKENIZERS, TokenizerName
+from harness.utils.errors import BenchError
+from harness.utils.hashing import digest
 
 DomainFrequencies = Literal["all", "subset"]
 

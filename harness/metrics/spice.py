@@ -20,7 +20,7 @@ import numpy as np
 
 from harness.metrics.contract import Array
 from harness.metrics.java import JavaError, java_command, java_environment, java_version
-from harness.workspace import user_cache
+from harness.utils.workspace import user_cache
 
 SPICE_HEAP_MB: Final = 8192
 SPICE_JAR: Final = "spice-1.0.jar"

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from harness.atomic import replacing, write_text
-from harness.canonical import canonical_json
-from harness.errors import BenchError
 from harness.metrics.spice import CORENLP_JARS, SPICE_JAR, packaged_spice
+from harness.utils.atomic import replacing, write_text
+from harness.utils.errors import BenchError
+from harness.utils.hashing import canonical_json
 
 ARCHIVE: Final = "stanford-corenlp-full-2015-12-09"
 ARCHIVE_URL: Final = f"https://nlp.stanford.edu/software/{ARCHIVE}.zip"

@@ -7,10 +7,10 @@ import zipfile
 from pathlib import Path
 from typing import Final, Literal
 
-from harness.atomic import replacing, write_text
-from harness.errors import BenchError
-from harness.metrics.formats import EMPTY, Predictions, named, read_image_ids
-from harness.metrics.sanitise import sanitise_caption
+from harness.data.formats import EMPTY, Predictions, named, read_image_ids
+from harness.data.sanitise import sanitise_caption
+from harness.utils.atomic import replacing, write_text
+from harness.utils.errors import BenchError
 from results.rescoring import stored_captions
 from results.store import Store
 

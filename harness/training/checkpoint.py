@@ -19,8 +19,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from harness.atomic import replacing
-from harness.errors import BenchError
+from harness.utils.atomic import replacing
+from harness.utils.errors import BenchError
 from zoo.errors import first_line, first_sentence
 
 PREFIX = "step-"

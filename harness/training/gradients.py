@@ -8,10 +8,10 @@ import torch
 from torch.nn import Parameter
 
 from harness.data.batches import Batch
-from harness.errors import BenchError
-from harness.precision import autocast
 from harness.training.objectives import Objective
 from harness.training.processes import Processes
+from harness.utils.errors import BenchError
+from harness.utils.precision import autocast
 from zoo import Captioner
 
 
@@ -26,7 +26,7 @@ class BatchGradient:
         parts: how many passes a batch takes at least, since memory ran out; 1 before.
 
     Args:
-        precision: of `harness.precision.autocast`.
+        precision: of `harness.utils.precision.autocast`.
         on_split: told the new number of parts.
     """
 

@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from harness.config.schedule import Stage
 from harness.data.batches import Batch
 from harness.data.vocabulary import PAD
-from harness.training.schedule import Stage
 from zoo import Captioner, Memory
 
 

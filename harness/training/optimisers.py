@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from harness.training.schedule import Optimiser
+from harness.config.schedule import Optimiser
 
 LEAST_RHO = 5.0
 

@@ -11,12 +11,12 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
+from harness.config.schedule import Stage
 from harness.data.batches import Batch
 from harness.data.vocabulary import Vocabulary
-from harness.errors import BenchError
 from harness.training.objectives import without_gradients
-from harness.training.schedule import Stage
 from harness.training.self_critical import CaptionRewards, at_hand, targets_of
+from harness.utils.errors import BenchError
 from zoo import Captioner, Memory
 from zoo.decoding import Hypotheses, sample
 

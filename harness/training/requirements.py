@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from harness.errors import BenchError
+from harness.config.schedule import Schedule
 from harness.training.reinforce import require_states
-from harness.training.schedule import Schedule
+from harness.utils.errors import BenchError
 from zoo import Captioner
 
 

@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from harness.config.schedule import SelfCritical, Stage
 from harness.data.batches import Batch
 from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
@@ -29,7 +30,6 @@ from harness.metrics.cider import CiderReward
 from harness.metrics.frequencies import DocumentFrequencies
 from harness.metrics.ngrams import NARROW_WORDS, Captions, WordNumbers
 from harness.training.objectives import without_gradients
-from harness.training.schedule import SelfCritical, Stage
 from zoo import Captioner
 from zoo.decoding import Hypotheses, greedy, sample
 

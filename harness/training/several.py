@@ -31,8 +31,8 @@ from lightning_fabric.plugins.environments.cluster_environment import ClusterEnv
 from torch import nn
 from torch.nn import Parameter
 
-from harness.children import end_with_parent
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
+from harness.utils.processes import end_with_parent
 
 T = TypeVar("T")
 HOST = "127.0.0.1"

@@ -16,9 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from harness.config.schedule import Schedule, Stage
 from harness.data.batches import Batch, CaptionBatches
-from harness.errors import BenchError
-from harness.progress import Reporter, Task
 from harness.training.checkpoint import (
     generator_states,
     last_checkpoint,
@@ -31,11 +30,12 @@ from harness.training.checkpoint import (
 from harness.training.gradients import BatchGradient
 from harness.training.objectives import CrossEntropy, Objective
 from harness.training.optimisers import make_optimiser
-from harness.training.position import Position, TrainingSummary
 from harness.training.processes import Alone, Processes
 from harness.training.requirements import HasBackbone, require_parts
-from harness.training.schedule import Schedule, Stage
+from harness.training.state import Position, TrainingSummary
 from harness.training.watching import call_out_drop, describe_progress
+from harness.utils.errors import BenchError
+from harness.utils.progress import Reporter, Task
 from results.records import EpochRecord
 from zoo import Captioner
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from harness.progress import describe_seconds
-from harness.training.position import Position
-from harness.training.schedule import Stage
+from harness.config.schedule import Stage
+from harness.training.state import Position
+from harness.utils.progress import describe_seconds
 
 
 def describe_progress(at: Position, stage: Stage, batches: int) -> str:

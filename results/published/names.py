@@ -134,5 +134,5 @@ RECIPES: dict[str, PresetRecipe] = {
     "noam-paper": PresetRecipe("b114d98d0290", whose="that of ImageCaptioning.pytorch, not the paper's"),
     "updown-paper": PresetRecipe("47220783bf5a", whose="that of ImageCaptioning.pytorch, not the paper's"),
 }
-"""Presets of the paper track. Digests are those of `harness.preset_files.shipped_preset`: a preset that is changed
+"""Presets of the paper track. Digests are those of `harness.config.load.shipped_preset`: a preset that is changed
 needs its new one here, and runs by the preset as it was are then no longer taken for runs by the paper's recipe."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.atomic import replacing, write_text
+from harness.utils.atomic import replacing, write_text
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:

@@ -13,7 +13,13 @@ import pytest
 import torch
 from PIL import Image
 
-from harness.attention import (
+from harness.data.dataset import Dataset, Sample
+from harness.data.features import Nothing
+from harness.data.hub_preprocessing import HubPreprocessing
+from harness.data.images import ImagePreprocessing
+from harness.data.subwords import SubwordVocabulary
+from harness.data.vocabulary import BOS, EOS, UNK, Vocabulary
+from harness.inference.attention import (
     IMAGES,
     WHOLE,
     Box,
@@ -25,16 +31,10 @@ from harness.attention import (
     shown_parts,
     words_with_positions,
 )
-from harness.attention_pictures import PANEL, draw_attention
-from harness.data.dataset import Dataset, Sample
-from harness.data.features import Nothing
-from harness.data.hub_preprocessing import HubPreprocessing
-from harness.data.images import ImagePreprocessing
-from harness.data.subwords import SubwordVocabulary
-from harness.data.vocabulary import BOS, EOS, UNK, Vocabulary
-from harness.errors import BenchError
-from harness.own_pictures import caption_pictures, of_files
-from harness.progress import Reporter
+from harness.inference.attention_plots import PANEL, draw_attention
+from harness.runner.caption_images import caption_pictures, of_files
+from harness.utils.errors import BenchError
+from harness.utils.progress import Reporter
 from results.records import AttentionRecord
 from tests.harness.test_own_pictures import MakeRun, bench, make_run, pictures  # noqa: F401  # fixtures
 from zoo import Visual, VisualSpec, create_model, model_card

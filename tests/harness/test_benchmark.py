@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import delete, update
 
-from harness.data.scenes import ScenesConfig, prepare_scenes
-from harness.timing import DEFERRED
+from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
+from harness.runner.timing import DEFERRED
 from results import Quantity, Store
 from results.queries import attention_maps, dataset_info, failures, gallery, leaderboard, run_detail
 from results.recosting import add_costs

@@ -8,11 +8,11 @@ import pytest
 import torch
 from rich.console import Console
 
-import harness.captioning
-from harness.captioning import Captions, caption_images
-from harness.config import Decoding
+import harness.inference.generate
+from harness.config.preset import Decoding
 from harness.data.vocabulary import Vocabulary
-from harness.progress import Reporter
+from harness.inference.generate import Captions, caption_images
+from harness.utils.progress import Reporter
 from zoo import Visual, VisualSpec, create_model, model_card
 from zoo.decoding import Hypotheses
 
@@ -37,7 +37,7 @@ def captions(
         tokens = torch.tensor([[[4, 5, 0, 0]], [[6, 5, 4, 6]]])
         return Hypotheses(tokens, torch.zeros(tokens.shape), torch.tensor([[3], [4]]), torch.zeros(2, 1))
 
-    monkeypatch.setattr(harness.captioning, "beam_search", search)
+    monkeypatch.setattr(harness.inference.generate, "beam_search", search)
     model = create_model("blind", vocab_size=len(WORDS), visual_dim=1, **model_card("blind").tiny)
     found = caption_images(
         model, WORDS, Blank(), [1, 2], Decoding.model_validate({"max_len": 4, **settings}),

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import BenchError
-from harness.feature_config import feature_config
-from harness.preset_files import list_presets, load_preset
+from harness.config.features import feature_config
+from harness.config.load import list_presets, load_preset
+from harness.utils.errors import BenchError
 
 
 @pytest.mark.parametrize("name", list_presets())

@@ -13,21 +13,21 @@ import pytest
 import torch
 from rich.console import Console
 
-from harness.building import build_model, model_arguments
-from harness.conditions import Conditions, prepare_conditions
+from harness.config.execution import Machine
+from harness.config.features import FeatureConfig
+from harness.config.load import load_preset
+from harness.config.schedule import Schedule
 from harness.data.features import Features
 from harness.data.pixels import Pictures
-from harness.data.scenes import ScenesConfig, prepare_scenes
-from harness.errors import BenchError
-from harness.feature_config import FeatureConfig
-from harness.fitting import fit
-from harness.frozen_backbone import InPlaceOfPixels
-from harness.machine import Machine
+from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.metrics.signature import EvaluationSettings
-from harness.preset_files import load_preset
-from harness.progress import Reporter
-from harness.training.schedule import Schedule
-from harness.workspace import Workspace
+from harness.runner.backbone_features import InPlaceOfPixels
+from harness.runner.building import build_model, model_arguments
+from harness.runner.context import Conditions, prepare_conditions
+from harness.runner.train import fit
+from harness.utils.errors import BenchError
+from harness.utils.progress import Reporter
+from harness.utils.workspace import Workspace
 from results.records import EpochRecord
 from zoo import Captioner, Visual, VisualSpec
 

@@ -12,17 +12,17 @@ import torch
 from pydantic import BaseModel, ValidationError
 from rich.console import Console
 
-from harness.conditions import prepare_conditions
-from harness.config import NOT_IN_KEY, Preset
-from harness.data.scenes import ScenesConfig, prepare_scenes
-from harness.feature_config import FeatureConfig
-from harness.grid import plan_cells
-from harness.identity import FEATURES_NOT_IN_KEY, built_with, code_of_model, identify
+from harness.config.features import FeatureConfig
+from harness.config.load import load_preset
+from harness.config.preset import NOT_IN_KEY, Preset
+from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.metrics.signature import EvaluationSettings, run_fields
-from harness.preset_files import load_preset
-from harness.progress import Reporter
-from harness.run import Request
-from harness.workspace import Workspace
+from harness.runner.benchmark import Request
+from harness.runner.context import prepare_conditions
+from harness.runner.identity.run_key import FEATURES_NOT_IN_KEY, built_with, code_of_model, identify
+from harness.runner.plan import plan_cells
+from harness.utils.progress import Reporter
+from harness.utils.workspace import Workspace
 from results.records import CODE_FIELDS, Cell, CodeRecord
 
 MODEL = "expansionnet_v2/end-to-end"

@@ -15,14 +15,14 @@ from torch import Tensor
 from typer.testing import CliRunner, Result
 
 from harness.cli import app as cli
-from harness.config import Decoding
-from harness.data.scenes import ScenesConfig, prepare_scenes
-from harness.errors import BenchError
-from harness.feature_config import FeatureConfig
-from harness.importing import import_weights
-from harness.stored_run import StoredRun
+from harness.config.features import FeatureConfig
+from harness.config.preset import Decoding
+from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
+from harness.runner.import_weights import import_weights
+from harness.runner.saved_model import StoredRun
 from harness.training.checkpoint import save_weights
-from harness.workspace import Workspace
+from harness.utils.errors import BenchError
+from harness.utils.workspace import Workspace
 from results import Store
 from results.queries import failures, leaderboard
 from zoo import ZooError

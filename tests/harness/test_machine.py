@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from harness import machine, run, side_by_side
-from harness.errors import BenchError
-from harness.machine import Machine
-from harness.side_by_side import few_threads
+from harness.config.execution import Machine
+from harness.config.preset import execution as machine
+from harness.runner import benchmark as run
+from harness.runner import worker_pool as side_by_side
+from harness.runner.worker_pool import few_threads
+from harness.utils.errors import BenchError
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 

@@ -13,20 +13,20 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner, Result
 
-import harness.captioning
+import harness.inference.generate
 from harness.cli import app as cli
-from harness.config import Decoding
+from harness.config.features import FeatureConfig
+from harness.config.preset import Decoding
 from harness.data.backbones import open_backbone
-from harness.data.scenes import ScenesConfig, prepare_scenes
+from harness.data.formats import read_predictions, read_references
+from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.data.vocabulary import Vocabulary
-from harness.errors import BenchError
-from harness.feature_config import FeatureConfig
-from harness.metrics.formats import read_predictions, read_references
-from harness.own_pictures import caption_pictures, of_files
-from harness.progress import Reporter
-from harness.stored_run import StoredRun, find_run
+from harness.runner.caption_images import caption_pictures, of_files
+from harness.runner.saved_model import StoredRun, find_run
 from harness.training.checkpoint import save_weights
-from harness.workspace import Workspace
+from harness.utils.errors import BenchError
+from harness.utils.progress import Reporter
+from harness.utils.workspace import Workspace
 from zoo import create_model, model_card
 
 WORDS = ("red", "blue", "ball", "cube", "dog")
@@ -105,9 +105,9 @@ def test_a_beam_size_replaces_the_runs(
     pictures: list[Path], make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, seen = make_run(), []
-    search = harness.captioning.beam_search
+    search = harness.inference.generate.beam_search
     monkeypatch.setattr(
-        harness.captioning, "beam_search", lambda *a, **k: seen.append(k["beam_size"]) or search(*a, **k)
+        harness.inference.generate, "beam_search", lambda *a, **k: seen.append(k["beam_size"]) or search(*a, **k)
     )
     caption_pictures(of_files(pictures), folder, reporter=Reporter())
     caption_pictures(of_files(pictures), folder, reporter=Reporter(), beam_size=4)

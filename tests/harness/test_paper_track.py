@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from harness.data.scenes import ScenesConfig, prepare_scenes
+from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from results import Store
 from results.queries import leaderboard, run_detail
 

@@ -12,11 +12,8 @@ import typer
 from typer.testing import CliRunner
 
 from harness.cli.plan import register
-from harness.errors import BenchError
-from harness.measure.flops import count_flops
-from harness.measure.plan_costs import pass_costs
-from harness.measure.speed import measure_speed
-from harness.planning import (
+from harness.config.schedule import Schedule
+from harness.measure.estimate import (
     KEPT_CHECKPOINTS,
     DataShape,
     PassCosts,
@@ -26,8 +23,11 @@ from harness.planning import (
     plan_stages,
     run_bytes,
 )
+from harness.measure.flops import count_flops
+from harness.measure.speed import measure_speed
+from harness.runner.pass_costs import pass_costs
 from harness.training.checkpoint import KEPT
-from harness.training.schedule import Schedule
+from harness.utils.errors import BenchError
 from zoo import create_model, model_card
 
 DATA = DataShape(train=103, val=10, test=7, captions=5.0, words=50, caption_length=9)
@@ -136,12 +136,12 @@ def test_wrong_options_are_named(arguments: tuple[str, ...], told: str) -> None:
 
 
 def test_help_needs_no_torch() -> None:
-    code = "import sys, harness.cli.plan, harness.planning; assert 'torch' not in sys.modules"
+    code = "import sys, harness.cli.plan, harness.measure.estimate; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_models_of_a_plugin_are_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
-    monkeypatch.setattr("harness.plugins.load_plugin", loaded.append)
+    monkeypatch.setattr("harness.utils.plugins.load_plugin", loaded.append)
     assert bench("--models", "human", "--plugin", "mine.py").exit_code == 0
     assert loaded == ["mine.py"]

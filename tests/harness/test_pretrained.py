@@ -18,23 +18,23 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoImageProcessor, AutoTokenizer
 from typer.testing import CliRunner
 
-import harness.captioning
+import harness.inference.generate
 import harness.measure.latency
 import zoo
 from harness.cli import app as cli
-from harness.config import Decoding
+from harness.config.features import FeatureConfig
+from harness.config.load import load_preset
+from harness.config.preset import Decoding
 from harness.data.hub_preprocessing import HubPreprocessing
 from harness.data.hub_vocabulary import HubVocabulary
-from harness.data.scenes import ScenesConfig, prepare_scenes
+from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.data.vocabulary_file import load_vocabulary
-from harness.errors import BenchError
-from harness.feature_config import FeatureConfig
-from harness.grid import plan_cells
-from harness.preset_files import load_preset
-from harness.pretrained import Pretrained, WeightsMissing, find_pretrained, parse_places, prefetch_model
-from harness.signature import pretraining_field
-from harness.stored_run import StoredRun
-from harness.workspace import Workspace
+from harness.runner.identity.signature import pretraining_field
+from harness.runner.plan import plan_cells
+from harness.runner.pretrained import Pretrained, WeightsMissing, find_pretrained, parse_places, prefetch_model
+from harness.runner.saved_model import StoredRun
+from harness.utils.errors import BenchError
+from harness.utils.workspace import Workspace
 from results import Store
 from results.queries import failures, leaderboard
 from zoo import registry
@@ -219,7 +219,7 @@ def test_a_run_scores_what_is_there_and_skips_what_is_not(
     hub: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cast: dict[str, list[bool]] = {}
-    for module in (harness.captioning, harness.measure.latency):
+    for module in (harness.inference.generate, harness.measure.latency):
         heard = cast.setdefault(module.__name__, [])
 
         def search(*given: Any, heard: list[bool] = heard, **asked: Any) -> Hypotheses:
@@ -266,4 +266,4 @@ def test_a_run_scores_what_is_there_and_skips_what_is_not(
     pictures = sorted(small_scenes.rglob("*.png"))[:1]
     shown = CliRunner().invoke(cli.app, ["caption", str(pictures[0]), "--run", key, "--workspace", str(workspace)])
     assert shown.exit_code == 0, shown.output
-    assert cast["harness.captioning"][-1] is False, "captions of one's own pictures are made in float32"
+    assert cast["harness.inference.generate"][-1] is False, "captions of one's own pictures are made in float32"

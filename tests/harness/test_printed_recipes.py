@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.conditions import Conditions, prepare_conditions
-from harness.config import Preset
-from harness.data.scenes import ScenesConfig, prepare_scenes
-from harness.feature_config import FeatureConfig
-from harness.grid import plan_cells
+from harness.config.features import FeatureConfig
+from harness.config.load import list_presets, load_preset, preset_digest, shipped_preset
+from harness.config.preset import Preset
+from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.metrics.signature import EvaluationSettings
-from harness.preset_files import list_presets, load_preset, preset_digest, shipped_preset
-from harness.progress import Reporter
-from harness.signature import model_signature
-from harness.workspace import Workspace
+from harness.runner.context import Conditions, prepare_conditions
+from harness.runner.identity.signature import model_signature
+from harness.runner.plan import plan_cells
+from harness.utils.progress import Reporter
+from harness.utils.workspace import Workspace
 from results.published import best_match, measured_conditions, select
 from results.published.matching import PublishedMatch
 from results.published.names import RECIPES

@@ -6,11 +6,11 @@ import pytest
 from typer.testing import CliRunner
 
 from harness.cli import app as cli
-from harness.config import Preset
-from harness.errors import BenchError
+from harness.config.load import list_presets, list_schedules, load_preset, load_schedule
+from harness.config.preset import Preset
 from harness.metrics.signature import EvaluationSettings
-from harness.preset_files import list_presets, list_schedules, load_preset, load_schedule
-from harness.signature import model_signature, reference_signature
+from harness.runner.identity.signature import model_signature, reference_signature
+from harness.utils.errors import BenchError
 
 CONDITIONS = {
     "data": "d", "nrefs": "5", "evaluation": EvaluationSettings(), "features": "f", "vocabulary": "v",

@@ -14,15 +14,15 @@ from huggingface_hub import constants
 from PIL import Image
 from typer.testing import CliRunner, Result
 
-from harness import features as run_features
-from harness import run
 from harness.cli import app as cli
+from harness.data import prepare_features as run_features
 from harness.data.backbones import open_backbone
 from harness.data.hub import quick_hub
-from harness.data.scenes import ScenesConfig, prepare_scenes
-from harness.errors import BenchError
+from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.metrics.evaluator import EvaluationSettings, Evaluator
-from harness.stored_run import StoredRun
+from harness.runner import benchmark as run
+from harness.runner.saved_model import StoredRun
+from harness.utils.errors import BenchError
 from results import Store
 from results.queries import attention_maps, dataset_info, failures, leaderboard, run_detail
 

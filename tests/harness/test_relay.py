@@ -8,9 +8,9 @@ from multiprocessing import Pipe
 import pytest
 from rich.console import Console
 
-from harness import progress
-from harness.progress import Reporter
-from harness.relay import Echo, Relay
+from harness.runner.relay import Echo, Relay
+from harness.utils import progress
+from harness.utils.progress import Reporter
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.reuse import settle
+from harness.runner.identity.reuse import settle
 from results import Cell, DatasetRecord, Outcome, Quantity, SplitResult, Store
 from results.queries import leaderboard
 from results.records import CodeRecord

@@ -10,15 +10,15 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from harness.conditions import Conditions
 from harness.data.dataset import Sample
-from harness.errors import BenchError
 from harness.metrics import evaluator as evaluator_module
 from harness.metrics.evaluator import Evaluator
 from harness.metrics.java import JavaError
 from harness.metrics.meteor_session import MeteorSession
 from harness.metrics.signature import EvaluationSettings
-from harness.scoring import SINGLE, SPICE_ONCE, score_people, score_split
+from harness.runner.context import Conditions
+from harness.runner.scoring import SINGLE, SPICE_ONCE, score_people, score_split
+from harness.utils.errors import BenchError
 from results.records import SplitResult
 
 SAMPLES = (

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import revision
-from harness.errors import BenchError
-from harness.plugins import load_plugin
-from harness.sources import files_digest, harness_files, model_files, tree_digest
+from harness.runner.identity import revision
+from harness.runner.identity.sources import files_digest, harness_files, model_files, tree_digest
+from harness.utils.errors import BenchError
+from harness.utils.plugins import load_plugin
 from zoo import ModelCard, list_models, model_card
 from zoo.registry import _cards
 
@@ -70,7 +70,7 @@ def test_the_harness_is_all_but_its_command_line() -> None:
 
 
 def test_the_results_revision_speaks_for_these_sources() -> None:
-    """Raise REVISION where results may change; then, and for a pure refactor, `python -m harness.revision`."""
+    """Raise REVISION where results may change; then, and for a refactor, run `harness.runner.identity.revision`."""
     assert files_digest(harness_files()) == revision.SOURCES
 
 

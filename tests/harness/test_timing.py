@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from harness import timing
-from harness.config import Decoding, Preset
-from harness.machine import Machine
+from harness.config.execution import Machine
+from harness.config.load import list_presets, load_preset
+from harness.config.preset import Decoding, Preset
 from harness.measure.captioning_costs import Timed
-from harness.preset_files import list_presets, load_preset
-from harness.timing import DEFERRED, time_model, timed_images
+from harness.runner import timing
+from harness.runner.timing import DEFERRED, time_model, timed_images
 from zoo import Visual, VisualSpec, create_model, model_card
 
 SPLIT = [1000 + 3 * number for number in range(300)]

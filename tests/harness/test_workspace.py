@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.workspace import is_locked, locked, user_cache
+from harness.utils.workspace import is_locked, locked, user_cache
 
 HOLDER = """
 import sys
 from pathlib import Path
-from harness.workspace import locked
+from harness.utils.workspace import locked
 with locked(Path(sys.argv[1]), lambda: None):
     print("holding", flush=True)
     sys.stdin.readline()

@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from harness.cli import report
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 from reports.errors import ReportError
 from results.store import Store
 

@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from harness.cli import export
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 from reports import export_data, export_text
 from results import Results, queries
 from results.store import Store

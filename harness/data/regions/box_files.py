@@ -18,7 +18,7 @@ import numpy as np
 
 from harness.data.dataset import Dataset, told_size
 from harness.data.regions.contract import Numbers, RawRegions
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 
 
 @dataclass(slots=True)

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.atomic import write_text
-from harness.canonical import digest
+from harness.config.features import RegionConfig
 from harness.data.backbones import Backbone
 from harness.data.dataset import Dataset
 from harness.data.feature_cache import disk_errors
@@ -25,9 +24,10 @@ from harness.data.regions.checking import read_regions
 from harness.data.regions.contract import Regions, RegionSource
 from harness.data.regions.features import BOXES, COLUMNS, FEATURES, INDEX, META, RegionFeatures
 from harness.data.regions.opening import open_source
-from harness.errors import BenchError
-from harness.feature_config import RegionConfig
-from harness.workspace import locked
+from harness.utils.atomic import write_text
+from harness.utils.errors import BenchError
+from harness.utils.hashing import digest
+from harness.utils.workspace import locked
 
 FORMAT = 1
 Found = Iterator[tuple[int, Regions | str]]

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from harness.data.features import Half, Single, map_array, unseen
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 from zoo.captioner import Visual, VisualKind, VisualSpec
 
 FEATURES, BOXES, INDEX, META = "features.f16", "boxes.f32", "index.npy", "meta.json"

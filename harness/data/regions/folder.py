@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.data.regions.contract import MOST_BYTES, BadRegions, Numbers, RawRegions
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 
 SUFFIXES = (".npz", ".npy")
 _KEYS = ("feat", "z")

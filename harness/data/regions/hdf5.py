@@ -15,7 +15,7 @@ import numpy as np
 
 from harness.data.fingerprint import picture_digest
 from harness.data.regions.contract import MOST_BYTES, BadRegions, Numbers, RawRegions
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 from zoo.errors import first_line
 
 SUFFIXES = (".h5", ".hdf5", ".hdf")

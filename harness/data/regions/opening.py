@@ -12,7 +12,7 @@ from harness.data.regions.contract import RegionSource
 from harness.data.regions.folder import RegionFolder
 from harness.data.regions.hdf5 import RegionHdf5
 from harness.data.regions.tsv import RegionTsv
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 
 _FORMS = (
     "boxes (the data set's own), a COCO JSON of boxes, a folder NAME_att with NAME_box beside it, a bottom-up .tsv or "

@@ -16,7 +16,7 @@ import numpy as np
 
 from harness.data.fingerprint import picture_digest
 from harness.data.regions.contract import MOST_BYTES, BadRegions, Numbers, RawRegions
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 
 COLUMNS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 

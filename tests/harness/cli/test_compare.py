@@ -15,7 +15,7 @@ import typer
 from typer.testing import CliRunner
 
 from harness.cli import compare
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 from results import StoreError
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -13,9 +13,9 @@ import typer
 from typer.testing import CliRunner
 
 from harness.cli.cost import register
-from harness.errors import BenchError
-from harness.measure import apart
-from harness.measure.apart import Answer, Question
+from harness.measure import isolated as apart
+from harness.measure.isolated import Answer, Question
+from harness.utils.errors import BenchError
 from results import Cell, DatasetRecord, ImageRecord, Outcome, Quantity, SplitResult, Store
 from results.records import EpochRecord
 from results.recosting import add_costs

@@ -14,8 +14,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from harness.cli import data
-from harness.data.scenes import ScenesConfig
-from harness.errors import BenchError
+from harness.data.scenes.dataset import ScenesConfig
+from harness.utils.errors import BenchError
 
 app = typer.Typer()
 data.register(app)
@@ -93,7 +93,7 @@ def test_regions_are_verified_where_no_picture_is(photos: Path) -> None:
 
 def test_scenes_are_prepared_once_and_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = ScenesConfig(train=2, val=1, test=1, nocaps_per_domain=1)
-    monkeypatch.setattr("harness.data.scenes.ScenesConfig", lambda: config)
+    monkeypatch.setattr("harness.data.scenes.dataset.ScenesConfig", lambda: config)
     assert "drawn on first use" in bench("list", "--workspace", tmp_path)[1]
     code, output = bench("prepare", "scenes", "--workspace", tmp_path)
     assert code == 0

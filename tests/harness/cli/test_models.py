@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 import zoo
 from harness.cli.models import register
-from harness.errors import BenchError
-from harness.references import REFERENCE_ROWS
+from harness.runner.baselines import REFERENCE_ROWS
+from harness.utils.errors import BenchError
 from zoo.registry import select_models
 
 

@@ -17,7 +17,7 @@ import yaml
 from typer.testing import CliRunner
 
 from harness.cli import regress
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 from results import StoreError
 
 ROOT = Path(__file__).resolve().parents[3]

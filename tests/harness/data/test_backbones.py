@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from harness.data.backbones import Backbone, TrainableBackbone, open_backbone
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 
 NAME = "mobilenetv3_small_050"
 

@@ -18,7 +18,7 @@ from harness.data.batches import Batch, CaptionBatches, evaluation_batches, pad_
 from harness.data.dataset import Sample
 from harness.data.features import ARRAY, META, Features
 from harness.data.vocabulary import BOS, EOS, PAD, Vocabulary
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 from zoo.captioner import VisualSpec
 
 SPEC = VisualSpec("grid", 2)

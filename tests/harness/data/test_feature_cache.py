@@ -23,7 +23,7 @@ from harness.data.dataset import Dataset, Sample
 from harness.data.feature_cache import extract_features
 from harness.data.features import ARRAY, META, Features
 from harness.data.images import ImagePreprocessing, load_image
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 
 IMAGES = 21
 BATCH = 2  # hence chunks of 8 images: two whole ones and one of 5

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from harness.data.features import ARRAY, META, Features
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 from zoo.captioner import VisualSpec
 
 IDS = (7, 3, 11, 5, 2)

@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from harness.data.filterbank import FilterBank
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 
 SHAPES = ("circle", "square", "triangle", "cross")
 COLOURS = ((200, 40, 40), (40, 160, 60), (50, 70, 200), (220, 200, 50))

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from harness.data import Dataset, open_dataset
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 
 Make = Callable[..., Any]
 

@@ -10,7 +10,7 @@ import pytest
 
 from harness.data import open_dataset
 from harness.data.nocaps import join_nocaps
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 
 TRAINED = [
     {"cocoid": 9, "filename": "a.jpg", "filepath": "val2014", "split": "train", "sentences": [{"raw": "A dog."}]},

@@ -12,7 +12,7 @@ from PIL import Image
 from harness.data.dataset import Dataset, Sample
 from harness.data.images import ImagePreprocessing, load_image
 from harness.data.pixels import Pictures
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 from zoo.captioner import VisualSpec
 
 PIXELS = VisualSpec("pixels", 0)

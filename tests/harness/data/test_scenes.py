@@ -16,13 +16,13 @@ from PIL import Image
 from harness.data import Dataset, open_dataset
 from harness.data.images import load_image
 from harness.data.karpathy import read_karpathy
-from harness.data.scene_drawing import OBJECT_COLOURS, SHAPES, encode_png
-from harness.data.scene_language import SHORTEST, describe
-from harness.data.scene_layout import DOMAINS, SEEN, UNSEEN, Chance, Scene, Sizes, compose
-from harness.data.scenes import ScenesConfig, prepare_scenes
+from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
+from harness.data.scenes.drawing import OBJECT_COLOURS, SHAPES, encode_png
+from harness.data.scenes.language import SHORTEST, describe
+from harness.data.scenes.layout import DOMAINS, SEEN, UNSEEN, Chance, Scene, Sizes, compose
 from harness.data.vocabulary import Vocabulary, tokenize
-from harness.errors import BenchError
 from harness.metrics.cider import corpus_cider
+from harness.utils.errors import BenchError
 
 TINY = ScenesConfig(train=12, val=3, test=4, nocaps_per_domain=3)
 SIZES = Sizes(96, (20, 25), (34, 42))
@@ -81,7 +81,7 @@ def test_an_existing_folder_is_taken_as_it_is(drawn: Path) -> None:
 def test_of_several_who_want_it_at_once_one_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn_pictures = []
     monkeypatch.setattr(
-        "harness.data.scenes.encode_png", lambda *given: drawn_pictures.append(given) or encode_png(*given)
+        "harness.data.scenes.dataset.encode_png", lambda *given: drawn_pictures.append(given) or encode_png(*given)
     )
     with ThreadPoolExecutor(4) as threads:
         folders = set(threads.map(lambda _: prepare_scenes(tmp_path, TINY), range(4)))
@@ -92,7 +92,7 @@ def test_of_several_who_want_it_at_once_one_draws(tmp_path: Path, monkeypatch: p
 def test_after_an_interruption_it_is_drawn_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         pictures = iter([b"picture"] * 9)
-        patched.setattr("harness.data.scenes.encode_png", lambda *_: next(pictures))
+        patched.setattr("harness.data.scenes.dataset.encode_png", lambda *_: next(pictures))
         with pytest.raises(StopIteration):
             prepare_scenes(tmp_path, TINY)
     assert not [path for path in tmp_path.iterdir() if not path.name.startswith(".")]
@@ -152,7 +152,7 @@ def test_opening_gives_splits_domains_and_differing_captions(tiny: Dataset) -> N
 
 
 def test_the_embedded_name_opens_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.data.scenes.ScenesConfig", lambda: TINY)
+    monkeypatch.setattr("harness.data.scenes.dataset.ScenesConfig", lambda: TINY)
     assert open_dataset("scenes", cache_dir=tmp_path).name == "scenes"
     with pytest.raises(BenchError, match="--images"):
         open_dataset("scenes", cache_dir=tmp_path, images=tmp_path)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from harness.data.subwords import SubwordVocabulary
 from harness.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from harness.data.vocabulary_file import load_vocabulary
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 
 CAPTIONS = [
     "A man's dog runs on the beach.",

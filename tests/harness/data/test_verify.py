@@ -17,7 +17,7 @@ from PIL import Image
 from harness.data import Dataset, open_dataset
 from harness.data.images import load_image
 from harness.data.verify import find_bad_images
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 
 Make = Callable[..., Any]
 

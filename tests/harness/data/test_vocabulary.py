@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from harness.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary, tokenize
 from harness.data.vocabulary_file import load_vocabulary
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 
 captions = st.text(max_size=60) | st.lists(st.sampled_from(["A dog", "t-shirt", "man's", "ÉTÉ", "two"])).map(" ".join)
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import BenchError
-from harness.measure import apart, energy, latency
-from harness.measure.apart import Question, ask_apart, measure
+from harness.measure import energy, latency
+from harness.measure import isolated as apart
 from harness.measure.captioning_costs import Effort
+from harness.measure.isolated import Question, ask_apart, measure
+from harness.utils.errors import BenchError
 
 QUESTION = Question(
     model="updown",

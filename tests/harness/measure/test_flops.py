@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import nn
 
-from harness.errors import BenchError
 from harness.measure.flops import count_caption, count_flops, count_step
 from harness.measure.inputs import example_visual
+from harness.utils.errors import BenchError
 from zoo.captioner import Captioner, Visual, VisualSpec
 
 DIM, WIDTH, VOCABULARY, REGIONS = 8, 16, 12, 6

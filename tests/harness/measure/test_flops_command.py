@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 import harness.cli.flops
 import zoo.registry
 from harness.cli import _flops_table_vi
-from harness.errors import BenchError
 from harness.measure import table_vi
 from harness.measure.backbone_flops import count_backbone
+from harness.utils.errors import BenchError
 from results.published import published_for
 from zoo.errors import ZooError
 from zoo.registry import model_card
@@ -172,6 +172,6 @@ def test_help_needs_no_torch_and_carries_examples() -> None:
 
 def test_models_of_a_plugin_are_counted(bench: typer.Typer, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
-    monkeypatch.setattr("harness.plugins.load_plugin", loaded.append)
+    monkeypatch.setattr("harness.utils.plugins.load_plugin", loaded.append)
     told = CliRunner().invoke(bench, ["flops", "--models", "transformer*", "--plugin", "mine.py", *SMALL])
     assert (told.exit_code, loaded) == (0, ["mine.py"])

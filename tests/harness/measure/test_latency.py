@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from harness.errors import BenchError
 from harness.measure import latency
+from harness.measure.cpu_contention import OtherLoad
 from harness.measure.latency import COSTS, measure_latency, seconds_of
-from harness.measure.other_load import OtherLoad
+from harness.utils.errors import BenchError
 from zoo.captioner import Captioner, Visual
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.measure import other_load
-from harness.measure.other_load import OtherLoad
+from harness.measure import cpu_contention as other_load
+from harness.measure.cpu_contention import OtherLoad
 
 CLOCK = 100
 

@@ -10,15 +10,15 @@ import pytest
 import torch
 from torch import nn
 
-from harness.measure import training_costs as module
+from harness.config.schedule import Schedule
 from harness.measure.accelerators import a100_seconds, peak_macs
+from harness.measure.estimate import FORWARD_AND_BACKWARD, Speed
 from harness.measure.evaluating import as_it_was
 from harness.measure.flops import count_flops
 from harness.measure.memory import PeakMemory
-from harness.measure.training_costs import COSTS, Prediction, no_training, predict_training, training_costs
-from harness.planning import FORWARD_AND_BACKWARD, Speed
-from harness.training.position import TrainingSummary
-from harness.training.schedule import Schedule
+from harness.runner import training_costs as module
+from harness.runner.training_costs import COSTS, Prediction, no_training, predict_training, training_costs
+from harness.training.state import TrainingSummary
 from results.records import Quantity
 from zoo.captioner import Captioner, Visual
 from zoo.registry import create_model, model_card

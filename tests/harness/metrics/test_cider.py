@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pycocoevalcap.cider.cider import Cider
 
-from harness.errors import BenchError
 from harness.metrics.cider import CiderD, corpus_cider
+from harness.utils.errors import BenchError
 
 captions = st.lists(st.sampled_from(["a", "cat", "dog", "runs", "on", "the"]), max_size=9).map(" ".join)
 

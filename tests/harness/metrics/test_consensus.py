@@ -8,7 +8,7 @@ import pytest
 from harness.data.dataset import Sample
 from harness.metrics.cider import CiderD
 from harness.metrics.consensus import consensus_scores
-from harness.references import majority_caption
+from harness.runner.baselines import majority_caption
 
 WORDS = ["a", "dog", "runs", "the", "on", "grass"]
 

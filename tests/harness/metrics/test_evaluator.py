@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import BenchError
 from harness.metrics import METRICS, OVERALL, Evaluator
 from harness.metrics import evaluator as evaluator_module
 from harness.metrics.java import bundled_java
 from harness.metrics.signature import EvaluationSettings
+from harness.utils.errors import BenchError
 
 REFERENCES = {
     3: ["A dog runs on grass.", "A brown dog is running."],

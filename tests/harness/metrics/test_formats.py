@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from harness.errors import BenchError
-from harness.metrics.formats import check_predictions, read_image_ids, read_predictions, read_references
+from harness.data.formats import check_predictions, read_image_ids, read_predictions, read_references
+from harness.utils.errors import BenchError
 
 COCO = {
     "images": [{"id": 7}, {"id": 3}],

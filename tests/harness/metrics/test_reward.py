@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from pycocoevalcap.cider.cider_scorer import CiderScorer, precook
 
-from harness.errors import BenchError
 from harness.metrics import ngrams
 from harness.metrics.cider import CiderReward
 from harness.metrics.frequencies import DocumentFrequencies
+from harness.utils.errors import BenchError
 
 
 def numbered(coco):

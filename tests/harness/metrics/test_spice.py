@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.errors import BenchError
 from harness.metrics import OVERALL, EvaluationSettings, Evaluator, evaluate
 from harness.metrics.java import JavaError
 from harness.metrics.spice import CORENLP_JARS, find_spice, packaged_spice, run_spice, user_spice
 from harness.metrics.spice_models import ARCHIVE, prefetch_spice
+from harness.utils.errors import BenchError
 
 REFERENCES = {30: ["a dog"], 4: ["a red cat", "cat"], 100: ["x"]}
 CANDIDATES = {4: "a cat", 30: "a dog", 100: "y"}

@@ -7,9 +7,9 @@ import zipfile
 
 import pytest
 
-from harness.errors import BenchError
-from harness.metrics.formats import Predictions
+from harness.data.formats import Predictions
 from harness.metrics.submission import write_submission
+from harness.utils.errors import BenchError
 
 CAPTIONS = {2: "a café\n\u2028 by the sea", 9: "two \U0001f600 dogs", 1: "one"}
 

@@ -7,10 +7,10 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-import harness.captioning
 import harness.data.feature_cache
 import harness.data.filterbank
-import harness.timing
+import harness.inference.generate
+import harness.runner.timing
 import harness.training.trainer
 from results import Store
 
@@ -50,11 +50,11 @@ elif moment == "between_epochs":
 elif moment == "checkpointing":
     trainer.save_weights = _dying(trainer.save_weights, 2, after=True)
 elif moment == "captioning":
-    harness.captioning.beam_search = _dying(harness.captioning.beam_search, 3)
+    harness.inference.generate.beam_search = _dying(harness.inference.generate.beam_search, 3)
 elif moment == "storing":
     Store.finish = _dying(Store.finish, 1)  # type: ignore[method-assign]
 elif moment == "timing":
-    harness.timing.time_captioning = _dying(harness.timing.time_captioning, 1)
+    harness.runner.timing.time_captioning = _dying(harness.runner.timing.time_captioning, 1)
 elif moment == "stored":
     Store.finish = _dying(Store.finish, 1, after=True)  # type: ignore[method-assign]
 else:

@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import nn
 
-from harness.errors import BenchError
 from harness.training.checkpoint import (
     generator_states,
     load_checkpoint,
@@ -21,6 +20,7 @@ from harness.training.checkpoint import (
     save_checkpoint,
     save_weights,
 )
+from harness.utils.errors import BenchError
 
 
 def _model(seed: int) -> nn.Module:

@@ -9,16 +9,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from harness.config.schedule import Stage
 from harness.data.batches import Batch
 from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
-from harness.errors import BenchError
-from harness.fitting import make_objective
+from harness.runner.train import make_objective
 from harness.training import reinforce, self_critical
 from harness.training.gradients import BatchGradient
 from harness.training.objectives import CrossEntropy
 from harness.training.processes import Alone
-from harness.training.schedule import Stage
+from harness.utils.errors import BenchError
 from zoo import Captioner, Visual, create_model, model_card
 
 WORDS = 11

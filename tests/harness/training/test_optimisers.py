@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.nn import Parameter
 
+from harness.config.schedule import LearningRate, Optimiser
 from harness.training.optimisers import RAdamLiu, make_optimiser
-from harness.training.schedule import LearningRate, Optimiser
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "training"
 

@@ -12,17 +12,17 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
+from harness.config.schedule import Schedule, Stage
 from harness.data.batches import Batch
 from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
-from harness.errors import BenchError
-from harness.fitting import make_objective
-from harness.progress import Reporter
+from harness.runner.train import make_objective
 from harness.training.objectives import Objective
 from harness.training.reinforce import HasStates, ReinforceLoss
-from harness.training.schedule import Schedule, Stage
 from harness.training.self_critical import targets_of
 from harness.training.trainer import Trainer
+from harness.utils.errors import BenchError
+from harness.utils.progress import Reporter
 from zoo import Captioner, Visual, create_model, model_card
 
 IMAGES = [

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from harness.config.schedule import Optimiser, Stage
 from harness.data.batches import Batch
 from harness.training import trainer
 from harness.training.objectives import CrossEntropy, Objective
-from harness.training.schedule import Optimiser, Stage
 from results.records import EpochRecord
 from tests.harness.training.tiny_training import Killed, Loader, fit_tiny, tiny_schedule, weights_of
 from zoo import Captioner

@@ -10,9 +10,9 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from harness.canonical import digest
-from harness.preset_files import load_preset
-from harness.training.schedule import LearningRate, Plateau, ScheduledSampling, SelfCritical, Stage
+from harness.config.load import load_preset
+from harness.config.schedule import LearningRate, Plateau, ScheduledSampling, SelfCritical, Stage
+from harness.utils.hashing import digest
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "training"
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from harness.config.schedule import Stage
 from harness.data.batches import Batch
 from harness.training.objectives import CrossEntropy, cross_entropy, mixed_inputs
-from harness.training.schedule import Stage
 from zoo import Captioner, DecodingState, Visual, create_model, model_card
 from zoo.decoding import greedy
 

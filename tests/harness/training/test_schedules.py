@@ -14,14 +14,14 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from harness.cli.schedules import register
+from harness.config.load import list_presets, list_schedules, load_preset, load_schedule
+from harness.config.schedule import Schedule
 from harness.data.batches import CaptionBatches
 from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
-from harness.fitting import make_objective
-from harness.preset_files import list_presets, list_schedules, load_preset, load_schedule
-from harness.progress import Reporter
-from harness.training.schedule import Schedule
+from harness.runner.train import make_objective
 from harness.training.trainer import Trainer
+from harness.utils.progress import Reporter
 from zoo import Visual, VisualSpec, create_model, model_card
 
 SAMPLES = [

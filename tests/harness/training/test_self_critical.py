@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from harness.config.schedule import Stage
 from harness.data.batches import Batch
 from harness.data.dataset import Sample
 from harness.data.subwords import SubwordVocabulary
@@ -18,7 +19,6 @@ from harness.data.vocabulary import Vocabulary
 from harness.metrics.cider import CiderReward
 from harness.metrics.frequencies import DocumentFrequencies
 from harness.training import self_critical
-from harness.training.schedule import Stage
 from harness.training.self_critical import CaptionRewards, SelfCriticalLoss, mean_of_others, self_critical_loss
 from zoo import Visual, create_model, model_card
 from zoo.decoding import Hypotheses, greedy

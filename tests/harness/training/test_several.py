@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from harness.errors import BenchError
 from harness.training.several import Together, several_processes
+from harness.utils.errors import BenchError
 
 
 def talk(processes: Together) -> None:

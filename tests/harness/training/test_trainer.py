@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.errors import BenchError
+from harness.config.schedule import Schedule
 from harness.training.objectives import CrossEntropy
 from harness.training.optimisers import make_optimiser
-from harness.training.schedule import Schedule
 from harness.training.trainer import TrainingDivergedError
+from harness.utils.errors import BenchError
 from results.records import EpochRecord
 from tests.harness.training.tiny_training import IMAGES, VOCABULARY, Loader, fit_tiny, tiny_schedule, weights_of
 from zoo import Captioner, create_model, model_card

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.training.position import Position
-from harness.training.schedule import Stage
+from harness.config.schedule import Stage
+from harness.training.state import Position
 from harness.training.watching import describe_progress
 
 STAGE = Stage.model_validate({"name": "xe", "epochs": 3, "batch_size": 4, "learning_rate": {"peak": 0.1}})

@@ -11,12 +11,12 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
+from harness.config.schedule import Schedule, Stage
 from harness.data.batches import Batch
-from harness.progress import Reporter
 from harness.training.objectives import CrossEntropy, Objective
-from harness.training.position import TrainingSummary
-from harness.training.schedule import Schedule, Stage
+from harness.training.state import TrainingSummary
 from harness.training.trainer import Trainer
+from harness.utils.progress import Reporter
 from results.records import EpochRecord
 from zoo import Captioner, Visual, create_model, model_card
 

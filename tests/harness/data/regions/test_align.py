@@ -16,7 +16,7 @@ from harness.data.regions.align import cut_regions
 from harness.data.regions.box_files import CocoBoxes, DatasetBoxes
 from harness.data.regions.checking import read_regions
 from harness.data.regions.contract import RawRegions, Regions
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 
 HEIGHT, WIDTH, CHANNELS = 4, 6, 3
 Make = Callable[..., Dataset]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from harness.config.features import RegionConfig
 from harness.data.backbones import open_backbone
 from harness.data.batches import CaptionBatches, evaluation_batches
 from harness.data.dataset import Dataset, Sample
@@ -21,9 +22,8 @@ from harness.data.features import Features
 from harness.data.regions.cache import prepare_regions
 from harness.data.regions.features import FEATURES, META, RegionFeatures
 from harness.data.vocabulary import Vocabulary
-from harness.errors import BenchError
-from harness.feature_config import RegionConfig
 from harness.measure.memory import PeakMemory
+from harness.utils.errors import BenchError
 from zoo.captioner import VisualSpec
 
 CHANNELS = 4

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.config.features import RegionConfig, region_config
 from harness.data.dataset import Dataset
 from harness.data.regions.checking import normalised, read_regions
 from harness.data.regions.contract import BadRegions, RawRegions, Regions
-from harness.errors import BenchError
-from harness.feature_config import RegionConfig, region_config
+from harness.utils.errors import BenchError
 
 Make = Callable[..., Dataset]
 

@@ -21,7 +21,7 @@ from harness.data.regions.folder import RegionFolder
 from harness.data.regions.hdf5 import RegionHdf5
 from harness.data.regions.opening import open_source
 from harness.data.regions.tsv import RegionTsv
-from harness.errors import BenchError
+from harness.utils.errors import BenchError
 
 EMPTY = Dataset("none", Path("/"), (), "")
 numbers = st.floats(allow_nan=True, allow_infinity=True, width=32)

@@ -1,0 +1,112 @@
+"""What the models see, typed: a backbone and its pictures, or regions; and the same from command-line values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from harness.config.schedule import Strict
+from harness.utils.errors import BenchError
+
+
+class RegionConfig(Strict):
+    """Regions in place of grid cells: where they come from, which are kept, and how features are cut for boxes.
+
+    `source` is "boxes" (the data set's own), or a file or folder (`harness.data.regions.opening`). `keep` is "all",
+    "fixed:N" or "adaptive:LEAST-MOST" (`harness.data.regions.checking`). `bins` a side are cut for a box.
+    """
+
+    source: Literal["boxes"] | Path
+    keep: str = Field("all", pattern=r"^(all|fixed:[1-9]\d{0,4}|adaptive:[1-9]\d{0,4}-[1-9]\d{0,4})$")
+    bins: int = Field(1, gt=0, le=14)
+
+    @model_validator(mode="after")
+    def _order_the_limits(self) -> Self:
+        if self.limits is not None and self.limits[0] > self.limits[1]:
+            raise ValueError("the least number of regions is above the most")
+        return self
+
+    @property
+    def limits(self) -> tuple[int, int] | None:
+        """Least and most regions that are kept of an image; None for all."""
+        least, _, most = self.keep.partition(":")[2].partition("-")
+        return (int(least), int(most or least)) if least else None
+
+
+class FeatureConfig(Strict):
+    """The backbone that all models see through; `options` go to timm's constructor.
+
+    `weights` is a file, or "random" where the user says so. With `regions` the models see these in place of grid cells.
+    """
+
+    later: ClassVar[frozenset[str]] = frozenset({"regions"})
+
+    backbone: str = "filterbank"
+    weights: Literal["random"] | Path | None = None
+    options: dict[str, str] = Field(default_factory=dict)
+    image_size: int | None = Field(None, gt=0)
+    normalisation: Literal["imagenet", "half", "clip"] | None = None
+    regions: RegionConfig | None = None
+
+    def resolved(self) -> FeatureConfig:
+        """The same from whatever folder the command runs in."""
+        changed: dict[str, object] = {}
+        if isinstance(self.weights, Path):
+            changed["weights"] = self.weights.expanduser().resolve()
+        if self.regions is not None and isinstance(self.regions.source, Path):
+            source = self.regions.source.expanduser().resolve()
+            changed["regions"] = self.regions.model_copy(update={"source": source})
+        return self.model_copy(update=changed)
+
+
+def feature_config(
+    backbone: str,
+    weights: Path | None,
+    options: tuple[str, ...],
+    image_size: int | None,
+    normalisation: str | None,
+    regions: RegionConfig | None = None,
+) -> FeatureConfig:
+    """A `FeatureConfig` from command-line values; `options` are KEY=VALUE strings, the weights `random` no file.
+
+    Raises:
+        BenchError: an option without '=', or an unknown normalisation.
+    """
+    pairs = [option.partition("=") for option in options]
+    for option, (_, separator, _) in zip(options, pairs, strict=True):
+        if not separator:
+            raise BenchError(f"--backbone-option {option!r} has no '='", "write --backbone-option KEY=VALUE")
+    try:
+        return FeatureConfig.model_validate(
+            {
+                "backbone": backbone,
+                "weights": "random" if weights == Path("random") else weights,
+                "options": {key: value for key, _, value in pairs},
+                "image_size": image_size,
+                "normalisation": normalisation,
+                "regions": regions,
+            }
+        )
+    except ValidationError as error:
+        raise BenchError(f"--normalisation {normalisation!r} is unknown", "choose imagenet, half or clip") from error
+
+
+def region_config(source: str | None, keep: str, bins: int) -> RegionConfig | None:
+    """A `RegionConfig` from command-line values; None where the models are to see grid cells.
+
+    Raises:
+        BenchError: an unknown `keep`, or a choice among regions where there are none.
+    """
+    if source is None:
+        if (keep, bins) != ("all", 1):
+            raise BenchError(
+                "--region-count and --region-bins are of regions, and none are named", "add --regions boxes"
+            )
+        return None
+    chosen: str | Path = source if source == "boxes" else Path(source).expanduser()
+    try:
+        return RegionConfig.model_validate({"source": chosen, "keep": keep, "bins": bins})
+    except ValidationError as error:
+        raise BenchError(f"--region-count {keep!r} is unknown", "choose all, fixed:36 or adaptive:10-100") from error

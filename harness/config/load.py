@@ -1,0 +1,154 @@
+"""Presets and schedules that come with the harness, read by name, with overrides from the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import resources
+from typing import Any, TypeGuard
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from harness.config.preset import NOT_IN_KEY, Preset
+from harness.config.schedule import Schedule, Stage
+from harness.utils.errors import BenchError
+from harness.utils.hashing import canonical_json, digest
+
+_UNSCORED: dict[str, Any] = {"name": True}
+"""Settings that no score depends on, nested as pydantic excludes them: the name, and what is in no run key."""
+for _path in NOT_IN_KEY:
+    _group, _, _name = _path.rpartition(".")
+    (_UNSCORED.setdefault(_group, {}) if _group else _UNSCORED)[_name] = True
+
+
+def _yaml_files(package: str) -> dict[str, Any]:
+    folder = resources.files(package)
+    return {entry.name.removesuffix(".yaml"): entry for entry in folder.iterdir() if entry.name.endswith(".yaml")}
+
+
+def list_schedules() -> list[str]:
+    """Names of the schedules that come with the harness."""
+    return sorted(_yaml_files("harness.config.schedules"))
+
+
+def load_schedule(name: str) -> Schedule:
+    """Read a schedule by name; BenchError where there is none."""
+    files = _yaml_files("harness.config.schedules")
+    if name not in files:
+        raise BenchError(f"unknown schedule {name!r}", f"choose one of: {', '.join(sorted(files))}")
+    return Schedule.model_validate({"name": name} | yaml.safe_load(files[name].read_text(encoding="utf-8")))
+
+
+def list_presets() -> list[str]:
+    """Names of the presets that come with the harness."""
+    return sorted(_yaml_files("harness.config.presets"))
+
+
+def load_preset(name: str, overrides: tuple[str, ...] = ()) -> Preset:
+    """Read a preset, embed its schedule, and apply `KEY.PATH=VALUE` overrides.
+
+    Args:
+        name: one of `list_presets()`.
+        overrides: for example `schedule.stages.0.epochs=3` or `size.d_model=256`; values are read as YAML.
+
+    Raises:
+        BenchError: unknown preset, unknown key or a value of the wrong type.
+    """
+    files = _yaml_files("harness.config.presets")
+    if name not in files:
+        raise BenchError(f"unknown preset {name!r} (--preset)", f"choose one of: {', '.join(sorted(files))}")
+    content = yaml.safe_load(files[name].read_text(encoding="utf-8"))
+    schedules = _yaml_files("harness.config.schedules")
+    schedule = content["schedule"]
+    content["schedule"] = {"name": schedule} | yaml.safe_load(schedules[schedule].read_text(encoding="utf-8"))
+    if chosen := content.pop("stages", None):
+        content["schedule"]["stages"] = [stage for stage in content["schedule"]["stages"] if stage["name"] in chosen]
+    content["name"] = name
+    for override in overrides:
+        _apply(content, override)
+    try:
+        return Preset.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        told = first["msg"].removeprefix("Value error, ")
+        what = told if first["type"] == "value_error" else f"{where}: {told.lower()} (got {first['input']!r})"
+        raise BenchError(
+            f"preset {name!r}: {what}",
+            "check --set; for example --set schedule.stages.0.epochs=3",
+        ) from error
+
+
+def _apply(content: dict[str, Any], override: str) -> None:
+    """Set one `KEY.PATH=VALUE` in a nested structure; a path that does not exist names the nearest part that does."""
+    path, separator, text = override.partition("=")
+    if not separator:
+        raise BenchError(f"--set {override!r} has no '='", "write --set KEY.PATH=VALUE, as in --set size.d_model=256")
+    *parents, last = path.split(".")
+    node: Any = content
+    try:
+        value = yaml.safe_load(text)
+        for part in parents:
+            node = node[int(part)] if isinstance(node, list) else node.setdefault(part, {})
+        if isinstance(node, list):
+            node[int(last)] = value
+        else:
+            node[last] = value
+    except (AttributeError, IndexError, TypeError, ValueError, yaml.YAMLError) as error:
+        raise BenchError(
+            f"--set {override!r}: there is no such setting",
+            "write --set KEY.PATH=VALUE, as in --set schedule.stages.0.epochs=3",
+        ) from error
+
+
+def preset_digest(preset: Preset) -> str:
+    """A short digest over every setting of a preset that scores depend on."""
+    return digest(preset.model_dump(mode="json", exclude=_UNSCORED))
+
+
+def shipped_preset(preset: Preset) -> dict[str, Any]:
+    """What a run keeps of the preset that ships under its preset's name: its `digest`, and the `deviations` from it.
+
+    Deviations are dotted settings with both values ("decoding.beam_size: 5 → 3"), in the order of the settings; none
+    where every setting that scores depend on is the same. Where no preset of the name ships, the digest is None, and
+    that is the deviation.
+    """
+    if preset.name not in list_presets():
+        return {"digest": None, "deviations": [f"preset: {preset.name} does not ship with the harness"]}
+    shipped = _load_shipped(preset.name)
+    return {"digest": preset_digest(shipped), "deviations": list(_deviations(shipped, preset, "", _UNSCORED))}
+
+
+@cache
+def _load_shipped(name: str) -> Preset:
+    return load_preset(name)
+
+
+def _deviations(shipped: object, own: object, path: str, ignored: Mapping[str, Any]) -> Iterator[str]:
+    if isinstance(shipped, BaseModel) and isinstance(own, BaseModel):
+        pairs = {name: (getattr(shipped, name), getattr(own, name)) for name in type(shipped).model_fields}
+    elif isinstance(shipped, dict) and isinstance(own, dict):
+        unset = "the model's own"  # sizes that a preset leaves out
+        pairs = {name: (shipped.get(name, unset), own.get(name, unset)) for name in shipped | own}
+    elif _are_stages(shipped) and _are_stages(own) and len(shipped) == len(own):
+        pairs = {str(number): pair for number, pair in enumerate(zip(shipped, own, strict=True))}
+    else:
+        if shipped != own:
+            yield f"{path}: {_text(shipped, ignored)} → {_text(own, ignored)}"
+        return
+    for name, (theirs, ours) in pairs.items():
+        if ignored.get(name) is not True:
+            yield from _deviations(theirs, ours, f"{path}.{name}".lstrip("."), ignored.get(name, {}))
+
+
+def _are_stages(value: object) -> TypeGuard[tuple[Stage, ...]]:
+    return isinstance(value, tuple) and all(isinstance(stage, Stage) for stage in value)
+
+
+def _text(value: object, ignored: Mapping[str, Any]) -> str:
+    if _are_stages(value):
+        return ", ".join(stage.name for stage in value)
+    if isinstance(value, BaseModel):
+        value = value.model_dump(mode="json", exclude=dict(ignored))
+    return value if isinstance(value, str) else canonical_json(value)

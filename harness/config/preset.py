@@ -1,0 +1,116 @@
+"""The typed configuration of a benchmark run: what the controlled track holds equal, or a recipe of the paper track."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from harness.config.recipe import Recipe, unusual_training
+from harness.config.schedule import Schedule, Strict
+from harness.utils.errors import BenchError
+from zoo import model_card
+from zoo.registry import SIZES
+
+NOT_IN_KEY: Final[Mapping[str, str]] = {
+    "summary": "words for people",
+    "schedule.summary": "words for people",
+    "latency_repeats": "of how many images captions are timed: costs, no score",
+    "energy_seconds": "how long energy is counted: costs, no score",
+    "recipe.models": "which models may use the preset",
+    "recipe.published": "what the scores are compared with",
+}
+"""Settings of a preset that no score depends on, each with the reason; every other one is in the run key."""
+
+
+class Decoding(Strict):
+    """How captions are generated; the score of a hypothesis is its log-probability / length ** length_penalty.
+
+    `count_bos` counts the begin token in that length, `cut_unfinished` takes the last word from captions that have no
+    end: both as ExpansionNet's code does, for the paper track.
+    """
+
+    later: ClassVar[frozenset[str]] = frozenset({"count_bos", "cut_unfinished"})
+    beam_size: int = Field(3, gt=0)
+    max_len: int = Field(20, gt=0, description="most generated tokens, the end token included")
+    length_penalty: float = 1.0
+    count_bos: bool = False
+    cut_unfinished: bool = False
+
+    def unusual_settings(self) -> tuple[str, ...]:
+        """What reproduces released code against better knowledge, by name, for the signature."""
+        named = {"ranking=count-bos": self.count_bos, "unfinished=cut": self.cut_unfinished}
+        return tuple(name for name, on in named.items() if on)
+
+
+class VocabularyConfig(Strict):
+    """What captions are made of, learnt from the training captions alone: `words`, or pieces of them (`bpe`).
+
+    `min_count` is how often a word must occur, or two pieces side by side to be merged, at most `merges` times.
+    Lengths, those of decoding too, count tokens: pieces with `bpe`, of which a caption has a little more than words. A
+    longer training caption loses its last words.
+    """
+
+    later: ClassVar[frozenset[str]] = frozenset({"kind", "merges"})
+    kind: Literal["words", "bpe"] = "words"
+    merges: int = Field(5000, gt=0)
+    min_count: int = Field(5, gt=0)
+    max_len: int = Field(20, gt=1, description="most tokens of a training caption, begin and end included")
+
+
+class Preset(Strict):
+    """Everything that the controlled track holds equal between models, under one name.
+
+    `size` goes to every model. `small_models` takes the sizes that only some models have (lengths of expansions, say)
+    from the small set of each model's card, instead of the paper's.
+
+    With a `recipe`, the preset is one of the paper track: for the models of one paper, trained and evaluated as their
+    authors did, settings included that the controlled track refuses.
+    """
+
+    later: ClassVar[frozenset[str]] = frozenset({"recipe", "energy_seconds"})
+    name: str
+    summary: str
+    size: dict[str, int | float]
+    small_models: bool = False
+    vocabulary: VocabularyConfig = VocabularyConfig()
+    decoding: Decoding = Decoding()
+    schedule: Schedule
+    latency_repeats: int = Field(50, ge=2, description="test images whose captions are timed, one by one")
+    energy_seconds: float = Field(0.0, ge=0, description="of a window of energy, on devices that count it; 0: none")
+    recipe: Recipe | None = None
+
+    @field_validator("size")
+    @classmethod
+    def _know_the_sizes(cls, size: dict[str, int | float]) -> dict[str, int | float]:
+        if unknown := sorted(set(size) - set(SIZES)):
+            raise ValueError(f"there is no size {', '.join(unknown)}; sizes are {', '.join(SIZES)}")
+        return size
+
+    @model_validator(mode="after")
+    def _keep_tracks_apart(self) -> Self:
+        if self.recipe is None and (found := self.unusual_settings()):
+            raise ValueError(f"{', '.join(found)}: for presets with a recipe alone, those of the paper track")
+        return self
+
+    def unusual_settings(self) -> tuple[str, ...]:
+        """Everything that reproduces released code against better knowledge, by name, for the signature."""
+        return (
+            *(self.recipe.settings() if self.recipe else ()),
+            *unusual_training(self.schedule),
+            *self.decoding.unusual_settings(),
+        )
+
+    def model_arguments(self, model: str) -> dict[str, Any]:
+        """The keyword arguments that `model` is built with under this preset.
+
+        Raises:
+            BenchError: the preset is a recipe for other models.
+        """
+        if self.recipe is not None and not self.recipe.covers(model):
+            raise BenchError(
+                f"the preset {self.name!r} is a paper's recipe for other models than {model}",
+                f"add --models '{','.join(self.recipe.models)}', or choose a preset of the controlled track",
+            )
+        return {**self.size, **(model_card(model).small if self.small_models else {})}

@@ -1,0 +1,1 @@
+"""Training schedules, one YAML file each, typed by `harness.config.schedule.Schedule`."""

@@ -1,0 +1,210 @@
+"""Captions as the field exchanges them: COCO's results and annotations, Karpathy's and nocaps's JSON, gzipped too."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.utils.errors import BenchError
+from harness.utils.json_files import read_json
+
+_SHOWN = 10
+_TWICE = "predicted more than once"
+EMPTY = "with an empty caption"
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """Reference captions by image id, in the order of the file's images; domains and file names where it has them."""
+
+    name: str
+    captions: dict[int, tuple[str, ...]]
+    domains: dict[int, str] = field(default_factory=dict)
+    files: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """One caption by image id, and what is wrong with the others: problem -> image ids (or places in the file)."""
+
+    captions: dict[int, str]
+    problems: dict[str, list[str]]
+
+
+def read_predictions(path: Path) -> Predictions:
+    """Read COCO's results format, `[{"image_id": 1, "caption": "..."}]`, which nocaps's server takes too.
+
+    Raises:
+        BenchError: the file cannot be read or is something else. Faulty entries are collected in `problems` instead.
+    """
+    content = read_json(path)
+    if isinstance(content, dict) and isinstance(content.get("annotations"), list):
+        content = content["annotations"]
+    if not isinstance(content, list):
+        raise BenchError(
+            f"{path} is not in COCO's results format", 'it is a list of {"image_id": 1, "caption": "a dog"}'
+        )
+    problems: dict[str, list[str]] = {}
+    captions: dict[int, str] = {}
+    ids = Counter(entry["image_id"] for entry in content if isinstance(entry, dict) and _is_id(entry.get("image_id")))
+    for number, entry in enumerate(content):
+        image_id = entry.get("image_id") if isinstance(entry, dict) else None
+        caption = entry.get("caption") if isinstance(entry, dict) else None
+        if not isinstance(image_id, int) or not _is_id(image_id):
+            problems.setdefault('without a whole number as "image_id"', []).append(f"entry {number}")
+        elif ids[image_id] > 1:
+            problems.setdefault(_TWICE, []).append(str(image_id))
+        elif not isinstance(caption, str):
+            problems.setdefault('whose "caption" is no text', []).append(str(image_id))
+        elif not caption.strip():
+            problems.setdefault(EMPTY, []).append(str(image_id))
+        else:
+            captions[image_id] = caption
+    if _TWICE in problems:
+        problems[_TWICE] = list(dict.fromkeys(problems[_TWICE]))
+    return Predictions(captions, problems)
+
+
+def read_references(path: Path, *, split: str = "test") -> References:
+    """Read COCO's annotations (as nocaps's, with a domain per image) or Karpathy's JSON, of which `split` is taken.
+
+    Raises:
+        BenchError: the file cannot be read, is something else, or has images without captions.
+    """
+    content = read_json(path)
+    images = content.get("images") if isinstance(content, dict) else None
+    if not isinstance(images, list) or not all(isinstance(image, dict) for image in images):
+        raise BenchError(
+            f"{path} holds no reference captions",
+            "give COCO's annotations (captions_val2014.json), nocaps's or Karpathy's JSON (dataset_coco.json)",
+        )
+    if "annotations" in content:
+        key, found = "id", _coco(path, images, content["annotations"])
+    elif any("sentences" in image for image in images):
+        images = _of_split(path, images, split)
+        key, found = id_key(images), _karpathy(path, images)
+    else:
+        raise BenchError(
+            f"{path} lists images without captions",
+            "references of a test split are not published: send predictions to its server (bench export submission)",
+        )
+    if not found:
+        raise BenchError(f"{path} has no images")
+    bare = [str(image_id) for image_id, texts in found.items() if not texts]
+    if bare:
+        raise BenchError(f"{path}: {named(bare, 'without a reference caption')}")
+    domains = _texts(images, key, "domain")
+    files = _texts(images, key, "file_name") | _texts(images, key, "filename")
+    return References(path.name.partition(".")[0], found, domains, files)
+
+
+def read_image_ids(path: Path) -> list[int]:
+    """The ids of a file's images, with or without captions, in its order.
+
+    Raises:
+        BenchError: the file cannot be read, lists no images, or has an id twice.
+    """
+    content = read_json(path)
+    images = content.get("images") if isinstance(content, dict) else None
+    if not isinstance(images, list) or not images or not all(isinstance(image, dict) for image in images):
+        raise BenchError(f'{path} has no list of objects named "images"')
+    return _ids(path, images, next((key for key in ("id", "cocoid") if key in images[0]), "imgid"))
+
+
+def check_predictions(
+    predictions: Predictions, references: References, *, allow_subset: bool
+) -> tuple[dict[int, tuple[str, ...]], dict[int, str], list[str]]:
+    """References and captions of the images that have both, in the references' order, and notes on what was left out.
+
+    Raises:
+        BenchError: anything is wrong and `allow_subset` is not given, or nothing is left.
+    """
+    wanted = references.captions
+    listed = {image_id for ids in predictions.problems.values() for image_id in ids}
+    problems = dict(predictions.problems)
+    missing = [str(i) for i in wanted if i not in predictions.captions and str(i) not in listed]
+    extra = [str(i) for i in predictions.captions if i not in wanted]
+    problems |= {what: ids for what, ids in (("missing", missing), ("without references", extra)) if ids}
+    notes = [named(ids, what) for what, ids in problems.items()]
+    both = {image_id: texts for image_id, texts in wanted.items() if image_id in predictions.captions}
+    if notes and not allow_subset:
+        raise BenchError(
+            "predictions and references do not fit: " + "; ".join(notes),
+            f"repair the predictions, or score the {len(both)} images that have both with --allow-subset "
+            "(the signature then says so; CIDEr-D of a subset compares with nothing else)",
+        )
+    if not both:
+        raise BenchError("no image has both a prediction and references" + "".join(f"; {note}" for note in notes))
+    return both, {image_id: predictions.captions[image_id] for image_id in both}, notes
+
+
+def named(ids: list[str], what: str) -> str:
+    """The count and the first ten of `ids`."""
+    noun = "image" if len(ids) == 1 else "images"
+    return f"{len(ids)} {noun} {what} ({', '.join(ids[:_SHOWN])}{', ...' if len(ids) > _SHOWN else ''})"
+
+
+def _coco(path: Path, images: list[Mapping[str, Any]], annotations: Any) -> dict[int, tuple[str, ...]]:
+    if not isinstance(annotations, list) or not all(isinstance(entry, dict) for entry in annotations):
+        raise BenchError(f'{path}: "annotations" is no list of objects')
+    captions: dict[int, list[str]] = {image_id: [] for image_id in _ids(path, images, "id")}
+    strange = []
+    for number, entry in enumerate(annotations):
+        image_id, caption = entry.get("image_id"), entry.get("caption")
+        if not isinstance(caption, str) or not _is_id(image_id) or image_id not in captions:
+            strange.append(str(entry.get("id", f"entry {number}")))
+        else:
+            captions[image_id].append(caption)
+    if strange:
+        raise BenchError(
+            f"{path}: {len(strange)} annotations have no caption or no image ({', '.join(strange[:_SHOWN])}"
+            f"{', ...' if len(strange) > _SHOWN else ''})"
+        )
+    return {image_id: tuple(texts) for image_id, texts in captions.items()}
+
+
+def _of_split(path: Path, images: list[dict[str, Any]], split: str) -> list[dict[str, Any]]:
+    chosen = [image for image in images if image.get("split") == split]
+    if not chosen:
+        splits = sorted({str(image.get("split")) for image in images})
+        raise BenchError(f"{path} has no split {split!r}", f"name one of its splits with --split: {', '.join(splits)}")
+    return chosen
+
+
+def _karpathy(path: Path, images: list[dict[str, Any]]) -> dict[int, tuple[str, ...]]:
+    return {
+        image_id: tuple(
+            sentence["raw"]
+            for sentence in image.get("sentences") or ()
+            if isinstance(sentence, dict) and isinstance(sentence.get("raw"), str)
+        )
+        for image_id, image in zip(_ids(path, images, id_key(images)), images, strict=True)
+    }
+
+
+def id_key(images: Sequence[Mapping[str, Any]]) -> str:
+    """Where the ids of Karpathy's images stand: "cocoid" where all have one, else "imgid"."""
+    return "cocoid" if all("cocoid" in image for image in images) else "imgid"
+
+
+def _texts(images: Iterable[Mapping[str, Any]], key: str, name: str) -> dict[int, str]:
+    """By image id, a text that not every image has."""
+    return {image[key]: image[name] for image in images if isinstance(image.get(name), str)}
+
+
+def _ids(path: Path, images: Iterable[Mapping[str, Any]], key: str) -> list[int]:
+    ids = [image.get(key) for image in images]
+    whole = [image_id for image_id in ids if isinstance(image_id, int) and _is_id(image_id)]
+    if len(whole) < len(ids):
+        raise BenchError(f'{path}: {len(ids) - len(whole)} images have no whole number as "{key}"')
+    twice = [str(image_id) for image_id, count in Counter(whole).items() if count > 1]
+    if twice:
+        raise BenchError(f"{path}: {named(twice, 'listed more than once')}")
+    return whole
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

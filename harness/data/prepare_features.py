@@ -1,0 +1,149 @@
+"""The features of a run: pictures checked, the backbone opened, grid cells or regions made ready, bad images named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from harness.config.features import FeatureConfig
+from harness.data.backbones import Backbone, open_backbone
+from harness.data.dataset import Dataset
+from harness.data.feature_cache import extract_features
+from harness.data.features import Features, VisualFeatures
+from harness.data.regions.cache import prepare_regions
+from harness.data.regions.opening import needs_backbone
+from harness.data.verify import find_bad_images
+from harness.utils.errors import BenchError
+from harness.utils.progress import Reporter
+from zoo.captioner import VisualKind
+
+TRAINING_SPLITS = ("train", "val")
+_LISTED = 20
+
+
+def configured_backbone(config: FeatureConfig) -> Backbone:
+    """The backbone that a configuration names; BenchError as `open_backbone`."""
+    return open_backbone(
+        config.backbone,
+        weights=config.weights,
+        options=config.options,
+        image_size=config.image_size,
+        normalisation=config.normalisation,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What the models of a run see.
+
+    `features` are None where none looks at any; `described` is what a signature says of them; `skipped` are the reasons
+    by id of the images that are left out.
+    """
+
+    features: VisualFeatures | None
+    described: str
+    skipped: dict[int, str]
+
+
+def prepare_features(
+    dataset: Dataset,
+    config: FeatureConfig,
+    backbone: Backbone,
+    *,
+    sees: Mapping[str, VisualKind],
+    cache_dir: Path,
+    may_skip: bool,
+    device: torch.device,
+    reporter: Reporter,
+) -> Prepared:
+    """Check every picture, then extract, convert or re-use the features.
+
+    Where files bring the features of regions, and no model reads pixels, the pictures are not looked at.
+
+    Args:
+        sees: what each model wants to see, by its name. Grid cells are extracted only where one looks at them;
+            regions, whose digest is in the signature, are always prepared.
+
+    Raises:
+        BenchError: naming images with unusable pictures or regions, unless `may_skip`; a source that cannot be read.
+    """
+    regions = config.regions
+    if regions is None or needs_backbone(regions.source) or "pixels" in sees.values():
+        with reporter.task("pictures checked", len(dataset.samples)) as task:
+            bad = find_bad_images(dataset, cache_dir=cache_dir, progress=lambda done, _: task.reach(done))
+    else:
+        bad = dict(dataset.faults)
+    _skip_or_refuse(bad, dataset, may_skip, reporter)
+
+    def maps() -> Features:
+        with reporter.task(f"features ({backbone.name})", len(dataset.samples) - len(bad)) as task:
+            return extract_features(
+                dataset,
+                backbone,
+                cache_dir=cache_dir,
+                skip=bad,
+                device=str(device),
+                progress=lambda done, _: task.reach(done),
+                notify=reporter.note,
+            )
+
+    if regions is None:
+        wanted = not {"grid", "regions", "pooled"}.isdisjoint(sees.values())
+        return Prepared(maps() if wanted else None, backbone.describe(), bad)
+
+    def maps_for(bad_boxes: Mapping[int, str]) -> Features:
+        if not may_skip:
+            _skip_or_refuse(bad_boxes, dataset, may_skip, reporter)
+        return maps()
+
+    with reporter.task("regions converted", len(dataset.samples) - len(bad)) as task:
+        found = prepare_regions(
+            dataset,
+            regions,
+            backbone,
+            maps_for,
+            cache_dir=cache_dir,
+            skip=bad,
+            progress=task.reach,
+            notify=reporter.note,
+        )
+    _skip_or_refuse(found.bad, dataset, may_skip, reporter)
+    if found.whole_images:
+        reporter.note(
+            f"{found.whole_images} of {len(found)} images have no box: one region, the whole image, stands in"
+        )
+    if not found.has_boxes:
+        reporter.note(
+            f"{regions.source} has no boxes (NAME_box beside NAME_att, ID_boxes in HDF5): models that need them fail"
+        )
+    return Prepared(found, found.describe(), bad | found.bad)
+
+
+def _skip_or_refuse(bad: Mapping[int, str], dataset: Dataset, may_skip: bool, reporter: Reporter) -> None:
+    """Say which images are skipped.
+
+    Raises:
+        BenchError: naming them, where none may be skipped.
+    """
+    if not bad:
+        return
+    listing = _first_reasons(bad)
+    if not may_skip:
+        raise BenchError(
+            f"{len(bad)} of {len(dataset.samples)} images cannot be used:\n{listing}",
+            "repair them, or add --skip-bad-images to go on without them (recorded with the results); "
+            "`bench data verify` lists them all",
+        )
+    in_test = sum(sample.image_id in bad and sample.split not in TRAINING_SPLITS for sample in dataset.samples)
+    reporter.note(f"{len(bad)} bad images skipped, {in_test} of them from evaluated splits; recorded with the results:")
+    reporter.note(listing)
+
+
+def _first_reasons(bad: Mapping[int, str]) -> str:
+    lines = [f"  {reason}" for _, reason in sorted(bad.items())[:_LISTED]]
+    if len(bad) > _LISTED:
+        lines.append(f"  and {len(bad) - _LISTED} more")
+    return "\n".join(lines)

@@ -1,0 +1,174 @@
+"""The embedded data set: drawn pictures of coloured objects in relations, made on first use, the same on every machine.
+
+It asks of a captioner what photographs ask, in small: name objects, colours and sizes, count, and tell how things stand
+to each other, in the words of annotators who differ. It comes as a folder in Karpathy's format, with object boxes, and
+with a nocaps-like split (Agrawal et al., "nocaps: novel object captioning at scale", ICCV 2019) whose images are
+in-domain (objects of the training split), near-domain (those beside novel ones) or out-domain (novel objects only).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.data.scenes.drawing import (
+    BACKGROUND_COLOURS,
+    OBJECT_COLOURS,
+    TEXTURE_CONTRAST,
+    Colour,
+    draw_background,
+    draw_object,
+    encode_png,
+)
+from harness.data.scenes.language import describe
+from harness.data.scenes.layout import DOMAINS, Chance, Scene, Sizes, compose
+from harness.utils.errors import BenchError
+from harness.utils.hashing import canonical_json, digest
+from harness.utils.workspace import locked
+
+VERSION = 1  # raise it with any change to pictures or captions: results of different versions must not be compared
+
+
+@dataclass(frozen=True, slots=True)
+class ScenesConfig:
+    """Everything that determines the embedded data set.
+
+    Args:
+        train, val, test: images of these splits; objects are drawn from the seen shapes.
+        nocaps_per_domain: images of each of the three domains of the "nocaps" split.
+        captions: differing references of an image, 6 to 16 words each.
+        image_size: side of a picture in pixels; two large objects must fit beside each other.
+        small, large: least and greatest side of an object called small or large, in pixels.
+        noise: greatest change of a pixel's brightness, of 255.
+        colour_jitter: greatest change of an object's colour, per channel and picture, of 255; backgrounds: half of it.
+        seed: another seed, another data set of the same kind.
+    """
+
+    train: int = 1500
+    val: int = 150
+    test: int = 300
+    nocaps_per_domain: int = 80
+    captions: int = 5
+    image_size: int = 96
+    small: tuple[int, int] = (20, 25)
+    large: tuple[int, int] = (34, 42)
+    noise: int = 12
+    colour_jitter: int = 14
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.train, self.val, self.test, self.nocaps_per_domain) < 0 or self.captions < 1:
+            raise ValueError("the numbers of images and captions must not be negative, and captions at least 1")
+        if not 4 < self.small[0] <= self.small[1] < self.large[0] <= self.large[1]:
+            raise ValueError("sizes must be (least, greatest), with small below large")
+        if self.image_size < max(2 * self.large[1] + 12, 3 * self.small[1] + 4):
+            raise ValueError("the image is too small for two large objects, or three small ones, beside each other")
+
+    def digest(self) -> str:
+        """What the generated folder is named by: these values and the generator's version."""
+        return digest({"version": VERSION, **asdict(self)})
+
+
+def scenes_folder(cache_dir: Path, config: ScenesConfig) -> Path:
+    """Where the data set is, or would be, drawn."""
+    return cache_dir / f"scenes-{config.digest()}"
+
+
+def prepare_scenes(cache_dir: Path, config: ScenesConfig | None = None) -> Path:
+    """Give the folder of the embedded data set, drawing it if it is not there yet (a few seconds).
+
+    The folder appears whole or not at all; a second process that wants it meanwhile waits.
+    """
+    config = config or ScenesConfig()
+    folder = scenes_folder(cache_dir, config)
+    if folder.is_dir():
+        return folder
+    partial = cache_dir / f".{folder.name}.partial"
+    try:
+        with locked(cache_dir / f".{folder.name}.lock", on_wait=lambda: None):
+            if not folder.is_dir():
+                shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+                _write(partial, config)
+                partial.rename(folder)
+    except OSError as error:
+        raise BenchError(
+            f"the embedded data set cannot be written to {cache_dir}: {error.strerror}",
+            hint="choose another place with --workspace DIR",
+        ) from error
+    return folder
+
+
+def _write(folder: Path, config: ScenesConfig) -> None:
+    (folder / "images").mkdir(parents=True)
+    entries = []
+    for image_id, (split, domain, number) in enumerate(_plan(config)):
+        entry, png = _image(config, image_id, split, domain, number)
+        (folder / "images" / entry["filename"]).write_bytes(png)
+        entries.append(entry)
+    content = {"dataset": "scenes", "version": VERSION, "config": asdict(config), "images": entries}
+    with (folder / "dataset_scenes.json").open("w", encoding="utf-8") as file:
+        file.write(canonical_json(content))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _plan(config: ScenesConfig) -> Iterator[tuple[str, str | None, int]]:
+    """Split, domain and number within them, of each image."""
+    for split in ("train", "val", "test"):
+        for number in range(getattr(config, split)):
+            yield split, None, number
+    for domain in DOMAINS:
+        for number in range(config.nocaps_per_domain):
+            yield "nocaps", domain, number
+
+
+def _image(
+    config: ScenesConfig, image_id: int, split: str, domain: str | None, number: int
+) -> tuple[dict[str, Any], bytes]:
+    """One image: its entry in the annotations and its PNG.
+
+    Each has a random generator of its own, so that the size of one split does not change the pictures of another.
+    """
+    name = f"{config.seed}/{split}/{domain}/{number}"
+    chance = Chance(name)
+    scene = compose(chance, domain or "in-domain", Sizes(config.image_size, config.small, config.large))
+    captions = describe(chance, scene, config.captions)
+    png, boxes = _draw(chance, scene, config, name)
+    entry: dict[str, Any] = {
+        "imgid": image_id,
+        "filename": f"{image_id:06d}.png",
+        "split": split,
+        "sentences": [{"raw": caption} for caption in captions],
+        "boxes": boxes,
+    }
+    return (entry if domain is None else {**entry, "domain": domain}), png
+
+
+def _draw(
+    chance: Chance, scene: Scene, config: ScenesConfig, noise_seed: str
+) -> tuple[bytes, list[tuple[int, int, int, int]]]:
+    """Paint the scene: (PNG, object boxes in the order of the scene's items)."""
+    background = _varied(chance, BACKGROUND_COLOURS[scene.background], config.colour_jitter // 2)
+    contrast = TEXTURE_CONTRAST if background[0] < 128 else -TEXTURE_CONTRAST
+    colours = [background, _shifted(background, contrast)]
+    layers = draw_background(config.image_size, scene.texture)
+    boxes = {}
+    for place, item in reversed(list(enumerate(scene.items))):  # what is inside or on something is painted over it
+        boxes[place] = draw_object(layers, item.shape, item.x, item.y, item.size, layer=len(colours))
+        body = _varied(chance, OBJECT_COLOURS[item.colour], config.colour_jitter)
+        colours += [body, (body[0] * 11 // 20, body[1] * 11 // 20, body[2] * 11 // 20)]
+    return encode_png(layers, colours, config.noise, noise_seed), [boxes[place] for place in sorted(boxes)]
+
+
+def _varied(chance: Chance, colour: Colour, jitter: int) -> Colour:
+    red, green, blue = (min(255, max(0, channel + chance.between(-jitter, jitter))) for channel in colour)
+    return red, green, blue
+
+
+def _shifted(colour: Colour, shift: int) -> Colour:
+    red, green, blue = (min(255, max(0, channel + shift)) for channel in colour)
+    return red, green, blue

@@ -1,0 +1,238 @@
+"""What is in a picture of the embedded data set, and where: objects, their sizes and the relation that holds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from harness.data.scenes.drawing import BACKGROUND_COLOURS, OBJECT_COLOURS, TEXTURES
+
+T = TypeVar("T")
+
+SEEN = (
+    *("circle", "square", "triangle", "star", "cross", "ring", "heart"),
+    *("house", "tree", "boat", "car", "fish", "table"),
+)
+UNSEEN = ("moon", "arrow", "flower", "cup", "umbrella", "hexagon")
+DOMAINS = ("in-domain", "near-domain", "out-domain")
+_CONTAINERS = frozenset({"circle", "square", "ring", "heart", "hexagon"})
+_FLAT_TOPS = frozenset({"square", "table", "hexagon", "cup"})
+_ARRANGEMENTS = {"single": 0.2, "pair": 0.43, "trio": 0.25, "group": 0.12}
+_RELATIONS = {"left": 0.34, "above": 0.26, "inside": 0.2, "on": 0.2}
+_THIRD_PLACES = {
+    "left": ("above", "below"),
+    "above": ("left", "right"),
+    "on": ("left", "right"),
+    "inside": ("left", "right", "above", "below"),
+}
+_TEXTURES = dict(zip(TEXTURES, (0.55, 0.15, 0.15, 0.15), strict=True))
+_JITTER = 7  # pixels that neighbours in a row may be out of line
+_MARGIN = 2
+
+Region = tuple[int, int, int, int]  # x1, y1, x2, y2
+
+
+class Chance:
+    """Random choices that are the same in every Python version: only `random()` is promised to be stable."""
+
+    def __init__(self, seed: str) -> None:
+        self._source = random.Random(seed)
+
+    def happens(self, probability: float) -> bool:
+        """Toss a biased coin."""
+        return self._source.random() < probability
+
+    def between(self, low: int, high: int) -> int:
+        """Draw a whole number from low to high, both included; low where high is below it."""
+        return low + int(self._source.random() * (max(high, low) - low + 1))
+
+    def pick(self, options: Sequence[T]) -> T:
+        """Draw one of the options, each as likely."""
+        return options[self.between(0, len(options) - 1)]
+
+    def weigh(self, weights: Mapping[str, float]) -> str:
+        """Draw one of the keys, in proportion to its weight."""
+        left = self._source.random() * sum(weights.values())
+        for option, weight in weights.items():
+            left -= weight
+            if left < 0:
+                return option
+        return option
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A drawn object; (x, y) is its top left corner, `size` the side of its square, in pixels."""
+
+    shape: str
+    colour: str
+    large: bool
+    x: int
+    y: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A picture's content.
+
+    `relation` depends on the arrangement: where a single stands; what items[0] is to items[1] in a pair or trio (left,
+    above, inside, on); how a group is lined up (row, column). `third` is where items[2] of a
+    trio is, seen from the pair.
+    """
+
+    arrangement: str
+    relation: str
+    third: str | None
+    items: tuple[Item, ...]
+    background: str
+    texture: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Side of a picture and the ranges of small and large objects, in pixels."""
+
+    image: int
+    small: tuple[int, int]
+    large: tuple[int, int]
+
+
+def compose(chance: Chance, domain: str, sizes: Sizes) -> Scene:
+    """Invent a scene.
+
+    Args:
+        domain: "in-domain" shows objects of `SEEN` only, "out-domain" of `UNSEEN` only, "near-domain" some of each.
+    """
+    arrangement = chance.weigh(_ARRANGEMENTS)
+    if domain == "near-domain" and arrangement in ("single", "group"):
+        arrangement = chance.pick(("pair", "trio"))
+    whole = (_MARGIN, _MARGIN, sizes.image - _MARGIN, sizes.image - _MARGIN)
+    third: str | None = None
+    items: tuple[Item, ...]
+    if arrangement == "single":
+        relation = chance.pick(("left", "right", "top", "bottom", "middle"))
+        items = (_single(chance, _pool(chance, domain, 1)[0], relation, sizes, whole),)
+    elif arrangement == "group":
+        relation = chance.pick(("row", "column"))
+        items = _group(chance, _pool(chance, domain, 1)[0], relation, sizes, whole)
+    else:
+        pools = _pool(chance, domain, 2 if arrangement == "pair" else 3)
+        fitting = {
+            name: weight
+            for name, weight in _RELATIONS.items()
+            if (name != "inside" or _CONTAINERS.intersection(pools[1]))
+            and (name != "on" or _FLAT_TOPS.intersection(pools[1]))
+        }
+        relation = chance.weigh(fitting)
+        colours = _distinct_colours(chance, len(pools))
+        region = whole
+        if arrangement == "trio":
+            third = chance.pick(_THIRD_PLACES[relation])
+            region, rest = _cut(whole, third)
+        items = _pair(chance, pools, colours, relation, sizes, region)
+        if third:
+            items += (_anywhere(chance, chance.pick(pools[2]), colours[2], sizes, rest),)
+    return Scene(arrangement, relation, third, items, chance.pick(tuple(BACKGROUND_COLOURS)), chance.weigh(_TEXTURES))
+
+
+def _pool(chance: Chance, domain: str, count: int) -> list[tuple[str, ...]]:
+    """For each of `count` objects the shapes it may have."""
+    if domain != "near-domain":
+        return [SEEN if domain == "in-domain" else UNSEEN] * count
+    novel = chance.between(0, count - 1)
+    return [UNSEEN if place == novel else SEEN for place in range(count)]
+
+
+def _distinct_colours(chance: Chance, count: int) -> list[str]:
+    left = list(OBJECT_COLOURS)
+    return [left.pop(chance.between(0, len(left) - 1)) for _ in range(count)]
+
+
+def _size(chance: Chance, sizes: Sizes, large: bool) -> int:
+    return chance.between(*(sizes.large if large else sizes.small))
+
+
+def _anywhere(chance: Chance, shape: str, colour: str, sizes: Sizes, region: Region) -> Item:
+    large = chance.happens(0.5)
+    side = _size(chance, sizes, large)
+    x1, y1, x2, y2 = region
+    return Item(shape, colour, large, chance.between(x1, x2 - side), chance.between(y1, y2 - side), side)
+
+
+def _single(chance: Chance, pool: Sequence[str], place: str, sizes: Sizes, region: Region) -> Item:
+    """One object in the named third of the picture, in its middle along the other direction."""
+    item = _anywhere(chance, chance.pick(pool), chance.pick(tuple(OBJECT_COLOURS)), sizes, region)
+    low, high = region[0], region[2] - item.size
+    ranges = {"low": (low, low + _JITTER), "high": (high - _JITTER, high)}
+    middle = ((low + high - _JITTER) // 2, (low + high + _JITTER) // 2)
+    x = chance.between(*ranges.get({"left": "low", "right": "high"}.get(place, ""), middle))
+    y = chance.between(*ranges.get({"top": "low", "bottom": "high"}.get(place, ""), middle))
+    return Item(item.shape, item.colour, item.large, x, y, item.size)
+
+
+def _group(chance: Chance, pool: Sequence[str], line: str, sizes: Sizes, region: Region) -> tuple[Item, ...]:
+    """Two or three objects of one kind, lined up."""
+    count = chance.pick((2, 2, 3))
+    large = count == 2 and chance.happens(0.5)
+    shape, colour = chance.pick(pool), chance.pick(tuple(OBJECT_COLOURS))
+    sides = [_size(chance, sizes, large)] * count
+    corners = _lined_up(chance, sides, region, upright=line == "column")
+    return tuple(Item(shape, colour, large, x, y, side) for (x, y), side in zip(corners, sides, strict=True))
+
+
+def _pair(
+    chance: Chance, pools: Sequence[Sequence[str]], colours: Sequence[str], relation: str, sizes: Sizes, region: Region
+) -> tuple[Item, ...]:
+    """Two objects of which the first is left of, above, inside or on the second."""
+    shape = chance.pick(pools[0])
+    if relation == "inside":
+        outer = Item(chance.pick([name for name in pools[1] if name in _CONTAINERS]), colours[1], True, 0, 0, 0)
+        side, inner = (
+            chance.between(sizes.large[1], sizes.large[1] + 2),
+            chance.between(sizes.small[0] - 2, sizes.small[0]),
+        )
+        x, y = chance.between(region[0], region[2] - side), chance.between(region[1], region[3] - side)
+        inset = (side - inner) // 2
+        return (
+            Item(shape, colours[0], False, x + inset + chance.between(-1, 1), y + inset + chance.between(-1, 1), inner),
+            Item(outer.shape, outer.colour, True, x, y, side),
+        )
+    large = chance.happens(0.5), chance.happens(0.5)
+    sides = [_size(chance, sizes, kind) for kind in large]
+    if relation == "on":
+        base = chance.pick([name for name in pools[1] if name in _FLAT_TOPS])
+        x = chance.between(region[0], region[2] - max(sides))
+        y = chance.between(region[1] + sides[0], region[3] - sides[1])
+        lefts = [x + (max(sides) - side) // 2 for side in sides]
+        corners = [(lefts[0], y - sides[0]), (lefts[1], y)]
+        shapes = (shape, base)
+    else:
+        corners = _lined_up(chance, sides, region, upright=relation == "above")
+        shapes = (shape, chance.pick(pools[1]))
+    return tuple(Item(shapes[place], colours[place], large[place], *corners[place], sides[place]) for place in range(2))
+
+
+def _lined_up(chance: Chance, sides: Sequence[int], region: Region, *, upright: bool) -> list[tuple[int, int]]:
+    """Top left corners of objects side by side, each in its own part of the region, roughly on one line."""
+    x1, y1, x2, y2 = (region[1], region[0], region[3], region[2]) if upright else region
+    part = (x2 - x1) // len(sides)
+    line = chance.between(y1, y2 - max(sides))
+    corners = []
+    for place, side in enumerate(sides):
+        along = chance.between(x1 + place * part, x1 + (place + 1) * part - side)
+        across = line + (max(sides) - side) // 2 + chance.between(-_JITTER, _JITTER)
+        across = min(max(across, y1), y2 - side)
+        corners.append((across, along) if upright else (along, across))
+    return corners
+
+
+def _cut(region: Region, third: str) -> tuple[Region, Region]:
+    """Halve a region: (the pair's half, the half named by `third`)."""
+    x1, y1, x2, y2 = region
+    x, y = (x1 + x2) // 2, (y1 + y2) // 2
+    halves = {"left": (x1, y1, x, y2), "right": (x, y1, x2, y2), "above": (x1, y1, x2, y), "below": (x1, y, x2, y2)}
+    opposite = {"left": "right", "right": "left", "above": "below", "below": "above"}
+    return halves[opposite[third]], halves[third]

@@ -1,0 +1,1 @@
+"""Captions and attention maps from a trained model."""

@@ -1,0 +1,151 @@
+"""Where a model looked for each word of captions that it gave, as places of the pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import takewhile
+
+import torch
+
+from harness.data.batches import VisualSource, evaluation_batches, pad_rows
+from harness.data.dataset import Dataset
+from harness.data.features import Features
+from harness.data.images import image_size
+from harness.data.pixels import Preprocessing
+from harness.data.regions.features import RegionFeatures
+from harness.data.vocabulary import Vocabulary
+from harness.utils.errors import BenchError
+from results.records import AttentionRecord
+from zoo import Captioner
+from zoo.attention_maps import attends, look_where
+
+IMAGES = 24
+"""Of how many images a run keeps where its words looked."""
+_AT_ONCE = 24
+
+Box = tuple[float, float, float, float]
+WHOLE: Box = (0.0, 0.0, 1.0, 1.0)
+
+
+def chosen_images(image_ids: Sequence[int]) -> list[int]:
+    """At most `IMAGES` of them, evenly spread: of a split the same for every model."""
+    count = min(IMAGES, len(image_ids))
+    return [image_ids[number * len(image_ids) // count] for number in range(count)]
+
+
+def shown_parts(pictures: Dataset, preprocessing: Preprocessing) -> Callable[[int], Box]:
+    """By image id the part of its picture that `preprocessing` leaves, in fractions of the picture."""
+    paths = {sample.image_id: pictures.path(sample) for sample in pictures.samples}
+
+    def part(image_id: int) -> Box:
+        width, height = image_size(paths[image_id])
+        left, top, right, bottom = preprocessing.seen(width, height)
+        x1, x2, y1, y2 = (round(edge, 6) for edge in (left / width, right / width, top / height, bottom / height))
+        return x1, y1, x2, y2
+
+    return part
+
+
+def check_attends(name: str, model: Captioner, source: VisualSource) -> None:
+    """BenchError where the model has no attention to show, or where what it attends to has no known place."""
+    if not attends(model):
+        seen = {"none": "nothing", "pooled": "the image as one vector"}.get(model.visual.kind, "the image otherwise")
+        raise BenchError(f"{name} does not attend to places of an image: it sees {seen}", "leave out --attention")
+    if isinstance(source, RegionFeatures) and not source.has_boxes:
+        raise BenchError(
+            f"{name} sees regions without boxes: where they lie is not known", "use regions that come with boxes"
+        )
+
+
+def attention_records(
+    model: Captioner,
+    vocabulary: Vocabulary,
+    source: VisualSource,
+    said: Mapping[int, Sequence[int]],
+    parts: Callable[[int], Box],
+    *,
+    device: torch.device,
+) -> Iterator[AttentionRecord]:
+    """Where each word of a caption looked, image by image; captions without a word are left out.
+
+    Args:
+        model: one that passes `check_attends`.
+        said: the captions' tokens by image id, without the begin token.
+        parts: of `shown_parts`.
+
+    Raises:
+        BenchError: how the visual tokens of a model on pixels lie in the picture cannot be told.
+    """
+    for ids, visual in evaluation_batches(list(said), source, model.visual, _AT_ONCE):
+        spoken = [list(takewhile(lambda token: token != vocabulary.eos, said[image_id])) for image_id in ids]
+        tokens = pad_rows([[vocabulary.bos, *row[:-1]] for row in spoken], vocabulary.pad)
+        found = look_where(model, visual.to(device), tokens.to(device))
+        assert found is not None, "checked by check_attends"
+        weights = found.cpu().clamp(max=1.0)  # rounding may lift a lone place above it
+        if isinstance(source, RegionFeatures):
+            boxes, grid = _regions(source, ids), None
+        else:
+            shape = (1, 1) if visual.pixels is None else visual.pixels.shape[-2:]
+            grid = source.grid if isinstance(source, Features) else grid_of(weights.shape[2], *shape)
+            boxes = [None if parts(image_id) == WHOLE else cells_within(grid, parts(image_id)) for image_id in ids]
+        for row, image_id in enumerate(ids):
+            words = words_with_positions(vocabulary, spoken[row])
+            if not words:
+                continue
+            places = boxes[row]
+            count = len(places) if places is not None else weights.shape[2]
+            looked = [weights[row, positions, :count].mean(0).tolist() for _, positions in words]
+            yield AttentionRecord(
+                image_id,
+                tuple(word for word, _ in words),
+                tuple(map(tuple, looked)),
+                grid=grid if places is None else None,
+                boxes=places,
+            )
+
+
+def words_with_positions(vocabulary: Vocabulary, tokens: Sequence[int]) -> list[tuple[str, list[int]]]:
+    """The words of a caption, each with the positions of the tokens that it consists of.
+
+    What a token adds to the caption shows to which word it belongs, be it a word or a piece of one; tokens that leave
+    no trace belong to none.
+    """
+    positions: list[list[int]] = []
+    text = ""
+    for position in range(len(tokens)):
+        before, text = text, vocabulary.decode(tokens[: position + 1])
+        count = len(text.split())
+        if count > len(positions):
+            positions += [[position] for _ in range(count - len(positions))]
+        elif count < len(positions):  # an unknown piece takes the whole word away
+            del positions[count:]
+        elif text != before:
+            positions[-1].append(position)
+    return list(zip(text.split(), positions, strict=True))
+
+
+def grid_of(count: int, height: int, width: int) -> tuple[int, int]:
+    """Rows and columns of `count` cells that cover height x width pixels, each as high as it is wide.
+
+    Raises:
+        BenchError: no number of rows and columns does.
+    """
+    rows = round((count * height / width) ** 0.5)
+    if not rows or count % rows:
+        raise BenchError(f"{count} visual tokens do not lie evenly in pictures of {height} x {width} pixels")
+    return rows, count // rows
+
+
+def cells_within(grid: tuple[int, int], part: Box) -> tuple[Box, ...]:
+    """Boxes of the cells of a grid that covers a part of a picture, row by row."""
+    (rows, columns), (left, top, right, bottom) = grid, part
+    x = [left + (right - left) * column / columns for column in range(columns + 1)]
+    y = [top + (bottom - top) * row / rows for row in range(rows + 1)]
+    return tuple((x[c], y[r], x[c + 1], y[r + 1]) for r in range(rows) for c in range(columns))
+
+
+def _regions(source: RegionFeatures, ids: Sequence[int]) -> list[tuple[Box, ...] | None]:
+    """Each image's boxes, without padding."""
+    _, mask, boxes = source.padded(ids)
+    found = (boxes[row, : mask[row].sum()].tolist() for row in range(len(ids)))
+    return [tuple((x1, y1, x2, y2) for x1, y1, x2, y2 in image) for image in found]

@@ -1,0 +1,78 @@
+"""Captions for many images: batches in, one sentence an image out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from harness.config.preset import Decoding
+from harness.data.batches import VisualSource, evaluation_batches
+from harness.data.vocabulary import Vocabulary
+from harness.utils.precision import autocast
+from harness.utils.progress import Reporter
+from zoo import Captioner
+from zoo.decoding import beam_search
+
+
+@dataclass(frozen=True, slots=True)
+class Captions:
+    """Captions by image id, and the seconds that encoding and decoding took (reading features left out).
+
+    `tokens` are those that the captions were made of, as the search gave them; `generated` is how many it generated for
+    all of these captions together, end tokens included.
+    """
+
+    by_image: dict[int, str]
+    tokens: dict[int, list[int]]
+    generated: int
+    seconds: float
+
+
+@torch.inference_mode()
+def caption_images(
+    model: Captioner,
+    vocabulary: Vocabulary,
+    features: VisualSource,
+    image_ids: Sequence[int],
+    decoding: Decoding,
+    *,
+    device: torch.device,
+    precision: str,
+    reporter: Reporter,
+    title: str,
+    batch_size: int = 50,
+) -> Captions:
+    """Caption the images in order with beam search; the model is put into evaluation mode and back.
+
+    `precision` is what `harness.utils.precision.autocast` knows; the search itself compares in float32.
+    """
+    was_training = model.training
+    model.eval()
+    found: dict[int, list[int]] = {}
+    generated, seconds = 0, 0.0
+    with autocast(device, precision), reporter.task(title, len(image_ids)) as task:
+        for ids, visual in evaluation_batches(image_ids, features, model.visual, batch_size):
+            started = time.monotonic()
+            hypotheses = beam_search(
+                model,
+                model.encode(visual.to(device)),
+                beam_size=decoding.beam_size,
+                max_len=decoding.max_len,
+                bos=vocabulary.bos,
+                eos=vocabulary.eos,
+                length_penalty=decoding.length_penalty,
+                count_bos=decoding.count_bos,
+            )
+            best = hypotheses.tokens[:, 0].tolist()
+            if decoding.cut_unfinished:
+                best = [tokens if vocabulary.eos in tokens else tokens[:-1] for tokens in best]
+            generated += int(hypotheses.lengths[:, 0].sum())
+            seconds += time.monotonic() - started
+            found.update(zip(ids, best, strict=True))
+            task.advance(len(ids))
+    model.train(was_training)
+    captions = {image_id: vocabulary.decode(tokens) for image_id, tokens in found.items()}
+    return Captions(captions, found, generated, seconds)

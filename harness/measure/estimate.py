@@ -1,0 +1,158 @@
+"""What a run would do, counted before anything starts: steps, images, multiply-accumulates, bytes. Imports no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.config.schedule import Schedule, Stage
+
+FORWARD_AND_BACKWARD = 3
+"""A pass with gradients costs this many without: one forward, and one backward for inputs and weights each."""
+WEIGHT, MOMENTS = 4, 8
+"""Bytes of a parameter, and of its two moments in an optimiser."""
+KEPT_CHECKPOINTS = 2
+"""As `harness.training.checkpoint.KEPT`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataShape:
+    """What of a data set a run's cost depends on.
+
+    Attributes:
+        train, val, test: images; `test` counts all evaluated splits.
+        captions: of a training image, on average.
+        words: of the vocabulary, special tokens included.
+        caption_length: tokens of the longest caption of a batch, the end token included.
+        cells, channels: of an image's features, unless the user says otherwise.
+    """
+
+    train: int
+    val: int
+    test: int
+    captions: float
+    words: int
+    caption_length: int
+    cells: int = 144
+    channels: int = 1536
+
+
+KNOWN = {
+    "scenes": DataShape(1_500, 150, 540, 5.0, 118, 16, 64, 311),
+    "coco": DataShape(113_287, 5_000, 5_000, 5.0028, 10_000, 18),
+    "flickr30k": DataShape(29_000, 1_014, 1_000, 5.0, 7_500, 20),
+    "flickr8k": DataShape(6_000, 1_000, 1_000, 5.0, 2_600, 18),
+}
+"""Data sets whose sizes need no file: the embedded one with its filterbank, and Karpathy's splits, with about as many
+words as occur five times there, and features as of a Swin-L of 384 pixels."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassCosts:
+    """Multiply-accumulates of a model on one image, as `harness.measure.flops.FlopCounts` has them.
+
+    Attributes:
+        parameters: of the model.
+        encoder, start: once an image.
+        step: a word of one row.
+        caption: a pass of the decoder alone over one whole caption.
+        backbone: a pass of the model's own backbone, which cached features save; 0 where it has none.
+    """
+
+    parameters: int
+    encoder: int
+    start: int
+    step: int
+    caption: int
+    backbone: int = 0
+
+    def decoding(self, rows: int, length: int) -> int:
+        """Decoding captions of one image, from its features on."""
+        return self.encoder + self.start + rows * length * self.step
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Multiply-accumulates a second of one device, in passes with gradients and in decoding."""
+
+    training: float
+    decoding: float
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """One stage of one model.
+
+    Attributes:
+        epochs: at most: an early stop may end the stage before.
+        steps, images: batches and images (encoded once each) over all epochs.
+        training: multiply-accumulates of passes with gradients.
+        decoding: of passes without: sampling, validation, and extracting the backbone's features anew.
+    """
+
+    stage: str
+    epochs: int
+    steps: int
+    images: int
+    training: int
+    decoding: int
+
+    def seconds(self, speed: Speed, devices: int) -> float:
+        """As if the devices shared all of it; validation, which they do not share, is a small part."""
+        return (self.training / speed.training + self.decoding / speed.decoding) / devices
+
+
+def plan_stages(schedule: Schedule, costs: PassCosts, data: DataShape, max_len: int) -> list[StagePlan]:
+    """The stages of a schedule for a model; `max_len` is the length that captions are decoded to."""
+    return [
+        _plan_stage(stage, costs, data, max_len, tuned=_follows_training(schedule.stages[:number]))
+        for number, stage in enumerate(schedule.stages)
+    ]
+
+
+def plan_captioning(costs: PassCosts, data: DataShape, beam_size: int, max_len: int) -> StagePlan:
+    """Captioning the evaluated splits once training is over."""
+    macs = data.test * (costs.backbone + costs.decoding(beam_size, max_len))
+    return StagePlan("captioning", 0, 0, data.test, 0, macs)
+
+
+def run_bytes(parameters: int) -> int:
+    """Disk for one model's best weights and its checkpoints while it trains."""
+    return parameters * (WEIGHT + KEPT_CHECKPOINTS * (WEIGHT + MOMENTS))
+
+
+def feature_bytes(images: int, cells: int, channels: int) -> int:
+    """Disk for cached features in half precision."""
+    return images * cells * channels * 2
+
+
+def _plan_stage(stage: Stage, costs: PassCosts, data: DataShape, max_len: int, *, tuned: bool) -> StagePlan:
+    per_caption = stage.batch_of == "captions"
+    count = round(data.train * data.captions) if per_caption else data.train
+    batches = count // stage.batch_size if stage.drop_last else math.ceil(count / stage.batch_size)
+    images = min(batches * stage.batch_size, count) * stage.epochs
+    rows = 1 if per_caption else stage.captions_per_image
+    seen = costs.encoder + (costs.backbone if stage.backbone == "trained" else 0)
+    explored = 0
+    if stage.objective != "cross_entropy":
+        rows = stage.self_critical.samples if stage.objective == "self_critical" else 1
+        greedy = stage.objective == "self_critical" and stage.self_critical.baseline == "greedy"
+        explored = seen - costs.encoder + costs.decoding(rows + int(greedy), max_len)
+    elif stage.scheduled_sampling is not None:
+        explored = costs.start + rows * data.caption_length * costs.step
+    validations = math.ceil(stage.epochs / stage.validate_every)
+    validated = validations * data.val * (seen - costs.encoder + costs.decoding(stage.validation_beam_size, max_len))
+    extracted = (data.train + data.val) * costs.backbone if stage.backbone == "frozen" and tuned else 0
+    return StagePlan(
+        stage.name,
+        stage.epochs,
+        batches * stage.epochs,
+        images,
+        images * (seen + rows * costs.caption) * FORWARD_AND_BACKWARD,
+        images * explored + validated + extracted,
+    )
+
+
+def _follows_training(before: Sequence[Stage]) -> bool:
+    return bool(before) and before[-1].backbone == "trained"

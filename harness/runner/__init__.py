@@ -1,0 +1,1 @@
+"""The benchmark: plan the runs, execute each by its kind, store what came out."""

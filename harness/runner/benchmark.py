@@ -1,0 +1,197 @@
+"""The benchmark itself: plan the grid, then train, caption, score, measure and store every cell that is not done yet.
+
+Finished cells are re-used, failed ones tried again, and one model's failure never stops the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+
+from harness.config.execution import Machine
+from harness.config.features import FeatureConfig
+from harness.config.preset import Preset
+from harness.measure.environment import describe_state
+from harness.metrics.evaluator import Evaluator
+from harness.metrics.signature import EvaluationSettings
+from harness.metrics.spice import find_spice
+from harness.runner.baselines import REFERENCE_ROWS
+from harness.runner.context import prepare_conditions
+from harness.runner.identity.reuse import settle
+from harness.runner.plan import plan_cells
+from harness.runner.saved_model import StoredRun, is_stored
+from harness.runner.timing import time_deferred
+from harness.runner.worker import Ended, Shared, Worker, take
+from harness.runner.worker_pool import few_threads, work_side_by_side
+from harness.utils.errors import BenchError
+from harness.utils.progress import Reporter
+from harness.utils.workspace import Workspace
+from results import Store
+from results.records import Cell
+from zoo import model_card, select_models
+from zoo.captioner import VisualKind
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the user asked for."""
+
+    models: tuple[str, ...]
+    data: str
+    preset: Preset
+    workspace: Workspace
+    images: Path | None = None
+    features: FeatureConfig = field(default_factory=FeatureConfig)
+    seeds: int = 1
+    device: str = "auto"
+    precision: str = "auto"
+    skip_bad_images: bool = False
+    rerun: bool = False
+    accept_code_changes: bool = False
+    pretrained: Mapping[str, str] = field(default_factory=dict)
+    machine: Machine = field(default_factory=Machine)
+
+
+@dataclass(slots=True)
+class Summary:
+    """How the cells ended, by key."""
+
+    finished: list[str] = field(default_factory=list)
+    reused: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+    def count(self, cell: Cell, ended: Ended) -> None:
+        """One more cell that ended."""
+        getattr(self, ended).append(cell.key)
+
+
+def resolve_models(patterns: Sequence[str], workspace: Workspace) -> list[str]:
+    """Names for names, globs and `all`: models, reference rows, and keys of runs that the workspace holds.
+
+    `all` is every model but variants, and every reference row. A run's key scores that run again, without training.
+
+    Raises:
+        BenchError: no pattern at all.
+        ZooError: a pattern that matches nothing, with the nearest names.
+    """
+    if not patterns:
+        raise BenchError("--models names no model", "write --models all, or see `bench models` for the names")
+    chosen: dict[str, None] = {}
+    for pattern in patterns:
+        alone = pattern in REFERENCE_ROWS or is_stored(pattern, workspace)
+        found = [pattern] if alone else select_models(pattern)
+        if pattern == "all":
+            found += REFERENCE_ROWS
+        if not found:
+            model_card(pattern)  # raises, naming the nearest
+        chosen.update(dict.fromkeys(found))
+    return list(chosen)
+
+
+def run_benchmark(request: Request, reporter: Reporter) -> Summary:
+    """Run the whole request against its workspace; every cell ends as a row of the store."""
+    models = resolve_models(request.models, request.workspace)
+    for model in models:
+        if model not in REFERENCE_ROWS and not is_stored(model, request.workspace):
+            request.preset.model_arguments(model)  # refuses a model that the preset is not for, before any work
+    request.workspace.create()
+    device = choose_device(request.device)
+    request.machine.check(device)
+    settings = EvaluationSettings(spice=find_spice() is not None)
+    with Store(request.workspace.database) as store, Evaluator(settings=settings) as evaluator:
+        conditions = prepare_conditions(
+            request.data,
+            images=request.images,
+            preset=request.preset,
+            feature_config=request.features,
+            sees={model: _sees(model, request.workspace) for model in models},
+            evaluation=evaluator.settings,
+            skip_bad_images=request.skip_bad_images,
+            device=device,
+            precision=_precision(request.precision, device),
+            workspace=request.workspace,
+            reporter=reporter,
+        )
+        cells = plan_cells(models, request.seeds, conditions, request.workspace, request.pretrained)
+        jobs = request.machine.jobs_for(sum(cell.role == "model" for cell in cells), device)
+        conditions = replace(conditions, machine=replace(request.machine, jobs=jobs))
+        store.record_dataset(conditions.record())
+        cells, notes = settle(cells, store, accept=request.accept_code_changes, rerun=request.rerun)
+        for note in notes:
+            reporter.note(note)
+        store.plan(cells)
+        if others := describe_state(device).get("other_processes"):
+            reporter.note(f"{others} other processes use {device}: times will be longer", style="yellow")
+        shared = Shared(conditions, request.workspace, evaluator.settings, request.rerun)
+        with few_threads(jobs):
+            summary = _run_cells(cells, shared, store, evaluator, reporter)
+        time_deferred(cells, conditions, request.workspace, store, reporter)
+        return summary
+
+
+def _sees(model: str, workspace: Workspace) -> VisualKind:
+    """What a row looks at; retrieval compares the pooled features."""
+    if model in REFERENCE_ROWS:
+        return "pooled" if model == "retrieval" else "none"
+    if is_stored(model, workspace):
+        model = StoredRun.load(workspace.run_folder(model)).model
+    return model_card(model).visual
+
+
+def _run_cells(
+    cells: Sequence[Cell], shared: Shared, store: Store, evaluator: Evaluator, reporter: Reporter
+) -> Summary:
+    """Work on all cells: first those that are done, then those that no other command works on."""
+    summary = Summary()
+    worker = Worker(shared, store, evaluator, reporter)
+    several = len({cell.seed for cell in cells}) > 1
+    titled = [
+        (f"[{number}/{len(cells)}] {cell.model}" + (f" seed {cell.seed}" if several else ""), cell)
+        for number, cell in enumerate(cells, 1)
+    ]
+    left = []
+    for title, cell in titled:
+        if worker.is_done(cell):
+            summary.count(cell, worker.work(cell, title))
+        else:
+            left.append((title, cell))
+    if shared.conditions.machine.jobs > 1 and len(left) > 1:
+        for cell, ended in work_side_by_side(left, shared, store, reporter):
+            summary.count(cell, ended)
+        return summary
+    while left:
+        title, cell = take(left, shared.workspace)
+        summary.count(cell, worker.work(cell, title))
+    return summary
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of a name or of `auto`; BenchError where it cannot be used here."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.partition(":")[0] not in {"cpu", "cuda"}:
+        raise BenchError(f"--device {name!r} is unknown", "choose auto, cpu, cuda or cuda:N")
+    try:
+        device = torch.device(name)
+        if device.type == "cuda":  # a tensor would take memory of a GPU that perhaps another process is to work on
+            torch.cuda.get_device_properties(device)
+        else:
+            torch.empty(0, device=device)
+    except (AssertionError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise BenchError(
+            f"--device {name} is not usable here: {reason}", "use --device cpu; see `bench doctor`"
+        ) from error
+    return device
+
+
+def _precision(name: str, device: torch.device) -> str:
+    if name == "auto":
+        # Older GPUs emulate it, more slowly than they compute in single precision.
+        native = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        return "bf16" if native else "fp32"
+    return name

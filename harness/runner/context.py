@@ -1,0 +1,179 @@
+"""What every model of a benchmark meets alike: data, features, vocabulary, device, and the signature they make."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+
+from harness.config.execution import Machine
+from harness.config.features import FeatureConfig
+from harness.config.preset import Preset, VocabularyConfig
+from harness.data import open_dataset
+from harness.data.backbones import Backbone
+from harness.data.batches import VisualSource
+from harness.data.dataset import Dataset, Sample
+from harness.data.features import Nothing, VisualFeatures
+from harness.data.pixels import Pictures, Preprocessing
+from harness.data.prepare_features import TRAINING_SPLITS, configured_backbone, prepare_features
+from harness.data.subwords import SubwordVocabulary
+from harness.data.vocabulary import Vocabulary
+from harness.metrics.signature import EvaluationSettings
+from harness.runner.identity.signature import data_field, model_signature, nrefs_field, vocabulary_field
+from harness.utils.errors import BenchError
+from harness.utils.progress import Reporter
+from harness.utils.workspace import Workspace
+from results.records import DatasetRecord, ImageRecord
+from zoo.captioner import VisualKind, VisualSpec
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Everything shared; `evaluated` holds the scored splits by name, `skipped` the reasons by image id.
+
+    `features` are None where no model of the run looks at any. `cache` is for what can be made again.
+    """
+
+    dataset: Dataset
+    skipped: dict[int, str]
+    train: tuple[Sample, ...]
+    val: tuple[Sample, ...]
+    evaluated: dict[str, tuple[Sample, ...]]
+    backbone: Backbone
+    preprocessing: Preprocessing
+    feature_config: FeatureConfig
+    features: VisualFeatures | None
+    vocabulary: Vocabulary
+    preset: Preset
+    device: torch.device
+    precision: str
+    signature: dict[str, str]
+    cache: Path
+    machine: Machine = field(default_factory=Machine)
+
+    def source(self, spec: VisualSpec) -> VisualSource:
+        """Where a model with this `spec` looks: at the features, or at the pictures as the backbone gets them."""
+        if spec.kind == "pixels":
+            return Pictures(self.dataset, self.preprocessing)
+        return self.features or Nothing()
+
+    @property
+    def visual_dim(self) -> int:
+        """Channels of the features, be they needed here or not."""
+        return self.backbone.dim if self.features is None else self.features.dim
+
+    def typical_image(self) -> int:
+        """The test image to measure costs with."""
+        ids = [sample.image_id for sample in self.evaluated["test"]]
+        return ids[0] if self.features is None else self.features.typical(ids)
+
+    def record(self) -> DatasetRecord:
+        """The data set as the store and the reports know it."""
+        images = tuple(
+            ImageRecord(sample.image_id, sample.file, split, sample.captions, sample.domain)
+            for split, samples in self.evaluated.items()
+            for sample in samples
+        )
+        return DatasetRecord(
+            name=self.dataset.name,
+            fingerprint=self.signature["data"],
+            root=str(self.dataset.root.resolve()),
+            split_sizes={name: len(samples) for name, samples in self.dataset.splits.items()},
+            images=images,
+            skipped={f"image {image_id}": reason for image_id, reason in sorted(self.skipped.items())},
+        )
+
+
+def prepare_conditions(
+    data: str,
+    *,
+    images: Path | None,
+    preset: Preset,
+    feature_config: FeatureConfig,
+    sees: Mapping[str, VisualKind],
+    evaluation: EvaluationSettings,
+    skip_bad_images: bool,
+    device: torch.device,
+    precision: str,
+    workspace: Workspace,
+    reporter: Reporter,
+) -> Conditions:
+    """Open the data, verify every picture, extract or re-use the features and build the vocabulary.
+
+    Args:
+        sees: what each model of the run wants to see, by its name.
+        evaluation: how the captions will be scored.
+
+    Raises:
+        BenchError: unreadable data, an empty split, a wrong backbone, and what `prepare_features` refuses.
+    """
+    dataset = open_dataset(data, cache_dir=workspace.cache, images=images)
+    _splits(dataset, dataset.faults)  # before any work
+    backbone = configured_backbone(feature_config)
+    recipe = preset.recipe
+    if recipe is not None:
+        backbone.preprocessing = replace(backbone.preprocessing, non_rgb=recipe.non_rgb)
+    seen = prepare_features(
+        dataset,
+        feature_config,
+        backbone,
+        sees=sees,
+        cache_dir=workspace.cache,
+        may_skip=skip_bad_images,
+        device=device,
+        reporter=reporter,
+    )
+    splits = _splits(dataset, seen.skipped)
+    evaluated = {name: samples for name, samples in splits.items() if name not in TRAINING_SPLITS}
+    preparation = recipe.captions if recipe is not None else "words"
+    vocabulary = _build_vocabulary(splits["train"], preset.vocabulary, preparation)
+    signature = model_signature(
+        preset,
+        data=data_field(dataset, seen.skipped),
+        nrefs=nrefs_field(evaluated),
+        evaluation=evaluation,
+        features=seen.described,
+        vocabulary=vocabulary_field(vocabulary, preset.vocabulary.min_count),
+        precision=precision,
+    )
+    return Conditions(
+        dataset=dataset,
+        skipped=seen.skipped,
+        train=splits["train"],
+        val=splits["val"],
+        evaluated=evaluated,
+        backbone=backbone,
+        preprocessing=backbone.preprocessing,
+        feature_config=feature_config,
+        features=seen.features,
+        vocabulary=vocabulary,
+        preset=preset,
+        device=device,
+        precision=precision,
+        signature=signature,
+        cache=workspace.cache,
+    )
+
+
+def _build_vocabulary(train: Sequence[Sample], config: VocabularyConfig, preparation: str) -> Vocabulary:
+    captions = (caption for sample in train for caption in sample.captions)
+    if config.kind == "bpe":
+        return SubwordVocabulary.build(captions, config.min_count, preparation, config.merges)
+    return Vocabulary.build(captions, config.min_count, preparation)
+
+
+def _splits(dataset: Dataset, skipped: Collection[int]) -> dict[str, tuple[Sample, ...]]:
+    """Usable images by split; BenchError where one that is needed has none."""
+    splits = {
+        name: tuple(sample for sample in samples if sample.image_id not in skipped)
+        for name, samples in dataset.splits.items()
+    }
+    for name in (*TRAINING_SPLITS, "test"):
+        if not splits.get(name):
+            raise BenchError(
+                f"{dataset.name} has no usable image in its {name!r} split",
+                "mark images with split train, val and test",
+            )
+    return splits

@@ -1,0 +1,216 @@
+"""Digests of Python sources that change with what they do, and not with a comment, a docstring or their layout."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import harness
+import zoo
+from harness.utils.errors import BenchError
+from harness.utils.hashing import digest
+from zoo.registry import ModelCard
+
+_ROOT = Path(harness.__file__).resolve().parent.parent
+_HARNESS, _ZOO = Path(harness.__file__).resolve().parent, Path(zoo.__file__).resolve().parent
+_NOT_MODELS = {"zoo", "zoo.registry", "zoo.errors"}
+"""Describe models and report faults: they belong to the harness's sources, not to each model's."""
+_LENGTH = 8
+
+Files = dict[str, str]
+"""Digest by path, relative to the folder that holds the packages."""
+
+
+def model_files(cards: Iterable[ModelCard]) -> Files:
+    """The sources that a model is made of: its module and all that this imports of `zoo` or of its own plug-in.
+
+    Args:
+        cards: the model's, and those of models that are a part of it.
+
+    Raises:
+        BenchError: a model's class is in no file.
+    """
+    modules = {path for card in cards for path in _closure(*_module_of(card))}
+    return {_shown(path): _digest_file(path) for path in sorted(modules)}
+
+
+def harness_files() -> Files:
+    """The sources that train, decode and score: `harness` less its command line, and the top level of `zoo`."""
+    own = (path for path in _HARNESS.rglob("*.py") if _HARNESS / "cli" not in path.parents)
+    found = (*own, *_HARNESS.rglob("*.txt"), *_ZOO.glob("*.py"))
+    return {_shown(path): _digest_file(path) for path in sorted(found) if path.name != "revision.py"}
+
+
+def files_digest(files: Files) -> str:
+    """One digest over several files."""
+    return digest(files, _LENGTH)
+
+
+def tree_digest(source: str) -> str:
+    """A digest of the syntax tree, without positions, comments, docstrings and other strings that stand alone.
+
+    Fields that are empty are left out, so that Python versions which add a field to their grammar agree.
+    """
+    state = hashlib.sha256()
+    for part in _parts(ast.parse(source)):
+        state.update(part.encode("utf-8", "surrogatepass"))
+        state.update(b"\0")
+    return state.hexdigest()[:_LENGTH]
+
+
+def _parts(node: Any) -> Iterator[str]:
+    if isinstance(node, ast.AST):
+        yield type(node).__name__
+        for name, value in ast.iter_fields(node):
+            if name in {"type_comment", "kind"} or (value in (None, []) and not isinstance(node, ast.Constant)):
+                continue
+            yield f".{name}"
+            yield from _parts(value)
+        yield ")"
+    elif isinstance(node, list):
+        yield "["
+        for each in node:
+            if not _stands_alone(each):
+                yield from _parts(each)
+        yield "]"
+    else:
+        yield repr(node)
+
+
+def _stands_alone(node: Any) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _digest_file(path: Path) -> str:
+    state = path.stat()
+    return _digest_version(path, state.st_mtime_ns, state.st_size)
+
+
+@cache
+def _digest_version(path: Path, _modified: int, _size: int) -> str:
+    content = path.read_bytes()
+    return tree_digest(content.decode()) if path.suffix == ".py" else hashlib.sha256(content).hexdigest()[:_LENGTH]
+
+
+def _shown(path: Path) -> str:
+    """Relative to the packages' folder; a plug-in's file by its name alone, wherever it lies."""
+    return path.relative_to(_ROOT).as_posix() if path.is_relative_to(_ROOT) else path.name
+
+
+def _module_of(card: ModelCard) -> tuple[str, Path]:
+    if isinstance(card.entry, str):
+        name = card.entry.partition(":")[0]
+        found = _under(_ROOT, name) if name.partition(".")[0] == "zoo" else None
+        if found is None:
+            __import__(name)
+    else:
+        name, found = card.entry.__module__, None
+    if found is None:
+        try:
+            found = Path(inspect.getfile(sys.modules[name])).resolve()
+        except (KeyError, TypeError) as error:
+            raise BenchError(
+                f"the source of the model {card.name!r} cannot be found: its class is defined in no file",
+                "put it into a .py file and name that: --plugin FILE",
+            ) from error
+    return name, found
+
+
+@dataclass(frozen=True, slots=True)
+class _Import:
+    """One imported module, or a `name` imported from it."""
+
+    module: str
+    name: str | None
+
+
+def _closure(module: str, file: Path) -> set[Path]:
+    """Files reachable by imports within `zoo`, and within the package or folder of a plug-in."""
+    find = _finder(module, file)
+    found: set[Path] = set()
+    waiting = [(module, file)]
+    while waiting:
+        name, path = waiting.pop()
+        if path in found:
+            continue
+        found.add(path)
+        for imported in _imports(name, path):
+            for target in _resolve(imported, find):
+                place = find(target)
+                if place is not None and target not in _NOT_MODELS:
+                    waiting.append((target, place))
+    return found
+
+
+def _finder(module: str, file: Path) -> Callable[[str], Path | None]:
+    """Where a module lies; None for one that belongs neither to `zoo` nor to the plug-in."""
+    package = module.partition(".")[0]
+    depth = module.count(".") + (file.name == "__init__.py")
+    folder = file.parents[depth]
+    alone = "." not in module and file.name != "__init__.py"
+    installed = folder.name in {"site-packages", "dist-packages"}
+
+    def find(name: str) -> Path | None:
+        top = name.partition(".")[0]
+        if top == "zoo":
+            return _under(_ROOT, name)
+        if top in {"harness", "results", "reports"}:
+            return None
+        if top == package or (alone and not installed):
+            return _under(folder, name)
+        return None
+
+    return find
+
+
+def _under(folder: Path, name: str) -> Path | None:
+    place = folder.joinpath(*name.split("."))
+    for candidate in (place.with_name(place.name + ".py"), place / "__init__.py"):
+        if candidate.is_file():
+            return candidate.resolve()
+    return None
+
+
+def _resolve(imported: _Import, find: Callable[[str], Path | None]) -> list[str]:
+    """The modules that an import runs code of: the submodule, or where a package's name comes from."""
+    if imported.name is None:
+        return [imported.module]
+    submodule = f"{imported.module}.{imported.name}"
+    if find(submodule) is not None:
+        return [submodule]
+    place = find(imported.module)
+    if place is not None and place.name == "__init__.py":
+        for inner in _imports(imported.module, place, typing_too=True):
+            if inner.name == imported.name and inner.module != imported.module:
+                return _resolve(inner, find)
+    return [imported.module]
+
+
+def _imports(module: str, path: Path, *, typing_too: bool = False) -> list[_Import]:
+    """What a file imports anywhere, less what only type checkers see."""
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    tree = ast.parse(path.read_bytes())
+    unseen: set[ast.AST] = set()
+    if not typing_too:
+        guards = (
+            node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        )
+        unseen = {inner for guard in guards for each in guard.body for inner in ast.walk(each)}
+    found = []
+    for node in ast.walk(tree):
+        if node in unseen:
+            continue
+        if isinstance(node, ast.Import):
+            found += [_Import(alias.name, None) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            source = ".".join([*parents, *([node.module] if node.module else [])])
+            found += [_Import(source, alias.name) for alias in node.names]
+    return found

@@ -1,0 +1,186 @@
+"""Pretrained vision-language models in a run: where their weights lie, and the conditions that they bring along."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.data.hub import hub_is_reachable
+from harness.data.hub_preprocessing import HubPreprocessing
+from harness.data.hub_vocabulary import HubVocabulary
+from harness.runner.context import Conditions
+from harness.runner.identity.signature import NOT_APPLICABLE, pretraining_field
+from harness.utils.errors import BenchError
+from harness.utils.hashing import digest
+from zoo import Captioner, Pretraining, create_model, model_card
+from zoo.errors import first_line
+from zoo.registry import NOT_DOCUMENTED
+
+WEIGHTS_FILES = ("config.json", "*.safetensors", "*.json", "*.txt")
+"""What is fetched of a model: no pickled weights, no code."""
+
+
+class WeightsMissing(BenchError):  # noqa: N818 - a state of things, for which the row is skipped
+    """Weights that are not on this machine; the row is skipped and says what to type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pretrained:
+    """One pretrained model as it was asked for.
+
+    Attributes:
+        model: a registered name whose card names a repository.
+        where: a repository on the hub, or a folder.
+    """
+
+    model: str
+    where: str
+
+    @property
+    def trained_here(self) -> bool:
+        """Whether the run's schedule trains it further."""
+        return self.model.endswith("/finetuned")
+
+    def signature(self, conditions: Mapping[str, str]) -> dict[str, str]:
+        """The conditions of its row: its own image processor and tokenizer in place of the run's, and its sizes."""
+        name = self.name()
+        own = {
+            "feat": f"pixels[processor of {name}]",
+            "vocab": f"tokenizer of {name}",
+            "size": f"pretrained:{name}",
+            **pretraining_field(self.pretraining()),
+        }
+        if self.trained_here:
+            return {**conditions, **own}
+        return {**conditions, **own, "schedule": NOT_APPLICABLE, "track": "paper", "recipe": "as-published"}
+
+    def pretraining(self) -> Pretraining:
+        """What the weights saw before: as the card says of its own repository, not documented of another.
+
+        A folder is taken to hold the card's repository, and the source says so.
+        """
+        card = model_card(self.model)
+        if card.pretraining is None or self.where == card.hub:
+            return card.pretraining or NOT_DOCUMENTED
+        place = Path(self.place())
+        if not place.is_absolute():
+            return NOT_DOCUMENTED
+        read_from = f"{card.pretraining.source}. Said of {card.hub}; the weights were read from the folder {place.name}"
+        return replace(card.pretraining, source=read_from)
+
+    def place(self) -> str:
+        """The repository, or the whole path of a folder, which may be gone since."""
+        folder = Path(self.where).expanduser()
+        return str(folder.resolve()) if folder.is_dir() or folder.is_absolute() else self.where
+
+    def name(self) -> str:
+        """The repository, or a folder's name with a digest over the sizes and times of its files."""
+        folder = Path(self.where).expanduser()
+        if not folder.is_dir():
+            return self.where
+        files = sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in folder.glob("*.*"))
+        return f"{folder.resolve().name}#{digest(files, 6)}"
+
+    def open(self, conditions: Conditions) -> tuple[Captioner, Conditions, dict[str, Any]]:
+        """The model in float32, as all others are, the conditions as it meets them, and its arguments.
+
+        Raises:
+            WeightsMissing: they are not on this machine.
+            ZooError: they are damaged.
+            BenchError: the tokenizer or image processor is damaged.
+        """
+        folder = self.folder()
+        arguments = {"folder": str(folder), "max_len": conditions.preset.size["max_len"]}
+        model: Any = create_model(self.model, vocab_size=0, visual_dim=0, **arguments)
+        model.to(conditions.device, torch.float32)  # some are published in half precision, and none runs in it
+        own = replace(
+            conditions,
+            vocabulary=HubVocabulary.read(folder, *model.begin_and_end()),
+            preprocessing=HubPreprocessing(folder),
+        )
+        return model, own, arguments
+
+    def folder(self) -> Path:
+        """Where the weights lie: the folder itself, or the hub's cache. Nothing is fetched.
+
+        Raises:
+            WeightsMissing: neither is there.
+        """
+        given = Path(self.where).expanduser()
+        if given.is_dir():
+            return given.resolve()
+        from huggingface_hub import snapshot_download
+
+        try:
+            return Path(snapshot_download(self.where, local_files_only=True))
+        except Exception as error:  # of the library: not cached, not a name of a repository, an unreadable cache ...
+            raise WeightsMissing(
+                f"the weights of {self.model} are not on this machine ({self.where})",
+                f"fetch them: bench prefetch model {self.model}; or name a folder: --pretrained {self.model}=FOLDER",
+            ) from error
+
+
+def find_pretrained(model: str, given: Mapping[str, str]) -> Pretrained | None:
+    """The pretrained model of that name, from where the user or its card says; None for any other model."""
+    hub = model_card(model).hub
+    return Pretrained(model, given.get(model, hub)) if hub else None
+
+
+def parse_places(options: tuple[str, ...]) -> dict[str, str]:
+    """Places by model from `NAME=FOLDER-OR-REPOSITORY` options.
+
+    Raises:
+        BenchError: one has no '=', or names no pretrained model.
+        ZooError: one names no model.
+    """
+    places = {}
+    for option in options:
+        model, separator, where = option.partition("=")
+        if not separator or not where:
+            raise BenchError(
+                f"--pretrained {option!r} has no '='", "write --pretrained git/pretrained=FOLDER, or a hub repository"
+            )
+        if not model_card(model).hub:
+            raise BenchError(
+                f"--pretrained {model}: {model} has no pretrained weights",
+                "`bench models list '*/pretrained'` shows who has",
+            )
+        places[model] = where
+    return places
+
+
+def prefetch_model(model: str, where: str | None) -> Path:
+    """Fetch a pretrained model into the hub's cache: weights as safetensors, tokenizer, settings, no code.
+
+    Raises:
+        BenchError: it has no pretrained weights, the repository does not exist or cannot be reached.
+        ZooError: there is no model of that name.
+    """
+    card = model_card(model)
+    if not card.hub:
+        raise BenchError(f"{model} has no pretrained weights", "`bench models list '*/pretrained'` shows who has")
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+
+    source = where or card.hub
+    if constants.HF_HUB_OFFLINE:
+        raise BenchError(
+            "HF_HUB_OFFLINE is set: nothing may be fetched", "unset it, or give a folder to `bench run --pretrained`"
+        )
+    if not hub_is_reachable():  # the client would try again for a minute
+        raise BenchError(
+            f"{source} cannot be fetched: the hub cannot be reached", f"name a folder: --pretrained {model}=FOLDER"
+        )
+    try:
+        return Path(snapshot_download(source, allow_patterns=list(WEIGHTS_FILES)))
+    except (RepositoryNotFoundError, HFValidationError) as error:
+        raise BenchError(f"there is no repository {source!r} on the hub", f"the usual one is {card.hub}") from error
+    except (HfHubHTTPError, OSError) as error:
+        raise BenchError(
+            f"{source} cannot be fetched: {first_line(error)}",
+            "try again with a network; what is there already is kept",
+        ) from error

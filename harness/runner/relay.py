@@ -1,0 +1,77 @@
+"""What one process says while it works, shown by the process that started it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any
+
+from harness.utils.progress import Reporter, Task
+
+Message = tuple[Any, ...]
+"""What is said, and its arguments; all of them picklable."""
+
+
+class Relay(Reporter):
+    """A reporter that sends all through `channel`, for an `Echo` at its other end."""
+
+    def __init__(self, channel: Connection) -> None:
+        self._channel, self._tasks = channel, 0
+
+    def note(self, text: str, style: str = "") -> None:
+        """See `Reporter.note`."""
+        self._channel.send(("note", text, style))
+
+    @contextmanager
+    def task(self, title: str, total: int, done: int = 0) -> Iterator[Task]:
+        """See `Reporter.task`."""
+        self._tasks += 1
+        number = self._tasks
+        self._channel.send(("task", number, title, total, done))
+        try:
+            yield _RelayedTask(self._channel, number, done)
+        finally:
+            self._channel.send(("close", number))
+
+
+class _RelayedTask(Task):
+    def __init__(self, channel: Connection, number: int, done: int) -> None:
+        self._channel, self._number, self._done = channel, number, done
+
+    def reach(self, done: int, detail: str = "") -> None:
+        """See `Task.reach`."""
+        self._done = done
+        self._channel.send(("reach", self._number, done, detail))
+
+
+class Echo:
+    """Shows what a `Relay` sends; indented lines and bars begin with `name`, which tells several of them apart."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self.name = ""
+        self._tasks: dict[int, Task] = {}
+
+    def show(self, message: Message) -> None:
+        """Show one message."""
+        match message:
+            case "note", text, style:
+                self._reporter.note(self._named(text), style)
+            case "task", number, title, total, done:
+                self._tasks[number] = Task(self._reporter, self._named(title), total, done)
+            case "reach", number, done, detail:
+                self._tasks[number].reach(done, detail)
+            case "close", number:
+                self._tasks.pop(number).close()
+            case _:
+                raise ValueError(f"{message!r} is nothing that a relay says")
+
+    def close(self) -> None:
+        """Take away the bars of tasks that nobody works on any more."""
+        for task in self._tasks.values():
+            task.close()
+        self._tasks.clear()
+
+    def _named(self, text: str) -> str:
+        return f"  {self.name}: {text.strip()}" if text.startswith(" ") else text

@@ -1,0 +1,128 @@
+"""A trained model on disk, with all that captioning pictures of one's own needs: `run.json` beside its weights."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import ValidationError
+
+from harness.config.features import FeatureConfig
+from harness.config.preset import Decoding
+from harness.config.schedule import Strict
+from harness.data.hub_preprocessing import HubPreprocessing
+from harness.data.images import ImagePreprocessing
+from harness.data.vocabulary import Vocabulary
+from harness.data.vocabulary_file import load_vocabulary
+from harness.runner.context import Conditions
+from harness.training.checkpoint import load_weights
+from harness.utils.atomic import write_text
+from harness.utils.errors import BenchError
+from harness.utils.workspace import Workspace
+from zoo import Captioner, Pretraining, create_model
+
+FILE = "run.json"
+WEIGHTS = "best.safetensors"
+VOCABULARY = "vocabulary.json"
+
+
+class StoredRun(Strict):
+    """How a stored model was built, and how it sees.
+
+    `backbone_digest` is over the backbone's architecture and weights; models on pixels carry these themselves. A
+    pretrained model that was not `trained` further keeps its weights in the folder that its arguments name;
+    `pretrained` is where weights came from that were trained before the run, a repository or a folder;
+    `pretraining` is what weights saw whose card cannot say it, those of an imported checkpoint.
+    """
+
+    later: ClassVar[frozenset[str]] = frozenset({"pretrained", "pretraining"})
+    format: Literal["captionbench run 1"] = "captionbench run 1"
+    model: str
+    arguments: dict[str, Any]
+    visual_dim: int
+    features: FeatureConfig
+    backbone_digest: str
+    preprocessing: ImagePreprocessing | HubPreprocessing
+    decoding: Decoding
+    trained: bool = True
+    pretrained: str | None = None
+    pretraining: Pretraining | None = None
+
+    def save(self, folder: Path) -> None:
+        """Write `run.json` in one instant."""
+        write_text(folder / FILE, self.model_dump_json(indent=1) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read what `save` wrote.
+
+        Raises:
+            BenchError: the folder holds no finished run, or a damaged one.
+        """
+        path = folder / FILE
+        again = "run it again: the same `bench run` command with --rerun"
+        if not path.is_file():
+            raise BenchError(f"{folder} says nothing of its model ({FILE} is missing): an older version made it", again)
+        try:
+            run = cls.model_validate_json(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, ValidationError) as error:
+            first = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            raise BenchError(f"{path} cannot be read: {first}", again) from error
+        if run.trained and not (folder / WEIGHTS).is_file():
+            raise BenchError(f"{folder} has no trained weights yet", "let `bench run` finish its training")
+        return run
+
+    def build(self, folder: Path) -> tuple[Captioner, Vocabulary]:
+        """The trained model, in float32 and evaluation mode, and its vocabulary.
+
+        Raises:
+            BenchError: files are missing, damaged or of another model.
+            ZooError: the model is not registered.
+        """
+        vocabulary = load_vocabulary(folder / VOCABULARY)
+        model = create_model(self.model, vocab_size=len(vocabulary), visual_dim=self.visual_dim, **self.arguments)
+        model.float()  # some are published in half precision, and none runs or trains in it
+        if self.trained:
+            load_weights(model, folder / WEIGHTS)
+        return model.eval(), vocabulary
+
+
+def open_run(run: StoredRun, folder: Path, conditions: Conditions) -> tuple[Captioner, Conditions]:
+    """The model of a stored run on the device of `conditions`, and these as it sees and decodes by itself.
+
+    Raises:
+        BenchError, ZooError: see `StoredRun.build`.
+    """
+    model, vocabulary = run.build(folder)
+    own = replace(
+        conditions,
+        vocabulary=vocabulary,
+        preprocessing=run.preprocessing,
+        preset=conditions.preset.model_copy(update={"decoding": run.decoding}),
+    )
+    return model.to(conditions.device), own
+
+
+def is_stored(name: str, workspace: Workspace) -> bool:
+    """Whether `name` is the key of a run that the workspace holds."""
+    return Path(name).name == name and (workspace.run_folder(name) / FILE).is_file()
+
+
+def find_run(name: str, workspace: Workspace) -> Path:
+    """The folder of a run: `name` is the folder itself, or a key in the workspace.
+
+    Raises:
+        BenchError: there is none, with the nearest names.
+    """
+    runs = workspace.run_folder("")
+    known = sorted(entry.name for entry in runs.iterdir() if entry.is_dir()) if runs.is_dir() else []
+    if name in known:
+        return runs / name
+    if Path(name).is_dir():
+        return Path(name)
+    if not known:
+        raise BenchError(f"no run {name!r}: {runs} holds no runs", "train one with `bench run`, or set --workspace DIR")
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.3) or known[:3]
+    raise BenchError(f"no run {name!r} in {runs}", f"did you mean {' or '.join(near)}?")

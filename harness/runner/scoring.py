@@ -1,0 +1,109 @@
+"""Scores of a split's captions: of a run at work, and of a finished one that lacks some."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from harness.metrics.evaluation import OVERALL, Evaluation
+from harness.metrics.evaluator import Evaluator
+from harness.metrics.rounds import held_out_rounds
+from harness.metrics.significance import with_intervals
+from harness.runner.context import Conditions
+from harness.utils.errors import BenchError
+from results.records import Cell, Quantity, SplitResult
+from results.rescoring import add_scores, stored_captions
+from results.store import Store
+
+SPICE_ONCE: Final = "SPICE takes too long to be computed again with each reference left out"
+SINGLE: Final = "no image has a second reference"
+
+
+def score_split(
+    split: str, captions: dict[int, str], conditions: Conditions, evaluator: Evaluator
+) -> tuple[SplitResult, float]:
+    """Scores with their intervals, by domain where the data has some, and the seconds that they took.
+
+    Beside them the scores with each reference left out in turn, as `score_people` scores people.
+    """
+    references = _references(split, conditions)
+    evaluation = with_intervals(evaluator.evaluate(references, captions, _domains(split, conditions)))
+    held_out = _held_out(references, captions, evaluation, evaluator)
+    return _result(split, captions, evaluation, held_out), sum(evaluation.seconds.values())
+
+
+def score_people(split: str, conditions: Conditions, evaluator: Evaluator) -> tuple[SplitResult, float]:
+    """The references of every image as its captions, each in turn scored against the others: the mean, and the seconds.
+
+    The captions are the first references. Images with a single one are left out.
+
+    Raises:
+        BenchError: no image has a second reference.
+    """
+    references = _references(split, conditions)
+    first = {image_id: texts[0] for image_id, texts in references.items() if len(texts) > 1}
+    if not first:
+        raise BenchError(f"{split}: {SINGLE} to score the first against", "leave human out of --models")
+    domains = _domains(split, conditions)
+    evaluation = with_intervals(
+        evaluator.evaluate_rounds(references, {}, domains, lambda tokens, _: held_out_rounds(tokens))
+    )
+    return _result(split, first, evaluation, _without_bounds(evaluation)), sum(evaluation.seconds.values())
+
+
+def add_missing_scores(
+    cell: Cell, missing: Mapping[str, Collection[str]], conditions: Conditions, evaluator: Evaluator, store: Store
+) -> dict[str, str | None]:
+    """Compute the `missing` metrics of each split from the captions that a finished run left, and store them.
+
+    Gives by metric why it is still missing, None where it is not.
+    """
+    captions, results = stored_captions(store, cell.key), []
+    reasons: dict[str, str | None] = {}
+    for split, metrics in missing.items():
+        if cell.model == "human":
+            result, _ = score_people(split, conditions, evaluator)
+        else:
+            result, _ = score_split(split, captions[split], conditions, evaluator)
+        scores = {
+            domain: {metric: found[metric] for metric in found if metric in metrics}
+            for domain, found in result.scores.items()
+        }
+        per_image = {metric: values for metric, values in result.per_image.items() if metric in metrics}
+        held_out = {metric: score for metric, score in result.held_out.items() if metric in metrics}
+        results.append(replace(result, scores=scores, per_image=per_image, held_out=held_out))
+        reasons |= {metric: quantity.reason for metric, quantity in scores[OVERALL].items()}
+    add_scores(store, cell.key, results)
+    return reasons
+
+
+def _held_out(
+    references: Mapping[int, Sequence[str]], captions: Mapping[int, str], scored: Evaluation, evaluator: Evaluator
+) -> dict[str, Quantity]:
+    """What captions `scored` already score with each reference left out in turn, the mean, by metric."""
+    if all(len(texts) < 2 for texts in references.values()):
+        return dict.fromkeys(scored.scores[OVERALL], Quantity(None, SINGLE))
+    # A program that failed just now is not waited for again.
+    without = {metric: score.reason for metric, score in scored.scores[OVERALL].items() if score.reason}
+    rounds = evaluator.evaluate_rounds(
+        references, captions, None, held_out_rounds, without={"SPICE": SPICE_ONCE} | without
+    )
+    return _without_bounds(rounds)
+
+
+def _result(split: str, captions: dict[int, str], evaluation: Evaluation, held_out: dict[str, Quantity]) -> SplitResult:
+    return SplitResult(split, captions, evaluation.scores, evaluation.per_image, held_out=held_out)
+
+
+def _without_bounds(evaluation: Evaluation) -> dict[str, Quantity]:
+    return {metric: replace(score, low=None, high=None) for metric, score in evaluation.scores[OVERALL].items()}
+
+
+def _references(split: str, conditions: Conditions) -> dict[int, Sequence[str]]:
+    return {sample.image_id: sample.captions for sample in conditions.evaluated[split]}
+
+
+def _domains(split: str, conditions: Conditions) -> dict[int, str] | None:
+    samples = conditions.evaluated[split]
+    return {sample.image_id: sample.domain for sample in samples if sample.domain is not None} or None

@@ -1,0 +1,188 @@
+"""What training costs a model: predicted before it begins, by the counts of `bench plan` and a moment's probe, and
+what it came to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+import numpy as np
+import torch
+from torch import nn
+
+from harness.measure.accelerators import a100_seconds, peak_macs
+from harness.measure.estimate import DataShape, PassCosts, StagePlan, plan_stages
+from harness.measure.flops import FlopCounts
+from harness.measure.memory import PeakMemory
+from harness.measure.speed import measure_speed
+from harness.runner.backbone_features import HasOwnBackbone
+from harness.runner.context import Conditions
+from harness.runner.pass_costs import pass_costs
+from harness.training.state import TrainingSummary
+from harness.utils.precision import autocast
+from results.records import Quantity
+from zoo.captioner import Captioner, Visual
+
+PROBE_S = 0.15
+"""Seconds that each of the two probes takes at least; a wrong prediction costs less than a long one."""
+PROBED_IMAGES = 16
+"""In a batch of a probe on a processor, whose speed depends little on them; a GPU is probed with whole batches."""
+COSTS = {
+    "train_seconds": "s",
+    "predicted_train_seconds": "s",
+    "train_images_per_second": "images/s",
+    "train_steps": "",
+    "train_data_wait": "%",
+    "train_beside": "",
+    "train_gmac": "GMAC",
+    "train_gmac_per_second": "GMAC/s",
+    "train_utilisation": "%",
+    "train_a100_hours_estimate": "h",
+    "train_peak_memory_host": "MiB",
+    "train_peak_memory_device": "MiB",
+    "train_peak_memory_reserved": "MiB",
+}
+"""What training is stored as, with units."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What training was expected to take: seconds of steps, and multiply-accumulates an image, or NULL and why."""
+
+    seconds: Quantity
+    macs_per_image: float | None = None
+
+
+def no_training(reason: str) -> dict[str, Quantity]:
+    """NULL for every cost of `COSTS`."""
+    return {name: Quantity(None, reason, unit) for name, unit in COSTS.items()}
+
+
+def predict_training(model: Captioner, visual: Visual, counts: FlopCounts | None, conditions: Conditions) -> Prediction:
+    """Count the schedule's work, and probe how fast this device does it in batches as the first stage has them.
+
+    Stages that stop early take less. Validation and waiting for data are not in it, as they are not in
+    `train_seconds`.
+
+    Args:
+        model: on the run's device; left as it was found.
+        visual: one image.
+        counts: of the model on that image; without them there is no prediction.
+        conditions: of the run.
+    """
+    if counts is None:
+        return Prediction(Quantity(None, "its multiply-accumulates could not be counted", "s"))
+    preset, device, machine = conditions.preset, conditions.device, conditions.machine
+    length = min(_usual_length(conditions), model.max_len)
+    costs, seen = _pass_costs(model, visual, counts, length)
+    data = DataShape(
+        train=len(conditions.train),
+        val=0,
+        test=0,
+        captions=fmean(len(sample.captions) for sample in conditions.train),
+        words=len(conditions.vocabulary),
+        caption_length=length,
+    )
+    stages = plan_stages(preset.schedule, costs, data, preset.decoding.max_len)
+    first = preset.schedule.stages[0]
+    most = PROBED_IMAGES if device.type == "cpu" else first.batch_size
+    try:
+        with _dropout(model, first.dropout), autocast(device, conditions.precision):
+            speed = measure_speed(
+                model,
+                seen.to(device),
+                costs,
+                length,
+                images=min(max(first.batch_size // machine.devices, 1), most),
+                captions=1 if first.batch_of == "captions" else first.captions_per_image,
+                least_s=PROBE_S,
+            )
+    except Exception as error:  # training itself says what is wrong, or knows how to meet it: too little memory
+        reason = f"the probe failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        return Prediction(Quantity(None, reason, "s"), _per_image(stages))
+    seconds = sum(stage.seconds(speed, machine.devices) for stage in stages)
+    return Prediction(Quantity(seconds, unit="s"), _per_image(stages))
+
+
+def training_costs(
+    summary: TrainingSummary, memory: PeakMemory, prediction: Prediction, conditions: Conditions
+) -> dict[str, Quantity]:
+    """What training came to; the A100's hours are an estimate with bounds (`harness.measure.accelerators`)."""
+    elapsed = summary.seconds + summary.waited
+    values = {
+        "train_seconds": Quantity(summary.seconds),
+        "predicted_train_seconds": prediction.seconds,
+        "train_images_per_second": Quantity(summary.images / summary.seconds),
+        "train_steps": Quantity(float(summary.steps)),
+        "train_data_wait": Quantity(100 * summary.waited / elapsed),
+        "train_beside": Quantity(float(conditions.machine.jobs - 1)),
+        **_work(summary, prediction, conditions),
+        **memory.quantities("train"),
+    }
+    return {name: replace(values[name], unit=unit) for name, unit in COSTS.items()}
+
+
+@contextmanager
+def _dropout(model: Captioner, p: float | None) -> Iterator[None]:
+    """A stage's dropout for a while: without any, some models take shortcuts."""
+    before = {module: module.p for module in model.modules() if isinstance(module, nn.Dropout)}
+    if p is not None:
+        model.set_dropout(p)
+    try:
+        yield
+    finally:
+        for module, built_with in before.items():
+            module.p = built_with
+
+
+def _work(summary: TrainingSummary, prediction: Prediction, conditions: Conditions) -> dict[str, Quantity]:
+    """Multiply-accumulates of the images that were seen, how well they used the device, and an A100's time for them."""
+    device, precision = conditions.device, conditions.precision
+    names = ("train_gmac", "train_gmac_per_second", "train_utilisation", "train_a100_hours_estimate")
+    if prediction.macs_per_image is None:
+        return dict.fromkeys(names, Quantity(None, prediction.seconds.reason))
+    macs = summary.images * prediction.macs_per_image
+    rate = macs / summary.seconds
+    found = {"train_gmac": Quantity(macs / 1e9), "train_gmac_per_second": Quantity(rate / 1e9)}
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+    peak = peak_macs(name, precision)
+    if peak is None:
+        reason = f"the peak rate of {name} is not known here" if name else "no GPU: a CPU's use says nothing of one"
+        return found | dict.fromkeys(names[2:], Quantity(None, reason))
+    each = rate / conditions.machine.devices
+    same_share, same_rate = (seconds / 3600 for seconds in a100_seconds(macs, each, peak, precision))
+    low, high = sorted((same_share, same_rate))
+    return found | {
+        "train_utilisation": Quantity(100 * each / peak),
+        "train_a100_hours_estimate": Quantity(same_share, low=low, high=high),
+    }
+
+
+def _pass_costs(model: Captioner, visual: Visual, counts: FlopCounts, length: int) -> tuple[PassCosts, Visual]:
+    """From the counts there are, which are of captions as long as they may be; a backbone of its own is counted."""
+    if isinstance(model, HasOwnBackbone):
+        return pass_costs(model, cells=1, caption_length=length)
+    decoder = counts.teacher_forced.macs - counts.encoder.macs
+    costs = PassCosts(
+        parameters=counts.parameters,
+        encoder=counts.encoder.macs,
+        start=counts.start.macs,
+        step=counts.step.macs,
+        caption=round(decoder * length / counts.caption_length),
+    )
+    return costs, visual
+
+
+def _usual_length(conditions: Conditions) -> int:
+    """Tokens of the longest caption of a batch, the end token included: of one caption in a hundred."""
+    captions = [caption for sample in conditions.train[:1000] for caption in sample.captions]
+    lengths = [len(conditions.vocabulary.tokenize(caption)) + 1 for caption in captions]
+    return min(round(float(np.percentile(lengths, 99))), conditions.preset.vocabulary.max_len - 1)
+
+
+def _per_image(stages: list[StagePlan]) -> float:
+    """Multiply-accumulates over those that an image is seen, over all stages."""
+    images = sum(stage.images for stage in stages)
+    return sum(stage.training + stage.decoding for stage in stages) / images

@@ -1,0 +1,26 @@
+"""JSON as data sets and results come: gzipped or not, whatever the file's name says."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+from harness.utils.errors import BenchError
+
+
+def read_json(path: Path) -> Any:
+    """Parse a file.
+
+    Raises:
+        BenchError: it cannot be read, or is no JSON.
+    """
+    try:
+        raw = path.read_bytes()
+        return json.loads(gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw)
+    except (OSError, EOFError, zlib.error) as error:
+        raise BenchError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise BenchError(f"{path} is not valid JSON: {error}") from error

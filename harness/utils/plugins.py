@@ -1,0 +1,40 @@
+"""Models of one's own: a module or file that calls `zoo.register_model` when it is imported."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from harness.utils.errors import BenchError
+
+
+def load_plugins(names: Iterable[str] | None) -> None:
+    """Import each; `None` where an option was not given. BenchError as `load_plugin`."""
+    for name in names or ():
+        load_plugin(name)
+
+
+def load_plugin(name: str) -> None:
+    """Import a plugin by module name or by path of a `.py` file.
+
+    Raises:
+        BenchError: it cannot be found or fails while being imported.
+    """
+    path = Path(name)
+    try:
+        if path.suffix == ".py":
+            spec = importlib.util.spec_from_file_location(f"bench_plugin_{path.stem}", path)
+            if spec is None or spec.loader is None or not path.is_file():
+                raise FileNotFoundError(f"no such file: {name}")
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[spec.name] = module
+            spec.loader.exec_module(module)
+        else:
+            importlib.import_module(name)
+    except Exception as error:
+        raise BenchError(
+            f"--plugin {name}: {type(error).__name__}: {error}", "give an importable module or a .py file"
+        ) from error
