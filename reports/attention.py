@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from io import BytesIO
 
 from reports.gallery import GalleryPage
-from results import queries
+from results.db.store import Store
+from results.queries import report as queries
+from results.queries.views import Group, Row
 from results.records import AttentionRecord
-from results.store import Store
-from results.views import Group, Row
 
 BUDGET = 3_000_000
 """Most bytes that the overlays of all pages take."""

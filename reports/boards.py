@@ -13,7 +13,7 @@ from reports.numbers import metric_order
 from reports.people import People, beside_people
 from reports.printed import PUBLISHED, has_published, published_cell
 from reports.tables import Body, Heading, Line, Table, signature_text
-from results.views import DatasetInfo, Group, Row, RunDetail, Standing
+from results.queries.views import DatasetInfo, Group, Row, RunDetail, Standing
 
 FEW_ROWS = 2
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from reports import numbers
+from results.queries.views import FloorTest, Row, Spread, Standing
 from results.records import Quantity
-from results.views import FloorTest, Row, Spread, Standing
 
 NOT_ABOVE = "not above the floor"
 NOISY = "latency_noisy"

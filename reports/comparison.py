@@ -12,9 +12,9 @@ from rich.text import Text
 
 from reports.differences import cost_line, cost_ratio, interval, p_value, plain_table, points, ratio
 from reports.numbers import DASH, cost_kind, cost_order, printable
-from results.judgement import CostChange
-from results.paired import MEANS
-from results.pairs import CaptionChange, Comparison, Pair, ScoreChange, Side
+from results.compare.comparison_types import CaptionChange, Comparison, Pair, ScoreChange, Side
+from results.compare.gate_result import CostChange
+from results.statistics.paired import MEANS
 
 MAIN: Final = "CIDEr-D"
 SHOWN_COSTS: Final = {

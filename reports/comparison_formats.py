@@ -22,7 +22,7 @@ from reports.comparison import (
 )
 from reports.differences import cost_line, cost_ratio, markdown_table
 from reports.export_text import escape_markdown
-from results.pairs import Comparison, Pair, Side
+from results.compare.comparison_types import Comparison, Pair, Side
 
 
 def markdown(comparison: Comparison) -> str:

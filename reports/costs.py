@@ -10,8 +10,8 @@ from reports import cells, numbers, tables
 from reports.boards import apart, by_size, dressed
 from reports.cells import Cell, Notes
 from reports.tables import Table
+from results.queries.views import Group, RunDetail
 from results.records import Quantity
-from results.views import Group, RunDetail
 
 
 @dataclass(frozen=True, slots=True)

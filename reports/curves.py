@@ -9,8 +9,8 @@ from statistics import fmean
 from reports import tables
 from reports.boards import by_size
 from reports.plots import Plot, Series, line_plot
+from results.queries.views import Group, RunDetail
 from results.records import EpochRecord
-from results.views import Group, RunDetail
 
 Points = dict[int, list[float]]
 _Conditions = tuple[str, str, frozenset[tuple[str, str]]]

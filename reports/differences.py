@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from reports.numbers import DASH, amount, cost_kind
-from results.judgement import CostChange
+from results.compare.gate_result import CostChange
 
 NEAR_ZERO: Final = 0.001
 

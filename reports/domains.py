@@ -9,7 +9,7 @@ from reports import tables
 from reports.boards import apart, by_size, dressed, group_title
 from reports.printed import PUBLISHED, has_published, published_cell
 from reports.tables import Heading, Line, Table
-from results.views import DatasetInfo, Group, Row, RunDetail
+from results.queries.views import DatasetInfo, Group, Row, RunDetail
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from reports import numbers
 from reports.boards import by_size
 from reports.contamination import contamination
 from reports.printed import nearest
-from results.views import Group, Row, RunDetail
+from results.queries.views import Group, Row, RunDetail
 
 if TYPE_CHECKING:
     from pandas import DataFrame

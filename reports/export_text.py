@@ -10,7 +10,7 @@ from reports.cells import Cell
 from reports.numbers import printable
 from reports.people import TITLE, beside_people
 from reports.tables import Line, Table, signature_text
-from results.views import Group, RunDetail
+from results.queries.views import Group, RunDetail
 
 Escape = Callable[[str], str]
 

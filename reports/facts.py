@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from results.pretraining import Pretraining, stored_pretraining
-from results.views import RunDetail
+from results.queries.pretraining import Pretraining, stored_pretraining
+from results.queries.views import RunDetail
 
 _OBJECTIVES = {"cross_entropy": "XE", "xe": "XE", "self_critical": "SCST", "scst": "SCST", "reinforce": "REINFORCE"}
 NOT_STATED = "not stated"

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from reports.gallery_data import disagreement, gallery_data
 from reports.pictures import LEFT_OUT, Thumbnails
-from results.queries import gallery
-from results.store import Store
-from results.views import DatasetInfo, GalleryItem, Group
+from results.db.store import Store
+from results.queries.report import gallery
+from results.queries.views import DatasetInfo, GalleryItem, Group
 
 WRITTEN_OUT = 24
 MOST_PICTURES = 400

@@ -14,7 +14,7 @@ from typing import Any
 
 from reports.numbers import percent, printable
 from reports.pages import run_page
-from results.views import GalleryItem
+from results.queries.views import GalleryItem
 
 IMAGES_A_FILE = 200
 LONGEST_WORD = 40

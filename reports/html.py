@@ -25,9 +25,9 @@ from reports.rendering import asset, template_environment
 from reports.sections import COLOURS, SHAPES, facets, score_tables, summary
 from reports.tables import signature_text
 from reports.trade_offs import trade_off_sections
-from results import queries
-from results.store import Store
-from results.views import RunDetail
+from results.db.store import Store
+from results.queries import report as queries
+from results.queries.views import RunDetail
 
 SCRIPTS = ("tables.js", "gallery.js")
 

@@ -9,7 +9,7 @@ from reports import numbers
 from reports.boards import by_size, field_value, group_title
 from reports.fields import FIELDS, METRICS, ROLES
 from reports.tables import signature_text
-from results.views import DatasetInfo, Group, RunDetail, SignificanceTest
+from results.queries.views import DatasetInfo, Group, RunDetail, SignificanceTest
 
 
 @dataclass(frozen=True, slots=True)

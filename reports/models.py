@@ -13,8 +13,8 @@ from reports.facts import ModelCard, card, objective
 from reports.fields import ROLES
 from reports.pages import model_page
 from reports.printed import PrintedRow, printed_table, published_beside
+from results.queries.views import RunDetail
 from results.records import Quantity
-from results.views import RunDetail
 
 
 @dataclass(frozen=True, slots=True)

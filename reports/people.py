@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from reports.cells import Notes, score_cell
 from reports.tables import SHORT, Heading, Line, Table, badges, differences
-from results.views import Group, Row
+from results.queries.views import Group, Row
 
 TITLE = "Against the same references as people"
 _METRICS = ("CIDEr-D", "BLEU-4", "METEOR", "ROUGE-L")

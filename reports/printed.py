@@ -23,7 +23,7 @@ from results.published import (
     published_for,
 )
 from results.published.scores import METRICS
-from results.views import Group, Row, RunDetail
+from results.queries.views import Group, Row, RunDetail
 
 _SPLITS = {
     "karpathy-test": "COCO Karpathy test",

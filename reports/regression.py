@@ -12,7 +12,7 @@ from rich.text import Text
 
 from reports.differences import interval, p_value, plain_table, points, ratio
 from reports.numbers import DASH, printable
-from results.judgement import Judgement, Row, Status
+from results.compare.gate_result import Judgement, Row, Status
 
 LABELS: Final[dict[Status, str]] = {
     "same": "as before",

@@ -12,7 +12,7 @@ from reports.differences import cost_line, interval, markdown_table, p_value, po
 from reports.export_text import escape_markdown
 from reports.numbers import printable
 from reports.regression import LABELS, TIMES, conclusion, legend, metrics, name, notes, problems, slowdown
-from results.judgement import BLOCKING, Judgement, Row
+from results.compare.gate_result import BLOCKING, Judgement, Row
 
 _FAILED: Final = "❌"
 _MARKS: Final = {"same": "✅", "improved": "⬆️", "refused": "❔"}

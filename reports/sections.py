@@ -8,7 +8,7 @@ from reports import cells, numbers
 from reports.boards import Board
 from reports.cells import Notes
 from reports.tables import Heading, Line, Table
-from results.views import DatasetInfo, Failure, Group, RunDetail
+from results.queries.views import DatasetInfo, Failure, Group, RunDetail
 
 COLOURS = 8
 SHAPES = 3

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from reports import numbers
 from reports.cells import NOISY, Cell, Notes, cost_cell, marked, missing, score_cell
 from reports.contamination import contamination
-from results.views import Group, Row
+from results.queries.views import Group, Row
 
 
 @dataclass(frozen=True, slots=True)

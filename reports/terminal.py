@@ -16,9 +16,9 @@ from reports.cells import Cell, tier_cell
 from reports.numbers import DASH, percent, printable
 from reports.people import TITLE, beside_people
 from reports.tables import Line, Table
-from results import queries
-from results.store import Store
-from results.views import Failure, Group, SignificanceTest, Spread
+from results.db.store import Store
+from results.queries import report as queries
+from results.queries.views import Failure, Group, SignificanceTest, Spread
 
 _MAIN = "CIDEr-D"
 _TIER, _INTERVAL, _SEEDS = "Tier", "95 %", "±"

@@ -10,8 +10,8 @@ from reports.boards import apart, by_size, group_title
 from reports.cells import Cell, Notes
 from reports.plots import Plot, Series, trade_off_plot
 from reports.tables import Heading, Line, Table
+from results.queries.views import DatasetInfo, Group, Row, RunDetail
 from results.records import Quantity
-from results.views import DatasetInfo, Group, Row, RunDetail
 
 
 @dataclass(frozen=True, slots=True)

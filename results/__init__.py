@@ -24,8 +24,8 @@ from results.records import (
 )
 
 if TYPE_CHECKING:
-    from results.frames import Results, open
-    from results.store import Store
+    from results.db.store import Store
+    from results.frames.results import Results, open
 
 __all__ = [
     "AttentionRecord",
@@ -44,7 +44,7 @@ __all__ = [
     "open",
 ]
 
-_HOMES = {"Results": "results.frames", "Store": "results.store", "open": "results.frames"}
+_HOMES = {"Results": "results.frames.results", "Store": "results.db.store", "open": "results.frames.results"}
 
 
 def __getattr__(name: str) -> Any:

@@ -15,7 +15,7 @@ from harness.utils.workspace import DEFAULT
 
 if TYPE_CHECKING:
     from results.published import PublishedScore
-    from results.views import RunDetail
+    from results.queries.views import RunDetail
 
 EPILOG = """
 **Examples**
@@ -39,7 +39,7 @@ def runs(
     The estimate takes the work that was counted. It lies between an A100 that works at the rate of the device that was
     used, and one that works at the same share of its peak rate.
     """
-    from results.queries import costs_table, run_detail
+    from results.queries.report import costs_table, run_detail
 
     with open_results(workspace, db) as store:
         keys = [row.key for row in costs_table(store) if row.role == "model"]
@@ -60,7 +60,7 @@ def runs(
 
 def _row(detail: RunDetail, cider: float | None) -> list[str]:
     from reports.numbers import duration, significant
-    from results.training_time import seconds_to, stage_speeds
+    from results.queries.training_time import seconds_to, stage_speeds
 
     def shown(name: str) -> str:
         cost = detail.costs.get(name)

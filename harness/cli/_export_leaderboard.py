@@ -45,7 +45,8 @@ def leaderboard(
     """
     check_out(out)
     from reports import export_data, export_text
-    from results import Results, queries
+    from results import Results
+    from results.queries import report as queries
 
     with open_results(workspace, db) as store:
         if format is Format.csv:

@@ -9,7 +9,7 @@ from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 
 if TYPE_CHECKING:
-    from results.store import Store
+    from results.db.store import Store
 
 
 def open_results(workspace: Path, db: str | None) -> Store:
@@ -19,7 +19,7 @@ def open_results(workspace: Path, db: str | None) -> Store:
         BenchError: the workspace has none yet.
         StoreError: the database cannot be read.
     """
-    from results.store import Store
+    from results.db.store import Store
 
     place = Workspace(workspace, db)
     if db is None and not Path(place.database).is_file():

@@ -19,8 +19,8 @@ from harness.utils.workspace import DEFAULT
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from results.pairs import Comparison
-    from results.store import Store
+    from results.compare.comparison_types import Comparison
+    from results.db.store import Store
 
 _EXAMPLES = """
 Examples:
@@ -85,8 +85,8 @@ def _open(text: str) -> Store:
 
 
 def _stores(before: str, after: str, captions: int) -> Comparison:
-    from results.comparison import compare_stores
-    from results.measured import evaluated_images, measured_runs
+    from results.compare.comparison import compare_stores
+    from results.compare.run_snapshot import evaluated_images, measured_runs
 
     with _open(before) as one, _open(after) as two:
         sides = measured_runs(one), measured_runs(two)
@@ -104,8 +104,8 @@ def _stores(before: str, after: str, captions: int) -> Comparison:
 
 
 def _runs(names: tuple[str, str], workspace: Path, db: str | None, captions: int) -> Comparison:
-    from results.comparison import compare_runs
-    from results.measured import evaluated_images, measured_runs, run_key
+    from results.compare.comparison import compare_runs
+    from results.compare.run_snapshot import evaluated_images, measured_runs, run_key
 
     with open_results(workspace, db) as store:
         keys = [run_key(store, name) for name in names]

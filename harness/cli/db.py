@@ -38,7 +38,7 @@ def info(workspace: WorkspaceOption = DEFAULT, db: DatabaseOption = None) -> Non
     from rich.markup import escape
     from rich.table import Table
 
-    from results.information import describe
+    from results.db.information import describe
 
     found = describe(Workspace(workspace, db).database)
     console = Console(highlight=False)
@@ -58,9 +58,9 @@ def info(workspace: WorkspaceOption = DEFAULT, db: DatabaseOption = None) -> Non
 
 def upgrade(workspace: WorkspaceOption = DEFAULT, db: DatabaseOption = None) -> None:
     """Bring an older release's database up to this one: wholly or not at all, and no result is lost."""
-    from results.revisions import release
-    from results.schema import RELEASE
-    from results.upgrade import upgrade as upgrade_database
+    from results.db.revisions import release
+    from results.db.schema import RELEASE
+    from results.db.upgrade import upgrade as upgrade_database
 
     place = Workspace(workspace, db).database
     found = upgrade_database(place)
@@ -83,8 +83,8 @@ def merge(
     from rich.console import Console
     from rich.markup import escape
 
-    from results.merge import merge as merge_database
-    from results.store import Store
+    from results.db.merge import merge as merge_database
+    from results.db.store import Store
 
     place = Workspace(workspace, db)
     if db is None:

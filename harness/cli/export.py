@@ -60,8 +60,8 @@ def submission(
     if Path(predictions).is_file():
         found = read_predictions(Path(predictions))
     else:
+        from results.db.store import Store
         from results.errors import StoreError
-        from results.store import Store
 
         try:
             with Store(Workspace(workspace, db).database, read_only=True) as store:

@@ -22,9 +22,9 @@ from harness.utils.workspace import DEFAULT
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from results.baseline import Baseline
-    from results.judgement import Judgement
-    from results.views import Failure
+    from results.compare.baseline import Baseline
+    from results.compare.gate_result import Judgement
+    from results.queries.views import Failure
 
 _EXAMPLES = """
 Examples:
@@ -84,10 +84,10 @@ def regress(
     test over images, and a least effect. Times are only reported. Exit code 1: a regression, or an expected run was
     not measured; 2: could not judge.
     """
-    from results.baseline import read_baseline
-    from results.baseline_making import baseline_of
-    from results.measured import measured_runs
-    from results.queries import failures
+    from results.compare.baseline import read_baseline
+    from results.compare.baseline_making import baseline_of
+    from results.compare.run_snapshot import measured_runs
+    from results.queries.report import failures
 
     if not update and (drop or metric):
         raise BenchError("--drop and --metric say what a new baseline holds", "add --update")
@@ -117,8 +117,8 @@ def regress(
         )
 
     from reports.regression import conclusion
-    from results.judgement import Settings
-    from results.regression import judge
+    from results.compare.gate_result import Settings
+    from results.compare.regression import judge
 
     judgement = judge(expected, measured, unfinished, Settings(tolerances, exact, strict_timing))
     deliver(_findings(judgement, format), out)
@@ -153,8 +153,8 @@ def _update(
     drop: Sequence[str],
 ) -> None:
     """Write the new baseline, unless it would lose what the old one expects."""
-    from results.baseline import write_out
-    from results.baseline_making import check_metrics, compare_baselines
+    from results.compare.baseline import write_out
+    from results.compare.baseline_making import check_metrics, compare_baselines
 
     if new is None:
         raise BenchError(

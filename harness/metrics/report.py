@@ -12,7 +12,7 @@ from harness.metrics.evaluator import DEFAULT_SETTINGS, Evaluator, Progress
 from harness.metrics.signature import EvaluationSettings, Signature, evaluation_signature
 from harness.metrics.significance import with_intervals
 from results.records import Quantity
-from results.significance import RESAMPLES, SEED
+from results.statistics.significance import RESAMPLES, SEED
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from harness.metrics.contract import Array, Statistics
 from harness.metrics.evaluation import Evaluation
-from results import significance
-from results.significance import ALPHA, RESAMPLES, SEED, draws, exchanges, holm, p_value
+from results.statistics import significance
+from results.statistics.significance import ALPHA, RESAMPLES, SEED, draws, exchanges, holm, p_value
 
 
 @dataclass(frozen=True, slots=True)

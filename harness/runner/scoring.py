@@ -12,9 +12,9 @@ from harness.metrics.rounds import held_out_rounds
 from harness.metrics.significance import with_intervals
 from harness.runner.context import Conditions
 from harness.utils.errors import BenchError
+from results.db.rescoring import add_scores, stored_captions
+from results.db.store import Store
 from results.records import Cell, Quantity, SplitResult
-from results.rescoring import add_scores, stored_captions
-from results.store import Store
 
 SPICE_ONCE: Final = "SPICE takes too long to be computed again with each reference left out"
 SINGLE: Final = "no image has a second reference"

@@ -18,8 +18,8 @@ from harness.runner.saved_model import StoredRun, open_run
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results import Store
+from results.db.recosting import add_costs, cells_without_cost
 from results.records import Cell
-from results.recosting import add_costs, cells_without_cost
 from zoo import Captioner, Visual
 
 ROUNDS = 2

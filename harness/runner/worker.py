@@ -22,8 +22,8 @@ from harness.training.trainer import CHECKPOINTS
 from harness.utils.progress import Reporter, describe_seconds
 from harness.utils.workspace import Workspace, is_locked, locked
 from results import Store
+from results.db.rescoring import missing_metrics
 from results.records import Cell
-from results.rescoring import missing_metrics
 
 LOG_TAIL_LINES = 40
 LOCK = "lock"

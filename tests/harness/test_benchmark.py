@@ -16,10 +16,10 @@ from sqlalchemy import delete, update
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.runner.timing import DEFERRED
 from results import Quantity, Store
-from results.queries import attention_maps, dataset_info, failures, gallery, leaderboard, run_detail
-from results.recosting import add_costs
-from results.schema import HeldOutScore, ImageScores, Score
-from results.views import Row
+from results.db.recosting import add_costs
+from results.db.schema import HeldOutScore, ImageScores, Score
+from results.queries.report import attention_maps, dataset_info, failures, gallery, leaderboard, run_detail
+from results.queries.views import Row
 
 HUNG = {"value": None, "reason": "it hung", "low": None, "high": None}
 PLUGINS = Path(__file__).parent / "plugins"

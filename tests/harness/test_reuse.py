@@ -12,9 +12,9 @@ import pytest
 
 from harness.runner.identity.reuse import settle
 from results import Cell, DatasetRecord, Outcome, Quantity, SplitResult, Store
-from results.queries import leaderboard
+from results.db.upgrade import upgrade
+from results.queries.report import leaderboard
 from results.records import CodeRecord
-from results.upgrade import upgrade
 
 FILES = {"zoo/models/mine.py": "11", "harness/training/trainer.py": "22"}
 CODE = CodeRecord("m1", "h1", "1", FILES)

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from reports.html import write_report
+from results.db.store import Store
 from results.records import (
     AttentionRecord,
     Cell,
@@ -22,7 +23,6 @@ from results.records import (
     Role,
     SplitResult,
 )
-from results.store import Store
 
 FINGERPRINT = "1f3a09bc" * 4
 HOSTILE = "<script>document.title = 'hacked'</script> & \"quoted\" 'words' \x00\x1b[31m \u202egnp.exe"

@@ -14,8 +14,8 @@ from PIL import Image
 
 from reports import attention
 from reports.attention import stored_maps
-from results import queries
-from results.store import Store
+from results.db.store import Store
+from results.queries import report as queries
 from tests.reports.conftest import HOSTILE
 from tests.reports.test_html import Page
 

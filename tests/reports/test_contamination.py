@@ -19,10 +19,10 @@ from reports.contamination import contamination
 from reports.html import write_report
 from reports.pages import run_page
 from reports.terminal import print_leaderboard
-from results import queries
-from results.frames import Results
-from results.pretraining import Pretraining, stored_pretraining
-from results.store import Store
+from results.db.store import Store
+from results.frames.results import Results
+from results.queries import report as queries
+from results.queries.pretraining import Pretraining, stored_pretraining
 from tests.reports.conftest import HOSTILE, cell, dataset, outcome
 from tests.reports.test_html import Element, Page
 

@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 from harness.cli import export
 from harness.utils.errors import BenchError
 from reports import export_data, export_text
-from results import Results, queries
-from results.store import Store
-from results.views import Group, RunDetail
+from results import Results
+from results.db.store import Store
+from results.queries import report as queries
+from results.queries.views import Group, RunDetail
 
 Shown = tuple[list[Group], dict[str, RunDetail]]
 

@@ -12,8 +12,8 @@ import pytest
 
 from reports.errors import ReportError
 from reports.html import write_report
+from results.db.store import Store
 from results.records import Cell, DatasetRecord, EpochRecord, Outcome, Quantity, SplitResult
-from results.store import Store
 
 VOID = {"meta", "link", "img", "br", "wbr", "input"}
 

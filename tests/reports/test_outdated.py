@@ -10,8 +10,8 @@ from rich.console import Console
 from reports import export_text
 from reports.html import write_report
 from reports.terminal import print_leaderboard
-from results import queries
-from results.store import Store
+from results.db.store import Store
+from results.queries import report as queries
 from tests.reports.conftest import cell, dataset, outcome
 from tests.reports.test_html import Page
 

@@ -20,11 +20,11 @@ from reports.plots import MOST_LABELS, Series, trade_off_plot
 from reports.printed import printed_table, published_cell
 from reports.tables import cost_tables, leaderboard
 from reports.trade_offs import bounded_cost, trade_off_sections
-from results import queries
+from results.db.store import Store
 from results.published.names import RECIPES
+from results.queries import report as queries
+from results.queries.views import FloorTest, Group, Row, RunDetail, Spread, Standing
 from results.records import EpochRecord, Quantity
-from results.store import Store
-from results.views import FloorTest, Group, Row, RunDetail, Spread, Standing
 
 
 def run(**config: object) -> RunDetail:

@@ -13,9 +13,9 @@ from sqlalchemy import delete, update
 
 from reports.tables import absent_levels
 from reports.terminal import print_leaderboard
-from results.queries import leaderboard
-from results.schema import HeldOutScore, Score
-from results.store import Store
+from results.db.schema import HeldOutScore, Score
+from results.db.store import Store
+from results.queries.report import leaderboard
 
 NOT_RUN = {"value": None, "reason": "not run: its models are not installed", "low": None, "high": None}
 

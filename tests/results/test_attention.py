@@ -10,7 +10,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
-from results import AttentionRecord, Store, StoreError, queries
+from results import AttentionRecord, Store, StoreError
+from results.queries import report as queries
 
 BOXES = ((0.0, 0.25, 0.5, 1.0), (0.0, 0.0, 1.0, 1.0), (0.5, 0.5, 0.75, 0.75))
 

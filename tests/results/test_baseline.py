@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from results import Outcome, Quantity, SplitResult, Store, StoreError
-from results.baseline import Baseline, PerImage, read_baseline, write_out
-from results.baseline_making import baseline_of, check_metrics, compare_baselines
-from results.measured import measured_runs
+from results.compare.baseline import Baseline, PerImage, read_baseline, write_out
+from results.compare.baseline_making import baseline_of, check_metrics, compare_baselines
+from results.compare.run_snapshot import measured_runs
 
 SCORES = st.dictionaries(st.integers(-(2**40), 2**40), st.floats(0, 10), min_size=1, max_size=40)
 

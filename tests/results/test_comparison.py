@@ -10,9 +10,9 @@ import pytest
 
 from reports.comparison import caption_counts
 from results import Store, StoreError
-from results.comparison import compare_stores
-from results.measured import evaluated_images, measured_runs, run_key
-from results.pairs import Comparison
+from results.compare.comparison import compare_stores
+from results.compare.comparison_types import Comparison
+from results.compare.run_snapshot import evaluated_images, measured_runs, run_key
 from results.records import CodeRecord
 
 WIDE = {"nrefs": "5", "split": "scenes-test", "beam": "5"}

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from results import Quantity, SplitResult, Store, queries
-from results.floors import floor_tests
-from results.schema import HeldOutScore
-from results.views import FloorTest, Group, Row, Spread
+from results import Quantity, SplitResult, Store
+from results.db.schema import HeldOutScore
+from results.queries import report as queries
+from results.queries.floors import floor_tests
+from results.queries.views import FloorTest, Group, Row, Spread
 
 IMAGES = range(40)
 Finish = Callable[..., None]

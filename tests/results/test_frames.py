@@ -17,8 +17,8 @@ import pytest
 
 import results
 from results import ImageRecord, Quantity, Results, SplitResult, Store, StoreError
+from results.frames.runs import with_unit
 from results.records import CodeRecord
-from results.run_frames import with_unit
 
 Add = Callable[..., str]
 

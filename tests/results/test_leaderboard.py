@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from results import Quantity, SplitResult, Store, queries
-from results.views import Row, SignificanceTest, Spread, Standing
+from results import Quantity, SplitResult, Store
+from results.queries import report as queries
+from results.queries.views import Row, SignificanceTest, Spread, Standing
 
 Add = Callable[..., str]
 

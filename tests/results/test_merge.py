@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from results import ImageRecord, Quantity, Store, StoreError, queries
-from results.merge import merge
-from results.schema import Base, CellRow, DatasetRow
-from results.upgrade import upgrade
+from results import ImageRecord, Quantity, Store, StoreError
+from results.db.merge import merge
+from results.db.schema import Base, CellRow, DatasetRow
+from results.db.upgrade import upgrade
+from results.queries import report as queries
 
 ASSET = Path(__file__).parent / "assets" / "v0_1_0.sqlite"
 
@@ -189,10 +190,10 @@ def test_a_merge_that_is_stopped_goes_on_when_repeated(
             raise KeyboardInterrupt
         insert_all(*arguments, **columns)
 
-    from results.merge import insert_all
+    from results.db.merge import insert_all
 
     with monkeypatch.context() as patched:
-        patched.setattr("results.merge.insert_all", stumbling)
+        patched.setattr("results.db.merge.insert_all", stumbling)
         with pytest.raises(KeyboardInterrupt):
             merge(store, str(other.url.database))
     assert [store.status(f"{model}-1") for model in ("one", "two", "three")] == ["finished", None, None]

@@ -17,12 +17,13 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, create_engine, event, inspect, select
 
-import results.migrations
-from results import Quantity, Store, StoreError, queries
-from results.information import describe
-from results.revisions import release
-from results.schema import RELEASE, REVISION, Base
-from results.upgrade import revision_of, upgrade
+import results.db.migrations
+from results import Quantity, Store, StoreError
+from results.db.information import describe
+from results.db.revisions import release
+from results.db.schema import RELEASE, REVISION, Base
+from results.db.upgrade import revision_of, upgrade
+from results.queries import report as queries
 
 ASSETS = Path(__file__).parent / "assets"
 RELEASED = sorted(ASSETS.glob("v*.sqlite"))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
-import results.engine
+import results.db.engine
 from results import ImageRecord, Store, StoreError
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from results.paired import mean_of_seeds, paired_differences
-from results.significance import holm, sign_flip_tests
+from results.statistics.paired import mean_of_seeds, paired_differences
+from results.statistics.significance import holm, sign_flip_tests
 
 FEW = st.lists(st.tuples(st.floats(0, 3), st.floats(0, 3)), min_size=1, max_size=10)
 

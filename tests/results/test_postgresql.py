@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import URL, create_engine, make_url
 from sqlalchemy.pool import NullPool
 
-import results.engine
+import results.db.engine
 from results import Store, StoreError
-from results.information import describe
+from results.db.information import describe
 
 
 def refused(url: URL | str, *words: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from sqlalchemy import Connection, create_engine, func, inspect, select, text
 
 from results import Store
-from results.schema import REVISION, Base, Caption, CellRow, Cost, DatasetRow, Epoch, Image, ImageScores, Score
+from results.db.schema import REVISION, Base, Caption, CellRow, Cost, DatasetRow, Epoch, Image, ImageScores, Score
 
 CELLS_EACH = 4
 IMAGES = 200

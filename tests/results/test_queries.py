@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from results import ImageRecord, Quantity, Store, StoreError, queries
+from results import ImageRecord, Quantity, Store, StoreError
+from results.queries import report as queries
 
 Add = Callable[..., str]
 

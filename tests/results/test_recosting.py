@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from results import Quantity, Store, StoreError, queries
-from results.recosting import add_costs, cells_without_cost
+from results import Quantity, Store, StoreError
+from results.db.recosting import add_costs, cells_without_cost
+from results.queries import report as queries
 
 LATER = "not yet"
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from results.baseline import FORMAT, Baseline, PerImage, Platform, Run, Spent, SplitResults
-from results.judgement import Settings
-from results.regression import judge
-from results.views import Failure
+from results.compare.baseline import FORMAT, Baseline, PerImage, Platform, Run, Spent, SplitResults
+from results.compare.gate_result import Settings
+from results.compare.regression import judge
+from results.queries.views import Failure
 
 HERE = Platform(
     torch="2.15.0", numpy="2.4.6", os="Debian", machine="x86_64", cpu="EPYC", threads="1", device="cpu", training="1"

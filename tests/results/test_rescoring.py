@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from results import Quantity, SplitResult, Store, StoreError, queries
-from results.rescoring import add_scores, missing_metrics, stored_captions
+from results import Quantity, SplitResult, Store, StoreError
+from results.db.rescoring import add_scores, missing_metrics, stored_captions
+from results.queries import report as queries
 
 METRICS = {"BLEU-4", "CIDEr-D", "METEOR"}
 CAPTIONS = {1: "a ball", 2: "a cube", 30: "cones"}

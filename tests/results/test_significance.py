@@ -8,7 +8,16 @@ from itertools import product
 import numpy as np
 import pytest
 
-from results.significance import RESAMPLES, exchanges, holm, holm_of_pairs, is_exact, p_value, sign_flip_tests, tiers
+from results.statistics.significance import (
+    RESAMPLES,
+    exchanges,
+    holm,
+    holm_of_pairs,
+    is_exact,
+    p_value,
+    sign_flip_tests,
+    tiers,
+)
 
 # Heights of Darwin's 15 pairs of maize plants, crossed less self-fertilised, in eighths of an inch. Fisher ("The Design
 # of Experiments", 1935, section 21) counted that 1,726 of the 32,768 ways to give them signs make a sum as far from 0.

@@ -12,8 +12,9 @@ import pytest
 from sqlalchemy import func, select, text
 from sqlalchemy.exc import IntegrityError
 
-from results import Cell, Quantity, SplitResult, Store, StoreError, queries
-from results.schema import Base, Caption, CellRow, Cost, ImageScores, Score
+from results import Cell, Quantity, SplitResult, Store, StoreError
+from results.db.schema import Base, Caption, CellRow, Cost, ImageScores, Score
+from results.queries import report as queries
 
 
 def count(store: Store, table: type[Base]) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from results.queries.training_time import seconds_to, stage_speeds
 from results.records import EpochRecord
-from results.training_time import seconds_to, stage_speeds
 
 
 def _epoch(stage: int, name: str, epoch: int, cider: float | None, seconds: float, speed: float) -> EpochRecord:

@@ -9,9 +9,9 @@ from typing import Any
 from harness.config.preset import NOT_IN_KEY
 from harness.runner.identity.run_key import changed_files, without
 from harness.utils.hashing import canonical_json
-from results.cells import FinishedCell, finished_cells
+from results.db.store import Store
+from results.queries.finished_runs import FinishedCell, finished_cells
 from results.records import CODE_FIELDS, Cell
-from results.store import Store
 
 _FILES_NAMED = 3
 _RUNS_NAMED = 4

@@ -17,8 +17,8 @@ from harness.measure import isolated as apart
 from harness.measure.isolated import Answer, Question
 from harness.utils.errors import BenchError
 from results import Cell, DatasetRecord, ImageRecord, Outcome, Quantity, SplitResult, Store
+from results.db.recosting import add_costs
 from results.records import EpochRecord
-from results.recosting import add_costs
 
 ENVIRONMENT = {
     "cpu": "A processor",

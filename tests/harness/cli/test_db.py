@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from harness.cli import db, report
 from results import Cell, DatasetRecord, ImageRecord, Outcome, Quantity, SplitResult, Store, StoreError
-from results.information import describe
+from results.db.information import describe
 
 ROOT = Path(__file__).resolve().parents[3]
 OLD = ROOT / "tests" / "results" / "assets" / "v0_1_0.sqlite"

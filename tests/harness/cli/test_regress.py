@@ -202,7 +202,7 @@ def test_an_update_of_nothing_is_refused(baseline: Path, fill: Fill) -> None:
 
 
 def test_the_committed_baseline_can_be_read_and_is_small() -> None:
-    from results.baseline import read_baseline
+    from results.compare.baseline import read_baseline
 
     file = ROOT / "baselines" / "smoke.json"
     expected = read_baseline(file)

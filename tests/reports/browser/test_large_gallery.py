@@ -11,8 +11,8 @@ from playwright.sync_api import Page, expect
 from reports.gallery import WRITTEN_OUT
 from reports.gallery_data import IMAGES_A_FILE
 from reports.html import write_report
+from results.db.store import Store
 from results.records import Cell, DatasetRecord, ImageRecord, Outcome, Quantity, SplitResult
-from results.store import Store
 
 IMAGES = IMAGES_A_FILE + 50
 CARDS = "#gallery .card"

@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from reports.html import write_report
+from results.db.store import Store
 from results.records import Cell, DatasetRecord, Outcome, Quantity, SplitResult
-from results.store import Store
 
 PHONE = 390
 PAGES = (

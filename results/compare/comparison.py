@@ -1,0 +1,184 @@
+"""Two runs, or the runs of two stores, side by side: conditions, scores with tests, costs and changed captions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Any
+
+from results.compare.baseline_making import differing, newest_runs, run_of, told_apart
+from results.compare.comparison_types import CaptionChange, Comparison, Differing, Pair, ScoreChange, Side
+from results.compare.repeats import cost_changes
+from results.compare.run_snapshot import Measured
+from results.queries.leaderboard import RANKING_METRIC
+from results.records import ImageRecord, Quantity
+from results.statistics.paired import ByImage, mean_of_seeds, paired_differences
+
+Images = Mapping[str, Mapping[int, ImageRecord]]
+_Runs = list[Measured]
+_Row = tuple[str, str, frozenset[tuple[str, str]]]
+
+
+def compare_runs(before: Measured, after: Measured, images: Images, most: int) -> Comparison:
+    """Two runs, whatever their models; `images` by data set and id; of the captions that changed, the `most`."""
+    return _comparison([([before], [after])], images, most)
+
+
+def compare_stores(before: Iterable[Measured], after: Iterable[Measured], images: Images, most: int) -> Comparison:
+    """The newest runs of two stores, paired by role, model and conditions; a model's only rows, whatever conditions.
+
+    Seeds that both sides have are averaged; without any, the first of each stand against each other.
+    """
+    ours, theirs = _rows(before), _rows(after)
+    pairs = [(ours.pop(row), theirs.pop(row)) for row in list(ours) if row in theirs]
+    for row in list(ours):
+        alike = [[other for other in side if other[:2] == row[:2]] for side in (ours, theirs)]
+        if len(alike[0]) == len(alike[1]) == 1:
+            pairs.append((ours.pop(row), theirs.pop(alike[1][0])))
+    found = _comparison([_common_seeds(*pair) for pair in pairs], images, most)
+    return replace(found, only_before=_names(ours), only_after=_names(theirs))
+
+
+def _rows(runs: Iterable[Measured]) -> dict[_Row, _Runs]:
+    """The newest run of every seed, ascending, by role, model and conditions."""
+    rows: dict[_Row, _Runs] = {}
+    for each, run in sorted(newest_runs(runs), key=lambda pair: pair[1].seed):
+        rows.setdefault((run.role, run.model, run.identity[-1]), []).append(each)
+    return rows
+
+
+def _names(rows: Mapping[_Row, _Runs]) -> tuple[str, ...]:
+    apart = told_apart([runs[0] for runs in rows.values()])
+    return tuple(
+        f"{runs[0].cell.model} seed {','.join(str(run.cell.seed) for run in runs)}{f' ({told})' if told else ''}"
+        for runs, told in zip(rows.values(), apart, strict=True)
+    )
+
+
+def _common_seeds(before: _Runs, after: _Runs) -> tuple[_Runs, _Runs]:
+    common = {run.cell.seed for run in before} & {run.cell.seed for run in after}
+    if not common:
+        return before[:1], after[:1]
+    return [run for run in before if run.cell.seed in common], [run for run in after if run.cell.seed in common]
+
+
+def _comparison(pairs: Sequence[tuple[_Runs, _Runs]], images: Images, most: int) -> Comparison:
+    scored = [list(_scores(before, after)) for before, after in pairs]
+    paired = [by_image for found in scored for _, by_image in found if by_image is not None]
+    tests = iter(paired_differences(paired))
+    tested = [
+        tuple(replace(score, test=next(tests)) if by_image is not None else score for score, by_image in found)
+        for found in scored
+    ]
+    apart = told_apart([before[0] for before, _ in pairs])
+    compared = [
+        replace(_pair(*sides, found, images, most), apart=told)
+        for sides, found, told in zip(pairs, tested, apart, strict=True)
+    ]
+    return Comparison(tuple(compared), (), (), len(paired))
+
+
+def _scores(before: _Runs, after: _Runs) -> Iterator[tuple[ScoreChange, tuple[ByImage, ByImage] | None]]:
+    """Every score that either side has, without its test, and the images' scores where these can be tested."""
+    cells = [run.cell for run in (*before, *after)]
+    names = ((split, metric) for cell in cells for split, found in cell.scores.items() for metric in found["overall"])
+    same_data = len({cell.fingerprint for cell in cells}) == 1
+    for split, metric in dict.fromkeys(names):
+        (one, why), (two, why_not) = (_mean(side, split, metric) for side in (before, after))
+        score = ScoreChange(split, metric, one, two, reason=why or why_not)
+        sides = [
+            [run.by_image[split][metric] for run in side if metric in run.by_image.get(split, {})]
+            for side in (before, after)
+        ]
+        if score.reason is None and (len(sides[0]), len(sides[1])) != (len(before), len(after)):
+            score = replace(score, reason="without scores of single images")
+        if score.reason is None:
+            by_image = mean_of_seeds(sides[0]), mean_of_seeds(sides[1])
+            if same_data and by_image[0] and by_image[0].keys() == by_image[1].keys():
+                yield score, by_image
+                continue
+            score = replace(score, reason="scored on other images")
+        yield score, None
+
+
+def _mean(runs: _Runs, split: str, metric: str) -> tuple[float | None, str | None]:
+    missing = Quantity(None, "not measured")
+    found = [run.cell.scores.get(split, {}).get("overall", {}).get(metric, missing) for run in runs]
+    values = [score.value for score in found if score.value is not None]
+    if len(values) == len(found):
+        return fmean(values), None
+    return None, next(score.reason for score in found if score.value is None)
+
+
+def _pair(before: _Runs, after: _Runs, scores: tuple[ScoreChange, ...], images: Images, most: int) -> Pair:
+    one, two = before[0].cell, after[0].cell
+    sides = [[run_of(run) for run in side] for side in (before, after)]
+    same_model = (one.role, one.model) == (two.role, two.model)
+    counts, captions = _captions(before[0], after[0], images.get(one.fingerprint, {}), most)
+    return Pair(
+        before=_side(before),
+        after=_side(after),
+        conditions=tuple(differing(sides[0][0].conditions, sides[1][0].conditions)),
+        settings=tuple(_settings(one.variant, two.variant)) if same_model else (),
+        scores=scores,
+        costs=tuple(cost_changes(*sides)),
+        differing=counts,
+        captions=captions,
+    )
+
+
+def _side(runs: _Runs) -> Side:
+    cell = runs[0].cell
+    seeds, keys = tuple(run.cell.seed for run in runs), tuple(run.cell.key for run in runs)
+    return Side(cell.model, cell.role, seeds, keys, ", ".join(dict.fromkeys(run.code for run in runs)))
+
+
+def _settings(one: Mapping[str, str], two: Mapping[str, str]) -> list[str]:
+    """The settings that differ, without what only describes others."""
+    telling = [
+        {
+            path: shown
+            for name, value in side.items()
+            if name not in {"code_version", "code"}
+            for path, shown in _single(name, json.loads(value))
+            if not path.endswith(".summary")
+        }
+        for side in (one, two)
+    ]
+    return differing(*telling)
+
+
+def _single(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Dotted paths to single values, those of lists by number."""
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for part, inner in parts:
+        yield from _single(f"{name}.{part}", inner)
+    if not parts:
+        yield name, json.dumps(value, ensure_ascii=False)
+
+
+def _captions(
+    before: Measured, after: Measured, images: Mapping[int, ImageRecord], most: int
+) -> tuple[tuple[Differing, ...], tuple[CaptionChange, ...]]:
+    """How many captions differ by split, and the `most` whose CIDEr-D changed most; of one data set alone."""
+    if before.cell.fingerprint != after.cell.fingerprint:
+        return (), ()
+    counts, changes = [], []
+    for split, said in before.captions.items():
+        now = after.captions.get(split, {})
+        scores = [run.by_image.get(split, {}).get(RANKING_METRIC, {}) for run in (before, after)]
+        both = [image for image in said if image in now]
+        found = [
+            CaptionChange(
+                after.cell.model, split, images[image], said[image], now[image], scores[0][image], scores[1][image]
+            )
+            for image in both
+            if said[image] != now[image] and image in scores[0] and image in scores[1] and image in images
+        ]
+        better, worse = (sum(sign * each.change > 0 for each in found) for sign in (1, -1))
+        counts.append(Differing(split, len(both), sum(said[image] != now[image] for image in both), better, worse))
+        changes += found
+    changes.sort(key=lambda each: (-abs(each.change), each.split, each.image.image_id))
+    return tuple(counts), tuple(changes[:most])

@@ -1,0 +1,207 @@
+"""Whether runs became worse than a baseline: exactly, where bits can be compared; by tests over images; and in time.
+
+A score changed only where a test *and* a least effect agree, as in asv's `compare`. Pure: it reads no store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from results.compare.baseline import Baseline, Run
+from results.compare.baseline_making import differing
+from results.compare.gate_result import Exact, Judgement, Row, Settings, Status, Tested, Verdict
+from results.compare.repeats import cost_changes, exactness, is_time, missing_costs, other_hardware, rescored
+from results.queries.views import Failure
+from results.statistics.paired import Difference, mean_of_seeds, paired_differences
+from results.statistics.significance import ALPHA
+
+
+@dataclass(slots=True)
+class _Pair:
+    """The expected runs of a row by seed, those measured in their place, and why some cannot be compared."""
+
+    expected: list[Run]
+    measured: list[Run] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+    @property
+    def model(self) -> str:
+        return self.expected[0].model
+
+
+def judge(
+    expected: Baseline,
+    measured: Baseline | None,
+    unfinished: Sequence[Failure] = (),
+    settings: Settings | None = None,
+) -> Judgement:
+    """Compare what was measured (None: nothing) with what is expected; `unfinished` says why something is missing.
+
+    Runs belong together that are equal in model, role, seed and signature, the release aside.
+    """
+    settings = settings or Settings()
+    runs = measured.runs if measured else ()
+    found = {run.identity: run for run in runs}
+    pairs: dict[object, _Pair] = {}
+    for run in expected.runs:
+        pair = pairs.setdefault((run.role, run.model, run.identity[-1]), _Pair([]))
+        pair.expected.append(run)
+        if run.identity in found:
+            pair.measured.append(found[run.identity])
+        else:
+            _say_why(pair, run, [other for other in runs if other.who == run.who], unfinished)
+    tests = _tests(list(pairs.values()), settings)
+    known = {run.identity for run in expected.runs}
+    return Judgement(
+        rows=tuple(_row(pair, tested, settings) for pair, tested in zip(pairs.values(), tests, strict=True)),
+        fresh=tuple(run.name for run in runs if run.identity not in known),
+        settings=settings,
+        before=_codes(expected.runs),
+        after=_codes(runs) or "nothing measured",
+        tests=sum(map(len, tests)),
+    )
+
+
+def _say_why(pair: _Pair, run: Run, others: Sequence[Run], unfinished: Sequence[Failure]) -> None:
+    """Why an expected run has no counterpart: it was measured under other conditions, or not at all."""
+    failure = next((each for each in unfinished if (each.role, each.model, each.seed) == run.who), None)
+    if failure is not None:
+        what = ": ".join(filter(None, (failure.status, failure.error_class, failure.reason)))
+        pair.missing.append(f"{run.name} was not measured: {what}")
+    elif others:
+        nearest = min((differing(run.conditions, other.conditions) for other in others), key=len)
+        pair.refused.append(f"{run.name} was measured under other conditions: {'; '.join(nearest)}")
+    else:
+        pair.missing.append(f"{run.name} was not measured: no such run was planned")
+
+
+def _tests(pairs: Sequence[_Pair], settings: Settings) -> list[list[Tested]]:
+    """The tests of every pair, all corrected together; pairs that lack something have none."""
+    wanted = [
+        (place, split, metric, *scores)
+        for place, pair in enumerate(pairs)
+        if not pair.missing and not pair.refused
+        for split, metric, scores in _scores(pair)
+    ]
+    found: list[list[Tested]] = [[] for _ in pairs]
+    differences = paired_differences([(before, after) for *_, before, after in wanted])
+    for (place, split, metric, *_), each in zip(wanted, differences, strict=True):
+        found[place].append(Tested(split, metric, each, _verdict(each, settings.least(metric))))
+    return found
+
+
+def _verdict(tested: Difference, least: float) -> Verdict:
+    """What a difference means, with the least effect in points."""
+    if tested.adjusted >= ALPHA or 100 * abs(tested.difference) < least:
+        return "same"
+    return "improved" if tested.difference > 0 else "regressed"
+
+
+def _scores(pair: _Pair) -> list[tuple[str, str, tuple[dict[int, float], dict[int, float]]]]:
+    """Split, metric, and scores of images before and after, means over seeds; the pair is told what does not match."""
+    found = []
+    splits = ((split, results) for run in pair.expected for split, results in run.splits.items())
+    for split, metric in dict.fromkeys((split, metric) for split, results in splits for metric in results.by_image):
+        before, after = (_mean(runs, split, metric) for runs in (pair.expected, pair.measured))
+        if before is None or after is None:
+            pair.missing.append(f"{pair.model}: {metric} on {split} was not measured with every seed")
+        elif odd := before.keys() ^ after.keys():
+            pair.refused.append(f"{pair.model}: {metric} on {split} is of other images: {len(odd)} on one side alone")
+        else:
+            found.append((split, metric, (before, after)))
+    return found
+
+
+def _mean(runs: Sequence[Run], split: str, metric: str) -> dict[int, float] | None:
+    packed = [run.splits[split].by_image.get(metric) for run in runs if split in run.splits]
+    scores = [each.unpack() for each in packed if each is not None]
+    return mean_of_seeds(scores) if len(scores) == len(runs) else None
+
+
+def _row(pair: _Pair, tests: Sequence[Tested], settings: Settings) -> Row:
+    first, seeds = pair.expected[0], tuple(run.seed for run in pair.expected)
+    if pair.missing or pair.refused:
+        status: Status = "missing" if pair.missing else "refused"
+        reasons = (*pair.missing, *pair.refused)
+        return Row(first.model, first.role, seeds, status, "not judged", tuple(tests), reasons=reasons)
+    exact, said = _exact(pair)
+    other = [
+        what for before, after in zip(pair.expected, pair.measured, strict=True) for what in rescored(before, after)
+    ]
+    fell = list(_falls(pair, tests))
+    improved = any(each.verdict == "improved" for each in tests)
+    # What is deterministic does not change by itself. Where models became better, somebody worked for it; an evaluator
+    # that is kinder to the same captions makes nothing better.
+    expected = improved and not fell and not other
+    changed = [*other, *(said if exact == "different" else [])] if settings.exact and not expected else []
+    slower, gone, unknown = _times(pair, settings)
+    if not tests and exact == "not comparable here":
+        unknown.append(f"{pair.model}: neither bits nor scores of images can be compared")
+    ends: dict[Status, list[str]] = {
+        "missing": gone,
+        "regressed": fell,
+        "changed": changed,
+        "slower": slower,
+        "refused": unknown,
+    }
+    return Row(
+        model=first.model,
+        role=first.role,
+        seeds=seeds,
+        status=next((status for status, why in ends.items() if why), "improved" if improved else "same"),
+        exact=exact,
+        tests=tuple(tests),
+        costs=tuple(cost_changes(pair.expected, pair.measured)),
+        reasons=tuple(reason for why in ends.values() for reason in why),
+        notes=(*(what for what in (*other, *said) if what not in changed), *_cost_notes(pair)),
+    )
+
+
+def _exact(pair: _Pair) -> tuple[Exact, list[str]]:
+    """The worst that a seed has, with what is said of all seeds of that kind."""
+    found = [exactness(before, after) for before, after in zip(pair.expected, pair.measured, strict=True)]
+    order: tuple[Exact, ...] = ("different", "not comparable here", "equal")
+    worst = min((exact for exact, _ in found), key=order.index)
+    return worst, [sentence for exact, said in found if exact == worst for sentence in said]
+
+
+def _falls(pair: _Pair, tests: Sequence[Tested]) -> Iterator[str]:
+    for each in tests:
+        if each.verdict == "regressed":
+            points, p = -100 * each.difference.difference, each.difference.adjusted
+            yield f"{pair.model}: {each.metric} on {each.split} fell by {points:.1f} points (p {p:.2g})"
+
+
+def _cost_notes(pair: _Pair) -> Iterator[str]:
+    """What was not measured this time, and counts that are not what they were."""
+    for name in missing_costs(pair.expected, pair.measured):
+        yield f"{pair.model}: {name} was not measured this time"
+    for each in cost_changes(pair.expected, pair.measured):
+        if (each.name == "parameters" or each.unit == "GMAC") and each.before != each.after:
+            yield f"{pair.model}: {each.name} {each.before:g} → {each.after:g}"
+
+
+def _times(pair: _Pair, settings: Settings) -> tuple[list[str], list[str], list[str]]:
+    """What became slower, what was not timed, and why times cannot be judged; nothing unless it was asked for."""
+    if settings.strict_timing is None:
+        return [], [], []
+    if apart := other_hardware(pair.expected, pair.measured):
+        return [], [], [f"{pair.model}: times of other hardware cannot be judged: {'; '.join(apart)}"]
+    units = {name: cost.unit for run in pair.expected for name, cost in run.costs.items()}
+    gone = [
+        f"{pair.model}: {name} was not measured"
+        for name in missing_costs(pair.expected, pair.measured)
+        if is_time(name, units[name])
+    ]
+    slower = [
+        f"{pair.model}: {each.name} is {each.slowdown:.2f} times as slow"
+        for each in cost_changes(pair.expected, pair.measured)
+        if each.slowdown is not None and each.slowdown >= settings.strict_timing and each.apart
+    ]
+    return slower, gone, []
+
+
+def _codes(runs: Sequence[Run]) -> str:
+    return ", ".join(dict.fromkeys(run.code for run in runs))

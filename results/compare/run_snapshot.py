@@ -1,0 +1,101 @@
+"""Finished runs with all that a comparison needs: conditions, scores of single images, captions, losses, costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from difflib import get_close_matches
+from typing import Any
+
+from sqlalchemy import select
+
+from results.db.schema import Caption, CellRow, DatasetRow, Epoch, Image, ImageScores
+from results.db.store import Store
+from results.errors import StoreError
+from results.queries.finished_runs import ByImage, FinishedCell, finished_cells
+from results.records import ImageRecord
+
+
+@dataclass(slots=True)
+class Measured:
+    """One finished run; `by_image[split][metric]` and `captions[split]` by image id, losses by stage and epoch."""
+
+    cell: FinishedCell
+    environment: dict[str, Any]
+    finished_at: datetime
+    losses: list[tuple[int, int, float]] = field(default_factory=list)
+    by_image: dict[str, dict[str, ByImage]] = field(default_factory=dict)
+    captions: dict[str, dict[int, str]] = field(default_factory=dict)
+
+    @property
+    def code(self) -> str:
+        """The release and the commit that ran, as far as they are known."""
+        commit, dash, changed = str(self.environment.get("commit") or "").partition("-")
+        return f"{self.cell.code_version} {commit[:12]}{dash}{changed}".strip()
+
+
+def measured_runs(store: Store, keys: Sequence[str] | None = None) -> list[Measured]:
+    """The finished runs of these keys (None: all), in the order of planning.
+
+    Raises:
+        StoreError: a key that was never planned, or whose run has not finished.
+    """
+    with store.reading() as connection:
+        cells = [cell for cell in finished_cells(connection) if keys is None or cell.key in keys]
+        for key in (key for key in keys or () if key not in {cell.key for cell in cells}):
+            status = connection.scalar(select(CellRow.status).where(CellRow.key == key))
+            raise StoreError(
+                f"run {key} has not finished: it is {status}" if status else f"no run {key} in the results database",
+                _nearest(key, connection.scalars(select(CellRow.key).where(CellRow.status == "finished")).all()),
+            )
+        ids = [cell.id for cell in cells]
+        began = select(CellRow.id, CellRow.environment, CellRow.finished_at).where(CellRow.id.in_(ids))
+        about = {cell_id: (environment, at) for cell_id, environment, at in connection.execute(began)}
+        found = {cell.id: Measured(cell, *about[cell.id]) for cell in cells}
+        epochs = select(Epoch.cell_id, Epoch.stage, Epoch.epoch, Epoch.train_loss).where(Epoch.cell_id.in_(ids))
+        for cell_id, stage, epoch, loss in connection.execute(epochs.order_by(Epoch.cell_id, Epoch.stage, Epoch.epoch)):
+            found[cell_id].losses.append((stage, epoch, loss))
+        scored = select(ImageScores.cell_id, ImageScores.split, ImageScores.metric, ImageScores.scores)
+        for cell_id, split, metric, scores in connection.execute(scored.where(ImageScores.cell_id.in_(ids))):
+            found[cell_id].by_image.setdefault(split, {})[metric] = scores
+        said = select(Caption.cell_id, Caption.split, Caption.image_id, Caption.caption)
+        for cell_id, split, image_id, caption in connection.execute(said.where(Caption.cell_id.in_(ids))):
+            found[cell_id].captions.setdefault(split, {})[image_id] = caption
+    return list(found.values())
+
+
+def run_key(store: Store, name: str) -> str:
+    """The key of a model's only finished run; what is no model is taken for a key.
+
+    Raises:
+        StoreError: the model has several, with their keys, or none that has finished.
+    """
+    with store.reading() as connection:
+        of_model = select(CellRow.key, CellRow.status).where(CellRow.model == name).order_by(CellRow.id)
+        planned = dict(connection.execute(of_model).all())
+        finished = connection.scalars(select(CellRow.key).where(CellRow.status == "finished")).all()
+    keys = [key for key, status in planned.items() if status == "finished"]
+    if len(keys) > 1:
+        raise StoreError(f"{name} has {len(keys)} finished runs", f"name one of them: {', '.join(keys[:10])}")
+    if planned and not keys:
+        statuses = ", ".join(dict.fromkeys(planned.values()))
+        raise StoreError(f"no run of {name} has finished: {statuses}", _nearest(name, finished))
+    return keys[0] if keys else name
+
+
+def evaluated_images(store: Store) -> dict[str, dict[int, ImageRecord]]:
+    """The images of every data set's evaluated splits, by the data set's fingerprint and image id."""
+    found: dict[str, dict[int, ImageRecord]] = {}
+    query = select(Image, DatasetRow.fingerprint).join(DatasetRow)
+    with store.reading() as connection:
+        for row in connection.execute(query).mappings():
+            image = ImageRecord(row["image_id"], row["file"], row["split"], tuple(row["references"]), row["domain"])
+            found.setdefault(row["fingerprint"], {})[image.image_id] = image
+    return found
+
+
+def _nearest(key: str, finished: Sequence[str]) -> str:
+    if not finished:
+        return "make some with: bench run --models all"
+    return f"finished are, among others: {', '.join(get_close_matches(key, finished, n=3, cutoff=0))}"

@@ -1,0 +1,1 @@
+"""The database: tables, transactions, engines, migrations and merging."""

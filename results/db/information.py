@@ -1,0 +1,64 @@
+"""What a database holds, whatever release wrote it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import URL, func, inspect, select
+
+from results.db.engine import check_file, open_engine, resolve_url, show, sqlite_file, translated
+from results.db.revisions import how_to_upgrade, is_older, no_results, release, stored_revision
+from results.db.schema import Base, CellRow, SchemaInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Information:
+    """`rows` counts by table, `cells` by status; `bytes` is None where the database is no file.
+
+    `upgrade` is what to type where the tables are of an older release, else None.
+    """
+
+    name: str
+    backend: str
+    release: str
+    upgrade: str | None
+    rows: dict[str, int]
+    cells: dict[str, int]
+    bytes: int | None
+
+
+def describe(url_or_path: str | Path | URL) -> Information:
+    """Look into a database of this release or an older one.
+
+    Raises:
+        StoreError: no results there, or those of a newer release.
+    """
+    url = resolve_url(url_or_path)
+    check_file(url, create=False)
+    engine = open_engine(url, read_only=True)
+    try:
+        with translated(url), engine.connect() as connection:
+            revision = stored_revision(connection)
+            if revision is None:
+                raise no_results(url)
+            older = is_older(revision, url)
+            present = set(inspect(connection).get_table_names())
+            tables = [
+                table for table in Base.metadata.sorted_tables if table.name in present - {SchemaInfo.__tablename__}
+            ]
+            rows = {table.name: connection.scalar(select(func.count()).select_from(table)) or 0 for table in tables}
+            by_status = select(CellRow.status, func.count()).group_by(CellRow.status).order_by(CellRow.status)
+            cells = dict(connection.execute(by_status).all())
+    finally:
+        engine.dispose()
+    file = sqlite_file(url)
+    return Information(
+        name=show(url),
+        backend=url.get_backend_name(),
+        release=release(revision),
+        upgrade=how_to_upgrade(url) if older else None,
+        rows=rows,
+        cells=cells,
+        bytes=None if file is None else file.stat().st_size,
+    )

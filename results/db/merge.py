@@ -1,0 +1,185 @@
+"""Bringing the runs of another database in: those that are missing here, and those that got further there."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, RowMapping, delete, insert, select, update
+
+from results.db.engine import resolve_url, show, sqlite_file, translated
+from results.db.revisions import is_older, release
+from results.db.rows import insert_all
+from results.db.schema import (
+    AttentionMap,
+    Caption,
+    CellRow,
+    Cost,
+    DatasetRow,
+    Epoch,
+    HeldOutScore,
+    Image,
+    ImageScores,
+    Score,
+    SkippedImage,
+)
+from results.db.store import Store
+from results.db.upgrade import revision_of, upgrade
+from results.errors import StoreError
+
+# In the order in which rows may be inserted: a map hangs on its caption.
+_PARTS = (Epoch, Caption, Score, HeldOutScore, ImageScores, Cost, AttentionMap)
+_PROGRESS = {"planned": 0, "running": 1, "skipped": 2, "failed": 2, "finished": 3}
+_ABSENT = "nothing"
+_SAME = 1e-6  # relative: two machines add in different orders
+
+
+@dataclass(slots=True)
+class Merged:
+    """What a merge of the database `source` did, by run key.
+
+    `added` were unknown here, `completed` were known here but got further there, `kept` were here as far or further.
+    `conflicts` says what differs for runs that both have finished with different results; those of this store stay.
+    """
+
+    source: str
+    datasets: list[str] = field(default_factory=list)
+    added: list[str] = field(default_factory=list)
+    completed: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    conflicts: dict[str, str] = field(default_factory=dict)
+
+
+def merge(store: Store, other: str | Path) -> Merged:
+    """Bring in what `other` (a SQLite file or a URL) knows; it is only read. Again changes nothing.
+
+    Data sets are the same by fingerprint, runs by key. Each run is one transaction, so others may write meanwhile, and
+    a merge that was killed goes on when it is repeated. Weights and caches stay where they are.
+
+    Raises:
+        StoreError: `other` cannot be read, is this store itself, or is of an older release and no file, which would
+            be upgraded in a copy.
+    """
+    url = resolve_url(other)
+    if _is_same(url, store.url):
+        raise StoreError(f"{show(url)} cannot be merged into itself", "name another database")
+    merged = Merged(show(url))
+    with _readable(url) as source, source.reading() as there:
+        fingerprints = {}
+        for dataset in there.execute(select(DatasetRow).order_by(DatasetRow.id)).mappings().all():
+            fingerprints[dataset["id"]] = dataset["fingerprint"]
+            with store.writing() as here:
+                if _merge_dataset(here, there, dataset):
+                    merged.datasets.append(dataset["name"])
+        for cell in there.execute(select(CellRow).order_by(CellRow.id)).mappings().all():
+            with store.writing() as here:
+                _merge_cell(here, there, cell, fingerprints[cell["dataset_id"]], merged)
+    return merged
+
+
+def _is_same(one: URL, other: URL) -> bool:
+    files = [sqlite_file(url) for url in (one, other)]
+    if files[0] is not None and files[1] is not None:
+        return files[0].exists() and files[0].samefile(files[1])
+    return one == other
+
+
+@contextmanager
+def _readable(url: URL) -> Iterator[Store]:
+    """The other store; a file of an older release is upgraded in a copy, which is deleted afterwards."""
+    revision = revision_of(url)
+    if not is_older(revision, url):
+        with Store(url, read_only=True) as store:
+            yield store
+        return
+    file = sqlite_file(url)
+    if file is None:
+        raise StoreError(
+            f"the results database {show(url)} was written by captionbench {release(revision)}, whose tables are older",
+            "upgrade it first: bench db upgrade --db URL",
+        )
+    with tempfile.TemporaryDirectory(prefix="bench-merge-") as folder:
+        copy = Path(folder) / file.name
+        source = f"{file.absolute().as_uri()}?mode=ro"
+        with translated(url), closing(sqlite3.connect(source, uri=True)) as old, closing(sqlite3.connect(copy)) as new:
+            old.backup(new)
+        upgrade(copy)
+        with Store(copy, read_only=True) as store:
+            yield store
+
+
+def _merge_dataset(here: Connection, there: Connection, dataset: RowMapping) -> bool:
+    """Add a data set, or the images that it lacks here; whether anything was added."""
+    find = select(DatasetRow.id).where(DatasetRow.fingerprint == dataset["fingerprint"])
+    known = here.scalar(find)
+    if known is None:
+        here.execute(insert(DatasetRow).values(_without(dataset, "id")))
+        skipped = there.execute(select(SkippedImage).where(SkippedImage.dataset_id == dataset["id"])).mappings()
+        own = here.scalars(find).one()
+        insert_all(here, SkippedImage, [_without(row, "dataset_id") for row in skipped], dataset_id=own)
+    else:
+        own = known
+    present = set(here.scalars(select(Image.image_id).where(Image.dataset_id == own)))
+    images = there.execute(select(Image).where(Image.dataset_id == dataset["id"])).mappings()
+    missing = [_without(image, "dataset_id") for image in images if image["image_id"] not in present]
+    insert_all(here, Image, missing, dataset_id=own)
+    return known is None or bool(missing)
+
+
+def _merge_cell(here: Connection, there: Connection, cell: RowMapping, fingerprint: str, merged: Merged) -> None:
+    key = cell["key"]
+    own = here.execute(select(CellRow).where(CellRow.key == key)).mappings().one_or_none()
+    if own is not None and _PROGRESS[own["status"]] >= _PROGRESS[cell["status"]]:
+        merged.kept.append(key)
+        if own["status"] == cell["status"] == "finished":
+            difference = _difference(_results(here, own["id"]), _results(there, cell["id"]))
+            if difference:
+                merged.conflicts[key] = f"{cell['model']}, seed {cell['seed']}: {difference}"
+        return
+    dataset_id = here.scalars(select(DatasetRow.id).where(DatasetRow.fingerprint == fingerprint)).one()
+    columns = {**_without(cell, "id"), "dataset_id": dataset_id}
+    if own is None:
+        here.execute(insert(CellRow).values(columns))
+        merged.added.append(key)
+    else:
+        here.execute(update(CellRow).where(CellRow.id == own["id"]).values(columns))
+        merged.completed.append(key)
+    cell_id = here.scalars(select(CellRow.id).where(CellRow.key == key)).one()
+    for table in _PARTS:
+        here.execute(delete(table).where(table.cell_id == cell_id))
+        rows = there.execute(select(table).where(table.cell_id == cell["id"])).mappings()
+        insert_all(here, table, [_without(row, "id", "cell_id") for row in rows], cell_id=cell_id)
+
+
+def _results(connection: Connection, cell_id: int) -> dict[tuple[Any, ...], Any]:
+    """Captions by split and image, scores by split, domain and metric: what two machines should agree on."""
+    scores = select(Score.split, Score.domain, Score.metric, Score.value).where(Score.cell_id == cell_id)
+    captions = select(Caption.split, Caption.image_id, Caption.caption).where(Caption.cell_id == cell_id)
+    return {tuple(row[:-1]): row[-1] for query in (scores, captions) for row in connection.execute(query)}
+
+
+def _difference(own: dict[tuple[Any, ...], Any], other: dict[tuple[Any, ...], Any]) -> str | None:
+    pairs = {name: (own.get(name, _ABSENT), other.get(name, _ABSENT)) for name in {**own, **other}}
+    names = [name for name, pair in pairs.items() if not _agree(*pair)]
+    if not names:
+        return None
+    where, *_, what = names[0]
+    first = f"{what} on {where}" if isinstance(what, str) else f"the caption of image {what} of {where}"
+    here, there = pairs[names[0]]
+    return f"captions or scores that differ: {len(names)}, first {first}: {here!r} here, {there!r} there"
+
+
+def _agree(one: object, other: object) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=_SAME)
+    return one == other
+
+
+def _without(row: RowMapping, *columns: str) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in columns}

@@ -1,0 +1,62 @@
+"""Scores that a finished run still lacks: which, the captions to compute them from, and putting them in."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from sqlalchemy import delete, select
+
+from results.db.rows import held_out_columns, image_score_columns, insert_all, score_columns
+from results.db.schema import Caption, CellRow, HeldOutScore, ImageScores, Score
+from results.db.store import Store
+from results.errors import StoreError
+from results.records import SplitResult
+
+
+def stored_captions(store: Store, key: str) -> dict[str, dict[int, str]]:
+    """What a run said, by split and image id; empty where it has not finished.
+
+    Raises:
+        StoreError: the run was never planned.
+    """
+    with store.reading() as connection:
+        cell_id = connection.scalar(select(CellRow.id).where(CellRow.key == key))
+        if cell_id is None:
+            raise StoreError(f"no run {key} in the results database")
+        query = select(Caption.split, Caption.image_id, Caption.caption).where(Caption.cell_id == cell_id)
+        found: dict[str, dict[int, str]] = {}
+        for split, image_id, caption in connection.execute(query.order_by(Caption.split, Caption.image_id)):
+            found.setdefault(split, {})[image_id] = caption
+    return found
+
+
+def missing_metrics(store: Store, key: str, metrics: Collection[str]) -> dict[str, set[str]]:
+    """Which of `metrics` a finished run has no value of, by split; splits that have all of them are left out."""
+    captions = select(Caption.split).join(CellRow).where(CellRow.key == key, CellRow.status == "finished").distinct()
+    scored = select(Score.split, Score.metric).join(CellRow)
+    scored = scored.where(CellRow.key == key, Score.domain == "overall", Score.value.is_not(None))
+    with store.reading() as connection:
+        there = {(split, metric) for split, metric in connection.execute(scored)}
+        missing = {
+            split: {metric for metric in metrics if (split, metric) not in there}
+            for split in connection.scalars(captions.order_by(Caption.split))
+        }
+    return {split: found for split, found in missing.items() if found}
+
+
+def add_scores(store: Store, key: str, results: Sequence[SplitResult]) -> None:
+    """Put the metrics of `results` in place of what the finished run has of them; its others stay as they are."""
+    with store.writing() as connection:
+        cell_id = connection.scalar(select(CellRow.id).where(CellRow.key == key, CellRow.status == "finished"))
+        if cell_id is None:
+            raise StoreError(f"run {key} has not finished: there is nothing to add scores to")
+        for result in results:
+            for table, rows in (
+                (Score, score_columns(key, result)),
+                (HeldOutScore, held_out_columns(key, result)),
+                (ImageScores, image_score_columns(key, result)),
+            ):
+                metrics = {row["metric"] for row in rows}
+                old = (table.cell_id == cell_id, table.split == result.split, table.metric.in_(metrics))
+                connection.execute(delete(table).where(*old))
+                insert_all(connection, table, rows, cell_id=cell_id)

@@ -1,0 +1,224 @@
+"""The store: every public write is one transaction, so a process killed at any instant leaves nothing half-written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self, cast
+
+from sqlalchemy import URL, Connection, delete, insert, or_, select, update
+
+from results.db import checks
+from results.db.engine import check_file, open_engine, resolve_url, show, translated, use_write_ahead_log, writing
+from results.db.revisions import ensure_current
+from results.db.rows import (
+    attention_columns,
+    cell_columns,
+    epoch_columns,
+    image_columns,
+    insert_all,
+    outcome_columns,
+    skipped_columns,
+)
+from results.db.schema import AttentionMap, Caption, CellRow, DatasetRow, Epoch, Image, SkippedImage
+from results.errors import StoreError
+from results.records import AttentionRecord, Cell, CodeRecord, DatasetRecord, EpochRecord, Outcome, Status
+
+
+class Store:
+    """Results of many runs. Several processes may write to one store at once; they wait for each other.
+
+    Args:
+        url_or_path: the path of a SQLite file, or any SQLAlchemy URL.
+        create: make the database where there is none; its folder must exist.
+        read_only: open an existing store for reading alone.
+
+    Raises:
+        StoreError: from every method, where the database cannot be opened, read or written, or where a value may not
+            be stored; the message names the file or value, the hint what to do.
+    """
+
+    def __init__(self, url_or_path: str | Path | URL, *, create: bool = True, read_only: bool = False) -> None:
+        self._url = resolve_url(url_or_path)
+        self._read_only = read_only
+        create = create and not read_only
+        check_file(self._url, create=create)
+        self._reader = open_engine(self._url, read_only=read_only)
+        self._writer = writing(self._reader)
+        try:
+            if create:
+                with translated(self._url):
+                    use_write_ahead_log(self._reader)
+            self._check_schema(create=create)
+        except BaseException:
+            self.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"Store({show(self._url)!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def url(self) -> URL:
+        """Where the results lie."""
+        return self._url
+
+    def close(self) -> None:
+        """Let go of the database; needed once, at the end."""
+        self._reader.dispose()
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A connection in one read transaction; on SQLite all that is read through it is of the same instant."""
+        with translated(self._url), self._reader.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A connection in one write transaction; others that write wait for its end."""
+        if self._read_only:
+            raise StoreError(f"the results database {show(self._url)} was opened for reading alone")
+        with translated(self._url), self._writer.begin() as connection:
+            yield connection
+
+    def record_dataset(self, record: DatasetRecord) -> None:
+        """Remember a data set by its fingerprint; again updates its root and skipped images and adds missing images."""
+        images, skipped = image_columns(record), skipped_columns(record)
+        columns = {
+            "name": record.name,
+            "root": record.root,
+            "split_sizes": checks.json_object(record.split_sizes, f"data set {record.name}: split sizes"),
+        }
+        find = select(DatasetRow.id).where(DatasetRow.fingerprint == record.fingerprint)
+        with self.writing() as connection:
+            if connection.scalar(find) is None:
+                first = {"fingerprint": record.fingerprint, "recorded_at": _now()}
+                connection.execute(insert(DatasetRow).values(**first, **columns))
+            known = connection.scalars(find).one()
+            connection.execute(update(DatasetRow).where(DatasetRow.id == known).values(columns))
+            present = set(connection.scalars(select(Image.image_id).where(Image.dataset_id == known)))
+            missing = [image for image in images if image["image_id"] not in present]
+            insert_all(connection, Image, missing, dataset_id=known)
+            connection.execute(delete(SkippedImage).where(SkippedImage.dataset_id == known))
+            insert_all(connection, SkippedImage, skipped, dataset_id=known)
+
+    def plan(self, cells: Sequence[Cell]) -> None:
+        """Enter cells as "planned", so that none goes missing without a word; those already known stay as they are."""
+        with self.writing() as connection:
+            found = connection.execute(select(DatasetRow.fingerprint, DatasetRow.id)).all()
+            datasets = dict(found)
+            known = set(connection.scalars(select(CellRow.key)))
+            rows = {cell.key: cell_columns(cell, datasets) for cell in cells if cell.key not in known}
+            insert_all(connection, CellRow, rows.values())
+
+    def status(self, key: str) -> Status | None:
+        """What became of a cell; None if it was never planned."""
+        with self.reading() as connection:
+            return cast("Status | None", connection.scalar(select(CellRow.status).where(CellRow.key == key)))
+
+    def begin(self, key: str, environment: Mapping[str, Any], code: CodeRecord | None = None) -> None:
+        """Mark a cell as running in `environment` (versions, device), by this `code`; one more attempt."""
+        columns = {
+            "status": "running",
+            "attempts": CellRow.attempts + 1,
+            "environment": checks.json_object(environment, f"run {key}: environment"),
+            "started_at": _now(),
+            "finished_at": None,
+            "reason": None,
+            "error_class": None,
+            "log_tail": None,
+            **({} if code is None else {"code": asdict(code)}),
+        }
+        with self.writing() as connection:
+            connection.execute(update(CellRow).where(CellRow.id == _cell_id(connection, key)).values(columns))
+
+    def record_epoch(self, key: str, record: EpochRecord) -> None:
+        """Store an epoch; again replaces it, and drops later ones: they are of an attempt that was given up."""
+        columns = epoch_columns(key, record)
+        with self.writing() as connection:
+            cell_id = _cell_id(connection, key)
+            given_up = or_(Epoch.stage > record.stage, (Epoch.stage == record.stage) & (Epoch.epoch >= record.epoch))
+            connection.execute(delete(Epoch).where(Epoch.cell_id == cell_id, given_up))
+            connection.execute(insert(Epoch).values(cell_id=cell_id, **columns))
+
+    def finish(self, key: str, outcome: Outcome) -> None:
+        """Store all that a cell leaves and mark it finished; replaces what earlier attempts left."""
+        rows = outcome_columns(key, outcome)
+        columns = {
+            "status": "finished",
+            "finished_at": _now(),
+            "reason": None,
+            "error_class": None,
+            "log_tail": None,
+            "checkpoint": outcome.checkpoint,
+            "environment": checks.json_object(outcome.environment, f"run {key}: environment"),
+            "operators": checks.json_object(outcome.operators, f"run {key}: operators"),
+        }
+        with self.writing() as connection:
+            cell_id = _cell_id(connection, key)
+            for table, entries in rows.items():
+                connection.execute(delete(table).where(table.cell_id == cell_id))
+                insert_all(connection, table, entries, cell_id=cell_id)
+            connection.execute(update(CellRow).where(CellRow.id == cell_id).values(columns))
+
+    def record_attention(self, key: str, split: str, maps: Sequence[AttentionRecord]) -> None:
+        """Store where a finished cell looked while it captioned images of a split; again replaces those images' maps.
+
+        Finishing the cell again drops them: they belong to captions that are no more.
+        """
+        rows = [attention_columns(key, record) for record in maps]
+        ids = [record.image_id for record in maps]
+        with self.writing() as connection:
+            cell_id = _cell_id(connection, key)
+            captioned = select(Caption.image_id).where(Caption.cell_id == cell_id, Caption.split == split)
+            if unknown := set(ids) - set(connection.scalars(captioned)):
+                raise StoreError(f"run {key} has no caption of image {min(unknown)} of the split {split}")
+            for image_id in ids:
+                connection.execute(
+                    delete(AttentionMap).where(
+                        AttentionMap.cell_id == cell_id, AttentionMap.split == split, AttentionMap.image_id == image_id
+                    )
+                )
+            insert_all(connection, AttentionMap, rows, cell_id=cell_id, split=split)
+
+    def fail(self, key: str, error_class: str, reason: str, log_tail: str) -> None:
+        """Mark a cell as failed, with the error's class, message and the last lines of its log."""
+        self._end(key, "failed", reason or error_class, checks.text(error_class), checks.text(log_tail))
+
+    def skip(self, key: str, reason: str) -> None:
+        """Mark a cell as left out on purpose, with the reason."""
+        self._end(key, "skipped", reason, None, None)
+
+    def _end(self, key: str, status: Status, reason: str, error_class: str | None, log_tail: str | None) -> None:
+        columns = {
+            "status": status,
+            "reason": checks.text(reason),
+            "error_class": error_class,
+            "log_tail": log_tail,
+            "finished_at": _now(),
+        }
+        with self.writing() as connection:
+            connection.execute(update(CellRow).where(CellRow.id == _cell_id(connection, key)).values(columns))
+
+    def _check_schema(self, *, create: bool) -> None:
+        with self.writing() if create else self.reading() as connection:
+            ensure_current(connection, self._url, create=create)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _cell_id(connection: Connection, key: str) -> int:
+    cell_id = connection.scalar(select(CellRow.id).where(CellRow.key == key))
+    if cell_id is None:
+        raise StoreError(f"run {key} was never planned", "plan it before recording anything of it")
+    return cell_id

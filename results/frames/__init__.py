@@ -1,0 +1,1 @@
+"""Results as pandas data frames, for notebooks and scripts."""

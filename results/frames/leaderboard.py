@@ -1,0 +1,138 @@
+"""The leaderboard as one wide data frame: a row a model and configuration, columns by metric and cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from results.db.store import Store
+from results.frames.runs import CONDITIONS, check_known, signature_text, typed, with_unit
+from results.published import best_match, measured_conditions
+from results.queries.finished_runs import FinishedCell, finished_cells
+from results.queries.leaderboard import RANKING_METRIC, leaderboard
+from results.queries.views import Group, Row
+
+_FIRST = {
+    "group": "int64",
+    **dict.fromkeys(("dataset", "split", "track", "model", "role"), "category"),
+    **dict.fromkeys(("differs", "seeds"), "string"),
+    "tier": "Int64",
+}
+_OF_METRIC = {"mean": "percent", "sd": "sd_percent", "low": "low_percent", "high": "high_percent", "n": "seeds"}
+_BESIDE = {
+    "not_above": "string",
+    "p_against_best": "float64",
+    "p_against_above": "float64",
+    f"{RANKING_METRIC}_published_percent": "float64",
+    f"{RANKING_METRIC}_published_matches": "boolean",
+}
+_LAST = {
+    **dict.fromkeys(("runs", "pretraining", "outdated"), "string"),
+    **{name: dtype for name, dtype in CONDITIONS.items() if name != "track"},
+}
+
+
+def leaderboard_frame(store: Store, split: str | None) -> pd.DataFrame:
+    """Groups of most rows first, as in the report; in each its rows, best first, then its references.
+
+    Raises:
+        StoreError: a split that no group is of.
+    """
+    groups = sorted(leaderboard(store), key=lambda group: -len(group.rows))
+    with store.reading() as connection:
+        cells = {cell.key: cell for cell in finished_cells(connection)}
+    check_known("split", split, dict.fromkeys(group.split for group in groups))
+    shown = [
+        (number, group, row)
+        for number, group in enumerate(groups, start=1)
+        for row in (*group.rows, *group.references)
+        if split in {None, group.split}
+    ]
+    metrics = list(dict.fromkeys((RANKING_METRIC, *(name for *_, row in shown for name in row.scores))))
+    units = {name: cost.unit for cell in cells.values() for name, cost in cell.costs.items() if cost.unit}
+    names = dict.fromkeys(name for *_, row in shown for name in row.costs)
+    bounded = {name for *_, row in shown for name, cost in row.costs.items() if cost.low is not None}
+    costs = {
+        (name, part): with_unit(name if part == "value" else f"{name}_{part}", units.get(name, ""))
+        for name in names
+        for part in (("value", "low", "high") if name in bounded else ("value",))
+    }
+    dtypes = {
+        **_FIRST,
+        **{
+            f"{metric}_{part}": "int64" if part == "seeds" else "float64"
+            for metric in metrics
+            for part in _OF_METRIC.values()
+        },
+        **{f"{metric}_held_out_percent": "float64" for metric in metrics},
+        **_BESIDE,
+        **dict.fromkeys(costs.values(), "float64"),
+        **_LAST,
+    }
+    rows = [
+        {
+            **_identity(number, group, row, [cells[key] for key in row.keys]),
+            **_scores(row, metrics),
+            **_standing(row, group, cells[row.keys[0]]),
+            **{column: getattr(row.costs.get(name), part, None) for (name, part), column in costs.items()},
+        }
+        for number, group, row in shown
+    ]
+    return typed({name: [row[name] for row in rows] for name in dtypes}, dtypes)
+
+
+def _identity(number: int, group: Group, row: Row, cells: Sequence[FinishedCell]) -> dict[str, Any]:
+    """What the row is of, and its conditions."""
+    codes = [cell.code for cell in cells if cell.code]
+    return {
+        "group": number,
+        "dataset": group.dataset,
+        "split": group.split,
+        "track": cells[0].track,
+        "model": row.model,
+        "role": row.role,
+        "differs": ", ".join(f"{name}: {value}" for name, value in row.differs.items() if value is not None),
+        "seeds": " ".join(map(str, row.seeds)),
+        "runs": " ".join(row.keys),
+        "pretraining": row.pretraining and ("; ".join(row.pretraining.data_sets) or "not documented"),
+        "outdated": row.outdated,
+        "fingerprint": group.fingerprint,
+        "signature": signature_text(cells[0].signature),
+        "code_model": " ".join(dict.fromkeys(code.model for code in codes if code.model)) or None,
+        "code_revision": " ".join(dict.fromkeys(code.revision for code in codes)) or None,
+    }
+
+
+def _scores(row: Row, metrics: Sequence[str]) -> dict[str, float | None]:
+    """Every metric's mean over seeds, spread and interval, times 100, and how many seeds have it."""
+    found: dict[str, float | None] = {}
+    for metric in metrics:
+        spread = row.scores.get(metric)
+        for part, name in _OF_METRIC.items():
+            value = getattr(spread, part, None)
+            if part == "n":
+                found[f"{metric}_{name}"] = value or 0
+            else:
+                found[f"{metric}_{name}"] = _percent(value)
+        found[f"{metric}_held_out_percent"] = _percent(row.held_out[metric].mean if metric in row.held_out else None)
+    return found
+
+
+def _percent(fraction: float | None) -> float | None:
+    return None if fraction is None else 100 * fraction
+
+
+def _standing(row: Row, group: Group, cell: FinishedCell) -> dict[str, Any]:
+    """The row among the others of its group, and beside what papers print."""
+    conditions = measured_conditions(group.split, cell.signature, cell.config)
+    match = best_match(row.model, RANKING_METRIC, conditions) if row.role == "model" else None
+    return {
+        "tier": row.standing and row.standing.tier,
+        "not_above": " ".join(test.floor for test in row.standing.not_above) or None if row.standing else None,
+        "p_against_best": row.standing and row.standing.against_best,
+        "p_against_above": row.standing and row.standing.against_above,
+        f"{RANKING_METRIC}_published_percent": match and match.score.value,
+        f"{RANKING_METRIC}_published_matches": match and match.matches,
+    }

@@ -1,0 +1,178 @@
+"""Results as pandas data frames, for notebooks and scripts: `results.open("workspace").leaderboard()`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+import pandas as pd
+from sqlalchemy import URL
+
+from results.db.engine import resolve_url, sqlite_file
+from results.db.store import Store
+from results.errors import StoreError
+from results.frames import runs as run_frames
+from results.frames.leaderboard import leaderboard_frame
+
+
+def open(workspace_or_database: str | Path | URL) -> Results:
+    """The results in a workspace's folder, a SQLite file or a database named by its SQLAlchemy URL, for reading alone.
+
+    Raises:
+        StoreError: there are none, or an older captionbench wrote them; the hint says what to type.
+    """
+    url = resolve_url(workspace_or_database)
+    folder = sqlite_file(url)
+    if folder is None or not folder.is_dir():
+        return Results(Store(url, read_only=True))
+    if not (folder / "bench.sqlite").is_file():
+        raise StoreError(
+            f"no results in the folder {folder}: it has no bench.sqlite",
+            f"make some with: bench run --models all --workspace {folder}; or name another workspace, or a database",
+        )
+    return Results(Store(folder / "bench.sqlite", read_only=True))
+
+
+class Results:
+    """What a results database holds, as data frames. Each call reads the database anew.
+
+    Use it in a `with` statement, or `close` it at the end. Scores are times 100, as papers print them. What was not
+    measured is NaN, and `scores` and `costs` say why. A `split` or `metric` that no result is of raises StoreError,
+    with those that there are. Without any result, frames have no rows, and columns of the same types.
+
+    Rows of a run, in all frames but the leaderboard, begin with
+
+    - run (category): key of the run
+    - model (category): name of the model
+    - role (category): "model", or "reference" for rows that are not ranked, such as human
+    - seed (int64): seed of training
+    - dataset (category): name of the data set
+
+    and end with
+
+    - track (category): "controlled", or "paper" for models trained as their papers say
+    - fingerprint (category): digest of the data set
+    - signature (category): what scores depend on besides model and seed; runs are comparable only where fingerprint,
+      track and signature are the same
+    - code_model (category): digest of the model's sources; missing for references, and before release 0.3.0
+    - code_revision (category): results revision of the harness; missing before release 0.3.0
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __repr__(self) -> str:
+        return f"Results({self._store!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._store.close()
+
+    def leaderboard(self, *, split: str | None = None) -> pd.DataFrame:
+        """One row a model and configuration over its seeds: best CIDEr-D of each group first, references below.
+
+        METRIC stands for CIDEr-D and every other metric, COST for every cost that was recorded.
+
+        - group (int64): number of the comparability group, from 1; rows of different groups are not comparable
+        - dataset, split, track, model, role (category)
+        - differs (string): what tells the row from others of its model, for references from the group's signature
+        - seeds (string): separated by spaces
+        - tier (Int64): rows of a tier are not significantly different from the best of it; missing for references, for
+          floors and rows that are not above them, and where scores of single images are not stored
+        - METRIC_percent (float64): score of the split, mean over seeds
+        - METRIC_sd_percent (float64): sample standard deviation over seeds; NaN for fewer than two
+        - METRIC_low_percent, METRIC_high_percent (float64): 95 % bootstrap interval over images, mean over seeds
+        - METRIC_seeds (int64): number of seeds that have the score
+        - METRIC_held_out_percent (float64): score against all references but one, as `scores` has it, mean over seeds
+        - not_above (string): the floors that the row is not significantly above, separated by spaces
+        - p_against_best, p_against_above (float64): Holm-adjusted p-value of the paired sign-flip test over images on
+          CIDEr-D, against the best row of the group and against the row above; NaN for the best
+        - CIDEr-D_published_percent (float64): as a paper prints it, under the conditions nearest to the row's
+        - CIDEr-D_published_matches (boolean): whether the paper states those conditions, and they are the row's
+        - COST (float64): mean over seeds. The unit ends the name where the name does not contain it: gmac_beam and
+          train_seconds, but latency_median_s and train_peak_memory_host_MiB. Counts, such as parameters, have none.
+          Costs that any row has bounds of have two more columns: quartiles of a latency (latency_median_low_s,
+          latency_median_high_s), the range of an estimate (train_a100_hours_estimate_low), mean over seeds
+        - runs (string): keys of the runs, separated by spaces
+        - pretraining (string): what the weights saw before the run; missing: nothing
+        - outdated (string): why it is not of the newest code; missing: it is
+        - fingerprint, signature, code_model, code_revision (category): of the row's runs
+        """
+        return leaderboard_frame(self._store, split)
+
+    def scores(self, *, split: str | None = None, metric: str | None = None) -> pd.DataFrame:
+        """One row a finished run, split, domain and metric.
+
+        - split (category)
+        - domain (category): part of the split, as nocaps's "near-domain"; "overall" is the whole
+        - metric (category)
+        - score_percent (float64): NaN where it was not measured
+        - low_percent, high_percent (float64): 95 % bootstrap interval over images
+        - reason (string): why there is no score
+        - held_out_percent (float64): mean of the scores against all references but one, each left out in turn, which
+          compares with the score of human; NaN where it was not computed, and in domains
+        - held_out_reason (string): why it could not be computed
+        """
+        with self._store.reading() as connection:
+            return run_frames.scores(connection, split, metric)
+
+    def image_scores(self, *, split: str | None = None, metric: str | None = None) -> pd.DataFrame:
+        """One row a finished run, split, metric and image.
+
+        - split (category)
+        - image_id (int64)
+        - domain (category): the image's domain; missing where the data set has none
+        - metric (category)
+        - score_percent (float64): score of this image alone
+        """
+        with self._store.reading() as connection:
+            return run_frames.image_scores(connection, split, metric)
+
+    def captions(self, *, split: str | None = None) -> pd.DataFrame:
+        """One row a finished run, split and image.
+
+        - split (category)
+        - image_id (int64)
+        - file (string): the picture, relative to the data set's folder
+        - domain (category): the image's domain; missing where the data set has none
+        - references (object): the image's reference captions, a tuple of strings
+        - caption (string): what the run said
+        """
+        with self._store.reading() as connection:
+            return run_frames.captions(connection, split)
+
+    def costs(self) -> pd.DataFrame:
+        """One row a finished run and cost.
+
+        - cost (category): name of the cost with its unit, as in the leaderboard's columns
+        - value (float64): in the unit that the name says; NaN where it was not measured
+        - low, high (float64): interval of the value, such as the quartiles of a latency; NaN where there is none
+        - unit (category): "s", "GMAC", "MiB" ...; "" for counts
+        - reason (string): why there is no value
+        """
+        with self._store.reading() as connection:
+            return run_frames.costs(connection)
+
+    def epochs(self) -> pd.DataFrame:
+        """One row an epoch of training, of runs that failed or still run too.
+
+        - status (category): of the run: "running", "finished", "failed" ...
+        - stage (int64): number of the training stage, from 0
+        - stage_name (category)
+        - objective (category): "cross_entropy", "self_critical" ...
+        - epoch (int64): number of the epoch in its stage, from 0
+        - step (int64): optimiser steps at its end, over all stages
+        - learning_rate (float64): at its end
+        - train_loss (float64): mean over the epoch's batches, of the stage's objective
+        - val_CIDEr-D_percent (float64): NaN after epochs without validation
+        - duration_s (float64): time of training, without validation
+        - images_per_s (float64)
+        """
+        with self._store.reading() as connection:
+            return run_frames.epochs(connection)

@@ -1,5 +1,0 @@
-"""How the tables changed from release to release: Alembic revisions, each named by the release that brought it.
-
-A change of `results/schema.py` comes with a file in `versions/`, whose name is the new `schema.RELEASE`. Nothing here
-is imported until a database is upgraded.
-"""

@@ -1,0 +1,1 @@
+"""Questions to a store, each answered with a few SQL queries."""

@@ -1,0 +1,161 @@
+"""Finished cells with their scores and costs, as the queries share them; three SQL queries however many cells."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, cast
+
+from sqlalchemy import ColumnElement, Connection, RowMapping, or_, select, true
+
+from results.db.schema import CellRow, Cost, DatasetRow, HeldOutScore, ImageScores, Score
+from results.errors import StoreError
+from results.records import CodeRecord, Quantity, Role
+
+Scores = dict[str, dict[str, dict[str, Quantity]]]
+ByImage = dict[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedCell:
+    """One finished cell; `scores[split][domain][metric]` and `costs[name]` in the order they were recorded in.
+
+    `held_out[split][metric]` as of `SplitResult`.
+    """
+
+    id: int
+    key: str
+    model: str
+    role: Role
+    seed: int
+    track: str
+    code_version: str
+    config: dict[str, Any]
+    signature: dict[str, str]
+    operators: dict[str, Any]
+    code: CodeRecord | None
+    finished_at: datetime
+    dataset: str
+    fingerprint: str
+    scores: Scores = field(default_factory=dict)
+    held_out: dict[str, dict[str, Quantity]] = field(default_factory=dict)
+    costs: dict[str, Quantity] = field(default_factory=dict)
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        """The signature, with the track where the signature does not name it."""
+        return {"track": self.track, **self.signature}
+
+    @property
+    def comparable(self) -> tuple[str, str, frozenset[tuple[str, str]]]:
+        """Equal for cells whose scores on a split may be compared.
+
+        Where a results revision was recorded, results do not depend on the release.
+        """
+        signature = {
+            name: value for name, value in self.signature.items() if name != "v" or "rev" not in self.signature
+        }
+        return self.fingerprint, self.track, frozenset(signature.items())
+
+    @property
+    def variant(self) -> dict[str, str]:
+        """What tells it from other cells of its model: dotted configuration fields but seeds, and the code version.
+
+        What only describes is none of it: the model's card, how the preset deviates from the one that ships, how many
+        images were captioned, and a digest of the rest. Where the code was recorded, the release says nothing more.
+        """
+        described = {"card", "shipped_preset", "evaluated", "settings"}
+        config = {name: value for name, value in self.config.items() if name not in described}
+        made_by = {"code": self.code.model or ""} if self.code else {"code_version": self.code_version}
+        return {**dict(_flat(config, "")), **made_by}
+
+
+def dataset_matches(dataset: str | None) -> ColumnElement[bool]:
+    """The condition that a data set is meant: by fingerprint or by name; None means every one."""
+    return true() if dataset is None else or_(DatasetRow.fingerprint == dataset, DatasetRow.name == dataset)
+
+
+def one_dataset(connection: Connection, dataset: str) -> int:
+    """The id of the one data set of this fingerprint or name; StoreError where there is none or the name is shared."""
+    query = select(DatasetRow.id, DatasetRow.fingerprint).where(dataset_matches(dataset)).order_by(DatasetRow.id)
+    found = connection.execute(query).all()
+    exact = [dataset_id for dataset_id, fingerprint in found if fingerprint == dataset]
+    if exact or len(found) == 1:
+        return exact[0] if exact else found[0][0]
+    if found:
+        raise StoreError(
+            f"the name {dataset!r} is shared by {len(found)} data sets",
+            "name one by its fingerprint: " + ", ".join(fingerprint for _, fingerprint in found),
+        )
+    known = ", ".join(sorted(set(connection.scalars(select(DatasetRow.name))))) or "none yet"
+    raise StoreError(f"no data set {dataset!r} in the results database", f"it knows: {known}")
+
+
+def finished_cells(connection: Connection, dataset: str | None = None) -> list[FinishedCell]:
+    """Every finished cell of a data set (fingerprint or name; None: of all), in the order of planning."""
+    chosen = (CellRow.status == "finished", dataset_matches(dataset))
+    query = select(
+        CellRow.id,
+        CellRow.key,
+        CellRow.model,
+        CellRow.role,
+        CellRow.seed,
+        CellRow.track,
+        CellRow.code_version,
+        CellRow.config,
+        CellRow.signature,
+        CellRow.operators,
+        CellRow.code,
+        CellRow.finished_at,
+        DatasetRow.name.label("dataset"),
+        DatasetRow.fingerprint,
+    )
+    rows = connection.execute(query.join(DatasetRow).where(*chosen).order_by(CellRow.id)).mappings()
+    cells = {row["id"]: FinishedCell(**{**cast("Any", dict(row)), "code": code_of(row["code"])}) for row in rows}
+
+    scored = select(Score).join(CellRow).join(DatasetRow).where(*chosen).order_by(Score.id)
+    for row in connection.execute(scored).mappings():
+        domains = cells[row["cell_id"]].scores.setdefault(row["split"], {})
+        domains.setdefault(row["domain"], {})[row["metric"]] = quantity_of(row)
+    held_out = select(HeldOutScore).join(CellRow).join(DatasetRow).where(*chosen)
+    for row in connection.execute(held_out.order_by(HeldOutScore.split, HeldOutScore.metric)).mappings():
+        by_metric = cells[row["cell_id"]].held_out.setdefault(row["split"], {})
+        by_metric[row["metric"]] = Quantity(row["value"], row["reason"])
+    spent = select(Cost).join(CellRow).join(DatasetRow).where(*chosen).order_by(Cost.id)
+    for row in connection.execute(spent).mappings():
+        cells[row["cell_id"]].costs[row["name"]] = quantity_of(row)
+    return list(cells.values())
+
+
+def image_scores(connection: Connection, cells: Sequence[FinishedCell], metric: str) -> dict[tuple[int, str], ByImage]:
+    """Scores of single images by cell id and split; empty for cells and splits that have none."""
+    found: dict[tuple[int, str], ByImage] = {(cell.id, split): {} for cell in cells for split in cell.scores}
+    wanted = (ImageScores.cell_id.in_([cell.id for cell in cells]), ImageScores.metric == metric)
+    for cell_id, split, scores in connection.execute(
+        select(ImageScores.cell_id, ImageScores.split, ImageScores.scores).where(*wanted)
+    ):
+        found[cell_id, split] = scores
+    return found
+
+
+def code_of(stored: dict[str, Any] | None) -> CodeRecord | None:
+    """The record in a row's `code`; None where the release that wrote it did not record any."""
+    return None if stored is None else CodeRecord(**stored)
+
+
+def quantity_of(row: RowMapping) -> Quantity:
+    """The quantity in a row of `Score` or `Cost`."""
+    return Quantity(row["value"], row["reason"], row["unit"], row["low"], row["high"])
+
+
+def _flat(config: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    """Dotted paths to JSON values; fields named "seed" are left out at every depth."""
+    for name, value in config.items():
+        if name == "seed":
+            continue
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", json.dumps(value, sort_keys=True, ensure_ascii=False)

@@ -1,0 +1,101 @@
+"""Images with what every model said of them, the hardest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+
+from sqlalchemy import Connection, RowMapping, select
+
+from results.db.schema import Caption, DatasetRow, Image
+from results.db.store import Store
+from results.queries.finished_runs import FinishedCell, finished_cells, image_scores, one_dataset
+from results.queries.leaderboard import RANKING_METRIC, rows_of
+from results.queries.views import GalleryCaption, GalleryItem
+
+_CHUNK = 1000  # images a query: databases limit how many values one statement may carry
+
+
+def gallery(store: Store, dataset: str, split: str, limit: int | None = None) -> list[GalleryItem]:
+    """The images of a split with their references and captions: lowest mean CIDEr-D of the models first.
+
+    Images of equal score come by id, images without one last. Every row of the leaderboard is there once, by its
+    lowest seed: models by their CIDEr-D on the whole split, best first, then references. `limit` keeps the first ones
+    (None: all). `dataset` is a fingerprint or a name; StoreError where there is none, or several share the name.
+    """
+    with store.reading() as connection:
+        dataset_id = one_dataset(connection, dataset)
+        fingerprint = connection.scalars(select(DatasetRow.fingerprint).where(DatasetRow.id == dataset_id)).one()
+        cells = _shown(finished_cells(connection, fingerprint), split)
+        scores = image_scores(connection, cells, RANKING_METRIC)
+        in_split = (Image.dataset_id == dataset_id, Image.split == split)
+        means = {
+            image_id: _mean([scores[cell.id, split].get(image_id) for cell in cells if cell.role == "model"])
+            for image_id in connection.scalars(select(Image.image_id).where(*in_split))
+        }
+        chosen = sorted(means, key=lambda image_id: (means[image_id] is None, means[image_id] or 0.0, image_id))[:limit]
+        images = _images(connection, dataset_id, chosen)
+        captions = _captions(connection, cells, split, chosen)
+    return [
+        GalleryItem(
+            image_id=image_id,
+            file=images[image_id]["file"],
+            domain=images[image_id]["domain"],
+            references=tuple(images[image_id]["references"]),
+            captions=tuple(
+                GalleryCaption(
+                    model=cell.model,
+                    role=cell.role,
+                    seed=cell.seed,
+                    key=cell.key,
+                    caption=captions[cell.id, image_id],
+                    cider=scores[cell.id, split].get(image_id),
+                )
+                for cell in cells
+                if (cell.id, image_id) in captions
+            ),
+            mean_cider=means[image_id],
+        )
+        for image_id in chosen
+    ]
+
+
+def _shown(cells: Sequence[FinishedCell], split: str) -> list[FinishedCell]:
+    """The first seed of every row that captioned the split: models by CIDEr-D, then references by name."""
+    firsts = [row[0] for row in rows_of(cell for cell in cells if split in cell.scores)]
+
+    def order(cell: FinishedCell) -> tuple[bool, float, str]:
+        score = cell.scores[split]["overall"].get(RANKING_METRIC)
+        value = score.value if score is not None and cell.role == "model" else None
+        return cell.role == "reference", -(value or 0.0), cell.model
+
+    return sorted(firsts, key=order)
+
+
+def _images(connection: Connection, dataset_id: int, chosen: Sequence[int]) -> dict[int, RowMapping]:
+    images = {}
+    for ids in _chunks(chosen):
+        query = select(Image).where(Image.dataset_id == dataset_id, Image.image_id.in_(ids))
+        images.update({image["image_id"]: image for image in connection.execute(query).mappings()})
+    return images
+
+
+def _captions(
+    connection: Connection, cells: Sequence[FinishedCell], split: str, chosen: Sequence[int]
+) -> dict[tuple[int, int], str]:
+    captions = {}
+    for ids in _chunks(chosen):
+        query = select(Caption.cell_id, Caption.image_id, Caption.caption).where(
+            Caption.cell_id.in_([cell.id for cell in cells]), Caption.split == split, Caption.image_id.in_(ids)
+        )
+        captions.update({(cell_id, image_id): said for cell_id, image_id, said in connection.execute(query)})
+    return captions
+
+
+def _chunks(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    return (ids[start : start + _CHUNK] for start in range(0, len(ids), _CHUNK))
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None

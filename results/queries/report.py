@@ -1,0 +1,153 @@
+"""The questions that reports ask of a store, answered with a few SQL queries each, in one read transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from sqlalchemy import Connection, func, select, true
+
+from results.db.schema import AttentionMap, CellRow, Cost, DatasetRow, Epoch, Image, Score, SkippedImage
+from results.db.store import Store
+from results.errors import StoreError
+from results.queries.finished_runs import code_of, finished_cells, one_dataset, quantity_of
+from results.queries.gallery import gallery
+from results.queries.leaderboard import leaderboard
+from results.queries.views import CostRow, DatasetInfo, Failure, RunDetail
+from results.records import AttentionRecord, EpochRecord, Quantity
+
+__all__ = [
+    "attention_maps",
+    "costs_table",
+    "dataset_info",
+    "datasets",
+    "failures",
+    "gallery",
+    "leaderboard",
+    "learning_curves",
+    "run_detail",
+]
+
+
+def failures(store: Store) -> list[Failure]:
+    """Every planned cell without a result, in the order of planning: failed, skipped, running and planned ones."""
+    query = select(
+        CellRow.key,
+        CellRow.model,
+        CellRow.role,
+        CellRow.seed,
+        CellRow.track,
+        DatasetRow.name.label("dataset"),
+        CellRow.status,
+        CellRow.reason,
+        CellRow.error_class,
+        CellRow.log_tail,
+        CellRow.attempts,
+        CellRow.started_at,
+        CellRow.finished_at,
+    )
+    query = query.join(DatasetRow).where(CellRow.status != "finished").order_by(CellRow.id)
+    with store.reading() as connection:
+        return [Failure(**cast("Any", dict(row))) for row in connection.execute(query).mappings()]
+
+
+def costs_table(store: Store, *, dataset: str | None = None) -> list[CostRow]:
+    """What every finished cell of a data set (fingerprint or name; None: of all) cost, in the order of planning."""
+    with store.reading() as connection:
+        cells = finished_cells(connection, dataset)
+    return [
+        CostRow(cell.key, cell.model, cell.role, cell.seed, cell.track, cell.dataset, cell.costs, cell.operators)
+        for cell in cells
+    ]
+
+
+def learning_curves(store: Store, key: str) -> tuple[EpochRecord, ...]:
+    """The epochs of a cell, whatever its status, by stage and epoch; StoreError where it was never planned."""
+    with store.reading() as connection:
+        return _epochs(connection, _cell(connection, key)["id"])
+
+
+def run_detail(store: Store, key: str) -> RunDetail:
+    """Everything about one cell, whatever its status; StoreError where it was never planned."""
+    with store.reading() as connection:
+        cell = _cell(connection, key)
+        cell_id = cell.pop("id")
+        finished = cell["status"] == "finished"
+        scores: dict[str, dict[str, dict[str, Quantity]]] = {}
+        costs: dict[str, Quantity] = {}
+        if finished:
+            for row in connection.execute(select(Score).where(Score.cell_id == cell_id).order_by(Score.id)).mappings():
+                metrics = scores.setdefault(row["split"], {}).setdefault(row["domain"], {})
+                metrics[row["metric"]] = quantity_of(row)
+            for row in connection.execute(select(Cost).where(Cost.cell_id == cell_id).order_by(Cost.id)).mappings():
+                costs[row["name"]] = quantity_of(row)
+        cell["code"] = code_of(cell["code"])
+        return RunDetail(**cell, epochs=_epochs(connection, cell_id), scores=scores, costs=costs)
+
+
+def attention_maps(
+    store: Store, key: str, split: str, image_ids: Sequence[int] | None = None
+) -> dict[int, AttentionRecord]:
+    """Where a run looked for each word, by image id ascending; `image_ids` (None: all) that have none are left out.
+
+    StoreError where the run was never planned.
+    """
+    with store.reading() as connection:
+        cell_id = _cell(connection, key)["id"]
+        chosen = AttentionMap.image_id.in_(image_ids) if image_ids is not None else true()
+        query = select(AttentionMap).where(AttentionMap.cell_id == cell_id, AttentionMap.split == split, chosen)
+        rows = connection.execute(query.order_by(AttentionMap.image_id)).mappings().all()
+    return {
+        row["image_id"]: AttentionRecord(
+            image_id=row["image_id"],
+            words=tuple(row["words"]),
+            weights=tuple(map(tuple, row["weights"])),
+            grid=None if row["grid_height"] is None else (row["grid_height"], row["grid_width"]),
+            boxes=None if row["boxes"] is None else tuple(map(tuple, row["boxes"])),
+        )
+        for row in rows
+    }
+
+
+def datasets(store: Store) -> list[DatasetInfo]:
+    """Every recorded data set, oldest first."""
+    with store.reading() as connection:
+        ids = connection.scalars(select(DatasetRow.id).order_by(DatasetRow.id)).all()
+        return [_dataset_info(connection, dataset_id) for dataset_id in ids]
+
+
+def dataset_info(store: Store, dataset: str) -> DatasetInfo:
+    """The data set of this fingerprint or name; StoreError where there is none, or several share the name."""
+    with store.reading() as connection:
+        return _dataset_info(connection, one_dataset(connection, dataset))
+
+
+def _dataset_info(connection: Connection, dataset_id: int) -> DatasetInfo:
+    row = connection.execute(select(DatasetRow).where(DatasetRow.id == dataset_id)).mappings().one()
+    counted = select(Image.split, func.count()).where(Image.dataset_id == dataset_id).group_by(Image.split)
+    skipped = select(SkippedImage.file, SkippedImage.reason).where(SkippedImage.dataset_id == dataset_id)
+    return DatasetInfo(
+        name=row["name"],
+        fingerprint=row["fingerprint"],
+        root=row["root"],
+        split_sizes=row["split_sizes"],
+        evaluated=dict(connection.execute(counted.order_by(Image.split)).all()),
+        skipped=dict(connection.execute(skipped.order_by(SkippedImage.file)).all()),
+        recorded_at=row["recorded_at"],
+    )
+
+
+def _cell(connection: Connection, key: str) -> dict[str, Any]:
+    columns = [column for column in CellRow.__table__.columns if column.name != "dataset_id"]
+    query = select(*columns, DatasetRow.name.label("dataset"), DatasetRow.fingerprint).join(DatasetRow)
+    row = connection.execute(query.where(CellRow.key == key)).mappings().one_or_none()
+    if row is None:
+        raise StoreError(f"no run {key} in the results database")
+    return cast("dict[str, Any]", dict(row))
+
+
+def _epochs(connection: Connection, cell_id: int) -> tuple[EpochRecord, ...]:
+    rows = connection.execute(select(Epoch).where(Epoch.cell_id == cell_id).order_by(Epoch.stage, Epoch.epoch))
+    return tuple(
+        EpochRecord(**{name: value for name, value in row.items() if name != "cell_id"}) for row in rows.mappings()
+    )

@@ -1,0 +1,259 @@
+"""What reports read: plain values that `results.queries.report` gives out, free of the database and of torch.
+
+Metrics are fractions as coco-caption computes them (CIDEr-D 1.2 is shown as 120); shown numbers, units and colours are
+the reports' business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from results.queries.pretraining import Pretraining
+from results.records import CodeRecord, EpochRecord, Quantity, Role, Status
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """One score over the seeds of a row.
+
+    `n` seeds were measured; `mean` is None when n is 0. `sd` is the sample standard deviation (n - 1 in the
+    denominator), None when n < 2. `reason` says why seeds were not measured; it is always set when n is 0, and may
+    be set beside a mean when some of the seeds lack the score. `low` and `high` bound the 95 % interval over images,
+    with several seeds the means of their bounds; None where a measured seed has none.
+    """
+
+    mean: float | None
+    sd: float | None
+    n: int
+    reason: str | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FloorTest:
+    """A row against a floor, by their scores of single images, averaged over seeds.
+
+    `difference` is the row's mean less the floor's, `p` of a paired sign-flip test after Holm's correction for all rows
+    and floors of the group.
+    """
+
+    floor: str
+    difference: float
+    p: float
+    significant: bool
+
+    @property
+    def above(self) -> bool:
+        """Whether the row is significantly above the floor."""
+        return self.significant and self.difference > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a row stands among its group's: rows that cannot be told from the best of a tier share that tier.
+
+    `against_best` and `against_above` are p-values, after Holm's correction for all pairs of the group, of its
+    difference from the best row and from the one ranked just above; None for the best. `floors` are its tests against
+    the group's floors. A row that is not above each of them has no tier, nor has one that `is_floor` itself.
+    """
+
+    tier: int | None
+    against_best: float | None = None
+    against_above: float | None = None
+    floors: tuple[FloorTest, ...] = ()
+    is_floor: bool = False
+
+    @property
+    def not_above(self) -> tuple[FloorTest, ...]:
+        """The floors that the row is not significantly above."""
+        return tuple(test for test in self.floors if not test.above)
+
+
+@dataclass(frozen=True, slots=True)
+class SignificanceTest:
+    """What told a group's rows apart: paired sign-flip tests of `metric`, averaged over each row's seeds, over images.
+
+    All pairs of `rows` rows were tested, at level `alpha`, on `images` images by `resamples` resamples from `seed`;
+    before these, `floor_tests` times a row against a floor.
+    """
+
+    metric: str
+    images: int
+    rows: int
+    resamples: int
+    seed: int
+    alpha: float
+    floor_tests: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetInfo:
+    """A recorded data set.
+
+    `split_sizes` are the whole splits' image counts, training included; `evaluated` counts the images recorded with
+    references, by split. `skipped` maps the file names of images left out to the reason.
+    """
+
+    name: str
+    fingerprint: str
+    root: str
+    split_sizes: dict[str, int]
+    evaluated: dict[str, int]
+    skipped: dict[str, str]
+    recorded_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One model (or reference) of a leaderboard: its finished cells of one configuration, over seeds.
+
+    `seeds` and `keys` run in parallel, ascending by seed. `scores[metric]` are over the whole split;
+    `domains[domain][metric]` over each domain alone, empty where the data has none. `costs[name]` is the mean over the
+    seeds that have it (`reason` where none has), its bounds the means of theirs.
+    `code_version` is as planned, "" where unknown. `pretraining` is what the weights saw before the run, None where
+    the run's card names nothing.
+
+    `differs` names what sets this row apart, dotted configuration fields or signature fields to values (None: has no
+    such field). For a row of `Group.rows`: from the other rows of the same model, empty when there is no other. For a
+    row of `Group.references`: from the group's signature. `standing` is None for references, and where the scores of
+    single images are not stored. `outdated` says why the row is not of the newest code, None where it is.
+    `held_out[metric]` are scores over the whole split against one reference less, each left out in turn; empty where
+    releases before 0.3.0 scored.
+    """
+
+    model: str
+    role: Role
+    seeds: tuple[int, ...]
+    keys: tuple[str, ...]
+    scores: dict[str, Spread]
+    domains: dict[str, dict[str, Spread]]
+    costs: dict[str, Quantity]
+    code_version: str = ""
+    differs: dict[str, str | None] = field(default_factory=dict)
+    standing: Standing | None = None
+    outdated: str | None = None
+    pretraining: Pretraining | None = None
+    held_out: dict[str, Spread] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rows that may be ranked against each other: same data, same split, same track, same signature.
+
+    `signature` is common to all `rows`, in display order. `rows` are sorted by mean CIDEr-D, best first; rows without
+    one come last, by name. `references` (human, retrieval ...) are rows of the same data set and split whose
+    signature may differ, as their `differs` says: show them apart, never ranked. `separating` names the fields
+    that differ between this group and any other group of the same data set name and split; empty when it is the only
+    one. A group whose `rows` are empty only carries references that no model stands beside yet; its signature is
+    empty too. `test` is what the rows' standings come from, None where none has one.
+    """
+
+    dataset: str
+    fingerprint: str
+    split: str
+    track: str
+    signature: dict[str, str]
+    rows: tuple[Row, ...]
+    references: tuple[Row, ...]
+    separating: tuple[str, ...]
+    test: SignificanceTest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A planned cell without a result: `status` is planned, running, failed or skipped.
+
+    `reason` is None only for planned and running cells; `error_class` and `log_tail` are set for failed ones.
+    """
+
+    key: str
+    model: str
+    role: Role
+    seed: int
+    track: str
+    dataset: str
+    status: Status
+    reason: str | None
+    error_class: str | None
+    log_tail: str | None
+    attempts: int
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class CostRow:
+    """What one finished cell cost, by name; `operators` as measured (counted and uncounted ones)."""
+
+    key: str
+    model: str
+    role: Role
+    seed: int
+    track: str
+    dataset: str
+    costs: dict[str, Quantity]
+    operators: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RunDetail:
+    """Everything about one cell, whatever its status.
+
+    `scores[split][domain][metric]`, domain "overall" first; scores and costs are empty unless the cell is finished.
+    """
+
+    key: str
+    model: str
+    role: Role
+    seed: int
+    track: str
+    dataset: str
+    fingerprint: str
+    status: Status
+    reason: str | None
+    error_class: str | None
+    log_tail: str | None
+    attempts: int
+    code_version: str
+    started_at: datetime | None
+    finished_at: datetime | None
+    checkpoint: str | None
+    config: dict[str, Any]
+    signature: dict[str, str]
+    environment: dict[str, Any]
+    operators: dict[str, Any]
+    epochs: tuple[EpochRecord, ...]
+    scores: dict[str, dict[str, dict[str, Quantity]]]
+    costs: dict[str, Quantity]
+    code: CodeRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GalleryCaption:
+    """One cell's caption of one image; `cider` is its CIDEr-D on that image alone, None where it was not scored."""
+
+    model: str
+    role: Role
+    seed: int
+    key: str
+    caption: str
+    cider: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GalleryItem:
+    """One image with its references and the models' captions, in the same order of cells for every image.
+
+    `file` is relative to `DatasetInfo.root`. `mean_cider` is over the captions of role "model", None where no model
+    has a score.
+    """
+
+    image_id: int
+    file: str
+    domain: str | None
+    references: tuple[str, ...]
+    captions: tuple[GalleryCaption, ...]
+    mean_cider: float | None

@@ -1,0 +1,1 @@
+"""Tests and intervals over scores of single images."""
