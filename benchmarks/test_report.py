@@ -30,7 +30,7 @@ PAGES = ("index.html", "gallery.html", "curves.html", "trade-offs.html", "costs.
 MEASURE = """
 import resource, sys, time
 from pathlib import Path
-from reports.html import write_report
+from reports.html.report import write_report
 from results import Store
 
 started = time.process_time()

@@ -46,7 +46,7 @@ WORDS = [
 MEASURE = """
 import resource, sys, time
 from pathlib import Path
-from reports.html import write_report
+from reports.html.report import write_report
 from results import Store, queries
 
 with Store(sys.argv[1], read_only=True) as store:

@@ -59,7 +59,7 @@ def runs(
 
 
 def _row(detail: RunDetail, cider: float | None) -> list[str]:
-    from reports.numbers import duration, significant
+    from reports.content.numbers import duration, significant
     from results.queries.training_time import seconds_to, stage_speeds
 
     def shown(name: str) -> str:
@@ -82,7 +82,7 @@ def _row(detail: RunDetail, cider: float | None) -> list[str]:
 
 def _estimate(detail: RunDetail) -> str:
     """Hours of an A100, between their bounds where the run has some."""
-    from reports.cells import Notes, cost_cell, estimated
+    from reports.content.figures import Notes, cost_cell, estimated
 
     cell = estimated(cost_cell(detail.costs.get(_ESTIMATE), Notes()), _ESTIMATE, Notes())
     return "-" if cell.value is None else cell.text
@@ -90,7 +90,7 @@ def _estimate(detail: RunDetail) -> str:
 
 def _notes(details: Sequence[RunDetail]) -> list[str]:
     """What estimates assume, and why some are missing."""
-    from reports.numbers import cost_kind
+    from reports.content.numbers import cost_kind
 
     missing: dict[str, list[str]] = {}
     for detail in details:

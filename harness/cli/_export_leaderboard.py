@@ -44,7 +44,8 @@ def leaderboard(
     reason and condition besides, and scores as fractions.
     """
     check_out(out)
-    from reports import export_data, export_text
+    from reports.export import data as export_data
+    from reports.export import text as export_text
     from results import Results
     from results.queries import report as queries
 

@@ -28,7 +28,7 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], form: For
         return text.getvalue()
     if form is Format.table:
         return _for_terminals(header, rows)
-    from reports.export_text import escape_latex, escape_markdown
+    from reports.export.text import escape_latex, escape_markdown
 
     if form is Format.markdown:
         lines = [f"| {' | '.join(map(escape_markdown, cells))} |" for cells in (header, *rows)]

@@ -116,9 +116,9 @@ def _runs(names: tuple[str, str], workspace: Path, db: str | None, captions: int
 
 def _written(comparison: Comparison, format: Format) -> str | Callable[[Console], None]:
     if format is Format.text:
-        from reports.comparison import print_comparison
+        from reports.text.comparison import print_comparison
 
         return partial(print_comparison, comparison)
-    from reports import comparison_formats
+    from reports.export import comparison_formats
 
     return {Format.markdown: comparison_formats.markdown, Format.json: comparison_formats.as_json}[format](comparison)

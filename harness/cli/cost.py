@@ -145,13 +145,13 @@ def _table(answers: Sequence[Answer], output: Format) -> str:
 
 
 def _shown(quantity: Quantity, factor: float = 1.0) -> str:
-    from reports.numbers import significant
+    from reports.content.numbers import significant
 
     return "-" if quantity.value is None else significant(quantity.value * factor)
 
 
 def _ms(seconds: float) -> str:
-    from reports.numbers import significant
+    from reports.content.numbers import significant
 
     return significant(1e3 * seconds)
 

@@ -116,7 +116,7 @@ def regress(
             f"it has: {', '.join(expected.metrics)}; choose others with --update --metric",
         )
 
-    from reports.regression import conclusion
+    from reports.text.regression import conclusion
     from results.compare.gate_result import Settings
     from results.compare.regression import judge
 
@@ -191,10 +191,10 @@ def _update(
 def _findings(judgement: Judgement, format: Format) -> str | Callable[[Console], None]:
     """The judgement in a format; text depends on the terminal that it is printed to."""
     if format is Format.text:
-        from reports.regression import print_judgement
+        from reports.text.regression import print_judgement
 
         return partial(print_judgement, judgement)
-    from reports import regression_formats
+    from reports.export import regression_formats
 
     writers = {
         Format.markdown: regression_formats.markdown,

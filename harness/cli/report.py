@@ -43,11 +43,11 @@ def report(
         raise BenchError("--terminal writes nothing to --out", "leave one of the two out")
     with open_results(workspace, db) as store:
         if terminal:
-            from reports.terminal import print_leaderboard
+            from reports.text.terminal import print_leaderboard
 
             print_leaderboard(store, Console(highlight=False))
             return
-        from reports.html import write_report
+        from reports.html.report import write_report
 
         index = write_report(store, out or Workspace(workspace).report)
     typer.echo(index)

@@ -107,8 +107,8 @@ def run(
     from harness.runner.benchmark import Request, run_benchmark
     from harness.runner.pretrained import parse_places
     from harness.utils.progress import Reporter
-    from reports.html import write_report
-    from reports.terminal import print_leaderboard
+    from reports.html.report import write_report
+    from reports.text.terminal import print_leaderboard
     from results import Store
 
     place = Workspace(workspace, db)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from reports import attention
-from reports.attention import stored_maps
+from reports.html import attention
+from reports.html.attention import stored_maps
 from results.db.store import Store
 from results.queries import report as queries
 from tests.reports.conftest import HOSTILE

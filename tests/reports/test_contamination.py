@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from reports import export_data, export_text
-from reports.boards import separations
-from reports.contamination import contamination
-from reports.html import write_report
-from reports.pages import run_page
-from reports.terminal import print_leaderboard
+from reports.content.contamination import contamination
+from reports.content.leaderboard_page import separations
+from reports.export import data as export_data
+from reports.export import text as export_text
+from reports.html.pages import run_page
+from reports.html.report import write_report
+from reports.text.terminal import print_leaderboard
 from results.db.store import Store
 from results.frames.results import Results
 from results.queries import report as queries

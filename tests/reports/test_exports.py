@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from harness.cli import export
 from harness.utils.errors import BenchError
-from reports import export_data, export_text
+from reports.export import data as export_data
+from reports.export import text as export_text
 from results import Results
 from results.db.store import Store
 from results.queries import report as queries

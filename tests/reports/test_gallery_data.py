@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reports.gallery_data import IMAGES_A_FILE, disagreement, gallery_data
+from reports.html.gallery_data import IMAGES_A_FILE, disagreement, gallery_data
 from results.queries.views import GalleryCaption, GalleryItem
 from results.records import Role
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from reports.errors import ReportError
-from reports.html import write_report
+from reports.html.report import write_report
 from results.db.store import Store
 from results.records import Cell, DatasetRecord, EpochRecord, Outcome, Quantity, SplitResult
 
@@ -337,7 +337,7 @@ def test_a_failure_half_way_leaves_the_old_report(
     def fail(*_: object) -> str:
         raise RuntimeError("half way")
 
-    monkeypatch.setattr("reports.html.run_page", fail)
+    monkeypatch.setattr("reports.html.report.run_page", fail)
     with pytest.raises(RuntimeError):
         write_report(store, tmp_path / "report")
     assert index.read_bytes() == before

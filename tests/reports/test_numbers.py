@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reports import numbers
+from reports.content import numbers
 
 
 @pytest.mark.parametrize(

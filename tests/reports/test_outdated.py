@@ -7,9 +7,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from reports import export_text
-from reports.html import write_report
-from reports.terminal import print_leaderboard
+from reports.export import text as export_text
+from reports.html.report import write_report
+from reports.text.terminal import print_leaderboard
 from results.db.store import Store
 from results.queries import report as queries
 from tests.reports.conftest import cell, dataset, outcome

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from reports.boards import FEW_ROWS, boards, ranked_table
-from reports.cells import NOISY, Notes
-from reports.costs import cost_list, cost_sections
-from reports.curves import curve_sections
-from reports.domains import domain_sections
-from reports.facts import NOT_STATED, objective
-from reports.models import flat, model_pages
-from reports.pages import model_page, run_page
-from reports.people import People, beside_people
-from reports.plots import MOST_LABELS, Series, trade_off_plot
-from reports.printed import printed_table, published_cell
-from reports.tables import cost_tables, leaderboard
-from reports.trade_offs import bounded_cost, trade_off_sections
+from reports.content.facts import NOT_STATED, objective
+from reports.content.figures import NOISY, Notes
+from reports.content.leaderboard_page import FEW_ROWS, boards, ranked_table
+from reports.content.people import People, beside_people
+from reports.content.printed import printed_table, published_cell
+from reports.content.tables import cost_tables, leaderboard
+from reports.html.costs import cost_list, cost_sections
+from reports.html.curves import curve_sections
+from reports.html.domains import domain_sections
+from reports.html.models import flat, model_pages
+from reports.html.pages import model_page, run_page
+from reports.html.plots import MOST_LABELS, Series, trade_off_plot
+from reports.html.trade_offs import bounded_cost, trade_off_sections
 from results.db.store import Store
 from results.published.names import RECIPES
 from results.queries import report as queries

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from reports.pictures import LONGEST_SIDE, Picture, Thumbnails
+from reports.html.pictures import LONGEST_SIDE, Picture, Thumbnails
 
 BUDGET = 10_000_000
 

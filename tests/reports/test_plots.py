@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from reports.plots import HEIGHT, LETTER_WIDTH, WIDTH, Plot, Series, line_plot, trade_off_plot
+from reports.html.plots import HEIGHT, LETTER_WIDTH, WIDTH, Plot, Series, line_plot, trade_off_plot
 
 
 def trade_off(*points: tuple[float, float]) -> Plot:

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 from sqlalchemy import delete, update
 
-from reports.tables import absent_levels
-from reports.terminal import print_leaderboard
+from reports.content.tables import absent_levels
+from reports.text.terminal import print_leaderboard
 from results.db.schema import HeldOutScore, Score
 from results.db.store import Store
 from results.queries.report import leaderboard

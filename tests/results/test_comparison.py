@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reports.comparison import caption_counts
+from reports.text.comparison import caption_counts
 from results import Store, StoreError
 from results.compare.comparison import compare_stores
 from results.compare.comparison_types import Comparison

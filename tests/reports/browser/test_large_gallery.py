@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from reports.gallery import WRITTEN_OUT
-from reports.gallery_data import IMAGES_A_FILE
-from reports.html import write_report
+from reports.html.gallery import WRITTEN_OUT
+from reports.html.gallery_data import IMAGES_A_FILE
+from reports.html.report import write_report
 from results.db.store import Store
 from results.records import Cell, DatasetRecord, ImageRecord, Outcome, Quantity, SplitResult
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from reports.html import write_report
+from reports.html.report import write_report
 from results.db.store import Store
 from results.records import Cell, DatasetRecord, Outcome, Quantity, SplitResult
 

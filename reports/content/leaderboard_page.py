@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from reports import cells, tables
-from reports.cells import Cell, Notes
-from reports.facts import card, objective
-from reports.fields import ROLES
-from reports.numbers import metric_order
-from reports.people import People, beside_people
-from reports.printed import PUBLISHED, has_published, published_cell
-from reports.tables import Body, Heading, Line, Table, signature_text
+from reports.content import figures as cells
+from reports.content import tables
+from reports.content.facts import card, objective
+from reports.content.fields import ROLES
+from reports.content.figures import Cell, Notes
+from reports.content.numbers import metric_order
+from reports.content.people import People, beside_people
+from reports.content.printed import PUBLISHED, has_published, published_cell
+from reports.content.tables import Body, Heading, Line, Table, signature_text
 from results.queries.views import DatasetInfo, Group, Row, RunDetail, Standing
 
 FEW_ROWS = 2

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reports.cells import Notes, score_cell
-from reports.tables import SHORT, Heading, Line, Table, badges, differences
+from reports.content.figures import Notes, score_cell
+from reports.content.tables import SHORT, Heading, Line, Table, badges, differences
 from results.queries.views import Group, Row
 
 TITLE = "Against the same references as people"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from reports import tables
-from reports.boards import apart, by_size, dressed, group_title
-from reports.printed import PUBLISHED, has_published, published_cell
-from reports.tables import Heading, Line, Table
+from reports.content import tables
+from reports.content.leaderboard_page import apart, by_size, dressed, group_title
+from reports.content.printed import PUBLISHED, has_published, published_cell
+from reports.content.tables import Heading, Line, Table
 from results.queries.views import DatasetInfo, Group, Row, RunDetail
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from reports import numbers
-from reports.cells import NOISY, Cell, Notes, cost_cell, marked, missing, score_cell
-from reports.contamination import contamination
+from reports.content import numbers
+from reports.content.contamination import contamination
+from reports.content.figures import NOISY, Cell, Notes, cost_cell, marked, missing, score_cell
 from results.queries.views import Group, Row
 
 

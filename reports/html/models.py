@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reports import cells, numbers
-from reports.cells import Cell, Notes
-from reports.facts import ModelCard, card, objective
-from reports.fields import ROLES
-from reports.pages import model_page
-from reports.printed import PrintedRow, printed_table, published_beside
+from reports.content import figures as cells
+from reports.content import numbers
+from reports.content.facts import ModelCard, card, objective
+from reports.content.fields import ROLES
+from reports.content.figures import Cell, Notes
+from reports.content.printed import PrintedRow, printed_table, published_beside
+from reports.html.pages import model_page
 from results.queries.views import RunDetail
 from results.records import Quantity
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 
-from reports.gallery import GalleryPage
+from reports.html.gallery import GalleryPage
 from results.db.store import Store
 from results.queries import report as queries
 from results.queries.views import Group, Row

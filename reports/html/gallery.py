@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from reports.gallery_data import disagreement, gallery_data
-from reports.pictures import LEFT_OUT, Thumbnails
+from reports.html.gallery_data import disagreement, gallery_data
+from reports.html.pictures import LEFT_OUT, Thumbnails
 from results.db.store import Store
 from results.queries.report import gallery
 from results.queries.views import DatasetInfo, GalleryItem, Group

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from reports import cells, numbers, tables
-from reports.boards import apart, by_size, dressed
-from reports.cells import Cell, Notes
-from reports.tables import Table
+from reports.content import figures as cells
+from reports.content import numbers, tables
+from reports.content.figures import Cell, Notes
+from reports.content.leaderboard_page import apart, by_size, dressed
+from reports.content.tables import Table
 from results.queries.views import Group, RunDetail
 from results.records import Quantity
 

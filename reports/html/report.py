@@ -9,22 +9,22 @@ from typing import Any
 
 from markupsafe import Markup
 
-from reports.attention import attention_pages, stored_maps
-from reports.boards import boards, row_labels
-from reports.contamination import contamination
-from reports.costs import cost_list, cost_sections
-from reports.curves import curve_plots, curve_sections
-from reports.domains import domain_sections
-from reports.facts import card
-from reports.folder import replaced
-from reports.gallery import gallery_pages
-from reports.method import method
-from reports.models import flat, model_pages
-from reports.pages import run_page
-from reports.rendering import asset, template_environment
-from reports.sections import COLOURS, SHAPES, facets, score_tables, summary
-from reports.tables import signature_text
-from reports.trade_offs import trade_off_sections
+from reports.content.contamination import contamination
+from reports.content.facts import card
+from reports.content.leaderboard_page import boards, row_labels
+from reports.content.tables import signature_text
+from reports.html.attention import attention_pages, stored_maps
+from reports.html.costs import cost_list, cost_sections
+from reports.html.curves import curve_plots, curve_sections
+from reports.html.domains import domain_sections
+from reports.html.folder import replaced
+from reports.html.gallery import gallery_pages
+from reports.html.method import method
+from reports.html.models import flat, model_pages
+from reports.html.pages import run_page
+from reports.html.rendering import asset, template_environment
+from reports.html.sections import COLOURS, SHAPES, facets, score_tables, summary
+from reports.html.trade_offs import trade_off_sections
 from results.db.store import Store
 from results.queries import report as queries
 from results.queries.views import RunDetail

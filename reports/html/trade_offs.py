@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from reports import cells, numbers, tables
-from reports.boards import apart, by_size, group_title
-from reports.cells import Cell, Notes
-from reports.plots import Plot, Series, trade_off_plot
-from reports.tables import Heading, Line, Table
+from reports.content import figures as cells
+from reports.content import numbers, tables
+from reports.content.figures import Cell, Notes
+from reports.content.leaderboard_page import apart, by_size, group_title
+from reports.content.tables import Heading, Line, Table
+from reports.html.plots import Plot, Series, trade_off_plot
 from results.queries.views import DatasetInfo, Group, Row, RunDetail
 from results.records import Quantity
 

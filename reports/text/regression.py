@@ -10,8 +10,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from reports.differences import interval, p_value, plain_table, points, ratio
-from reports.numbers import DASH, printable
+from reports.content.numbers import DASH, printable
+from reports.text.differences import interval, p_value, plain_table, points, ratio
 from results.compare.gate_result import Judgement, Row, Status
 
 LABELS: Final[dict[Status, str]] = {

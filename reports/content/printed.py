@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from reports import numbers
-from reports.cells import Cell, Notes
-from reports.facts import NOT_STATED
-from reports.tables import Heading
+from reports.content import numbers
+from reports.content.facts import NOT_STATED
+from reports.content.figures import Cell, Notes
+from reports.content.tables import Heading
 from results.published import (
     PAPERS,
     PublishedMatch,

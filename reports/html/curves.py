@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from reports import tables
-from reports.boards import by_size
-from reports.plots import Plot, Series, line_plot
+from reports.content import tables
+from reports.content.leaderboard_page import by_size
+from reports.html.plots import Plot, Series, line_plot
 from results.queries.views import Group, RunDetail
 from results.records import EpochRecord
 

@@ -8,7 +8,7 @@ from typing import Final
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from reports.numbers import DASH, amount, cost_kind
+from reports.content.numbers import DASH, amount, cost_kind
 from results.compare.gate_result import CostChange
 
 NEAR_ZERO: Final = 0.001

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports import cells, numbers
-from reports.boards import Board
-from reports.cells import Notes
-from reports.tables import Heading, Line, Table
+from reports.content import figures as cells
+from reports.content import numbers
+from reports.content.figures import Notes
+from reports.content.leaderboard_page import Board
+from reports.content.tables import Heading, Line, Table
 from results.queries.views import DatasetInfo, Failure, Group, RunDetail
 
 COLOURS = 8

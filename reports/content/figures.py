@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from reports import numbers
+from reports.content import numbers
 from results.queries.views import FloorTest, Row, Spread, Standing
 from results.records import Quantity
 

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from reports.numbers import percent, printable
-from reports.pages import run_page
+from reports.content.numbers import percent, printable
+from reports.html.pages import run_page
 from results.queries.views import GalleryItem
 
 IMAGES_A_FILE = 200

@@ -8,10 +8,10 @@ from dataclasses import asdict
 from typing import Final
 from xml.etree import ElementTree
 
-from reports.differences import cost_line, interval, markdown_table, p_value, points
-from reports.export_text import escape_markdown
-from reports.numbers import printable
-from reports.regression import LABELS, TIMES, conclusion, legend, metrics, name, notes, problems, slowdown
+from reports.content.numbers import printable
+from reports.export.text import escape_markdown
+from reports.text.differences import cost_line, interval, markdown_table, p_value, points
+from reports.text.regression import LABELS, TIMES, conclusion, legend, metrics, name, notes, problems, slowdown
 from results.compare.gate_result import BLOCKING, Judgement, Row
 
 _FAILED: Final = "❌"

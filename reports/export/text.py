@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from reports.boards import by_size, ranked_table, separations
-from reports.cells import Cell
-from reports.numbers import printable
-from reports.people import TITLE, beside_people
-from reports.tables import Line, Table, signature_text
+from reports.content.figures import Cell
+from reports.content.leaderboard_page import by_size, ranked_table, separations
+from reports.content.numbers import printable
+from reports.content.people import TITLE, beside_people
+from reports.content.tables import Line, Table, signature_text
 from results.queries.views import Group, RunDetail
 
 Escape = Callable[[str], str]

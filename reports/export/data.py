@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from reports import numbers
-from reports.boards import by_size
-from reports.contamination import contamination
-from reports.printed import nearest
+from reports.content import numbers
+from reports.content.contamination import contamination
+from reports.content.leaderboard_page import by_size
+from reports.content.printed import nearest
 from results.queries.views import Group, Row, RunDetail
 
 if TYPE_CHECKING:

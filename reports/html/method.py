@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from reports import numbers
-from reports.boards import by_size, field_value, group_title
-from reports.fields import FIELDS, METRICS, ROLES
-from reports.tables import signature_text
+from reports.content import numbers
+from reports.content.fields import FIELDS, METRICS, ROLES
+from reports.content.leaderboard_page import by_size, field_value, group_title
+from reports.content.tables import signature_text
 from results.queries.views import DatasetInfo, Group, RunDetail, SignificanceTest
 
 

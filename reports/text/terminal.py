@@ -11,11 +11,11 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from reports import tables
-from reports.cells import Cell, tier_cell
-from reports.numbers import DASH, percent, printable
-from reports.people import TITLE, beside_people
-from reports.tables import Line, Table
+from reports.content import tables
+from reports.content.figures import Cell, tier_cell
+from reports.content.numbers import DASH, percent, printable
+from reports.content.people import TITLE, beside_people
+from reports.content.tables import Line, Table
 from results.db.store import Store
 from results.queries import report as queries
 from results.queries.views import Failure, Group, SignificanceTest, Spread

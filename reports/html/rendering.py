@@ -10,15 +10,15 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from reports import numbers
-from reports.pages import model_page, run_page
-from reports.sections import COLOURS
+from reports.content import numbers
+from reports.html.pages import model_page, run_page
+from reports.html.sections import COLOURS
 
 
 def template_environment(navigation: Iterable[tuple[str, str]]) -> Environment:
     """The templates, with the pages that every one links to as (file, name)."""
     environment = Environment(
-        loader=PackageLoader("reports"),
+        loader=PackageLoader("reports.html"),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_printable,
@@ -45,7 +45,7 @@ def template_environment(navigation: Iterable[tuple[str, str]]) -> Environment:
 
 def asset(name: str) -> str:
     """A file beside the templates."""
-    return resources.files("reports").joinpath("templates", name).read_text(encoding="utf-8")
+    return resources.files("reports.html").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def _printable(value: Any) -> Any:

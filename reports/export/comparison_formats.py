@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from reports.comparison import (
+from reports.export.text import escape_markdown
+from reports.text.comparison import (
     caption_counts,
     caption_line,
     cost_label,
@@ -20,8 +21,7 @@ from reports.comparison import (
     untested,
     warnings,
 )
-from reports.differences import cost_line, cost_ratio, markdown_table
-from reports.export_text import escape_markdown
+from reports.text.differences import cost_line, cost_ratio, markdown_table
 from results.compare.comparison_types import Comparison, Pair, Side
 
 

@@ -1,0 +1,1 @@
+"""Leaderboards as plain values and words, shared by HTML, terminal and exports."""

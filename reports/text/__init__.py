@@ -1,0 +1,1 @@
+"""Tables for an 80-column terminal."""
