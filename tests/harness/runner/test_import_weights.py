@@ -28,7 +28,7 @@ from results.queries.report import failures, leaderboard
 from zoo import ZooError
 from zoo.weights import from_official
 
-BODY = Path(__file__).parents[1] / "fixtures" / "zoo" / "expansionnet_model.npz"
+BODY = Path(__file__).parents[2] / "fixtures" / "zoo" / "expansionnet_model.npz"
 SIZES = {"n_heads": 4, "static_lengths": [2, 4, 3]}
 SWIN = {"img_size": 32, "embed_dim": 12, "depths": [1, 2], "num_heads": [1, 2], "window_size": 4}
 SWIN_NAME = "swin_large_patch4_window12_384"

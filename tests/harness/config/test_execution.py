@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from harness.config import execution as machine
 from harness.config.execution import Machine
-from harness.config.preset import execution as machine
 from harness.runner import benchmark as run
 from harness.runner import worker_pool as side_by_side
 from harness.runner.worker_pool import few_threads

@@ -13,7 +13,7 @@ from reports.text.terminal import print_leaderboard
 from results.db.store import Store
 from results.queries import report as queries
 from tests.reports.conftest import cell, dataset, outcome
-from tests.reports.test_html import Page
+from tests.reports.html.test_html import Page
 
 SENTENCE = "Not made by the newest code: made before zoo/models/m2.py changed."
 

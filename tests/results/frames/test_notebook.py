@@ -11,7 +11,7 @@ import pytest
 
 from results import Cell, ImageRecord, Quantity, SplitResult, Store
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "notebook.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "notebook.md"
 BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<shown>.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 
 PICTURES = [

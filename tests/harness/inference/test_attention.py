@@ -36,7 +36,7 @@ from harness.runner.caption_images import caption_pictures, of_files
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from results.records import AttentionRecord
-from tests.harness.test_own_pictures import MakeRun, bench, make_run, pictures  # noqa: F401  # fixtures
+from tests.harness.runner.test_caption_images import MakeRun, bench, make_run, pictures  # noqa: F401  # fixtures
 from zoo import Visual, VisualSpec, create_model, model_card
 from zoo.attention_maps import look_where
 

@@ -25,7 +25,7 @@ from results.frames.results import Results
 from results.queries import report as queries
 from results.queries.pretraining import Pretraining, stored_pretraining
 from tests.reports.conftest import HOSTILE, cell, dataset, outcome
-from tests.reports.test_html import Element, Page
+from tests.reports.html.test_html import Element, Page
 
 SEEN = Pretraining(
     ("COCO", "web pictures"), "some", ("COCO", "Web"), {"coco": "Twins are in it.", "nocaps": "So here."}, "a paper"

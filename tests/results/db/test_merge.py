@@ -17,7 +17,7 @@ from results.db.schema import Base, CellRow, DatasetRow
 from results.db.upgrade import upgrade
 from results.queries import report as queries
 
-ASSET = Path(__file__).parent / "assets" / "v0_1_0.sqlite"
+ASSET = Path(__file__).parents[1] / "assets" / "v0_1_0.sqlite"
 
 
 @pytest.fixture

@@ -145,7 +145,7 @@ def test_a_release_alone_separates_no_rows(store: Store) -> None:
 
 
 def test_an_upgraded_store_marks_its_rows_as_older(tmp_path: Path) -> None:
-    asset = Path(__file__).parents[1] / "results" / "assets" / "v0_2_0.sqlite"
+    asset = Path(__file__).parents[3] / "results" / "assets" / "v0_2_0.sqlite"
     old = Path(shutil.copy(asset, tmp_path / "old.sqlite"))
     upgrade(old)
     with Store(old, read_only=True) as upgraded:

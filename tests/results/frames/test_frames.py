@@ -22,7 +22,7 @@ from results.records import CodeRecord
 
 Add = Callable[..., str]
 
-ASSETS = Path(__file__).parent / "assets"
+ASSETS = Path(__file__).parents[1] / "assets"
 FRAMES = ("leaderboard", "scores", "image_scores", "captions", "costs", "epochs")
 RUN = ["run", "model", "role", "seed", "dataset"]
 CONDITIONS = ["track", "fingerprint", "signature", "code_model", "code_revision"]

@@ -22,7 +22,7 @@ from results.queries.report import attention_maps, dataset_info, failures, galle
 from results.queries.views import Row
 
 HUNG = {"value": None, "reason": "it hung", "low": None, "high": None}
-PLUGINS = Path(__file__).parent / "plugins"
+PLUGINS = Path(__file__).parents[1] / "plugins"
 TINY = (
     "schedule.stages.0.epochs=2",
     "schedule.stages.0.batch_size=8",

@@ -25,7 +25,7 @@ from results.db.schema import RELEASE, REVISION, Base
 from results.db.upgrade import revision_of, upgrade
 from results.queries import report as queries
 
-ASSETS = Path(__file__).parent / "assets"
+ASSETS = Path(__file__).parents[1] / "assets"
 RELEASED = sorted(ASSETS.glob("v*.sqlite"))
 
 
