@@ -11,7 +11,7 @@ from __future__ import annotations
 import pytest
 
 from harness.measure.captioning_costs import Effort
-from harness.measure.isolated import Answer, Question, ask_apart
+from harness.measure.isolated import Answer, Question, run_isolated
 
 TRIES, HELD = 10, 9
 MODELS = {
@@ -35,7 +35,7 @@ def _measure(model: str) -> Answer:
         threads=1,
         effort=Effort(repeats=30, energy_seconds=0.0),
     )
-    [answer] = ask_apart(question)[0]
+    [answer] = run_isolated(question)[0]
     return answer
 
 

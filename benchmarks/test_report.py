@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from results import Cell, DatasetRecord, EpochRecord, ImageRecord, Outcome, Quantity, SplitResult, Store
+from results import DatasetRecord, EpochRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store
 
 IMAGES, MODELS, SEEDS, WORDS = 5_000, 20, 3, 4_000
 FINGERPRINT = "coco#1f3a09bc"
@@ -60,7 +60,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for number in range(MODELS * SEEDS):
             model, seed = divmod(number, SEEDS)
             config = {"card": {"family": f"family_{model % 6}", "paper": "A paper", "year": 2020, "source": "none"}}
-            cell = Cell(
+            cell = RunSpec(
                 f"m{model}-s{seed}", f"model_{model}", "model", seed, "controlled", FINGERPRINT, config, SIGNATURE
             )
             scores = {image: max(0.0, chance.gauss(0.9 + model / 50, 0.5)) for image in range(IMAGES)}

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import results
-from results import Cell, DatasetRecord, EpochRecord, ImageRecord, Outcome, Quantity, SplitResult, Store
+from results import DatasetRecord, EpochRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store
 
 IMAGES, MODELS, SEEDS = 5_000, 50, 4
 WORDS = [
@@ -80,7 +80,7 @@ def million(tmp_path_factory: pytest.TempPathFactory) -> Path:
         store.record_dataset(DatasetRecord("coco", "f" * 16, "/pictures", {"test": IMAGES}, images))
         for number in range(MODELS * SEEDS):
             model, seed = divmod(number, SEEDS)
-            cell = Cell(f"{number}", f"model_{model}", "model", seed, "controlled", "f" * 16, {}, signature)
+            cell = RunSpec(f"{number}", f"model_{model}", "model", seed, "controlled", "f" * 16, {}, signature)
             per_image = {
                 metric: {image: max(0.0, chance.gauss(0.9 + model / 250, 0.5)) for image in range(IMAGES)}
                 for metric in ("CIDEr-D", "BLEU-4")

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from results.errors import StoreError
 from results.records import (
     AttentionRecord,
-    Cell,
     DatasetRecord,
     EpochRecord,
     ImageRecord,
     Outcome,
     Quantity,
     Role,
+    RunSpec,
     SplitResult,
     Status,
 )
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AttentionRecord",
-    "Cell",
     "DatasetRecord",
     "EpochRecord",
     "ImageRecord",
@@ -37,6 +36,7 @@ __all__ = [
     "Quantity",
     "Results",
     "Role",
+    "RunSpec",
     "SplitResult",
     "Status",
     "Store",

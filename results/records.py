@@ -67,7 +67,7 @@ class CodeRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class RunSpec:
     """One cell of the planned grid: a model (or reference row) under one configuration and one seed.
 
     `key` identifies it over configuration, data fingerprint and code version. `dataset` is the fingerprint of a data

@@ -79,13 +79,13 @@ def test_quick_commands_load_nothing_heavy(line: str, tmp_path: Path) -> None:
 
 
 def test_a_report_loads_nothing_heavy(tmp_path: Path) -> None:
-    from results import Cell, DatasetRecord, ImageRecord, Outcome, Quantity, SplitResult, Store
+    from results import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store
 
     (tmp_path / "workspace").mkdir()
     with Store(tmp_path / "workspace" / "bench.sqlite") as store:
         images = (ImageRecord(1, "1.png", "test", ("a ball",)),)
         store.record_dataset(DatasetRecord("scenes", "fingerprint", str(tmp_path), {"test": 1}, images))
-        store.plan([Cell("key", "blind", "model", 1, "controlled", "fingerprint", {}, {"nrefs": "1"})])
+        store.plan([RunSpec("key", "blind", "model", 1, "controlled", "fingerprint", {}, {"nrefs": "1"})])
         result = SplitResult("test", {1: "a ball"}, {"overall": {"CIDEr-D": Quantity(1.0)}}, {"CIDEr-D": {1: 1.0}})
         store.finish("key", Outcome((result,), {}, {}))
     assert loaded_by("report", folder=tmp_path) == (0, set())

@@ -20,11 +20,11 @@ _SOFTMAXES = (F.softmax, Tensor.softmax, torch.softmax)
 
 def attends(model: Captioner) -> bool:
     """Whether the model chooses, word by word, between several places of an image."""
-    return model.visual.kind not in {"none", "pooled"} and bool(model.lookers())
+    return model.visual.kind not in {"none", "pooled"} and bool(model.cross_attention_modules())
 
 
 @torch.no_grad()
-def look_where(model: Captioner, visual: Visual, tokens: Tensor) -> Tensor | None:
+def attention_weights(model: Captioner, visual: Visual, tokens: Tensor) -> Tensor | None:
     """The weights with which each position attends to the image; None where the model does not attend.
 
     They are the mean over all heads of all the decoder's layers (for M2 over the encoder's levels too, for Image
@@ -45,7 +45,7 @@ def look_where(model: Captioner, visual: Visual, tokens: Tensor) -> Tensor | Non
     model.eval()
     try:
         memory = model.encode(visual)
-        with _Recorder(model.lookers()) as recorder:
+        with _Recorder(model.cross_attention_modules()) as recorder:
             model.decode(memory, tokens)
     finally:
         model.train(was_training)
@@ -54,7 +54,7 @@ def look_where(model: Captioner, visual: Visual, tokens: Tensor) -> Tensor | Non
     layers = [torch.cat([_by_row(part, rows) for part in parts], 1) for parts in recorder.seen.values()]
     weights = torch.stack(layers).mean(0)[..., : mask.shape[1]]
     weights = weights.masked_fill(~mask.repeat_interleave(rows // mask.shape[0], 0)[:, None], 0.0)
-    weights = weights[..., model.placeless :]
+    weights = weights[..., model.n_prefix_tokens :]
     return weights / weights.sum(-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
 
 

@@ -110,13 +110,13 @@ class Captioner(nn.Module, ABC):
         visual: what the model wants to see.
         vocab_size: V, the width of the logits.
         max_len: the most tokens `decode` and `step` accept, the begin token included.
-        placeless: how many visual tokens, before all others, stand for no place of the image, such as a class token.
+        n_prefix_tokens: how many visual tokens, before all others, stand for no place of the image (a class token).
     """
 
     visual: VisualSpec
     vocab_size: int
     max_len: int
-    placeless: int = 0
+    n_prefix_tokens: int = 0
 
     @abstractmethod
     def encode(self, visual: Visual) -> Memory:
@@ -138,7 +138,7 @@ class Captioner(nn.Module, ABC):
         """`decode` after `encode`."""
         return self.decode(self.encode(visual), tokens)
 
-    def lookers(self) -> Sequence[nn.Module]:
+    def cross_attention_modules(self) -> Sequence[nn.Module]:
         """The modules whose softmax `decode` looks at the image with, each called once a layer or once a position.
 
         None where words do not attend to the image; see `zoo.attention_maps`.

@@ -55,8 +55,8 @@ class StackedCaptioner(Captioner):
             outputs.append(x)
         return self.vocabulary(self.decoder_output(outputs))[:, 0], DecodingState(images, rows, shared)
 
-    def lookers(self) -> Sequence[nn.Module]:
-        """See `Captioner.lookers`."""
+    def cross_attention_modules(self) -> Sequence[nn.Module]:
+        """See `Captioner.cross_attention_modules`."""
         return [layer.cross_attention for layer in self._layers()]
 
     def _layers(self) -> Iterable[DecoderLayer]:

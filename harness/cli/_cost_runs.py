@@ -82,9 +82,9 @@ def _row(detail: RunDetail, cider: float | None) -> list[str]:
 
 def _estimate(detail: RunDetail) -> str:
     """Hours of an A100, between their bounds where the run has some."""
-    from reports.content.figures import Notes, cost_cell, estimated
+    from reports.content.table_values import Notes, cost_value, estimated
 
-    cell = estimated(cost_cell(detail.costs.get(_ESTIMATE), Notes()), _ESTIMATE, Notes())
+    cell = estimated(cost_value(detail.costs.get(_ESTIMATE), Notes()), _ESTIMATE, Notes())
     return "-" if cell.value is None else cell.text
 
 

@@ -71,7 +71,7 @@ def measure(
     """
     from harness.cli._chosen import chosen_models, chosen_preset
     from harness.measure.captioning_costs import Effort
-    from harness.measure.isolated import Question, ask_apart
+    from harness.measure.isolated import Question, run_isolated
     from harness.runner.benchmark import choose_device
     from harness.utils.plugins import load_plugins
 
@@ -101,7 +101,7 @@ def measure(
             plugins=tuple(plugin or ()),
         )
         try:
-            found, environment = ask_apart(question)
+            found, environment = run_isolated(question)
             answers += found
         except BenchError as error:
             failures[name] = str(error)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from results.compare.baseline import Baseline
-    from results.compare.gate_result import Judgement
+    from results.compare.gate_result import GateResult
     from results.queries.views import Failure
 
 _EXAMPLES = """
@@ -188,7 +188,7 @@ def _update(
     typer.echo(f"{path}: {len(new.runs)} runs, {len(text.encode()) / 1000:.0f} kB")
 
 
-def _findings(judgement: Judgement, format: Format) -> str | Callable[[Console], None]:
+def _findings(judgement: GateResult, format: Format) -> str | Callable[[Console], None]:
     """The judgement in a format; text depends on the terminal that it is printed to."""
     if format is Format.text:
         from reports.text.regression import print_judgement

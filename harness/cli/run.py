@@ -103,7 +103,7 @@ def run(
         )
     load_plugins(plugin)
 
-    from harness.config.execution import AUTO, Machine
+    from harness.config.execution import AUTO, ExecutionConfig
     from harness.runner.benchmark import Request, run_benchmark
     from harness.runner.pretrained import parse_places
     from harness.utils.progress import Reporter
@@ -125,7 +125,7 @@ def run(
         skip_bad_images=skip_bad_images,
         rerun=rerun,
         accept_code_changes=accept_code_changes,
-        machine=Machine(devices, AUTO if jobs == "auto" else int(jobs), compiled, tuple(plugin or ())),
+        machine=ExecutionConfig(devices, AUTO if jobs == "auto" else int(jobs), compiled, tuple(plugin or ())),
         pretrained=parse_places(tuple(pretrained or ())),
     )
     with Reporter() as reporter:

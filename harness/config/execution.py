@@ -11,12 +11,12 @@ from harness.config.cores import usable_cores
 from harness.utils.errors import BenchError
 
 AUTO = 0
-MOST_JOBS = 4
+MAX_JOBS = 4
 """Models at once where nobody says how many: each takes about a gigabyte of memory."""
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class ExecutionConfig:
     """How the work is done.
 
     Attributes:
@@ -60,7 +60,7 @@ class Machine:
         """How many of so many models train at once, at most; depends on the request and the machine alone."""
         if self.jobs == AUTO and (self.devices > 1 or device.type != "cpu"):
             return 1
-        return max(min(self.jobs or min(usable_cores(), MOST_JOBS), models), 1)
+        return max(min(self.jobs or min(usable_cores(), MAX_JOBS), models), 1)
 
     def record(self, device: torch.device, parts: int) -> dict[str, Any]:
         """For a run's environment; `parts` is how many passes a batch took in the end."""

@@ -41,7 +41,7 @@ class FeatureConfig(Strict):
     `weights` is a file, or "random" where the user says so. With `regions` the models see these in place of grid cells.
     """
 
-    later: ClassVar[frozenset[str]] = frozenset({"regions"})
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"regions"})
 
     backbone: str = "filterbank"
     weights: Literal["random"] | Path | None = None

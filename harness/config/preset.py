@@ -31,14 +31,14 @@ class Decoding(Strict):
     end: both as ExpansionNet's code does, for the paper track.
     """
 
-    later: ClassVar[frozenset[str]] = frozenset({"count_bos", "cut_unfinished"})
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"count_bos", "cut_unfinished"})
     beam_size: int = Field(3, gt=0)
     max_len: int = Field(20, gt=0, description="most generated tokens, the end token included")
     length_penalty: float = 1.0
     count_bos: bool = False
     cut_unfinished: bool = False
 
-    def unusual_settings(self) -> tuple[str, ...]:
+    def paper_deviations(self) -> tuple[str, ...]:
         """What reproduces released code against better knowledge, by name, for the signature."""
         named = {"ranking=count-bos": self.count_bos, "unfinished=cut": self.cut_unfinished}
         return tuple(name for name, on in named.items() if on)
@@ -52,7 +52,7 @@ class VocabularyConfig(Strict):
     longer training caption loses its last words.
     """
 
-    later: ClassVar[frozenset[str]] = frozenset({"kind", "merges"})
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"kind", "merges"})
     kind: Literal["words", "bpe"] = "words"
     merges: int = Field(5000, gt=0)
     min_count: int = Field(5, gt=0)
@@ -69,7 +69,7 @@ class Preset(Strict):
     authors did, settings included that the controlled track refuses.
     """
 
-    later: ClassVar[frozenset[str]] = frozenset({"recipe", "energy_seconds"})
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"recipe", "energy_seconds"})
     name: str
     summary: str
     size: dict[str, int | float]
@@ -90,16 +90,16 @@ class Preset(Strict):
 
     @model_validator(mode="after")
     def _keep_tracks_apart(self) -> Self:
-        if self.recipe is None and (found := self.unusual_settings()):
+        if self.recipe is None and (found := self.paper_deviations()):
             raise ValueError(f"{', '.join(found)}: for presets with a recipe alone, those of the paper track")
         return self
 
-    def unusual_settings(self) -> tuple[str, ...]:
+    def paper_deviations(self) -> tuple[str, ...]:
         """Everything that reproduces released code against better knowledge, by name, for the signature."""
         return (
             *(self.recipe.settings() if self.recipe else ()),
             *unusual_training(self.schedule),
-            *self.decoding.unusual_settings(),
+            *self.decoding.paper_deviations(),
         )
 
     def model_arguments(self, model: str) -> dict[str, Any]:

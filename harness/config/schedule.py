@@ -11,18 +11,19 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 class Strict(BaseModel):
     """Frozen settings that reject keys they do not know.
 
-    `later` names settings that came after results were stored: a dump leaves them out while they have their default, so
+    `omit_if_default` names settings that came after results were stored: a dump leaves them out while they have their
+    default, so
     that the identity of what does not use them stays what it was.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    later: ClassVar[frozenset[str]] = frozenset()
+    omit_if_default: ClassVar[frozenset[str]] = frozenset()
 
     @model_serializer(mode="wrap")
     def _without_unused(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         content: dict[str, Any] = dump(self)
         fields = type(self).model_fields
-        unused = {name for name in self.later if getattr(self, name) == fields[name].get_default()}
+        unused = {name for name in self.omit_if_default if getattr(self, name) == fields[name].get_default()}
         return {name: value for name, value in content.items() if name not in unused}
 
 
@@ -76,7 +77,7 @@ class LearningRate(Strict):
     peak = factor * (d_model * warmup_steps) ** -0.5 it is theirs.
     """
 
-    later: ClassVar[frozenset[str]] = frozenset({"warmup", "minimum", "from_epoch", "plateau"})
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"warmup", "minimum", "from_epoch", "plateau"})
     peak: float = Field(gt=0)
     warmup_steps: int = Field(0, ge=0)
     warmup: Literal["linear", "linear-from-zero", "hyperbolic"] = "linear"
@@ -161,7 +162,7 @@ class SelfCritical(Strict):
     released codes do; greedy captions are always without.
     """
 
-    later: ClassVar[frozenset[str]] = frozenset({"end_in_reward", "sampling_dropout"})
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"end_in_reward", "sampling_dropout"})
     samples: int = Field(5, gt=1, description="captions sampled for an image")
     max_len: int = Field(20, gt=0, description="most sampled tokens, the end token included")
     baseline: Literal["others", "greedy"] = "others"
@@ -202,7 +203,7 @@ class Stage(Strict):
     one, on pixels.
     """
 
-    later: ClassVar[frozenset[str]] = frozenset(
+    omit_if_default: ClassVar[frozenset[str]] = frozenset(
         {
             "accumulation",
             "backbone",

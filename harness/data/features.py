@@ -55,7 +55,7 @@ class VisualFeatures(Protocol):
         ...
 
 
-class Nothing:
+class NullSource:
     """For models that see nothing, where no features were made."""
 
     def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from huggingface_hub import constants
 
-_PATIENCE_S = 3.0
+_CONNECT_TIMEOUT_S = 3.0
 _PROXIES = ("https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
 
 
@@ -20,7 +20,7 @@ def hub_is_reachable() -> bool:
         return True
     host = urlsplit(constants.ENDPOINT)
     try:
-        socket.create_connection((host.hostname or "", host.port or 443), timeout=_PATIENCE_S).close()
+        socket.create_connection((host.hostname or "", host.port or 443), timeout=_CONNECT_TIMEOUT_S).close()
     except OSError:
         return False
     return True

@@ -40,7 +40,7 @@ def stack_pixels(results: Sequence[Pixels | BadImage]) -> Pixels:
     return np.stack([result for result in results if not isinstance(result, BadImage)])
 
 
-class Pictures:
+class PixelSource:
     """The pictures of a data set, for models that see pixels; nothing is cached. Safe to share between threads.
 
     Args:

@@ -18,7 +18,7 @@ from harness.utils.hashing import digest
 
 VERSION = 1  # raise it when `load_image` begins to refuse or accept other pictures
 _PORTION = 32  # pictures a thread takes at a time
-_MOST_THREADS = 8
+_MAX_THREADS = 8
 
 
 def find_bad_images(
@@ -51,7 +51,7 @@ def find_bad_images(
     portions = [dataset.samples[start : start + _PORTION] for start in range(0, total, _PORTION)]
     bad: dict[int, str] = {}
     done = 0
-    with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as threads:  # Pillow decodes without the GIL
+    with ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1)) as threads:  # Pillow decodes without the GIL
         for portion, found in zip(portions, threads.map(lambda part: _check(dataset, part), portions), strict=True):
             bad.update(found)
             done += len(portion)

@@ -17,7 +17,7 @@ from harness.data.vocabulary import Vocabulary
 from harness.utils.errors import BenchError
 from results.records import AttentionRecord
 from zoo import Captioner
-from zoo.attention_maps import attends, look_where
+from zoo.attention_maps import attends, attention_weights
 
 IMAGES = 24
 """Of how many images a run keeps where its words looked."""
@@ -79,7 +79,7 @@ def attention_records(
     for ids, visual in evaluation_batches(list(said), source, model.visual, _AT_ONCE):
         spoken = [list(takewhile(lambda token: token != vocabulary.eos, said[image_id])) for image_id in ids]
         tokens = pad_rows([[vocabulary.bos, *row[:-1]] for row in spoken], vocabulary.pad)
-        found = look_where(model, visual.to(device), tokens.to(device))
+        found = attention_weights(model, visual.to(device), tokens.to(device))
         assert found is not None, "checked by check_attends"
         weights = found.cpu().clamp(max=1.0)  # rounding may lift a lone place above it
         if isinstance(source, RegionFeatures):

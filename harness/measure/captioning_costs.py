@@ -15,10 +15,10 @@ import torch
 
 from harness.measure.energy import measure_energy, missing_energy
 from harness.measure.environment import describe_state
-from harness.measure.evaluating import evaluating
 from harness.measure.flops import COSTS as GMAC
 from harness.measure.flops import FlopCounts, count_caption, count_flops
 from harness.measure.latency import captioning, measure_latency, missing_latency
+from harness.measure.model_modes import eval_mode
 from harness.utils.precision import autocast
 from results.records import Quantity
 from zoo.captioner import Captioner, Visual
@@ -140,7 +140,7 @@ def time_captioning(
 
     def weigh() -> dict[str, Quantity]:
         work = captioning(model, seen, beam_size=beam_size, max_len=max_len, bos=bos, eos=eos, full_length=full_length)
-        with torch.inference_mode(), evaluating(model), autocast(device, precision):
+        with torch.inference_mode(), eval_mode(model), autocast(device, precision):
             return measure_energy(work, seen[0].batch_size, device, window_s=effort.energy_seconds)
 
     found.costs = _or_missing(clock, missing_latency) | _or_missing(weigh, missing_energy)

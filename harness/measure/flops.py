@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.measure.evaluating import evaluating
 from harness.measure.flop_tracing import PartCount, trace, unfused
+from harness.measure.model_modes import eval_mode
 from harness.measure.training_flops import count_training_step
 from harness.utils.errors import BenchError
 from results.records import Quantity
@@ -156,7 +156,7 @@ def _counting(model: Captioner, visual: Visual) -> Iterator[Visual]:
         raise BenchError(f"multiply-accumulates are counted for one image, not for a batch of {visual.batch_size}")
     weight = next(model.parameters())
     seen = visual.to(weight.device, weight.dtype)
-    with torch.no_grad(), evaluating(model), unfused():
+    with torch.no_grad(), eval_mode(model), unfused():
         model.encode(seen)
         yield seen
 

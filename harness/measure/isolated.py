@@ -71,7 +71,7 @@ class Answer:
     state: dict[str, Any]
 
 
-def ask_apart(question: Question) -> tuple[list[Answer], dict[str, Any]]:
+def run_isolated(question: Question) -> tuple[list[Answer], dict[str, Any]]:
     """Measure in a new process; gives the answers, and the environment that they were measured in.
 
     Raises:

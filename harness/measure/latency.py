@@ -11,8 +11,8 @@ from itertools import cycle
 import torch
 
 from harness.measure.cpu_contention import OtherLoad
-from harness.measure.evaluating import evaluating
-from harness.measure.timings import LEAST_RUNS, Timing
+from harness.measure.model_modes import eval_mode
+from harness.measure.timings import MIN_RUNS, Timing
 from harness.utils.errors import BenchError
 from harness.utils.precision import autocast
 from results.records import Quantity
@@ -74,7 +74,7 @@ def missing_latency(reason: str) -> dict[str, Quantity]:
     return {name: Quantity(None, reason, unit) for name, unit in COSTS.items()}
 
 
-_FEW = f"fewer than {LEAST_RUNS} timed runs"
+_FEW = f"fewer than {MIN_RUNS} timed runs"
 
 
 def measure_latency(
@@ -113,7 +113,7 @@ def measure_latency(
     seen = [visual.to(device) for visual in visuals]
     caption = captioning(model, seen, beam_size=beam_size, max_len=max_len, bos=bos, eos=eos, full_length=full_length)
     casts = autocast(device, precision)
-    with torch.inference_mode(), evaluating(model), _threads(threads) as used_threads, casts, OtherLoad() as load:
+    with torch.inference_mode(), eval_mode(model), _threads(threads) as used_threads, casts, OtherLoad() as load:
         for _ in range(max(repeats // 10, count // 10, 1) if warmup is None else warmup):
             caption()
         seconds = tuple(seconds_of(caption, device) for _ in range(repeats * count))

@@ -8,12 +8,12 @@ from collections.abc import Callable
 import torch
 
 from harness.measure.estimate import FORWARD_AND_BACKWARD, PassCosts, Speed
-from harness.measure.evaluating import as_it_was
 from harness.measure.inputs import batch_of
+from harness.measure.model_modes import preserve_state
 from zoo import Captioner, Visual
 from zoo.decoding import greedy
 
-LEAST_S = 1.0
+MIN_SECONDS = 1.0
 IMAGES, CAPTIONS = 8, 5
 
 
@@ -25,7 +25,7 @@ def measure_speed(
     *,
     images: int = IMAGES,
     captions: int = CAPTIONS,
-    least_s: float = LEAST_S,
+    least_s: float = MIN_SECONDS,
 ) -> Speed:
     """Time training passes and greedy decoding on copies of one image.
 
@@ -50,7 +50,7 @@ def measure_speed(
 
     seen = costs.encoder + costs.backbone
     per_pass = images * (seen + captions * costs.caption) * FORWARD_AND_BACKWARD
-    with as_it_was(model):
+    with preserve_state(model):
         model.train()
         training = per_pass / _seconds(train, device, least_s)
         model.eval()

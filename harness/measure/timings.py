@@ -12,7 +12,7 @@ SPREAD = 0.10
 """Quartiles of the same work further apart than this fraction of the median are noisy."""
 DRIFT = 0.05
 """Medians of the first and the second half that differ by more than this fraction of the median are noisy."""
-LEAST_RUNS = 5
+MIN_RUNS = 5
 """Fewer runs say nothing of how far another run's median may lie."""
 _PLACEMENT = 0.03
 """What one process differs from the next by, since it lies elsewhere in memory, as a fraction; no run sees that."""
@@ -55,9 +55,9 @@ class Timing:
         From the 95 % interval of the median, which asks nothing of the timings' distribution: of one piece by order
         statistics, of several by drawing runs. It is wider where neighbouring timings resemble each other, and taken
         times the square root of two since the other median varies too. At least what the halves differ by, and 3 % for
-        the luck of a process. None for fewer than `LEAST_RUNS`.
+        the luck of a process. None for fewer than `MIN_RUNS`.
         """
-        if len(self.seconds) < LEAST_RUNS:
+        if len(self.seconds) < MIN_RUNS:
             return None
         reach = self._reach_of_one() if self.pieces == 1 else self._reach_of_several()
         return max(math.sqrt(2) * reach, self._drift, _PLACEMENT * self.median)

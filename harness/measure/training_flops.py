@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from harness.measure.evaluating import as_it_was
 from harness.measure.flop_tracing import PartCount
+from harness.measure.model_modes import preserve_state
 from zoo.captioner import Captioner, Visual
 
 
@@ -34,7 +34,7 @@ def count_training_step(model: Captioner, visual: Visual, tokens: Tensor) -> Par
         tokens: (1, T), what the decoder is fed.
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    with torch.enable_grad(), as_it_was(model), sdpa_kernel(SDPBackend.MATH), count_dispatched() as counter:
+    with torch.enable_grad(), preserve_state(model), sdpa_kernel(SDPBackend.MATH), count_dispatched() as counter:
         model.train()
         logits = model(visual, tokens)
         if parameters:

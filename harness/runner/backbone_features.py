@@ -33,7 +33,7 @@ class HasOwnBackbone(Protocol):
     body: Captioner
 
 
-class InPlaceOfPixels:
+class CachedBackboneSource:
     """What the backbone of a model on pixels gave, for that model."""
 
     def __init__(self, features: Features) -> None:

@@ -1,6 +1,6 @@
-"""The benchmark itself: plan the grid, then train, caption, score, measure and store every cell that is not done yet.
+"""The benchmark itself: plan the grid, then train, caption, score, measure and store every spec that is not done yet.
 
-Finished cells are re-used, failed ones tried again, and one model's failure never stops the others.
+Finished specs are re-used, failed ones tried again, and one model's failure never stops the others.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from harness.config.execution import Machine
+from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.preset import Preset
 from harness.measure.environment import describe_state
@@ -21,16 +21,16 @@ from harness.metrics.spice import find_spice
 from harness.runner.baselines import REFERENCE_ROWS
 from harness.runner.context import prepare_conditions
 from harness.runner.identity.reuse import settle
-from harness.runner.plan import plan_cells
-from harness.runner.saved_model import StoredRun, is_stored
+from harness.runner.plan import plan_runs
+from harness.runner.saved_model import SavedModel, is_saved
 from harness.runner.timing import time_deferred
 from harness.runner.worker import Ended, Shared, Worker, take
-from harness.runner.worker_pool import few_threads, work_side_by_side
+from harness.runner.worker_pool import limit_threads, run_in_workers
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results import Store
-from results.records import Cell
+from results.records import RunSpec
 from zoo import model_card, select_models
 from zoo.captioner import VisualKind
 
@@ -52,21 +52,21 @@ class Request:
     rerun: bool = False
     accept_code_changes: bool = False
     pretrained: Mapping[str, str] = field(default_factory=dict)
-    machine: Machine = field(default_factory=Machine)
+    machine: ExecutionConfig = field(default_factory=ExecutionConfig)
 
 
 @dataclass(slots=True)
 class Summary:
-    """How the cells ended, by key."""
+    """How the specs ended, by key."""
 
     finished: list[str] = field(default_factory=list)
     reused: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
 
-    def count(self, cell: Cell, ended: Ended) -> None:
-        """One more cell that ended."""
-        getattr(self, ended).append(cell.key)
+    def count(self, spec: RunSpec, ended: Ended) -> None:
+        """One more spec that ended."""
+        getattr(self, ended).append(spec.key)
 
 
 def resolve_models(patterns: Sequence[str], workspace: Workspace) -> list[str]:
@@ -82,7 +82,7 @@ def resolve_models(patterns: Sequence[str], workspace: Workspace) -> list[str]:
         raise BenchError("--models names no model", "write --models all, or see `bench models` for the names")
     chosen: dict[str, None] = {}
     for pattern in patterns:
-        alone = pattern in REFERENCE_ROWS or is_stored(pattern, workspace)
+        alone = pattern in REFERENCE_ROWS or is_saved(pattern, workspace)
         found = [pattern] if alone else select_models(pattern)
         if pattern == "all":
             found += REFERENCE_ROWS
@@ -93,10 +93,10 @@ def resolve_models(patterns: Sequence[str], workspace: Workspace) -> list[str]:
 
 
 def run_benchmark(request: Request, reporter: Reporter) -> Summary:
-    """Run the whole request against its workspace; every cell ends as a row of the store."""
+    """Run the whole request against its workspace; every spec ends as a row of the store."""
     models = resolve_models(request.models, request.workspace)
     for model in models:
-        if model not in REFERENCE_ROWS and not is_stored(model, request.workspace):
+        if model not in REFERENCE_ROWS and not is_saved(model, request.workspace):
             request.preset.model_arguments(model)  # refuses a model that the preset is not for, before any work
     request.workspace.create()
     device = choose_device(request.device)
@@ -116,20 +116,20 @@ def run_benchmark(request: Request, reporter: Reporter) -> Summary:
             workspace=request.workspace,
             reporter=reporter,
         )
-        cells = plan_cells(models, request.seeds, conditions, request.workspace, request.pretrained)
-        jobs = request.machine.jobs_for(sum(cell.role == "model" for cell in cells), device)
+        specs = plan_runs(models, request.seeds, conditions, request.workspace, request.pretrained)
+        jobs = request.machine.jobs_for(sum(spec.role == "model" for spec in specs), device)
         conditions = replace(conditions, machine=replace(request.machine, jobs=jobs))
         store.record_dataset(conditions.record())
-        cells, notes = settle(cells, store, accept=request.accept_code_changes, rerun=request.rerun)
+        specs, notes = settle(specs, store, accept=request.accept_code_changes, rerun=request.rerun)
         for note in notes:
             reporter.note(note)
-        store.plan(cells)
+        store.plan(specs)
         if others := describe_state(device).get("other_processes"):
             reporter.note(f"{others} other processes use {device}: times will be longer", style="yellow")
         shared = Shared(conditions, request.workspace, evaluator.settings, request.rerun)
-        with few_threads(jobs):
-            summary = _run_cells(cells, shared, store, evaluator, reporter)
-        time_deferred(cells, conditions, request.workspace, store, reporter)
+        with limit_threads(jobs):
+            summary = _run_all(specs, shared, store, evaluator, reporter)
+        time_deferred(specs, conditions, request.workspace, store, reporter)
         return summary
 
 
@@ -137,35 +137,35 @@ def _sees(model: str, workspace: Workspace) -> VisualKind:
     """What a row looks at; retrieval compares the pooled features."""
     if model in REFERENCE_ROWS:
         return "pooled" if model == "retrieval" else "none"
-    if is_stored(model, workspace):
-        model = StoredRun.load(workspace.run_folder(model)).model
+    if is_saved(model, workspace):
+        model = SavedModel.load(workspace.run_folder(model)).model
     return model_card(model).visual
 
 
-def _run_cells(
-    cells: Sequence[Cell], shared: Shared, store: Store, evaluator: Evaluator, reporter: Reporter
+def _run_all(
+    specs: Sequence[RunSpec], shared: Shared, store: Store, evaluator: Evaluator, reporter: Reporter
 ) -> Summary:
-    """Work on all cells: first those that are done, then those that no other command works on."""
+    """Work on all specs: first those that are done, then those that no other command works on."""
     summary = Summary()
     worker = Worker(shared, store, evaluator, reporter)
-    several = len({cell.seed for cell in cells}) > 1
+    several = len({spec.seed for spec in specs}) > 1
     titled = [
-        (f"[{number}/{len(cells)}] {cell.model}" + (f" seed {cell.seed}" if several else ""), cell)
-        for number, cell in enumerate(cells, 1)
+        (f"[{number}/{len(specs)}] {spec.model}" + (f" seed {spec.seed}" if several else ""), spec)
+        for number, spec in enumerate(specs, 1)
     ]
     left = []
-    for title, cell in titled:
-        if worker.is_done(cell):
-            summary.count(cell, worker.work(cell, title))
+    for title, spec in titled:
+        if worker.is_done(spec):
+            summary.count(spec, worker.work(spec, title))
         else:
-            left.append((title, cell))
+            left.append((title, spec))
     if shared.conditions.machine.jobs > 1 and len(left) > 1:
-        for cell, ended in work_side_by_side(left, shared, store, reporter):
-            summary.count(cell, ended)
+        for spec, ended in run_in_workers(left, shared, store, reporter):
+            summary.count(spec, ended)
         return summary
     while left:
-        title, cell = take(left, shared.workspace)
-        summary.count(cell, worker.work(cell, title))
+        title, spec = take(left, shared.workspace)
+        summary.count(spec, worker.work(spec, title))
     return summary
 
 

@@ -16,15 +16,15 @@ from harness.data.backbones import Backbone
 from harness.data.batches import VisualSource
 from harness.data.dataset import Dataset, Sample
 from harness.data.feature_cache import extract_features
-from harness.data.features import Nothing
+from harness.data.features import NullSource
 from harness.data.images import BadImage, ImagePreprocessing, load_image
-from harness.data.pixels import Pictures
+from harness.data.pixels import PixelSource
 from harness.data.prepare_features import configured_backbone
 from harness.data.regions.cache import prepare_regions
 from harness.data.regions.opening import needs_backbone
 from harness.inference.attention import attention_records, check_attends, shown_parts
 from harness.inference.generate import caption_images
-from harness.runner.saved_model import StoredRun
+from harness.runner.saved_model import SavedModel
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from results.records import AttentionRecord
@@ -86,7 +86,7 @@ def caption_pictures(
         BenchError: the run cannot be read, the backbone's weights are gone or others, regions are needed, or it is to
             be told where words looked and the model does not attend.
     """
-    run = StoredRun.load(folder)
+    run = SavedModel.load(folder)
     complaints = {sample.image_id: _complaint(pictures.path(sample)) for sample in pictures.samples}
     unusable = tuple(bad for bad in complaints.values() if bad is not None)
     usable = tuple(sample for sample in pictures.samples if complaints[sample.image_id] is None)
@@ -129,7 +129,7 @@ def _complaint(path: Path) -> BadImage | None:
 
 
 def _source(
-    run: StoredRun,
+    run: SavedModel,
     spec: VisualSpec,
     pictures: Dataset,
     weights: Path | None,
@@ -140,9 +140,9 @@ def _source(
 ) -> tuple[VisualSource, dict[int, str]]:
     """The pictures as the model saw those that it was trained on, and what is wrong with the regions of some."""
     if spec.kind == "pixels":
-        return Pictures(pictures, run.preprocessing), {}
+        return PixelSource(pictures, run.preprocessing), {}
     if spec.kind == "none":
-        return Nothing(), {}
+        return NullSource(), {}
     trained = run.features.regions
     if trained is None:
         if regions is not None:
@@ -166,7 +166,7 @@ def _source(
     return found, found.bad
 
 
-def _open_backbone(run: StoredRun, moved_to: Path | None) -> Backbone:
+def _open_backbone(run: SavedModel, moved_to: Path | None) -> Backbone:
     settings = run.features
     weights = moved_to or settings.weights
     if isinstance(weights, Path) and not weights.is_file():

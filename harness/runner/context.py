@@ -8,15 +8,15 @@ from pathlib import Path
 
 import torch
 
-from harness.config.execution import Machine
+from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.preset import Preset, VocabularyConfig
 from harness.data import open_dataset
 from harness.data.backbones import Backbone
 from harness.data.batches import VisualSource
 from harness.data.dataset import Dataset, Sample
-from harness.data.features import Nothing, VisualFeatures
-from harness.data.pixels import Pictures, Preprocessing
+from harness.data.features import NullSource, VisualFeatures
+from harness.data.pixels import PixelSource, Preprocessing
 from harness.data.prepare_features import TRAINING_SPLITS, configured_backbone, prepare_features
 from harness.data.subwords import SubwordVocabulary
 from harness.data.vocabulary import Vocabulary
@@ -51,13 +51,13 @@ class Conditions:
     precision: str
     signature: dict[str, str]
     cache: Path
-    machine: Machine = field(default_factory=Machine)
+    machine: ExecutionConfig = field(default_factory=ExecutionConfig)
 
     def source(self, spec: VisualSpec) -> VisualSource:
         """Where a model with this `spec` looks: at the features, or at the pictures as the backbone gets them."""
         if spec.kind == "pixels":
-            return Pictures(self.dataset, self.preprocessing)
-        return self.features or Nothing()
+            return PixelSource(self.dataset, self.preprocessing)
+        return self.features or NullSource()
 
     @property
     def visual_dim(self) -> int:

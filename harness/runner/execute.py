@@ -1,4 +1,4 @@
-"""One cell of the grid, from an untrained model to its captions, scores and costs."""
+"""One spec of the grid, from an untrained model to its captions, scores and costs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness.runner.baselines import majority_caption, retrieved_captions
 from harness.runner.building import build_model, model_arguments
 from harness.runner.context import Conditions
 from harness.runner.pretrained import Pretrained
-from harness.runner.saved_model import VOCABULARY, WEIGHTS, StoredRun, open_run
+from harness.runner.saved_model import VOCABULARY, WEIGHTS, SavedModel, open_run
 from harness.runner.scoring import score_people, score_split
 from harness.runner.timing import one_image, time_model
 from harness.runner.train import fit
@@ -27,13 +27,13 @@ from harness.runner.training_costs import no_training, predict_training, trainin
 from harness.utils.errors import BenchError
 from harness.utils.precision import autocast
 from harness.utils.progress import Reporter
-from results.records import AttentionRecord, Cell, EpochRecord, Outcome, Quantity
+from results.records import AttentionRecord, EpochRecord, Outcome, Quantity, RunSpec
 from zoo import Captioner
 from zoo.attention_maps import attends
 
 
 def run_model(
-    cell: Cell,
+    spec: RunSpec,
     conditions: Conditions,
     evaluator: Evaluator,
     *,
@@ -43,14 +43,14 @@ def run_model(
     reporter: Reporter,
 ) -> Outcome:
     """Train, caption, score and measure one model; everything it leaves on disk lies in `folder`."""
-    torch.manual_seed(cell.seed)
-    there = Pretrained(cell.model, cell.config["pretrained"]) if "pretrained" in cell.config else None
+    torch.manual_seed(spec.seed)
+    there = Pretrained(spec.model, spec.config["pretrained"]) if "pretrained" in spec.config else None
     if there is None:
-        model, arguments = _untrained(cell, conditions)
+        model, arguments = _untrained(spec, conditions)
     else:
         model, conditions, arguments = there.open(conditions)
     trained = there is None or there.trained_here
-    _describe(cell, arguments, conditions, folder, there)
+    _describe(spec, arguments, conditions, folder, there)
     counted = _count(model, conditions)
     costs = dict(counted.costs)
     if not trained:
@@ -60,14 +60,14 @@ def run_model(
         )
     prediction = predict_training(model, one_image(model, conditions), counted.counts, conditions)
     with PeakMemory(conditions.device) as memory:
-        summary = fit(model, cell.seed, conditions, folder, on_epoch, reporter)
+        summary = fit(model, spec.seed, conditions, folder, on_epoch, reporter)
     costs |= training_costs(summary, memory, prediction, conditions)
     environment = environment | {"training": conditions.machine.record(conditions.device, summary.parts)}
     return _caption_and_measure(model, conditions, evaluator, counted, costs, environment, folder / WEIGHTS, reporter)
 
 
 def run_stored(
-    cell: Cell,
+    spec: RunSpec,
     conditions: Conditions,
     evaluator: Evaluator,
     *,
@@ -80,20 +80,20 @@ def run_stored(
     Raises:
         BenchError: the run is damaged, or it sees other features than these.
     """
-    run = StoredRun.load(stored)
+    run = SavedModel.load(stored)
     model, conditions = open_run(run, stored, conditions)
     if model.visual.kind not in {"pixels", "none"}:
-        _refuse_other_features(cell.model, run, conditions)
+        _refuse_other_features(spec.model, run, conditions)
     counted = _count(model, conditions)
     costs = counted.costs | no_training("the weights were stored before, nothing was trained here")
     return _caption_and_measure(model, conditions, evaluator, counted, costs, environment, stored / WEIGHTS, reporter)
 
 
-def _refuse_other_features(name: str, run: StoredRun, conditions: Conditions) -> None:
+def _refuse_other_features(name: str, run: SavedModel, conditions: Conditions) -> None:
     """BenchError where a stored run was trained to see something else than the images are shown with here."""
     theirs, ours = run.features.regions, conditions.feature_config.regions
     if (theirs is None) != (ours is None):
-        seen, shown = ("grid cells", "regions") if theirs is None else ("regions", "grid cells")
+        seen, shown = ("grid specs", "regions") if theirs is None else ("regions", "grid specs")
         hint = "leave out --regions" if theirs is None else "add --regions SOURCE, of the kind that it was trained on"
         raise BenchError(f"{name} sees {seen}, and here are {shown}", hint)
     if theirs is not None and ours is not None:
@@ -171,21 +171,21 @@ def _attention(
         return ()
 
 
-def _untrained(cell: Cell, conditions: Conditions) -> tuple[Captioner, dict[str, Any]]:
+def _untrained(spec: RunSpec, conditions: Conditions) -> tuple[Captioner, dict[str, Any]]:
     """The model on the run's device, and the arguments that it was made with."""
     backbone, dim = conditions.backbone, conditions.visual_dim
-    arguments = model_arguments(cell.model, cell.config["arguments"], backbone)
-    model = build_model(cell.model, arguments, vocab_size=len(conditions.vocabulary), visual_dim=dim, backbone=backbone)
+    arguments = model_arguments(spec.model, spec.config["arguments"], backbone)
+    model = build_model(spec.model, arguments, vocab_size=len(conditions.vocabulary), visual_dim=dim, backbone=backbone)
     return model.to(conditions.device), arguments
 
 
 def _describe(
-    cell: Cell, arguments: dict[str, Any], conditions: Conditions, folder: Path, there: Pretrained | None
+    spec: RunSpec, arguments: dict[str, Any], conditions: Conditions, folder: Path, there: Pretrained | None
 ) -> None:
     """Write what captioning with the model later needs, beside its weights, to `folder`."""
     conditions.vocabulary.save(folder / VOCABULARY)
-    StoredRun(
-        model=cell.model,
+    SavedModel(
+        model=spec.model,
         arguments=arguments,
         visual_dim=conditions.visual_dim,
         features=conditions.feature_config.resolved(),
@@ -197,16 +197,16 @@ def _describe(
     ).save(folder)
 
 
-def run_reference(cell: Cell, conditions: Conditions, evaluator: Evaluator, environment: dict[str, Any]) -> Outcome:
+def run_reference(spec: RunSpec, conditions: Conditions, evaluator: Evaluator, environment: dict[str, Any]) -> Outcome:
     """Score a row that needs no training."""
     reason = "a reference row has no model"
     costs = {name: Quantity(None, reason) for name in ("parameters", "train_seconds", "gmac_beam")}
     splits = []
-    always = majority_caption(conditions.train) if cell.model == "majority" else ""
+    always = majority_caption(conditions.train) if spec.model == "majority" else ""
     for split, samples in conditions.evaluated.items():
-        if cell.model == "human":
+        if spec.model == "human":
             result, seconds = score_people(split, conditions, evaluator)
-        elif cell.model == "majority":
+        elif spec.model == "majority":
             captions = {sample.image_id: always for sample in samples}
             result, seconds = score_split(split, captions, conditions, evaluator)
         else:

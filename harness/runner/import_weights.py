@@ -14,7 +14,7 @@ from harness.config.preset import Decoding
 from harness.data.backbones import open_backbone
 from harness.data.images import ImagePreprocessing
 from harness.data.vocabulary import Vocabulary
-from harness.runner.saved_model import VOCABULARY, WEIGHTS, StoredRun
+from harness.runner.saved_model import VOCABULARY, WEIGHTS, SavedModel
 from harness.training.checkpoint import save_weights
 from harness.utils.errors import BenchError
 from harness.utils.hashing import digest
@@ -91,7 +91,7 @@ def import_weights(
     folder = workspace.run_folder(key)
     words.save(folder / VOCABULARY)
     save_weights(model, folder / WEIGHTS)
-    StoredRun(
+    SavedModel(
         model=model_name,
         arguments=built_with,
         visual_dim=sizes["visual_dim"],

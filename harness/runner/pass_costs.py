@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from harness.measure.estimate import PassCosts
-from harness.measure.evaluating import evaluating
 from harness.measure.flops import count_encoder, count_flops
 from harness.measure.inputs import example_visual
+from harness.measure.model_modes import eval_mode
 from harness.runner.backbone_features import HasOwnBackbone
 from zoo import Captioner, Visual
 
@@ -24,7 +24,7 @@ def pass_costs(model: Captioner, *, cells: int, caption_length: int) -> tuple[Pa
     if isinstance(model, HasOwnBackbone):
         sides = getattr(model.backbone, "default_cfg", {}).get("input_size", (3, 224, 224))
         visual = Visual(pixels=torch.zeros(1, *sides)).to(next(model.parameters()).device)
-        with torch.inference_mode(), evaluating(model):
+        with torch.inference_mode(), eval_mode(model):
             tokens = model.encode(visual).features.shape[1]
         whole = count_encoder(model, visual).macs
         counted = model.body

@@ -1,4 +1,4 @@
-"""The planned grid: one cell for every model and seed, with the conditions that its score will depend on."""
+"""The planned grid: one spec for every model and seed, with the conditions that its score will depend on."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ from harness.runner.identity.run_key import (
 )
 from harness.runner.identity.signature import nrefs_field, pretraining_field, reference_signature, stored_signature
 from harness.runner.pretrained import Pretrained, find_pretrained
-from harness.runner.saved_model import VOCABULARY, StoredRun, is_stored
+from harness.runner.saved_model import VOCABULARY, SavedModel, is_saved
 from harness.utils.workspace import Workspace
-from results.records import Cell, CodeRecord, Role
+from results.records import CodeRecord, Role, RunSpec
 from zoo import Pretraining, model_card
 
 
-def plan_cells(
+def plan_runs(
     models: Sequence[str], seeds: int, conditions: Conditions, workspace: Workspace, pretrained: Mapping[str, str]
-) -> list[Cell]:
+) -> list[RunSpec]:
     """The grid in the order it is run: seed by seed, so that every model has a row early; untrained rows once.
 
     Args:
         pretrained: where pretrained models lie, by name, if not where their cards say.
     """
-    cells = []
+    specs = []
     for seed in range(seeds):
         for model in models:
             if model in REFERENCE_ROWS:
-                found = [_reference_cell(model, conditions)] if seed == 0 else []
-            elif is_stored(model, workspace):
-                found = [_stored_cell(model, conditions, workspace)] if seed == 0 else []
+                found = [_reference_spec(model, conditions)] if seed == 0 else []
+            elif is_saved(model, workspace):
+                found = [_saved_spec(model, conditions, workspace)] if seed == 0 else []
             elif (there := find_pretrained(model, pretrained)) is not None:
-                found = [_pretrained_cell(there, seed, conditions)] if seed == 0 or there.trained_here else []
+                found = [_pretrained_spec(there, seed, conditions)] if seed == 0 or there.trained_here else []
             else:
-                found = [_trained_cell(model, seed, conditions)]
-            cells += found
-    return cells
+                found = [_trained_spec(model, seed, conditions)]
+            specs += found
+    return specs
 
 
-def _trained_cell(model: str, seed: int, conditions: Conditions) -> Cell:
+def _trained_spec(model: str, seed: int, conditions: Conditions) -> RunSpec:
     arguments, card = conditions.preset.model_arguments(model), model_card(model)
     config = {
         "arguments": arguments,
@@ -68,10 +68,10 @@ def _trained_cell(model: str, seed: int, conditions: Conditions) -> Cell:
         "features": keyed_features(conditions.feature_config),
     }
     code = code_of_model(model, arguments)
-    return _cell(model, "model", seed, config, settings, signature, code, conditions)
+    return _spec(model, "model", seed, config, settings, signature, code, conditions)
 
 
-def _pretrained_cell(there: Pretrained, seed: int, conditions: Conditions) -> Cell:
+def _pretrained_spec(there: Pretrained, seed: int, conditions: Conditions) -> RunSpec:
     config = {
         "arguments": {},
         "pretrained": there.where,
@@ -85,10 +85,10 @@ def _pretrained_cell(there: Pretrained, seed: int, conditions: Conditions) -> Ce
     else:
         settings = {"max_len": preset.size["max_len"], "decoding": preset.decoding.model_dump(mode="json")}
     code = code_of_model(there.model, {})
-    return _cell(there.model, "model", seed, config, settings, signature, code, conditions)
+    return _spec(there.model, "model", seed, config, settings, signature, code, conditions)
 
 
-def _reference_cell(model: str, conditions: Conditions) -> Cell:
+def _reference_spec(model: str, conditions: Conditions) -> RunSpec:
     signature = reference_signature(
         conditions.signature,
         nrefs=nrefs_field(conditions.evaluated, held_out=int(model == "human")),
@@ -96,12 +96,12 @@ def _reference_cell(model: str, conditions: Conditions) -> Cell:
         held_out="each" if model == "human" else None,
     )
     config = {"arguments": {}, "what": REFERENCE_ROWS[model]}
-    return _cell(model, "reference", 0, config, {}, signature, code_of_reference(), conditions)
+    return _spec(model, "reference", 0, config, {}, signature, code_of_reference(), conditions)
 
 
-def _stored_cell(model: str, conditions: Conditions, workspace: Workspace) -> Cell:
+def _saved_spec(model: str, conditions: Conditions, workspace: Workspace) -> RunSpec:
     folder = workspace.run_folder(model)
-    run = StoredRun.load(folder)
+    run = SavedModel.load(folder)
     card = model_card(run.model)
     there = find_pretrained(run.model, {run.model: run.pretrained} if run.pretrained else {})
     pretraining = run.pretraining or (there.pretraining() if there is not None else card.pretraining)
@@ -115,7 +115,7 @@ def _stored_cell(model: str, conditions: Conditions, workspace: Workspace) -> Ce
     ) | pretraining_field(pretraining)
     config = {"arguments": run.arguments, "stored": run.model_dump(mode="json"), "card": _card(run.model, pretraining)}
     code = code_of_model(run.model, run.arguments)
-    return _cell(model, "model", 0, config, {}, signature, code, conditions)
+    return _spec(model, "model", 0, config, {}, signature, code, conditions)
 
 
 def _card(model: str, pretraining: Pretraining | None) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def _card(model: str, pretraining: Pretraining | None) -> dict[str, Any]:
     return {"family": model.partition("/")[0], **described, **seen}
 
 
-def _cell(
+def _spec(
     model: str,
     role: Role,
     seed: int,
@@ -138,9 +138,9 @@ def _cell(
     signature: dict[str, str],
     code: CodeRecord,
     conditions: Conditions,
-) -> Cell:
+) -> RunSpec:
     identity = identify(model, seed, settings, signature, code)
-    return Cell(
+    return RunSpec(
         key=identity.key,
         model=model,
         role=role,

@@ -13,8 +13,8 @@ Message = tuple[Any, ...]
 """What is said, and its arguments; all of them picklable."""
 
 
-class Relay(Reporter):
-    """A reporter that sends all through `channel`, for an `Echo` at its other end."""
+class RemoteReporter(Reporter):
+    """A reporter that sends all through `channel`, for an `ReporterProxy` at its other end."""
 
     def __init__(self, channel: Connection) -> None:
         self._channel, self._tasks = channel, 0
@@ -30,12 +30,12 @@ class Relay(Reporter):
         number = self._tasks
         self._channel.send(("task", number, title, total, done))
         try:
-            yield _RelayedTask(self._channel, number, done)
+            yield _RemoteTask(self._channel, number, done)
         finally:
             self._channel.send(("close", number))
 
 
-class _RelayedTask(Task):
+class _RemoteTask(Task):
     def __init__(self, channel: Connection, number: int, done: int) -> None:
         self._channel, self._number, self._done = channel, number, done
 
@@ -45,8 +45,8 @@ class _RelayedTask(Task):
         self._channel.send(("reach", self._number, done, detail))
 
 
-class Echo:
-    """Shows what a `Relay` sends; indented lines and bars begin with `name`, which tells several of them apart."""
+class ReporterProxy:
+    """Shows what a `RemoteReporter` sends; indented lines and bars begin with `name`, which tells several apart."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter

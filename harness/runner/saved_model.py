@@ -28,7 +28,7 @@ WEIGHTS = "best.safetensors"
 VOCABULARY = "vocabulary.json"
 
 
-class StoredRun(Strict):
+class SavedModel(Strict):
     """How a stored model was built, and how it sees.
 
     `backbone_digest` is over the backbone's architecture and weights; models on pixels carry these themselves. A
@@ -37,7 +37,7 @@ class StoredRun(Strict):
     `pretraining` is what weights saw whose card cannot say it, those of an imported checkpoint.
     """
 
-    later: ClassVar[frozenset[str]] = frozenset({"pretrained", "pretraining"})
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"pretrained", "pretraining"})
     format: Literal["captionbench run 1"] = "captionbench run 1"
     model: str
     arguments: dict[str, Any]
@@ -89,11 +89,11 @@ class StoredRun(Strict):
         return model.eval(), vocabulary
 
 
-def open_run(run: StoredRun, folder: Path, conditions: Conditions) -> tuple[Captioner, Conditions]:
+def open_run(run: SavedModel, folder: Path, conditions: Conditions) -> tuple[Captioner, Conditions]:
     """The model of a stored run on the device of `conditions`, and these as it sees and decodes by itself.
 
     Raises:
-        BenchError, ZooError: see `StoredRun.build`.
+        BenchError, ZooError: see `SavedModel.build`.
     """
     model, vocabulary = run.build(folder)
     own = replace(
@@ -105,7 +105,7 @@ def open_run(run: StoredRun, folder: Path, conditions: Conditions) -> tuple[Capt
     return model.to(conditions.device), own
 
 
-def is_stored(name: str, workspace: Workspace) -> bool:
+def is_saved(name: str, workspace: Workspace) -> bool:
     """Whether `name` is the key of a run that the workspace holds."""
     return Path(name).name == name and (workspace.run_folder(name) / FILE).is_file()
 

@@ -14,7 +14,7 @@ from harness.runner.context import Conditions
 from harness.utils.errors import BenchError
 from results.db.rescoring import add_scores, stored_captions
 from results.db.store import Store
-from results.records import Cell, Quantity, SplitResult
+from results.records import Quantity, RunSpec, SplitResult
 
 SPICE_ONCE: Final = "SPICE takes too long to be computed again with each reference left out"
 SINGLE: Final = "no image has a second reference"
@@ -53,16 +53,16 @@ def score_people(split: str, conditions: Conditions, evaluator: Evaluator) -> tu
 
 
 def add_missing_scores(
-    cell: Cell, missing: Mapping[str, Collection[str]], conditions: Conditions, evaluator: Evaluator, store: Store
+    spec: RunSpec, missing: Mapping[str, Collection[str]], conditions: Conditions, evaluator: Evaluator, store: Store
 ) -> dict[str, str | None]:
     """Compute the `missing` metrics of each split from the captions that a finished run left, and store them.
 
     Gives by metric why it is still missing, None where it is not.
     """
-    captions, results = stored_captions(store, cell.key), []
+    captions, results = stored_captions(store, spec.key), []
     reasons: dict[str, str | None] = {}
     for split, metrics in missing.items():
-        if cell.model == "human":
+        if spec.model == "human":
             result, _ = score_people(split, conditions, evaluator)
         else:
             result, _ = score_split(split, captions[split], conditions, evaluator)
@@ -74,7 +74,7 @@ def add_missing_scores(
         held_out = {metric: score for metric, score in result.held_out.items() if metric in metrics}
         results.append(replace(result, scores=scores, per_image=per_image, held_out=held_out))
         reasons |= {metric: quantity.reason for metric, quantity in scores[OVERALL].items()}
-    add_scores(store, cell.key, results)
+    add_scores(store, spec.key, results)
     return reasons
 
 

@@ -14,12 +14,12 @@ from harness.measure.energy import missing_energy
 from harness.measure.environment import describe_environment
 from harness.measure.latency import missing_latency
 from harness.runner.context import Conditions
-from harness.runner.saved_model import StoredRun, open_run
+from harness.runner.saved_model import SavedModel, open_run
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results import Store
-from results.db.recosting import add_costs, cells_without_cost
-from results.records import Cell
+from results.db.recosting import add_costs, runs_without_cost
+from results.records import RunSpec
 from zoo import Captioner, Visual
 
 ROUNDS = 2
@@ -65,26 +65,26 @@ def time_model(model: Captioner, conditions: Conditions) -> Timed:
 
 
 def time_deferred(
-    cells: Sequence[Cell], conditions: Conditions, workspace: Workspace, store: Store, reporter: Reporter
+    specs: Sequence[RunSpec], conditions: Conditions, workspace: Workspace, store: Store, reporter: Reporter
 ) -> None:
-    """Time what was `DEFERRED` of these cells, one after the other, while nothing else is at work here."""
-    keys = cells_without_cost(store, DEFERRED)
-    left = [cell for cell in cells if cell.key in keys]
+    """Time what was `DEFERRED` of these specs, one after the other, while nothing else is at work here."""
+    keys = runs_without_cost(store, DEFERRED)
+    left = [spec for spec in specs if spec.key in keys]
     if not left:
         return
     where = describe_environment(conditions.device)  # another machine may have trained them
     alone = replace(conditions, machine=replace(conditions.machine, jobs=1))
     with reporter.task("timing captions", len(left)) as task:
-        for cell in left:
-            timed = _time_stored(workspace.run_folder(cell.model if "stored" in cell.config else cell.key), alone)
-            add_costs(store, cell.key, timed.costs, {"measurement": where | timed.state})
-            task.advance(detail=cell.model)
+        for spec in left:
+            timed = _time_stored(workspace.run_folder(spec.model if "stored" in spec.config else spec.key), alone)
+            add_costs(store, spec.key, timed.costs, {"measurement": where | timed.state})
+            task.advance(detail=spec.model)
     reporter.note(f"timed captions of {len(left)} models, one at a time")
 
 
 def _time_stored(folder: Path, conditions: Conditions) -> Timed:
     try:
-        return time_model(*open_run(StoredRun.load(folder), folder, conditions))
+        return time_model(*open_run(SavedModel.load(folder), folder, conditions))
     except Exception as error:  # one model that cannot be opened any more must not keep the others from being timed
         return _untimed(str(error) or type(error).__name__)
 

@@ -22,7 +22,7 @@ from harness.data.features import Features
 from harness.data.vocabulary import Vocabulary
 from harness.inference.generate import caption_images
 from harness.metrics.cider import CiderD
-from harness.runner.backbone_features import HasOwnBackbone, InPlaceOfPixels, cache_own_features
+from harness.runner.backbone_features import CachedBackboneSource, HasOwnBackbone, cache_own_features
 from harness.runner.context import Conditions
 from harness.training.objectives import CrossEntropy, Objective
 from harness.training.processes import Alone, Processes
@@ -151,7 +151,7 @@ class _Share:
         self.source = task.source
         if stage.backbone == "frozen" and isinstance(task.model, HasOwnBackbone):
             folder = self._processes.of_first(self._cache() if self._processes.rank == 0 else Path())
-            self.source = InPlaceOfPixels(Features(folder))
+            self.source = CachedBackboneSource(Features(folder))
         samples = list(task.train)
         if stage.batch_of == "captions":
             samples = [replace(image, captions=(caption,)) for image in samples for caption in image.captions]

@@ -1,4 +1,4 @@
-"""Working through cells: finished ones are re-used, and whatever goes wrong inside one becomes its row."""
+"""Working through specs: finished ones are re-used, and whatever goes wrong inside one becomes its row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from harness.utils.progress import Reporter, describe_seconds
 from harness.utils.workspace import Workspace, is_locked, locked
 from results import Store
 from results.db.rescoring import missing_metrics
-from results.records import Cell
+from results.records import RunSpec
 
 LOG_TAIL_LINES = 40
 LOCK = "lock"
@@ -32,7 +32,7 @@ Ended = Literal["finished", "reused", "failed", "skipped"]
 
 @dataclass(frozen=True)
 class Shared:
-    """What all cells of a run have in common; picklable."""
+    """What all specs of a run have in common; picklable."""
 
     conditions: Conditions
     workspace: Workspace
@@ -40,14 +40,14 @@ class Shared:
     rerun: bool
 
 
-def take(waiting: list[tuple[str, Cell]], workspace: Workspace) -> tuple[str, Cell]:
-    """Take out the first titled cell that no other command works on, or else the first."""
-    free = (place for place, (_, cell) in enumerate(waiting) if not is_locked(workspace.run_folder(cell.key) / LOCK))
+def take(waiting: list[tuple[str, RunSpec]], workspace: Workspace) -> tuple[str, RunSpec]:
+    """Take out the first titled spec that no other command works on, or else the first."""
+    free = (place for place, (_, spec) in enumerate(waiting) if not is_locked(workspace.run_folder(spec.key) / LOCK))
     return waiting.pop(next(free, 0))
 
 
 class Worker:
-    """Works on one cell after another; every cell ends as a row of the store."""
+    """Works on one spec after another; every spec ends as a row of the store."""
 
     def __init__(self, shared: Shared, store: Store, evaluator: Evaluator, reporter: Reporter) -> None:
         self._shared, self._store, self._evaluator, self._reporter = shared, store, evaluator, reporter
@@ -55,77 +55,77 @@ class Worker:
         self._retried = set(METRICS) if shared.evaluation.spice else set(METRICS) - {"SPICE"}
         self._warm = False
 
-    def is_done(self, cell: Cell) -> bool:
+    def is_done(self, spec: RunSpec) -> bool:
         """Whether there is nothing to do but to re-use what is there."""
-        return not self._shared.rerun and self._store.status(cell.key) == "finished"
+        return not self._shared.rerun and self._store.status(spec.key) == "finished"
 
-    def work(self, cell: Cell, title: str) -> Ended:
-        """Run the cell, unless it is finished; another process that works on it is waited for."""
-        folder = self._shared.workspace.run_folder(cell.key)
+    def work(self, spec: RunSpec, title: str) -> Ended:
+        """Run the spec, unless it is finished; another process that works on it is waited for."""
+        folder = self._shared.workspace.run_folder(spec.key)
         with locked(folder / LOCK, lambda: self._reporter.note(f"{title}: another process works on it; waiting")):
-            if self.is_done(cell):
-                self._reporter.note(f"{title}: re-used, finished before{self._add_missing_scores(cell)}")
+            if self.is_done(spec):
+                self._reporter.note(f"{title}: re-used, finished before{self._add_missing_scores(spec)}")
                 return "reused"
             if self._shared.rerun:
                 shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
             self._reporter.note(title)
             started = time.monotonic()
-            ended = self._run(cell, folder)
+            ended = self._run(spec, folder)
             if ended == "finished":
                 self._reporter.note(f"  done in {describe_seconds(time.monotonic() - started)}")
             return ended
 
-    def _run(self, cell: Cell, folder: Path) -> Ended:
+    def _run(self, spec: RunSpec, folder: Path) -> Ended:
         self._warm_up()
-        self._store.begin(cell.key, self._environment, cell.code)
+        self._store.begin(spec.key, self._environment, spec.code)
         try:
-            self._finish(cell, folder)
+            self._finish(spec, folder)
         except WeightsMissing as missing:
             reason = f"{missing} ({missing.hint})"
-            self._store.skip(cell.key, reason)
+            self._store.skip(spec.key, reason)
             self._reporter.note(f"  skipped: {reason}", style="yellow")
             return "skipped"
         except Exception as error:
             tail = "\n".join(traceback.format_exc().splitlines()[-LOG_TAIL_LINES:])
             hint = getattr(error, "hint", None)
             reason = (str(error) or type(error).__name__) + (f" ({hint})" if hint else "")
-            self._store.fail(cell.key, type(error).__name__, reason, tail)
+            self._store.fail(spec.key, type(error).__name__, reason, tail)
             self._reporter.note(f"  failed: {type(error).__name__}: {reason}", style="red")
             return "failed"
         return "finished"
 
-    def _finish(self, cell: Cell, folder: Path) -> None:
+    def _finish(self, spec: RunSpec, folder: Path) -> None:
         conditions, environment = self._shared.conditions, self._environment
-        if cell.role == "reference":
-            outcome = run_reference(cell, conditions, self._evaluator, environment)
-        elif "stored" in cell.config:
+        if spec.role == "reference":
+            outcome = run_reference(spec, conditions, self._evaluator, environment)
+        elif "stored" in spec.config:
             outcome = run_stored(
-                cell,
+                spec,
                 conditions,
                 self._evaluator,
-                stored=folder.parent / cell.model,
+                stored=folder.parent / spec.model,
                 environment=environment,
                 reporter=self._reporter,
             )
         else:
             outcome = run_model(
-                cell,
+                spec,
                 conditions,
                 self._evaluator,
                 folder=folder,
                 environment=environment,
-                on_epoch=lambda record: self._store.record_epoch(cell.key, record),
+                on_epoch=lambda record: self._store.record_epoch(spec.key, record),
                 reporter=self._reporter,
             )
-        self._store.finish(cell.key, outcome)
+        self._store.finish(spec.key, outcome)
 
-    def _add_missing_scores(self, cell: Cell) -> str:
-        """What to say of the metrics that a finished cell lacked; those still missing are not tried a second time."""
-        missing = missing_metrics(self._store, cell.key, self._retried)
+    def _add_missing_scores(self, spec: RunSpec) -> str:
+        """What to say of the metrics that a finished spec lacked; those still missing are not tried a second time."""
+        missing = missing_metrics(self._store, spec.key, self._retried)
         if not missing:
             return ""
         self._warm_up()
-        reasons = add_missing_scores(cell, missing, self._shared.conditions, self._evaluator, self._store)
+        reasons = add_missing_scores(spec, missing, self._shared.conditions, self._evaluator, self._store)
         self._retried -= {metric for metric, reason in reasons.items() if reason}
         return "".join(f"; {metric}: {reason or 'scored now'}" for metric, reason in reasons.items())
 

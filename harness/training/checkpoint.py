@@ -26,7 +26,7 @@ from zoo.errors import first_line, first_sentence
 PREFIX = "step-"
 KEPT = 2
 """Checkpoints: the last one, and the one before for the case that the last one is damaged on the disk."""
-LEAST_FREE = 2**20
+MIN_FREE_BYTES = 2**20
 """Bytes; a disk with less is full, whatever a library's exception says."""
 
 
@@ -127,7 +127,7 @@ def _write_errors(place: Path) -> Iterator[None]:
         yield
     except (OSError, SafetensorError, RuntimeError) as error:
         full = isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-        full = full or shutil.disk_usage(place if place.is_dir() else place.parent).free < LEAST_FREE
+        full = full or shutil.disk_usage(place if place.is_dir() else place.parent).free < MIN_FREE_BYTES
         what = "the disk is full" if full else first_line(error)
         raise BenchError(
             f"{place} cannot be written: {what}",

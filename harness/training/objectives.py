@@ -43,7 +43,7 @@ class CrossEntropy:
         probability = sampling.probability(epoch) if sampling is not None else 0.0
         if probability:
             memory = model.encode(batch.visual)
-            logits = model.decode(memory, mixed_inputs(model, memory, inputs, probability))
+            logits = model.decode(memory, scheduled_sampling_inputs(model, memory, inputs, probability))
         else:
             logits = model(batch.visual, inputs)
         return cross_entropy(logits, batch.tokens, self.stage.label_smoothing, self.pad)
@@ -80,7 +80,7 @@ def without_gradients() -> Iterator[None]:
 
 
 @without_gradients()
-def mixed_inputs(model: Captioner, memory: Memory, inputs: Tensor, probability: float) -> Tensor:
+def scheduled_sampling_inputs(model: Captioner, memory: Memory, inputs: Tensor, probability: float) -> Tensor:
     """The inputs of scheduled sampling (Bengio et al. 2015): true words, and words that the model draws in their place.
 
     The model steps along the mixed caption, so that a drawn word follows from those drawn before it. No gradient passes

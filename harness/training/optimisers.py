@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from harness.config.schedule import Optimiser
 
-LEAST_RHO = 5.0
+MIN_RHO = 5.0
 
 
 class RAdamLiu(Optimizer):
@@ -75,7 +75,7 @@ def step_scale(step: int, first: float, second: float) -> float | None:
     decayed = second**step
     limit = 2 / (1 - second) - 1
     rho = limit - 2 * step * decayed / (1 - decayed)
-    if rho < LEAST_RHO:
+    if rho < MIN_RHO:
         return None
     rectified = (rho - 4) / (limit - 4) * (rho - 2) / rho * limit / (limit - 2)
     return math.sqrt((1 - decayed) * rectified) / (1 - first**step)

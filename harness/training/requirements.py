@@ -19,7 +19,7 @@ class HasBackbone(Protocol):
         ...
 
 
-def require_parts(model: Captioner, schedule: Schedule) -> None:
+def validate_schedule(model: Captioner, schedule: Schedule) -> None:
     """Refuse a schedule that trains what the model has not.
 
     Raises:

@@ -32,11 +32,11 @@ from torch import nn
 from torch.nn import Parameter
 
 from harness.utils.errors import BenchError
-from harness.utils.processes import end_with_parent
+from harness.utils.processes import exit_with_parent
 
 T = TypeVar("T")
 HOST = "127.0.0.1"
-PATIENCE_S = 20.0
+JOIN_TIMEOUT_S = 20.0
 """How long a process may take to end after training has."""
 LONGEST_SILENCE = timedelta(days=7)
 """How long the first process may validate, or extract features, while the others wait for it."""
@@ -165,7 +165,7 @@ def several_processes(count: int, device_type: str, work: Work) -> Iterator[Toge
         yield Together(0, count, port, device_type)
         dist.destroy_process_group()  # on GPUs each process waits here for all others
         for process in others:
-            process.join(PATIENCE_S)
+            process.join(JOIN_TIMEOUT_S)
     except RuntimeError as error:
         for process in others:
             process.join(1.0)
@@ -186,7 +186,7 @@ def several_processes(count: int, device_type: str, work: Work) -> Iterator[Toge
 
 def _join(work: Work, rank: int, count: int, port: int, device_type: str) -> None:
     """The life of another process, which ends with the first one's."""
-    end_with_parent()
+    exit_with_parent()
     torch.set_num_threads(max(torch.get_num_threads() // count, 1))
     try:
         work(Together(rank, count, port, device_type))

@@ -10,7 +10,7 @@ from results.records import EpochRecord
 
 
 @dataclass
-class Position:
+class TrainState:
     """Where training stands, and what the current epoch has gathered so far; part of every checkpoint."""
 
     stage: int = 0
@@ -47,9 +47,9 @@ class Position:
         """Whether nothing of the stage has been done."""
         return self.epoch == 0 and self.batch == 0
 
-    def next_stage(self, last: bool) -> Position:
+    def next_stage(self, last: bool) -> TrainState:
         """The position after the stage; the end of training where it was the last one."""
-        return Position(
+        return TrainState(
             stage=self.stage if last else self.stage + 1,
             total_steps=self.total_steps,
             best=self.best if last else -math.inf,

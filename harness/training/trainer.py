@@ -31,9 +31,9 @@ from harness.training.gradients import BatchGradient
 from harness.training.objectives import CrossEntropy, Objective
 from harness.training.optimisers import make_optimiser
 from harness.training.processes import Alone, Processes
-from harness.training.requirements import HasBackbone, require_parts
-from harness.training.state import Position, TrainingSummary
-from harness.training.watching import call_out_drop, describe_progress
+from harness.training.requirements import HasBackbone, validate_schedule
+from harness.training.state import TrainingSummary, TrainState
+from harness.training.watching import describe_progress, warn_if_worse
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter, Task
 from results.records import EpochRecord
@@ -95,7 +95,7 @@ class Trainer:
         self.best_path = folder / "best.safetensors"
         self.checkpoints = folder / CHECKPOINTS
         self._dropouts = {module: module.p for module in model.modules() if isinstance(module, nn.Dropout)}
-        self.position = Position()
+        self.position = TrainState()
         self._beside = nn.Module()  # what a stage's objective learns; clipping is for the model's gradients alone
 
     def fit(self) -> TrainingSummary:
@@ -105,10 +105,10 @@ class Trainer:
             BenchError: a stage needs a backbone or recurrent states that the model has not, or a checkpoint is damaged.
             TrainingDivergedError: the loss is no number.
         """
-        require_parts(self.model, self.schedule)
+        validate_schedule(self.model, self.schedule)
         state = load_checkpoint(self.checkpoints, self.model)
         if state is not None:
-            self.position = Position(**state["position"])
+            self.position = TrainState(**state["position"])
             self._gradient.parts = self.position.parts
         self._processes.share_weights(self.model)
         try:
@@ -178,7 +178,7 @@ class Trainer:
                 save_weights(self.model, self.best_path)
         if self._first:
             self._on_epoch(at.record(stage, optimiser.param_groups[0]["lr"], cider))
-            if cider is not None and (warning := call_out_drop(at, stage, cider)):
+            if cider is not None and (warning := warn_if_worse(at, stage, cider)):
                 self._reporter.note(warning, style="yellow")
         at.next_epoch()
         self._save(optimiser)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 from harness.config.schedule import Stage
-from harness.training.state import Position
+from harness.training.state import TrainState
 from harness.utils.progress import describe_seconds
 
 
-def describe_progress(at: Position, stage: Stage, batches: int) -> str:
+def describe_progress(at: TrainState, stage: Stage, batches: int) -> str:
     """The epoch's mean loss, the last validation, the speed, and how long the stage still takes without validations.
 
     Args:
@@ -24,7 +24,7 @@ def describe_progress(at: Position, stage: Stage, batches: int) -> str:
     return f"loss {at.loss_sum / at.batch:.3f}{cider}, {speed}, stage: {time_left} left"
 
 
-def call_out_drop(at: Position, stage: Stage, cider: float) -> str | None:
+def warn_if_worse(at: TrainState, stage: Stage, cider: float) -> str | None:
     """A warning where self-critical training has lowered what it was validated by before; None where it has not."""
     if stage.objective == "cross_entropy" or cider >= at.before:
         return None

@@ -9,7 +9,7 @@ import threading
 from multiprocessing.connection import wait
 
 
-def end_with_parent() -> None:
+def exit_with_parent() -> None:
     """End this process as soon as the one that started it is gone; Ctrl-C is for that one alone.
 
     Called first thing in a process that `multiprocessing` started.

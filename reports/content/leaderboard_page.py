@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from reports.content import figures as cells
-from reports.content import tables
+from reports.content import table_values, tables
 from reports.content.facts import card, objective
 from reports.content.fields import ROLES
-from reports.content.figures import Cell, Notes
 from reports.content.numbers import metric_order
 from reports.content.people import People, beside_people
 from reports.content.printed import PUBLISHED, has_published, published_cell
+from reports.content.table_values import Notes, TableValue
 from reports.content.tables import Body, Heading, Line, Table, signature_text
 from results.queries.views import DatasetInfo, Group, Row, RunDetail, Standing
 
@@ -154,7 +153,7 @@ def ranked_table(
     plain = tables.leaderboard(group, like, notes)
     tiered = any(_tier(row, each) for each in like or (group,) for row in each.rows)
     rows = (row for each in like or (group,) for row in (*each.rows, *each.references))
-    bounded = any(cells.interval(row.scores[name]) for row in rows for name in metric_order(row.scores)[:1])
+    bounded = any(table_values.interval(row.scores[name]) for row in rows for name in metric_order(row.scores)[:1])
     beside = any(has_published(each) for each in like or (group,))
     shown = {_INTERVAL: bounded, _TIER: tiered, PUBLISHED: beside}
     extra_headings = [heading for heading, is_shown in shown.items() if is_shown]
@@ -164,8 +163,8 @@ def ranked_table(
     def widened(lines: Sequence[Line], rows: Sequence[Row]) -> tuple[Line, ...]:
         wide = []
         for line, row in zip(dressed(lines, runs), rows, strict=True):
-            extra = [Cell(line.cells[0].interval if line.cells else "", None)] if bounded else []
-            extra += [cells.tier_cell(_tier(row, group), plain.notes)] if tiered else []
+            extra = [TableValue(line.cells[0].interval if line.cells else "", None)] if bounded else []
+            extra += [table_values.tier_value(_tier(row, group), plain.notes)] if tiered else []
             extra += [published_cell(row, group, runs, plain.notes)] if beside else []
             wide.append(replace(line, cells=(*line.cells[:1], *extra, *line.cells[1:])))
         return tuple(wide)

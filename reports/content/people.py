@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reports.content.figures import Notes, score_cell
+from reports.content.table_values import Notes, score_value
 from reports.content.tables import SHORT, Heading, Line, Table, badges, differences
 from results.queries.views import Group, Row
 
@@ -67,7 +67,7 @@ def _table(rows: Sequence[Row], group: Group) -> Table:
             row.model,
             "" if row.role == "reference" else differences(row.differs),
             tuple(zip(row.seeds, row.keys, strict=True)),
-            tuple(score_cell(row.held_out.get(name), notes) for name in _METRICS),
+            tuple(score_value(row.held_out.get(name), notes) for name in _METRICS),
             badges=badges(row, group, notes),
         )
         for row in rows

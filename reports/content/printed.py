@@ -8,7 +8,7 @@ from functools import cache
 
 from reports.content import numbers
 from reports.content.facts import NOT_STATED
-from reports.content.figures import Cell, Notes
+from reports.content.table_values import Notes, TableValue
 from reports.content.tables import Heading
 from results.published import (
     PAPERS,
@@ -54,7 +54,7 @@ def has_published(group: Group) -> bool:
 
 def published_cell(
     row: Row, group: Group, runs: Mapping[str, RunDetail], notes: Notes, domains: Mapping[str, int] | None = None
-) -> Cell:
+) -> TableValue:
     """The printed CIDEr-D whose conditions are nearest to the row's, with those conditions as its note.
 
     Where it is of nocaps, those of `domains` stand before it.
@@ -63,17 +63,17 @@ def published_cell(
         domains: how many images each domain has here, by name; 0 where that is not known.
     """
     if row.role == "reference":
-        return Cell("", None)
+        return TableValue("", None)
     match = nearest(row, group, runs)
     if match is None:
-        return Cell(numbers.DASH, None, reason=_NOWHERE, mark=notes.mark(_NOWHERE))
+        return TableValue(numbers.DASH, None, reason=_NOWHERE, mark=notes.mark(_NOWHERE))
     note, matches = published_note(match), []
     if domains and match.score.split == _NOCAPS:
         matches = [nearest(row, group, runs, domain=name) for name in domains]
         other = domain_footnote(domains)
         note += f" {other.text}" if other else ""
     texts = [numbers.percent(each.score.fraction) if each else numbers.DASH for each in (*matches, match)]
-    return Cell(" / ".join(texts), match.score.fraction, reason=source(match.score), mark=notes.mark(note))
+    return TableValue(" / ".join(texts), match.score.fraction, reason=source(match.score), mark=notes.mark(note))
 
 
 def nearest(row: Row, group: Group, runs: Mapping[str, RunDetail], *, domain: str = "overall") -> PublishedMatch | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from reports.content import numbers
 from reports.content.contamination import contamination
-from reports.content.figures import NOISY, Cell, Notes, cost_cell, marked, missing, score_cell
+from reports.content.table_values import NOISY, Notes, TableValue, cost_value, marked, missing, score_value
 from results.queries.views import Group, Row
 
 
@@ -46,7 +46,7 @@ class Line:
     model: str
     differs: str
     runs: tuple[tuple[int, str], ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[TableValue, ...]
     tag: str = ""
     facets: Mapping[str, str] = field(default_factory=dict)
     badges: tuple[Badge, ...] = ()
@@ -84,7 +84,7 @@ class Table:
         """By column, whether any of its numbers has a spread, so that all leave room for one."""
         return [any(line.cells[column].spread for line in self.all_lines) for column in range(len(self.headings))]
 
-    def share(self, column: int, cell: Cell) -> float | None:
+    def share(self, column: int, cell: TableValue) -> float | None:
         """The length of a cell's bar, in per cent of the column's largest value."""
         values = (line.cells[column].value for line in self.all_lines)
         largest = max((value for value in values if value is not None), default=0.0)
@@ -111,7 +111,7 @@ def leaderboard(group: Group, like: Sequence[Group] = (), notes: Notes | None = 
         group,
         headings,
         lambda row, notes: (
-            *(score_cell(row.scores.get(name), notes) for name in metrics),
+            *(score_value(row.scores.get(name), notes) for name in metrics),
             *(_cost_of(row, name, notes) for name in costs),
         ),
         notes=notes,
@@ -140,8 +140,8 @@ def by_domain(group: Group, metric: str = "CIDEr-D") -> Table | None:
         group,
         headings,
         lambda row, notes: (
-            *(score_cell(row.domains.get(name, {}).get(metric), notes) for name in domains),
-            score_cell(row.scores.get(metric), notes),
+            *(score_value(row.domains.get(name, {}).get(metric), notes) for name in domains),
+            score_value(row.scores.get(metric), notes),
         ),
     )
 
@@ -179,10 +179,10 @@ def differences(differs: Mapping[str, str | None]) -> str:
     return ", ".join(f"{name}: {value}" for name, value in differs.items() if value not in (None, "none"))
 
 
-def _cost_of(row: Row, name: str, notes: Notes) -> Cell:
+def _cost_of(row: Row, name: str, notes: Notes) -> TableValue:
     if row.role == "reference" and name not in row.costs:
         return missing("a reference row has no model", notes)
-    return marked(cost_cell(row.costs.get(name), notes), row, name, notes)
+    return marked(cost_value(row.costs.get(name), notes), row, name, notes)
 
 
 def _cost_heading(name: str, unit: str) -> Heading:
@@ -211,7 +211,7 @@ def _cost_table(group: Group, names: Sequence[str]) -> Table:
 def _table(
     group: Group,
     headings: Sequence[Heading],
-    cells: Callable[[Row, Notes], tuple[Cell, ...]],
+    cells: Callable[[Row, Notes], tuple[TableValue, ...]],
     keep: Callable[[Row], bool] = lambda _: True,
     notes: Notes | None = None,
     scored: bool = True,

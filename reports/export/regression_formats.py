@@ -12,13 +12,13 @@ from reports.content.numbers import printable
 from reports.export.text import escape_markdown
 from reports.text.differences import cost_line, interval, markdown_table, p_value, points
 from reports.text.regression import LABELS, TIMES, conclusion, legend, metrics, name, notes, problems, slowdown
-from results.compare.gate_result import BLOCKING, Judgement, Row
+from results.compare.gate_result import BLOCKING, GateResult, Row
 
 _FAILED: Final = "❌"
 _MARKS: Final = {"same": "✅", "improved": "⬆️", "refused": "❔"}
 
 
-def markdown(judgement: Judgement) -> str:
+def markdown(judgement: GateResult) -> str:
     """A summary that pull requests show."""
     mark = _MARKS["refused"] if judgement.refused else _MARKS["same"]
     said = [*problems(judgement), *notes(judgement)]
@@ -38,7 +38,7 @@ def _summary(row: Row) -> list[str]:
     return [escape_markdown(name(row)), result, row.exact, *(slowdown(row, cost) for cost in TIMES)]
 
 
-def _tests(judgement: Judgement, metric: str) -> str:
+def _tests(judgement: GateResult, metric: str) -> str:
     lines = (
         (
             escape_markdown(name(row)),
@@ -57,7 +57,7 @@ def _tests(judgement: Judgement, metric: str) -> str:
     return markdown_table((escape_markdown(metric), "Split", "Before", "Now", "Change", "95 %", "p", "Verdict"), lines)
 
 
-def junit(judgement: Judgement) -> str:
+def junit(judgement: GateResult) -> str:
     """JUnit's XML: one case for what a row is, one a test, one for bits and one a timed cost that may fail."""
     cases = [case for row in judgement.rows for case in _cases(row)]
     counts = {kind: str(sum(case.find(kind) is not None for case in cases)) for kind in ("failure", "error", "skipped")}
@@ -117,7 +117,7 @@ def _end(case: ElementTree.Element, how: str, reasons: Iterable[str]) -> None:
     ending.text = "\n".join(lines)
 
 
-def as_json(judgement: Judgement) -> str:
+def as_json(judgement: GateResult) -> str:
     """Everything, fractions unrounded."""
     content = {"exit_code": judgement.exit_code, "conclusion": conclusion(judgement), **asdict(judgement)}
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

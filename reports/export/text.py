@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from reports.content.figures import Cell
 from reports.content.leaderboard_page import by_size, ranked_table, separations
 from reports.content.numbers import printable
 from reports.content.people import TITLE, beside_people
+from reports.content.table_values import TableValue
 from reports.content.tables import Line, Table, signature_text
 from results.queries.views import Group, RunDetail
 
@@ -129,7 +129,7 @@ def _latex_row(name: str, cells: Sequence[str]) -> str:
     return f"{name} & " + " & ".join(cells) + r" \\"
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: TableValue) -> str:
     return cell.text + (f" ±{cell.spread}" if cell.spread else "")
 
 

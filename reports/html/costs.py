@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from reports.content import figures as cells
-from reports.content import numbers, tables
-from reports.content.figures import Cell, Notes
+from reports.content import numbers, table_values, tables
 from reports.content.leaderboard_page import apart, by_size, dressed
+from reports.content.table_values import Notes, TableValue
 from reports.content.tables import Table
 from results.queries.views import Group, RunDetail
 from results.records import Quantity
@@ -55,16 +54,16 @@ def cost_sections(groups: Sequence[Group], runs: Mapping[str, RunDetail]) -> lis
     return found
 
 
-def cost_list(measured: Mapping[str, Quantity]) -> list[tuple[str, str, Cell]]:
+def cost_list(measured: Mapping[str, Quantity]) -> list[tuple[str, str, TableValue]]:
     """A run's costs as label, meaning and number; the reason of a missing one stands beside it."""
     found = []
     for name in numbers.cost_order(measured):
         quantity = measured[name]
         kind = numbers.cost_kind(name, quantity.unit)
-        cell = cells.cost_cell(quantity, Notes())
+        cell = table_values.cost_value(quantity, Notes())
         if quantity.value is not None:
             cell = replace(cell, text=numbers.amount(name, quantity.value, quantity.unit))
-        found.append((kind.label, kind.meaning, replace(cells.estimated(cell, name, Notes()), mark="")))
+        found.append((kind.label, kind.meaning, replace(table_values.estimated(cell, name, Notes()), mark="")))
     return found
 
 

@@ -18,7 +18,7 @@ from results.queries.report import gallery
 from results.queries.views import DatasetInfo, GalleryItem, Group
 
 WRITTEN_OUT = 24
-MOST_PICTURES = 400
+MAX_PICTURES = 400
 PICTURE_BUDGET = 8_000_000
 LONG_CAPTION = 240
 
@@ -145,7 +145,7 @@ def _write_pictures(
     disputed = sorted(items, key=lambda item: -(disagreement(item) or 0.0))
     turns = (item.image_id for pair in zip(items, disputed, strict=True) for item in pair)
     wanted = dict.fromkeys((*first, *turns))
-    chosen = set(list(wanted)[:MOST_PICTURES])
+    chosen = set(list(wanted)[:MAX_PICTURES])
     files = {item.image_id: item.file for item in items}
     found = dict.fromkeys(files, ("", LEFT_OUT))
     for image_id in (image_id for image_id in wanted if image_id in chosen):

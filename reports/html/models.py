@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reports.content import figures as cells
-from reports.content import numbers
+from reports.content import numbers, table_values
 from reports.content.facts import ModelCard, card, objective
 from reports.content.fields import ROLES
-from reports.content.figures import Cell, Notes
 from reports.content.printed import PrintedRow, printed_table, published_beside
+from reports.content.table_values import Notes, TableValue
 from reports.html.pages import model_page
 from results.queries.views import RunDetail
 from results.records import Quantity
@@ -25,7 +24,7 @@ class ModelRun:
     run: RunDetail
     objective: str
     split: str
-    score: Cell
+    score: TableValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,4 +103,4 @@ def _run(run: RunDetail) -> ModelRun:
     split = "test" if "test" in run.scores else next(iter(run.scores), "")
     missing = Quantity(None, f"the run is {run.status}")
     score = run.scores.get(split, {}).get("overall", {}).get("CIDEr-D", missing)
-    return ModelRun(run, objective(run), split, cells.quantity_cell(score, Notes()))
+    return ModelRun(run, objective(run), split, table_values.quantity_value(score, Notes()))

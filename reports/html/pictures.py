@@ -15,7 +15,7 @@ SMALL_FILE = 12 * 1024
 LONGEST_SIDE = 320
 LARGEST_AS_IT_IS = 1024
 LEFT_OUT = "left out to keep the report small"
-MOST_PIXELS = 64_000_000
+MAX_PIXELS = 64_000_000
 
 # What Pillow may try: formats it decodes by itself, without starting other programs.
 _FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "PPM")
@@ -74,7 +74,7 @@ def _read(path: Path) -> tuple[bytes, str]:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise ValueError(str(error)) from error
     with opened:
-        if opened.width * opened.height > MOST_PIXELS:
+        if opened.width * opened.height > MAX_PIXELS:
             raise ValueError(f"{opened.width} x {opened.height} pixels")
         suffix = _SHOWN_BY_BROWSERS.get(str(opened.format))
         if suffix and path.stat().st_size <= SMALL_FILE and max(opened.size) <= LARGEST_AS_IT_IS:

@@ -10,7 +10,7 @@ WIDTH, HEIGHT = 480, 320
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 16, 46
 LABEL_HEIGHT = 15.0
 LETTER_WIDTH = 6.6
-MOST_LABELS = 8
+MAX_LABELS = 8
 
 Scale = Callable[[float], float]
 
@@ -110,10 +110,10 @@ def trade_off_plot(title: str, x_label: str, y_label: str, series: Sequence[Seri
     front, best = _front(spots)
     placed = [(x - 6, y - 6, x + 6, y + 6) for x, y in spots]
     # Where there are many points, a label that is not right beside its own would seem another's.
-    steps = (0, 1, -1, 2, -2, 3, -3, 4, -4) if len(series) <= MOST_LABELS else (0,)
+    steps = (0, 1, -1, 2, -2, 3, -3, 4, -4) if len(series) <= MAX_LABELS else (0,)
     drawn = []
     for number, (one, spot) in enumerate(zip(series, spots, strict=True)):
-        named = number in best or len(series) <= MOST_LABELS
+        named = number in best or len(series) <= MAX_LABELS
         label, anchor = _place(one.name, *spot, placed, steps) if named else (None, "start")
         drawn.append(Drawn(one, (spot,), "", label, anchor, _bars(one, spot, x_scale, y_scale)))
     path = _path(front) if len(front) > 1 else ""

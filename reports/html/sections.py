@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.content import figures as cells
-from reports.content import numbers
-from reports.content.figures import Notes
+from reports.content import numbers, table_values
 from reports.content.leaderboard_page import Board
+from reports.content.table_values import Notes
 from reports.content.tables import Heading, Line, Table
 from results.queries.views import DatasetInfo, Failure, Group, RunDetail
 
@@ -49,7 +48,9 @@ def score_tables(run: RunDetail) -> list[tuple[str, Table]]:
         notes = Notes()
         metrics = numbers.metric_order(name for scores in domains.values() for name in scores)
         lines = tuple(
-            Line(domain, "", (), tuple(cells.quantity_cell(domains[domain].get(name), notes) for name in metrics))
+            Line(
+                domain, "", (), tuple(table_values.quantity_value(domains[domain].get(name), notes) for name in metrics)
+            )
             for domain in numbers.domain_order(domains)
         )
         headings = tuple(Heading(name, name, f"{name}, times 100") for name in metrics)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from reports.content import figures as cells
-from reports.content import numbers, tables
-from reports.content.figures import Cell, Notes
+from reports.content import numbers, table_values, tables
 from reports.content.leaderboard_page import apart, by_size, group_title
+from reports.content.table_values import Notes, TableValue
 from reports.content.tables import Heading, Line, Table
 from reports.html.plots import Plot, Series, trade_off_plot
 from results.queries.views import DatasetInfo, Group, Row, RunDetail
@@ -117,9 +116,9 @@ def _series(row: Row, cost: Quantity, axis: Axis, colour: Mapping[str, int]) -> 
     assert cost.value is not None
     amount = cost.value / axis.unit
     quality = f"CIDEr-D {numbers.percent(score.mean)}"
-    bounds = cells.interval(score)
+    bounds = table_values.interval(score)
     text = f"{row.model}: {quality}{f' ({bounds})' if bounds else ''}, {numbers.significant(amount)} {axis.label}"
-    text += " (noisy)" if cells.is_noise(row, axis.cost) else ""
+    text += " (noisy)" if table_values.is_noise(row, axis.cost) else ""
     x_bounds = None if cost.low is None or cost.high is None else (cost.low / axis.unit, cost.high / axis.unit)
     y_bounds = None if score.low is None or score.high is None else (100 * score.low, 100 * score.high)
     if y_bounds is None and score.sd is not None:
@@ -145,12 +144,14 @@ def _table(
             tables.differences(row.differs),
             tuple(zip(row.seeds, row.keys, strict=True)),
             (
-                cells.score_cell(row.scores.get("CIDEr-D"), notes),
+                table_values.score_value(row.scores.get("CIDEr-D"), notes),
                 *(
-                    cells.marked(cells.cost_cell(costs[row.keys][axis.cost], notes), row, axis.cost, notes)
+                    table_values.marked(
+                        table_values.cost_value(costs[row.keys][axis.cost], notes), row, axis.cost, notes
+                    )
                     for axis in axes
                 ),
-                Cell(", ".join(best.get(row.keys, ())), None),
+                TableValue(", ".join(best.get(row.keys, ())), None),
             ),
             badges=tables.badges(row, group, notes),
         )

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from reports.content.numbers import DASH, printable
 from reports.text.differences import interval, p_value, plain_table, points, ratio
-from results.compare.gate_result import Judgement, Row, Status
+from results.compare.gate_result import GateResult, Row, Status
 
 LABELS: Final[dict[Status, str]] = {
     "same": "as before",
@@ -35,7 +35,7 @@ _STYLES: Final = {
 _UPDATE: Final = "If it is meant, write a new baseline: bench regress --update --baseline FILE"
 
 
-def print_judgement(judgement: Judgement, console: Console) -> None:
+def print_judgement(judgement: GateResult, console: Console) -> None:
     """Print every row's outcome, the tests metric by metric, and why what fails does."""
     console.print(Text(f"Baseline of {printable(judgement.before)}; here {printable(judgement.after)}", style="dim"))
     console.print(_rows(judgement))
@@ -53,7 +53,7 @@ def print_judgement(judgement: Judgement, console: Console) -> None:
     console.print(Text(conclusion(judgement), style="bold red" if judgement.exit_code else "bold green"))
 
 
-def metrics(judgement: Judgement) -> list[str]:
+def metrics(judgement: GateResult) -> list[str]:
     """The metrics that were tested, in the baseline's order."""
     return list(dict.fromkeys(tested.metric for row in judgement.rows for tested in row.tests))
 
@@ -69,12 +69,12 @@ def slowdown(row: Row, cost: str) -> str:
     return DASH if change is None else ratio(change.slowdown) or DASH
 
 
-def problems(judgement: Judgement) -> list[str]:
+def problems(judgement: GateResult) -> list[str]:
     """Why rows fail or could not be judged."""
     return [reason for row in judgement.rows for reason in row.reasons]
 
 
-def notes(judgement: Judgement) -> list[str]:
+def notes(judgement: GateResult) -> list[str]:
     """What is worth knowing and blocks nothing."""
     found = [note for row in judgement.rows for note in row.notes]
     if judgement.fresh:
@@ -84,7 +84,7 @@ def notes(judgement: Judgement) -> list[str]:
     return found
 
 
-def legend(judgement: Judgement) -> str:
+def legend(judgement: GateResult) -> str:
     """How a verdict comes about."""
     least = ", ".join(f"{metric} {judgement.settings.least(metric):g}" for metric in metrics(judgement))
     if not least:
@@ -96,7 +96,7 @@ def legend(judgement: Judgement) -> str:
     )
 
 
-def conclusion(judgement: Judgement) -> str:
+def conclusion(judgement: GateResult) -> str:
     """One line: what the exit code says."""
     counts = Counter(row.status for row in judgement.rows)
     said = ", ".join(f"{counts[status]} {label.lower()}" for status, label in LABELS.items() if counts[status])
@@ -105,7 +105,7 @@ def conclusion(judgement: Judgement) -> str:
     return f"{'Could not be judged' if judgement.refused else 'Passed'}: {said}."
 
 
-def _rows(judgement: Judgement) -> Table:
+def _rows(judgement: GateResult) -> Table:
     table = plain_table(("", "Result", "Bits"), TIMES.values())
     for row in judgement.rows:
         status = Text(LABELS[row.status], style=_STYLES.get(row.status, ""))
@@ -113,7 +113,7 @@ def _rows(judgement: Judgement) -> Table:
     return table
 
 
-def _tests(judgement: Judgement, metric: str) -> Table:
+def _tests(judgement: GateResult, metric: str) -> Table:
     table = plain_table(("", "Split"), ("Before", "Now", "Change", "95 %", "p"), ("Verdict",))
     for row in judgement.rows:
         for tested in (tested for tested in row.tests if tested.metric == metric):

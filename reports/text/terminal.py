@@ -12,9 +12,9 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from reports.content import tables
-from reports.content.figures import Cell, tier_cell
 from reports.content.numbers import DASH, percent, printable
 from reports.content.people import TITLE, beside_people
+from reports.content.table_values import TableValue, tier_value
 from reports.content.tables import Line, Table
 from results.db.store import Store
 from results.queries import report as queries
@@ -131,7 +131,7 @@ def _columns(group: Group, table: Table) -> dict[str, _Column]:
     """The columns that have something to show, in order; intervals and deviations over seeds are of CIDEr-D."""
     rows = (*group.rows, *group.references)
     main = [row.scores.get(_MAIN) for row in rows]
-    found = {_TIER: _Column(_TIER, [_number(_short(tier_cell(row.standing, table.notes)), False) for row in rows])}
+    found = {_TIER: _Column(_TIER, [_number(_short(tier_value(row.standing, table.notes)), False) for row in rows])}
     for name in (*_METRICS, "Parameters"):
         if name == "Parameters":
             found[_INTERVAL] = _Column(_INTERVAL, [Text(_interval(spread)) for spread in main])
@@ -152,7 +152,7 @@ def _column(table: Table, name: str) -> _Column | None:
     return _Column(table.headings[place].short, [_number(cell, name == _MAIN) for cell in cells])
 
 
-def _short(tier: Cell) -> Cell:
+def _short(tier: TableValue) -> TableValue:
     """A tier's cell as there is room for here: where a note says why there is none, a dash."""
     return replace(tier, text=DASH) if tier.mark else tier
 
@@ -183,7 +183,7 @@ def _name(line: Line) -> Text:
     return name
 
 
-def _number(cell: Cell, main: bool) -> Text:
+def _number(cell: TableValue, main: bool) -> Text:
     text = Text(cell.text.replace("\u202f", " "), style="bold" if main else "")
     if cell.mark:
         text.append(f" {cell.mark})", style="dim")

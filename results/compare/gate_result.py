@@ -82,7 +82,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class GateResult:
     """All rows in the baseline's order; `fresh` names runs that the baseline does not hold.
 
     `before` and `after` are the code that made either side, `tests` the number of tests corrected together.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from results.compare.baseline import Baseline, Run
 from results.compare.baseline_making import differing
-from results.compare.gate_result import Exact, Judgement, Row, Settings, Status, Tested, Verdict
+from results.compare.gate_result import Exact, GateResult, Row, Settings, Status, Tested, Verdict
 from results.compare.repeats import cost_changes, exactness, is_time, missing_costs, other_hardware, rescored
 from results.queries.views import Failure
 from results.statistics.paired import Difference, mean_of_seeds, paired_differences
@@ -36,7 +36,7 @@ def judge(
     measured: Baseline | None,
     unfinished: Sequence[Failure] = (),
     settings: Settings | None = None,
-) -> Judgement:
+) -> GateResult:
     """Compare what was measured (None: nothing) with what is expected; `unfinished` says why something is missing.
 
     Runs belong together that are equal in model, role, seed and signature, the release aside.
@@ -54,7 +54,7 @@ def judge(
             _say_why(pair, run, [other for other in runs if other.who == run.who], unfinished)
     tests = _tests(list(pairs.values()), settings)
     known = {run.identity for run in expected.runs}
-    return Judgement(
+    return GateResult(
         rows=tuple(_row(pair, tested, settings) for pair, tested in zip(pairs.values(), tests, strict=True)),
         fresh=tuple(run.name for run in runs if run.identity not in known),
         settings=settings,

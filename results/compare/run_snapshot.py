@@ -10,10 +10,10 @@ from typing import Any
 
 from sqlalchemy import select
 
-from results.db.schema import Caption, CellRow, DatasetRow, Epoch, Image, ImageScores
+from results.db.schema import Caption, DatasetRow, Epoch, Image, ImageScores, RunRow
 from results.db.store import Store
 from results.errors import StoreError
-from results.queries.finished_runs import ByImage, FinishedCell, finished_cells
+from results.queries.finished_runs import ByImage, FinishedRun, finished_runs
 from results.records import ImageRecord
 
 
@@ -21,7 +21,7 @@ from results.records import ImageRecord
 class Measured:
     """One finished run; `by_image[split][metric]` and `captions[split]` by image id, losses by stage and epoch."""
 
-    cell: FinishedCell
+    cell: FinishedRun
     environment: dict[str, Any]
     finished_at: datetime
     losses: list[tuple[int, int, float]] = field(default_factory=list)
@@ -42,15 +42,15 @@ def measured_runs(store: Store, keys: Sequence[str] | None = None) -> list[Measu
         StoreError: a key that was never planned, or whose run has not finished.
     """
     with store.reading() as connection:
-        cells = [cell for cell in finished_cells(connection) if keys is None or cell.key in keys]
+        cells = [cell for cell in finished_runs(connection) if keys is None or cell.key in keys]
         for key in (key for key in keys or () if key not in {cell.key for cell in cells}):
-            status = connection.scalar(select(CellRow.status).where(CellRow.key == key))
+            status = connection.scalar(select(RunRow.status).where(RunRow.key == key))
             raise StoreError(
                 f"run {key} has not finished: it is {status}" if status else f"no run {key} in the results database",
-                _nearest(key, connection.scalars(select(CellRow.key).where(CellRow.status == "finished")).all()),
+                _nearest(key, connection.scalars(select(RunRow.key).where(RunRow.status == "finished")).all()),
             )
         ids = [cell.id for cell in cells]
-        began = select(CellRow.id, CellRow.environment, CellRow.finished_at).where(CellRow.id.in_(ids))
+        began = select(RunRow.id, RunRow.environment, RunRow.finished_at).where(RunRow.id.in_(ids))
         about = {cell_id: (environment, at) for cell_id, environment, at in connection.execute(began)}
         found = {cell.id: Measured(cell, *about[cell.id]) for cell in cells}
         epochs = select(Epoch.cell_id, Epoch.stage, Epoch.epoch, Epoch.train_loss).where(Epoch.cell_id.in_(ids))
@@ -72,9 +72,9 @@ def run_key(store: Store, name: str) -> str:
         StoreError: the model has several, with their keys, or none that has finished.
     """
     with store.reading() as connection:
-        of_model = select(CellRow.key, CellRow.status).where(CellRow.model == name).order_by(CellRow.id)
+        of_model = select(RunRow.key, RunRow.status).where(RunRow.model == name).order_by(RunRow.id)
         planned = dict(connection.execute(of_model).all())
-        finished = connection.scalars(select(CellRow.key).where(CellRow.status == "finished")).all()
+        finished = connection.scalars(select(RunRow.key).where(RunRow.status == "finished")).all()
     keys = [key for key, status in planned.items() if status == "finished"]
     if len(keys) > 1:
         raise StoreError(f"{name} has {len(keys)} finished runs", f"name one of them: {', '.join(keys[:10])}")

@@ -9,7 +9,7 @@ from sqlalchemy import URL, func, inspect, select
 
 from results.db.engine import check_file, open_engine, resolve_url, show, sqlite_file, translated
 from results.db.revisions import how_to_upgrade, is_older, no_results, release, stored_revision
-from results.db.schema import Base, CellRow, SchemaInfo
+from results.db.schema import Base, RunRow, SchemaInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def describe(url_or_path: str | Path | URL) -> Information:
                 table for table in Base.metadata.sorted_tables if table.name in present - {SchemaInfo.__tablename__}
             ]
             rows = {table.name: connection.scalar(select(func.count()).select_from(table)) or 0 for table in tables}
-            by_status = select(CellRow.status, func.count()).group_by(CellRow.status).order_by(CellRow.status)
+            by_status = select(RunRow.status, func.count()).group_by(RunRow.status).order_by(RunRow.status)
             cells = dict(connection.execute(by_status).all())
     finally:
         engine.dispose()

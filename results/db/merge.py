@@ -19,13 +19,13 @@ from results.db.rows import insert_all
 from results.db.schema import (
     AttentionMap,
     Caption,
-    CellRow,
     Cost,
     DatasetRow,
     Epoch,
     HeldOutScore,
     Image,
     ImageScores,
+    RunRow,
     Score,
     SkippedImage,
 )
@@ -77,9 +77,9 @@ def merge(store: Store, other: str | Path) -> Merged:
             with store.writing() as here:
                 if _merge_dataset(here, there, dataset):
                     merged.datasets.append(dataset["name"])
-        for cell in there.execute(select(CellRow).order_by(CellRow.id)).mappings().all():
+        for cell in there.execute(select(RunRow).order_by(RunRow.id)).mappings().all():
             with store.writing() as here:
-                _merge_cell(here, there, cell, fingerprints[cell["dataset_id"]], merged)
+                _merge_run(here, there, cell, fingerprints[cell["dataset_id"]], merged)
     return merged
 
 
@@ -132,9 +132,9 @@ def _merge_dataset(here: Connection, there: Connection, dataset: RowMapping) -> 
     return known is None or bool(missing)
 
 
-def _merge_cell(here: Connection, there: Connection, cell: RowMapping, fingerprint: str, merged: Merged) -> None:
+def _merge_run(here: Connection, there: Connection, cell: RowMapping, fingerprint: str, merged: Merged) -> None:
     key = cell["key"]
-    own = here.execute(select(CellRow).where(CellRow.key == key)).mappings().one_or_none()
+    own = here.execute(select(RunRow).where(RunRow.key == key)).mappings().one_or_none()
     if own is not None and _PROGRESS[own["status"]] >= _PROGRESS[cell["status"]]:
         merged.kept.append(key)
         if own["status"] == cell["status"] == "finished":
@@ -145,12 +145,12 @@ def _merge_cell(here: Connection, there: Connection, cell: RowMapping, fingerpri
     dataset_id = here.scalars(select(DatasetRow.id).where(DatasetRow.fingerprint == fingerprint)).one()
     columns = {**_without(cell, "id"), "dataset_id": dataset_id}
     if own is None:
-        here.execute(insert(CellRow).values(columns))
+        here.execute(insert(RunRow).values(columns))
         merged.added.append(key)
     else:
-        here.execute(update(CellRow).where(CellRow.id == own["id"]).values(columns))
+        here.execute(update(RunRow).where(RunRow.id == own["id"]).values(columns))
         merged.completed.append(key)
-    cell_id = here.scalars(select(CellRow.id).where(CellRow.key == key)).one()
+    cell_id = here.scalars(select(RunRow.id).where(RunRow.key == key)).one()
     for table in _PARTS:
         here.execute(delete(table).where(table.cell_id == cell_id))
         rows = there.execute(select(table).where(table.cell_id == cell["id"])).mappings()

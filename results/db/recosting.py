@@ -9,15 +9,15 @@ from sqlalchemy import delete, select, update
 
 from results.db import checks
 from results.db.rows import cost_columns, insert_all
-from results.db.schema import CellRow, Cost
+from results.db.schema import Cost, RunRow
 from results.db.store import Store
 from results.errors import StoreError
 from results.records import Quantity
 
 
-def cells_without_cost(store: Store, reason: str) -> set[str]:
+def runs_without_cost(store: Store, reason: str) -> set[str]:
     """Keys of the finished runs that have a cost missing for exactly this reason."""
-    query = select(CellRow.key).join(Cost).where(CellRow.status == "finished", Cost.reason == reason)
+    query = select(RunRow.key).join(Cost).where(RunRow.status == "finished", Cost.reason == reason)
     with store.reading() as connection:
         return set(connection.scalars(query.distinct()))
 
@@ -31,11 +31,11 @@ def add_costs(store: Store, key: str, costs: Mapping[str, Quantity], environment
     columns = cost_columns(key, costs)
     added = checks.json_object(environment, f"run {key}: environment")
     with store.writing() as connection:
-        query = select(CellRow.id, CellRow.environment).where(CellRow.key == key, CellRow.status == "finished")
+        query = select(RunRow.id, RunRow.environment).where(RunRow.key == key, RunRow.status == "finished")
         found = connection.execute(query).one_or_none()
         if found is None:
             raise StoreError(f"run {key} has not finished: there is nothing to add costs to")
         connection.execute(delete(Cost).where(Cost.cell_id == found.id, Cost.name.in_(costs)))
         insert_all(connection, Cost, columns, cell_id=found.id)
         known = {**found.environment, **added}
-        connection.execute(update(CellRow).where(CellRow.id == found.id).values(environment=known))
+        connection.execute(update(RunRow).where(RunRow.id == found.id).values(environment=known))

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from sqlalchemy import delete, select
 
 from results.db.rows import held_out_columns, image_score_columns, insert_all, score_columns
-from results.db.schema import Caption, CellRow, HeldOutScore, ImageScores, Score
+from results.db.schema import Caption, HeldOutScore, ImageScores, RunRow, Score
 from results.db.store import Store
 from results.errors import StoreError
 from results.records import SplitResult
@@ -20,7 +20,7 @@ def stored_captions(store: Store, key: str) -> dict[str, dict[int, str]]:
         StoreError: the run was never planned.
     """
     with store.reading() as connection:
-        cell_id = connection.scalar(select(CellRow.id).where(CellRow.key == key))
+        cell_id = connection.scalar(select(RunRow.id).where(RunRow.key == key))
         if cell_id is None:
             raise StoreError(f"no run {key} in the results database")
         query = select(Caption.split, Caption.image_id, Caption.caption).where(Caption.cell_id == cell_id)
@@ -32,9 +32,9 @@ def stored_captions(store: Store, key: str) -> dict[str, dict[int, str]]:
 
 def missing_metrics(store: Store, key: str, metrics: Collection[str]) -> dict[str, set[str]]:
     """Which of `metrics` a finished run has no value of, by split; splits that have all of them are left out."""
-    captions = select(Caption.split).join(CellRow).where(CellRow.key == key, CellRow.status == "finished").distinct()
-    scored = select(Score.split, Score.metric).join(CellRow)
-    scored = scored.where(CellRow.key == key, Score.domain == "overall", Score.value.is_not(None))
+    captions = select(Caption.split).join(RunRow).where(RunRow.key == key, RunRow.status == "finished").distinct()
+    scored = select(Score.split, Score.metric).join(RunRow)
+    scored = scored.where(RunRow.key == key, Score.domain == "overall", Score.value.is_not(None))
     with store.reading() as connection:
         there = {(split, metric) for split, metric in connection.execute(scored)}
         missing = {
@@ -47,7 +47,7 @@ def missing_metrics(store: Store, key: str, metrics: Collection[str]) -> dict[st
 def add_scores(store: Store, key: str, results: Sequence[SplitResult]) -> None:
     """Put the metrics of `results` in place of what the finished run has of them; its others stay as they are."""
     with store.writing() as connection:
-        cell_id = connection.scalar(select(CellRow.id).where(CellRow.key == key, CellRow.status == "finished"))
+        cell_id = connection.scalar(select(RunRow.id).where(RunRow.key == key, RunRow.status == "finished"))
         if cell_id is None:
             raise StoreError(f"run {key} has not finished: there is nothing to add scores to")
         for result in results:

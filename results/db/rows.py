@@ -12,7 +12,7 @@ from sqlalchemy import Connection, insert
 from results.db import checks
 from results.db.schema import AttentionMap, Base, Caption, Cost, HeldOutScore, ImageScores, Score
 from results.errors import StoreError
-from results.records import AttentionRecord, Cell, DatasetRecord, EpochRecord, Outcome, Quantity, SplitResult
+from results.records import AttentionRecord, DatasetRecord, EpochRecord, Outcome, Quantity, RunSpec, SplitResult
 
 Columns = dict[str, Any]
 CellPart = Caption | Score | HeldOutScore | ImageScores | Cost | AttentionMap
@@ -47,8 +47,8 @@ def skipped_columns(record: DatasetRecord) -> list[Columns]:
     return [{"file": file, "reason": checks.text(reason)} for file, reason in record.skipped.items()]
 
 
-def cell_columns(cell: Cell, datasets: Mapping[str, int]) -> Columns:
-    """A planned row of `CellRow`; `datasets` maps the fingerprints that the store knows to their ids."""
+def run_columns(cell: RunSpec, datasets: Mapping[str, int]) -> Columns:
+    """A planned row of `RunRow`; `datasets` maps the fingerprints that the store knows to their ids."""
     if cell.dataset not in datasets:
         raise StoreError(
             f"run {cell.key} is planned on the data set {cell.dataset!r}, which was never recorded",

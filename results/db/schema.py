@@ -95,7 +95,7 @@ class Image(Base):
     references: Mapped[list[str]] = mapped_column(JSON)
 
 
-class CellRow(Base):
+class RunRow(Base):
     """One cell of the planned grid and what became of it.
 
     `code` says which sources made it (`results.records.CodeRecord`); NULL before 0.3.0, which did not record it.

@@ -16,16 +16,16 @@ from results.db.engine import check_file, open_engine, resolve_url, show, transl
 from results.db.revisions import ensure_current
 from results.db.rows import (
     attention_columns,
-    cell_columns,
     epoch_columns,
     image_columns,
     insert_all,
     outcome_columns,
+    run_columns,
     skipped_columns,
 )
-from results.db.schema import AttentionMap, Caption, CellRow, DatasetRow, Epoch, Image, SkippedImage
+from results.db.schema import AttentionMap, Caption, DatasetRow, Epoch, Image, RunRow, SkippedImage
 from results.errors import StoreError
-from results.records import AttentionRecord, Cell, CodeRecord, DatasetRecord, EpochRecord, Outcome, Status
+from results.records import AttentionRecord, CodeRecord, DatasetRecord, EpochRecord, Outcome, RunSpec, Status
 
 
 class Store:
@@ -110,25 +110,25 @@ class Store:
             connection.execute(delete(SkippedImage).where(SkippedImage.dataset_id == known))
             insert_all(connection, SkippedImage, skipped, dataset_id=known)
 
-    def plan(self, cells: Sequence[Cell]) -> None:
+    def plan(self, cells: Sequence[RunSpec]) -> None:
         """Enter cells as "planned", so that none goes missing without a word; those already known stay as they are."""
         with self.writing() as connection:
             found = connection.execute(select(DatasetRow.fingerprint, DatasetRow.id)).all()
             datasets = dict(found)
-            known = set(connection.scalars(select(CellRow.key)))
-            rows = {cell.key: cell_columns(cell, datasets) for cell in cells if cell.key not in known}
-            insert_all(connection, CellRow, rows.values())
+            known = set(connection.scalars(select(RunRow.key)))
+            rows = {cell.key: run_columns(cell, datasets) for cell in cells if cell.key not in known}
+            insert_all(connection, RunRow, rows.values())
 
     def status(self, key: str) -> Status | None:
         """What became of a cell; None if it was never planned."""
         with self.reading() as connection:
-            return cast("Status | None", connection.scalar(select(CellRow.status).where(CellRow.key == key)))
+            return cast("Status | None", connection.scalar(select(RunRow.status).where(RunRow.key == key)))
 
     def begin(self, key: str, environment: Mapping[str, Any], code: CodeRecord | None = None) -> None:
         """Mark a cell as running in `environment` (versions, device), by this `code`; one more attempt."""
         columns = {
             "status": "running",
-            "attempts": CellRow.attempts + 1,
+            "attempts": RunRow.attempts + 1,
             "environment": checks.json_object(environment, f"run {key}: environment"),
             "started_at": _now(),
             "finished_at": None,
@@ -138,7 +138,7 @@ class Store:
             **({} if code is None else {"code": asdict(code)}),
         }
         with self.writing() as connection:
-            connection.execute(update(CellRow).where(CellRow.id == _cell_id(connection, key)).values(columns))
+            connection.execute(update(RunRow).where(RunRow.id == _cell_id(connection, key)).values(columns))
 
     def record_epoch(self, key: str, record: EpochRecord) -> None:
         """Store an epoch; again replaces it, and drops later ones: they are of an attempt that was given up."""
@@ -167,7 +167,7 @@ class Store:
             for table, entries in rows.items():
                 connection.execute(delete(table).where(table.cell_id == cell_id))
                 insert_all(connection, table, entries, cell_id=cell_id)
-            connection.execute(update(CellRow).where(CellRow.id == cell_id).values(columns))
+            connection.execute(update(RunRow).where(RunRow.id == cell_id).values(columns))
 
     def record_attention(self, key: str, split: str, maps: Sequence[AttentionRecord]) -> None:
         """Store where a finished cell looked while it captioned images of a split; again replaces those images' maps.
@@ -206,7 +206,7 @@ class Store:
             "finished_at": _now(),
         }
         with self.writing() as connection:
-            connection.execute(update(CellRow).where(CellRow.id == _cell_id(connection, key)).values(columns))
+            connection.execute(update(RunRow).where(RunRow.id == _cell_id(connection, key)).values(columns))
 
     def _check_schema(self, *, create: bool) -> None:
         with self.writing() if create else self.reading() as connection:
@@ -218,7 +218,7 @@ def _now() -> datetime:
 
 
 def _cell_id(connection: Connection, key: str) -> int:
-    cell_id = connection.scalar(select(CellRow.id).where(CellRow.key == key))
+    cell_id = connection.scalar(select(RunRow.id).where(RunRow.key == key))
     if cell_id is None:
         raise StoreError(f"run {key} was never planned", "plan it before recording anything of it")
     return cell_id

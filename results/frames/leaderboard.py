@@ -10,7 +10,7 @@ import pandas as pd
 from results.db.store import Store
 from results.frames.runs import CONDITIONS, check_known, signature_text, typed, with_unit
 from results.published import best_match, measured_conditions
-from results.queries.finished_runs import FinishedCell, finished_cells
+from results.queries.finished_runs import FinishedRun, finished_runs
 from results.queries.leaderboard import RANKING_METRIC, leaderboard
 from results.queries.views import Group, Row
 
@@ -42,7 +42,7 @@ def leaderboard_frame(store: Store, split: str | None) -> pd.DataFrame:
     """
     groups = sorted(leaderboard(store), key=lambda group: -len(group.rows))
     with store.reading() as connection:
-        cells = {cell.key: cell for cell in finished_cells(connection)}
+        cells = {cell.key: cell for cell in finished_runs(connection)}
     check_known("split", split, dict.fromkeys(group.split for group in groups))
     shown = [
         (number, group, row)
@@ -83,7 +83,7 @@ def leaderboard_frame(store: Store, split: str | None) -> pd.DataFrame:
     return typed({name: [row[name] for row in rows] for name in dtypes}, dtypes)
 
 
-def _identity(number: int, group: Group, row: Row, cells: Sequence[FinishedCell]) -> dict[str, Any]:
+def _identity(number: int, group: Group, row: Row, cells: Sequence[FinishedRun]) -> dict[str, Any]:
     """What the row is of, and its conditions."""
     codes = [cell.code for cell in cells if cell.code]
     return {
@@ -124,7 +124,7 @@ def _percent(fraction: float | None) -> float | None:
     return None if fraction is None else 100 * fraction
 
 
-def _standing(row: Row, group: Group, cell: FinishedCell) -> dict[str, Any]:
+def _standing(row: Row, group: Group, cell: FinishedRun) -> dict[str, Any]:
     """The row among the others of its group, and beside what papers print."""
     conditions = measured_conditions(group.split, cell.signature, cell.config)
     match = best_match(row.model, RANKING_METRIC, conditions) if row.role == "model" else None

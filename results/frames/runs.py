@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from sqlalchemy import Connection, Select, and_, select
 
-from results.db.schema import Base, Caption, CellRow, Cost, DatasetRow, Epoch, HeldOutScore, Image, ImageScores, Score
+from results.db.schema import Base, Caption, Cost, DatasetRow, Epoch, HeldOutScore, Image, ImageScores, RunRow, Score
 from results.errors import StoreError
 from results.queries.finished_runs import code_of
 
@@ -39,7 +39,7 @@ def scores(connection: Connection, split: str | None, metric: str | None) -> pd.
     )
     columns = (Score.split, Score.domain, Score.metric, Score.value, Score.low, Score.high, Score.reason)
     query = select(Score.cell_id, *columns, HeldOutScore.value, HeldOutScore.reason)
-    query = query.join(CellRow, CellRow.id == Score.cell_id).outerjoin(HeldOutScore, held_out)
+    query = query.join(RunRow, RunRow.id == Score.cell_id).outerjoin(HeldOutScore, held_out)
     rows = _read(connection, query.order_by(Score.cell_id, Score.id), Score, split=split, metric=metric)
     dtypes = {
         **dict.fromkeys(("split", "domain", "metric"), "category"),
@@ -55,8 +55,8 @@ def scores(connection: Connection, split: str | None, metric: str | None) -> pd.
 
 def image_scores(connection: Connection, split: str | None, metric: str | None) -> pd.DataFrame:
     """One row a finished run, split, metric and image."""
-    query = select(ImageScores.cell_id, ImageScores.split, ImageScores.metric, CellRow.dataset_id, ImageScores.scores)
-    query = query.join(CellRow).order_by(ImageScores.cell_id, ImageScores.split, ImageScores.metric)
+    query = select(ImageScores.cell_id, ImageScores.split, ImageScores.metric, RunRow.dataset_id, ImageScores.scores)
+    query = query.join(RunRow).order_by(ImageScores.cell_id, ImageScores.split, ImageScores.metric)
     rows = _read(connection, query, ImageScores, split=split, metric=metric)
     domains: dict[int, dict[int, str | None]] = {}
     for dataset, image, domain in connection.execute(select(Image.dataset_id, Image.image_id, Image.domain)):
@@ -79,8 +79,8 @@ def image_scores(connection: Connection, split: str | None, metric: str | None) 
 
 def captions(connection: Connection, split: str | None) -> pd.DataFrame:
     """One row a finished run, split and image."""
-    query = select(Caption.cell_id, CellRow.dataset_id, Caption.split, Caption.image_id, Caption.caption)
-    query = query.join(CellRow).order_by(Caption.cell_id, Caption.split, Caption.image_id)
+    query = select(Caption.cell_id, RunRow.dataset_id, Caption.split, Caption.image_id, Caption.caption)
+    query = query.join(RunRow).order_by(Caption.cell_id, Caption.split, Caption.image_id)
     images = {
         (dataset, image): (file, domain, tuple(references))
         for dataset, image, file, domain, references in connection.execute(
@@ -105,7 +105,7 @@ def captions(connection: Connection, split: str | None) -> pd.DataFrame:
 def costs(connection: Connection) -> pd.DataFrame:
     """One row a finished run and cost."""
     query = select(Cost.cell_id, Cost.name, Cost.unit, Cost.value, Cost.low, Cost.high, Cost.reason)
-    rows = _read(connection, query.join(CellRow).order_by(Cost.cell_id, Cost.id), Cost)
+    rows = _read(connection, query.join(RunRow).order_by(Cost.cell_id, Cost.id), Cost)
     units = {name: unit for _, name, unit, *_ in rows if unit}  # what was not measured may have none
     named = [
         (cell, with_unit(name, unit or units.get(name, "")), *measured, unit or units.get(name, ""), reason)
@@ -137,7 +137,7 @@ def epochs(connection: Connection) -> pd.DataFrame:
     }
     stored = (Epoch.stage, Epoch.stage_name, Epoch.objective, Epoch.epoch, Epoch.step, Epoch.learning_rate)
     measured = (Epoch.train_loss, Epoch.val_cider, Epoch.seconds, Epoch.images_per_second)
-    query = select(Epoch.cell_id, CellRow.status, *stored, *measured).join(CellRow)
+    query = select(Epoch.cell_id, RunRow.status, *stored, *measured).join(RunRow)
     rows = connection.execute(query.order_by(Epoch.cell_id, Epoch.stage, Epoch.epoch)).all()
     found = _frame(connection, rows, dtypes)
     found["val_CIDEr-D_percent"] *= 100
@@ -172,7 +172,7 @@ def _series(values: Sequence[Any], dtype: str) -> pd.Series[Any]:
 def _read(connection: Connection, query: Select[*tuple[Any, ...]], table: type[Base], **chosen: str | None) -> Rows:
     """Rows of finished runs whose columns have the chosen values (None: any); StoreError for one that no row has."""
     columns = {name: getattr(table, name) for name, value in chosen.items() if value is not None}
-    query = query.where(CellRow.status == "finished", *(column == chosen[name] for name, column in columns.items()))
+    query = query.where(RunRow.status == "finished", *(column == chosen[name] for name, column in columns.items()))
     rows = connection.execute(query).all()
     if not rows:
         for name, column in columns.items():
@@ -200,10 +200,10 @@ def _frame(connection: Connection, rows: Rows, dtypes: Mapping[str, str]) -> pd.
 
 def _runs(connection: Connection) -> pd.DataFrame:
     """What identifies every planned run, whatever became of it, by the id of its cell and in the order of planning."""
-    identity = (CellRow.id, CellRow.key, CellRow.model, CellRow.role, CellRow.seed, DatasetRow.name)
-    query = select(*identity, CellRow.track, DatasetRow.fingerprint, CellRow.signature, CellRow.code)
+    identity = (RunRow.id, RunRow.key, RunRow.model, RunRow.role, RunRow.seed, DatasetRow.name)
+    query = select(*identity, RunRow.track, DatasetRow.fingerprint, RunRow.signature, RunRow.code)
     rows = []
-    for *told, signature, stored in connection.execute(query.join(DatasetRow).order_by(CellRow.id)):
+    for *told, signature, stored in connection.execute(query.join(DatasetRow).order_by(RunRow.id)):
         code = code_of(stored)
         rows.append((*told, signature_text(signature), *((code.model, code.revision) if code else (None, None))))
     dtypes = {"id": "int64", **IDENTITY, **CONDITIONS}

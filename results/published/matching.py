@@ -16,7 +16,7 @@ _BACKBONES = {
     "Swin-L grid features, 384x384 input, backbone pre-trained on ImageNet": "swin_large_patch4_window12_384",
     "ResNet-50 pool5 vector": "resnet50",
 }
-_MOST_DEVIATIONS = 4
+_MAX_DEVIATIONS = 4
 _OBJECTIVES: dict[str, Objective] = {"cross_entropy": "XE", "self_critical": "RL", "reinforce": "RL"}
 
 
@@ -182,8 +182,8 @@ def _other_recipe(score: PublishedScore, own: RunRecipe) -> str:
     found = [] if shipped.made(score) else [f"{own.preset} is {shipped.whose}"]
     if shipped.digest != own.digest:
         found.append(f"{own.preset} as another release ships it")
-    more = len(own.deviations) - _MOST_DEVIATIONS
-    found += [*own.deviations[:_MOST_DEVIATIONS], *([f"{more} more"] if more > 0 else [])]
+    more = len(own.deviations) - _MAX_DEVIATIONS
+    found += [*own.deviations[:_MAX_DEVIATIONS], *([f"{more} more"] if more > 0 else [])]
     return "; ".join(found)
 
 

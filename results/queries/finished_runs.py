@@ -1,4 +1,4 @@
-"""Finished cells with their scores and costs, as the queries share them; three SQL queries however many cells."""
+"""Finished runs with their scores and costs, as the queries share them; three SQL queries however many runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, or_, select, true
 
-from results.db.schema import CellRow, Cost, DatasetRow, HeldOutScore, ImageScores, Score
+from results.db.schema import Cost, DatasetRow, HeldOutScore, ImageScores, RunRow, Score
 from results.errors import StoreError
 from results.records import CodeRecord, Quantity, Role
 
@@ -19,8 +19,8 @@ ByImage = dict[int, float]
 
 
 @dataclass(frozen=True, slots=True)
-class FinishedCell:
-    """One finished cell; `scores[split][domain][metric]` and `costs[name]` in the order they were recorded in.
+class FinishedRun:
+    """One finished run; `scores[split][domain][metric]` and `costs[name]` in the order they were recorded in.
 
     `held_out[split][metric]` as of `SplitResult`.
     """
@@ -50,7 +50,7 @@ class FinishedCell:
 
     @property
     def comparable(self) -> tuple[str, str, frozenset[tuple[str, str]]]:
-        """Equal for cells whose scores on a split may be compared.
+        """Equal for runs whose scores on a split may be compared.
 
         Where a results revision was recorded, results do not depend on the release.
         """
@@ -61,7 +61,7 @@ class FinishedCell:
 
     @property
     def variant(self) -> dict[str, str]:
-        """What tells it from other cells of its model: dotted configuration fields but seeds, and the code version.
+        """What tells it from other runs of its model: dotted configuration fields but seeds, and the code version.
 
         What only describes is none of it: the model's card, how the preset deviates from the one that ships, how many
         images were captioned, and a digest of the rest. Where the code was recorded, the release says nothing more.
@@ -93,46 +93,46 @@ def one_dataset(connection: Connection, dataset: str) -> int:
     raise StoreError(f"no data set {dataset!r} in the results database", f"it knows: {known}")
 
 
-def finished_cells(connection: Connection, dataset: str | None = None) -> list[FinishedCell]:
-    """Every finished cell of a data set (fingerprint or name; None: of all), in the order of planning."""
-    chosen = (CellRow.status == "finished", dataset_matches(dataset))
+def finished_runs(connection: Connection, dataset: str | None = None) -> list[FinishedRun]:
+    """Every finished run of a data set (fingerprint or name; None: of all), in the order of planning."""
+    chosen = (RunRow.status == "finished", dataset_matches(dataset))
     query = select(
-        CellRow.id,
-        CellRow.key,
-        CellRow.model,
-        CellRow.role,
-        CellRow.seed,
-        CellRow.track,
-        CellRow.code_version,
-        CellRow.config,
-        CellRow.signature,
-        CellRow.operators,
-        CellRow.code,
-        CellRow.finished_at,
+        RunRow.id,
+        RunRow.key,
+        RunRow.model,
+        RunRow.role,
+        RunRow.seed,
+        RunRow.track,
+        RunRow.code_version,
+        RunRow.config,
+        RunRow.signature,
+        RunRow.operators,
+        RunRow.code,
+        RunRow.finished_at,
         DatasetRow.name.label("dataset"),
         DatasetRow.fingerprint,
     )
-    rows = connection.execute(query.join(DatasetRow).where(*chosen).order_by(CellRow.id)).mappings()
-    cells = {row["id"]: FinishedCell(**{**cast("Any", dict(row)), "code": code_of(row["code"])}) for row in rows}
+    rows = connection.execute(query.join(DatasetRow).where(*chosen).order_by(RunRow.id)).mappings()
+    runs = {row["id"]: FinishedRun(**{**cast("Any", dict(row)), "code": code_of(row["code"])}) for row in rows}
 
-    scored = select(Score).join(CellRow).join(DatasetRow).where(*chosen).order_by(Score.id)
+    scored = select(Score).join(RunRow).join(DatasetRow).where(*chosen).order_by(Score.id)
     for row in connection.execute(scored).mappings():
-        domains = cells[row["cell_id"]].scores.setdefault(row["split"], {})
+        domains = runs[row["cell_id"]].scores.setdefault(row["split"], {})
         domains.setdefault(row["domain"], {})[row["metric"]] = quantity_of(row)
-    held_out = select(HeldOutScore).join(CellRow).join(DatasetRow).where(*chosen)
+    held_out = select(HeldOutScore).join(RunRow).join(DatasetRow).where(*chosen)
     for row in connection.execute(held_out.order_by(HeldOutScore.split, HeldOutScore.metric)).mappings():
-        by_metric = cells[row["cell_id"]].held_out.setdefault(row["split"], {})
+        by_metric = runs[row["cell_id"]].held_out.setdefault(row["split"], {})
         by_metric[row["metric"]] = Quantity(row["value"], row["reason"])
-    spent = select(Cost).join(CellRow).join(DatasetRow).where(*chosen).order_by(Cost.id)
+    spent = select(Cost).join(RunRow).join(DatasetRow).where(*chosen).order_by(Cost.id)
     for row in connection.execute(spent).mappings():
-        cells[row["cell_id"]].costs[row["name"]] = quantity_of(row)
-    return list(cells.values())
+        runs[row["cell_id"]].costs[row["name"]] = quantity_of(row)
+    return list(runs.values())
 
 
-def image_scores(connection: Connection, cells: Sequence[FinishedCell], metric: str) -> dict[tuple[int, str], ByImage]:
-    """Scores of single images by cell id and split; empty for cells and splits that have none."""
-    found: dict[tuple[int, str], ByImage] = {(cell.id, split): {} for cell in cells for split in cell.scores}
-    wanted = (ImageScores.cell_id.in_([cell.id for cell in cells]), ImageScores.metric == metric)
+def image_scores(connection: Connection, runs: Sequence[FinishedRun], metric: str) -> dict[tuple[int, str], ByImage]:
+    """Scores of single images by run id and split; empty for runs and splits that have none."""
+    found: dict[tuple[int, str], ByImage] = {(run.id, split): {} for run in runs for split in run.scores}
+    wanted = (ImageScores.cell_id.in_([run.id for run in runs]), ImageScores.metric == metric)
     for cell_id, split, scores in connection.execute(
         select(ImageScores.cell_id, ImageScores.split, ImageScores.scores).where(*wanted)
     ):

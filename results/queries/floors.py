@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from results.queries.finished_runs import ByImage, FinishedCell
+from results.queries.finished_runs import ByImage, FinishedRun
 from results.queries.views import FloorTest
 from results.statistics.paired import mean_of_seeds
 from results.statistics.significance import ALPHA, holm, sign_flip_columns
@@ -18,23 +18,23 @@ _NO_PART: Final = "none"
 
 
 def floor_rows(
-    rows: Sequence[Sequence[FinishedCell]], references: Sequence[Sequence[FinishedCell]]
-) -> list[Sequence[FinishedCell]]:
+    rows: Sequence[Sequence[FinishedRun]], references: Sequence[Sequence[FinishedRun]]
+) -> list[Sequence[FinishedRun]]:
     """The floors of a group: of its own `rows`, and of the `references` beside it those that were scored alike.
 
     Retrieval by the group's own features is meant where it ran by these, otherwise by any.
     """
     conditions = rows[0][0].conditions
-    found = [cells for cells in rows if cells[0].model in FLOORS]
-    other_features: list[Sequence[FinishedCell]] = []
-    for cells in references:
-        own = cells[0].conditions
+    found = [runs for runs in rows if runs[0].model in FLOORS]
+    other_features: list[Sequence[FinishedRun]] = []
+    for runs in references:
+        own = runs[0].conditions
         says_nothing = {"track", "v"} if "rev" in own else {"track"}  # of a results revision any release is
         differing = {name for name in own if own[name] not in (_NO_PART, conditions.get(name))} - says_nothing
-        if cells[0].model in FLOORS and differing <= {"feat"}:
-            (other_features if differing else found).append(cells)
-    there = {cells[0].model for cells in found}
-    return found + [cells for cells in other_features if cells[0].model not in there]
+        if runs[0].model in FLOORS and differing <= {"feat"}:
+            (other_features if differing else found).append(runs)
+    there = {runs[0].model for runs in found}
+    return found + [runs for runs in other_features if runs[0].model not in there]
 
 
 def floor_tests(

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, RowMapping, select
 
 from results.db.schema import Caption, DatasetRow, Image
 from results.db.store import Store
-from results.queries.finished_runs import FinishedCell, finished_cells, image_scores, one_dataset
+from results.queries.finished_runs import FinishedRun, finished_runs, image_scores, one_dataset
 from results.queries.leaderboard import RANKING_METRIC, rows_of
 from results.queries.views import GalleryCaption, GalleryItem
 
@@ -26,16 +26,16 @@ def gallery(store: Store, dataset: str, split: str, limit: int | None = None) ->
     with store.reading() as connection:
         dataset_id = one_dataset(connection, dataset)
         fingerprint = connection.scalars(select(DatasetRow.fingerprint).where(DatasetRow.id == dataset_id)).one()
-        cells = _shown(finished_cells(connection, fingerprint), split)
-        scores = image_scores(connection, cells, RANKING_METRIC)
+        runs = _shown(finished_runs(connection, fingerprint), split)
+        scores = image_scores(connection, runs, RANKING_METRIC)
         in_split = (Image.dataset_id == dataset_id, Image.split == split)
         means = {
-            image_id: _mean([scores[cell.id, split].get(image_id) for cell in cells if cell.role == "model"])
+            image_id: _mean([scores[run.id, split].get(image_id) for run in runs if run.role == "model"])
             for image_id in connection.scalars(select(Image.image_id).where(*in_split))
         }
         chosen = sorted(means, key=lambda image_id: (means[image_id] is None, means[image_id] or 0.0, image_id))[:limit]
         images = _images(connection, dataset_id, chosen)
-        captions = _captions(connection, cells, split, chosen)
+        captions = _captions(connection, runs, split, chosen)
     return [
         GalleryItem(
             image_id=image_id,
@@ -44,15 +44,15 @@ def gallery(store: Store, dataset: str, split: str, limit: int | None = None) ->
             references=tuple(images[image_id]["references"]),
             captions=tuple(
                 GalleryCaption(
-                    model=cell.model,
-                    role=cell.role,
-                    seed=cell.seed,
-                    key=cell.key,
-                    caption=captions[cell.id, image_id],
-                    cider=scores[cell.id, split].get(image_id),
+                    model=run.model,
+                    role=run.role,
+                    seed=run.seed,
+                    key=run.key,
+                    caption=captions[run.id, image_id],
+                    cider=scores[run.id, split].get(image_id),
                 )
-                for cell in cells
-                if (cell.id, image_id) in captions
+                for run in runs
+                if (run.id, image_id) in captions
             ),
             mean_cider=means[image_id],
         )
@@ -60,14 +60,14 @@ def gallery(store: Store, dataset: str, split: str, limit: int | None = None) ->
     ]
 
 
-def _shown(cells: Sequence[FinishedCell], split: str) -> list[FinishedCell]:
+def _shown(runs: Sequence[FinishedRun], split: str) -> list[FinishedRun]:
     """The first seed of every row that captioned the split: models by CIDEr-D, then references by name."""
-    firsts = [row[0] for row in rows_of(cell for cell in cells if split in cell.scores)]
+    firsts = [row[0] for row in rows_of(run for run in runs if split in run.scores)]
 
-    def order(cell: FinishedCell) -> tuple[bool, float, str]:
-        score = cell.scores[split]["overall"].get(RANKING_METRIC)
-        value = score.value if score is not None and cell.role == "model" else None
-        return cell.role == "reference", -(value or 0.0), cell.model
+    def order(run: FinishedRun) -> tuple[bool, float, str]:
+        score = run.scores[split]["overall"].get(RANKING_METRIC)
+        value = score.value if score is not None and run.role == "model" else None
+        return run.role == "reference", -(value or 0.0), run.model
 
     return sorted(firsts, key=order)
 
@@ -81,12 +81,12 @@ def _images(connection: Connection, dataset_id: int, chosen: Sequence[int]) -> d
 
 
 def _captions(
-    connection: Connection, cells: Sequence[FinishedCell], split: str, chosen: Sequence[int]
+    connection: Connection, runs: Sequence[FinishedRun], split: str, chosen: Sequence[int]
 ) -> dict[tuple[int, int], str]:
     captions = {}
     for ids in _chunks(chosen):
         query = select(Caption.cell_id, Caption.image_id, Caption.caption).where(
-            Caption.cell_id.in_([cell.id for cell in cells]), Caption.split == split, Caption.image_id.in_(ids)
+            Caption.cell_id.in_([run.id for run in runs]), Caption.split == split, Caption.image_id.in_(ids)
         )
         captions.update({(cell_id, image_id): said for cell_id, image_id, said in connection.execute(query)})
     return captions

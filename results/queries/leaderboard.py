@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import fmean, stdev
 
 from results.db.store import Store
-from results.queries.finished_runs import ByImage, FinishedCell, finished_cells, image_scores
+from results.queries.finished_runs import ByImage, FinishedRun, finished_runs, image_scores
 from results.queries.floors import FLOORS, floor_rows, floor_tests
 from results.queries.pretraining import stored_pretraining
 from results.queries.provenance import outdated
@@ -24,25 +24,23 @@ def leaderboard(store: Store, *, dataset: str | None = None) -> list[Group]:
     Rows that differ in any field of the signature, in the track or in the data's fingerprint never share a group.
     """
     with store.reading() as connection:
-        cells = finished_cells(connection, dataset)
-        older = outdated(cells if dataset is None else finished_cells(connection))
-        by_image = image_scores(connection, cells, RANKING_METRIC)
-    ranked: dict[tuple[object, str], list[FinishedCell]] = {}
-    beside: dict[tuple[str, str], list[FinishedCell]] = {}
-    for cell in cells:
-        for split in cell.scores:
-            if cell.role == "model":
-                ranked.setdefault((cell.comparable, split), []).append(cell)
+        runs = finished_runs(connection, dataset)
+        older = outdated(runs if dataset is None else finished_runs(connection))
+        by_image = image_scores(connection, runs, RANKING_METRIC)
+    ranked: dict[tuple[object, str], list[FinishedRun]] = {}
+    beside: dict[tuple[str, str], list[FinishedRun]] = {}
+    for run in runs:
+        for split in run.scores:
+            if run.role == "model":
+                ranked.setdefault((run.comparable, split), []).append(run)
             else:
-                beside.setdefault((cell.fingerprint, split), []).append(cell)
+                beside.setdefault((run.fingerprint, split), []).append(run)
 
     groups = [_group(members, split, beside, by_image) for (_, split), members in ranked.items()]
     accompanied = {(group.fingerprint, group.split) for group in groups}
     groups += [
-        Group(
-            cells[0].dataset, fingerprint, split, cells[0].track, {}, (), _references(_newest(cells, {}), split, {}), ()
-        )
-        for (fingerprint, split), cells in beside.items()
+        Group(runs[0].dataset, fingerprint, split, runs[0].track, {}, (), _references(_newest(runs, {}), split, {}), ())
+        for (fingerprint, split), runs in beside.items()
         if (fingerprint, split) not in accompanied
     ]
     groups = [replace(group, separating=_separating(group, groups)) for group in groups]
@@ -57,30 +55,30 @@ def _dated(group: Group, older: Mapping[str, str]) -> Group:
     return replace(group, rows=ranked, references=beside)
 
 
-def rows_of(cells: Iterable[FinishedCell]) -> list[list[FinishedCell]]:
-    """The cells of each row, ascending by seed: same conditions, model and configuration, whatever the seed."""
-    rows: dict[object, list[FinishedCell]] = {}
-    for cell in cells:
-        row = (cell.comparable, cell.role, cell.model, frozenset(cell.variant.items()))
-        rows.setdefault(row, []).append(cell)
-    return [sorted(members, key=lambda cell: cell.seed) for members in rows.values()]
+def rows_of(runs: Iterable[FinishedRun]) -> list[list[FinishedRun]]:
+    """The runs of each row, ascending by seed: same conditions, model and configuration, whatever the seed."""
+    rows: dict[object, list[FinishedRun]] = {}
+    for run in runs:
+        row = (run.comparable, run.role, run.model, frozenset(run.variant.items()))
+        rows.setdefault(row, []).append(run)
+    return [sorted(members, key=lambda run: run.seed) for members in rows.values()]
 
 
 def _group(
-    members: Sequence[FinishedCell],
+    members: Sequence[FinishedRun],
     split: str,
-    beside: Mapping[tuple[str, str], Sequence[FinishedCell]],
+    beside: Mapping[tuple[str, str], Sequence[FinishedRun]],
     by_image: Mapping[tuple[int, str], ByImage],
 ) -> Group:
     first = members[0]
     rows = []
     by_row = rows_of(members)
-    for cells in by_row:
-        rivals = [other[0].variant for other in by_row if other[0].model == cells[0].model]
-        rows.append((_row(cells, split, _differences(cells[0].variant, rivals)), cells))
+    for runs in by_row:
+        rivals = [other[0].variant for other in by_row if other[0].model == runs[0].model]
+        rows.append((_row(runs, split, _differences(runs[0].variant, rivals)), runs))
     rows.sort(key=lambda pair: _rank(pair[0]))
     references = _newest(beside.get((first.fingerprint, split), ()), first.conditions)
-    found, test = _standings([cells for _, cells in rows], rows_of(references), split, by_image)
+    found, test = _standings([runs for _, runs in rows], rows_of(references), split, by_image)
     return Group(
         dataset=first.dataset,
         fingerprint=first.fingerprint,
@@ -95,19 +93,19 @@ def _group(
 
 
 def _standings(
-    rows: Sequence[Sequence[FinishedCell]],
-    references: Sequence[Sequence[FinishedCell]],
+    rows: Sequence[Sequence[FinishedRun]],
+    references: Sequence[Sequence[FinishedRun]],
     split: str,
     by_image: Mapping[tuple[int, str], ByImage],
 ) -> tuple[list[Standing | None], SignificanceTest | None]:
     """How rows stand, best first: against the floors, and those above all floors among each other."""
 
-    def scored(cells: Sequence[FinishedCell]) -> list[ByImage]:
-        return [by_image[cell.id, split] for cell in cells]
+    def scored(runs: Sequence[FinishedRun]) -> list[ByImage]:
+        return [by_image[run.id, split] for run in runs]
 
-    is_floor = [cells[0].model in FLOORS for cells in rows]
-    scores = [scored(cells) for cells in rows]
-    floors = [(cells[0].model, scored(cells)) for cells in floor_rows(rows, references)]
+    is_floor = [runs[0].model in FLOORS for runs in rows]
+    scores = [scored(runs) for runs in rows]
+    floors = [(runs[0].model, scored(runs)) for runs in floor_rows(rows, references)]
     tests = floor_tests([[] if floor else seeds for floor, seeds in zip(is_floor, scores, strict=True)], floors)
     above = [not floor and all(test.above for test in of) for floor, of in zip(is_floor, tests, strict=True)]
     found, test = standings([seeds if over else [] for over, seeds in zip(above, scores, strict=True)], RANKING_METRIC)
@@ -122,44 +120,42 @@ def _standings(
     return found, test
 
 
-def _references(cells: Sequence[FinishedCell], split: str, conditions: Mapping[str, str]) -> tuple[Row, ...]:
+def _references(runs: Sequence[FinishedRun], split: str, conditions: Mapping[str, str]) -> tuple[Row, ...]:
     """Rows of references; they differ from the `conditions` of the group, where it has any."""
     group = [conditions] if conditions else []
-    rows = [_row(row, split, _differences(row[0].conditions, group)) for row in rows_of(cells)]
+    rows = [_row(row, split, _differences(row[0].conditions, group)) for row in rows_of(runs)]
     return tuple(sorted(rows, key=_rank))
 
 
-def _newest(cells: Sequence[FinishedCell], conditions: Mapping[str, str]) -> list[FinishedCell]:
+def _newest(runs: Sequence[FinishedRun], conditions: Mapping[str, str]) -> list[FinishedRun]:
     """Of a reference that several codes made, the one of the group's results revision, or else the last."""
-    by_code: dict[object, list[FinishedCell]] = {}
-    for cell in cells:
-        same = frozenset(item for item in cell.conditions.items() if item[0] not in CODE_FIELDS)
-        by_code.setdefault((cell.model, cell.seed, same), []).append(cell)
+    by_code: dict[object, list[FinishedRun]] = {}
+    for run in runs:
+        same = frozenset(item for item in run.conditions.items() if item[0] not in CODE_FIELDS)
+        by_code.setdefault((run.model, run.seed, same), []).append(run)
     revision = conditions.get("rev")
     chosen = (
-        [cell for cell in same if cell.signature.get("rev") == revision][-1:] or same[-1:] for same in by_code.values()
+        [run for run in same if run.signature.get("rev") == revision][-1:] or same[-1:] for same in by_code.values()
     )
-    return [cell for found in chosen for cell in found]
+    return [run for found in chosen for run in found]
 
 
-def _row(cells: Sequence[FinishedCell], split: str, differs: dict[str, str | None]) -> Row:
-    domains = list(dict.fromkeys(domain for cell in cells for domain in cell.scores[split]))
-    spreads = {
-        domain: _spreads({cell.seed: cell.scores[split].get(domain, {}) for cell in cells}) for domain in domains
-    }
-    names = dict.fromkeys(name for cell in cells for name in cell.costs)
+def _row(runs: Sequence[FinishedRun], split: str, differs: dict[str, str | None]) -> Row:
+    domains = list(dict.fromkeys(domain for run in runs for domain in run.scores[split]))
+    spreads = {domain: _spreads({run.seed: run.scores[split].get(domain, {}) for run in runs}) for domain in domains}
+    names = dict.fromkeys(name for run in runs for name in run.costs)
     return Row(
-        model=cells[0].model,
-        role=cells[0].role,
-        seeds=tuple(cell.seed for cell in cells),
-        keys=tuple(cell.key for cell in cells),
+        model=runs[0].model,
+        role=runs[0].role,
+        seeds=tuple(run.seed for run in runs),
+        keys=tuple(run.key for run in runs),
         scores=spreads.pop("overall"),
         domains=spreads,
-        costs={name: _mean_cost({cell.seed: cell.costs.get(name) for cell in cells}) for name in names},
-        code_version=cells[0].code_version,
+        costs={name: _mean_cost({run.seed: run.costs.get(name) for run in runs}) for name in names},
+        code_version=runs[0].code_version,
         differs=differs,
-        pretraining=stored_pretraining(cells[0].config),
-        held_out=_spreads({cell.seed: cell.held_out.get(split, {}) for cell in cells}),
+        pretraining=stored_pretraining(runs[0].config),
+        held_out=_spreads({run.seed: run.held_out.get(split, {}) for run in runs}),
     )
 
 

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 from sqlalchemy import Connection, func, select, true
 
-from results.db.schema import AttentionMap, CellRow, Cost, DatasetRow, Epoch, Image, Score, SkippedImage
+from results.db.schema import AttentionMap, Cost, DatasetRow, Epoch, Image, RunRow, Score, SkippedImage
 from results.db.store import Store
 from results.errors import StoreError
-from results.queries.finished_runs import code_of, finished_cells, one_dataset, quantity_of
+from results.queries.finished_runs import code_of, finished_runs, one_dataset, quantity_of
 from results.queries.gallery import gallery
 from results.queries.leaderboard import leaderboard
 from results.queries.views import CostRow, DatasetInfo, Failure, RunDetail
@@ -30,49 +30,49 @@ __all__ = [
 
 
 def failures(store: Store) -> list[Failure]:
-    """Every planned cell without a result, in the order of planning: failed, skipped, running and planned ones."""
+    """Every planned run without a result, in the order of planning: failed, skipped, running and planned ones."""
     query = select(
-        CellRow.key,
-        CellRow.model,
-        CellRow.role,
-        CellRow.seed,
-        CellRow.track,
+        RunRow.key,
+        RunRow.model,
+        RunRow.role,
+        RunRow.seed,
+        RunRow.track,
         DatasetRow.name.label("dataset"),
-        CellRow.status,
-        CellRow.reason,
-        CellRow.error_class,
-        CellRow.log_tail,
-        CellRow.attempts,
-        CellRow.started_at,
-        CellRow.finished_at,
+        RunRow.status,
+        RunRow.reason,
+        RunRow.error_class,
+        RunRow.log_tail,
+        RunRow.attempts,
+        RunRow.started_at,
+        RunRow.finished_at,
     )
-    query = query.join(DatasetRow).where(CellRow.status != "finished").order_by(CellRow.id)
+    query = query.join(DatasetRow).where(RunRow.status != "finished").order_by(RunRow.id)
     with store.reading() as connection:
         return [Failure(**cast("Any", dict(row))) for row in connection.execute(query).mappings()]
 
 
 def costs_table(store: Store, *, dataset: str | None = None) -> list[CostRow]:
-    """What every finished cell of a data set (fingerprint or name; None: of all) cost, in the order of planning."""
+    """What every finished run of a data set (fingerprint or name; None: of all) cost, in the order of planning."""
     with store.reading() as connection:
-        cells = finished_cells(connection, dataset)
+        runs = finished_runs(connection, dataset)
     return [
-        CostRow(cell.key, cell.model, cell.role, cell.seed, cell.track, cell.dataset, cell.costs, cell.operators)
-        for cell in cells
+        CostRow(run.key, run.model, run.role, run.seed, run.track, run.dataset, run.costs, run.operators)
+        for run in runs
     ]
 
 
 def learning_curves(store: Store, key: str) -> tuple[EpochRecord, ...]:
-    """The epochs of a cell, whatever its status, by stage and epoch; StoreError where it was never planned."""
+    """The epochs of a run, whatever its status, by stage and epoch; StoreError where it was never planned."""
     with store.reading() as connection:
         return _epochs(connection, _cell(connection, key)["id"])
 
 
 def run_detail(store: Store, key: str) -> RunDetail:
-    """Everything about one cell, whatever its status; StoreError where it was never planned."""
+    """Everything about one run, whatever its status; StoreError where it was never planned."""
     with store.reading() as connection:
-        cell = _cell(connection, key)
-        cell_id = cell.pop("id")
-        finished = cell["status"] == "finished"
+        run = _cell(connection, key)
+        cell_id = run.pop("id")
+        finished = run["status"] == "finished"
         scores: dict[str, dict[str, dict[str, Quantity]]] = {}
         costs: dict[str, Quantity] = {}
         if finished:
@@ -81,8 +81,8 @@ def run_detail(store: Store, key: str) -> RunDetail:
                 metrics[row["metric"]] = quantity_of(row)
             for row in connection.execute(select(Cost).where(Cost.cell_id == cell_id).order_by(Cost.id)).mappings():
                 costs[row["name"]] = quantity_of(row)
-        cell["code"] = code_of(cell["code"])
-        return RunDetail(**cell, epochs=_epochs(connection, cell_id), scores=scores, costs=costs)
+        run["code"] = code_of(run["code"])
+        return RunDetail(**run, epochs=_epochs(connection, cell_id), scores=scores, costs=costs)
 
 
 def attention_maps(
@@ -138,9 +138,9 @@ def _dataset_info(connection: Connection, dataset_id: int) -> DatasetInfo:
 
 
 def _cell(connection: Connection, key: str) -> dict[str, Any]:
-    columns = [column for column in CellRow.__table__.columns if column.name != "dataset_id"]
+    columns = [column for column in RunRow.__table__.columns if column.name != "dataset_id"]
     query = select(*columns, DatasetRow.name.label("dataset"), DatasetRow.fingerprint).join(DatasetRow)
-    row = connection.execute(query.where(CellRow.key == key)).mappings().one_or_none()
+    row = connection.execute(query.where(RunRow.key == key)).mappings().one_or_none()
     if row is None:
         raise StoreError(f"no run {key} in the results database")
     return cast("dict[str, Any]", dict(row))

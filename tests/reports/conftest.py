@@ -13,7 +13,6 @@ from reports.html.report import write_report
 from results.db.store import Store
 from results.records import (
     AttentionRecord,
-    Cell,
     CodeRecord,
     DatasetRecord,
     EpochRecord,
@@ -21,6 +20,7 @@ from results.records import (
     Outcome,
     Quantity,
     Role,
+    RunSpec,
     SplitResult,
 )
 
@@ -88,9 +88,9 @@ def draw_scene(path: Path) -> None:
     picture.save(path)
 
 
-def cell(model: str, seed: int = 1, role: Role = "model", **signature: str) -> Cell:
+def cell(model: str, seed: int = 1, role: Role = "model", **signature: str) -> RunSpec:
     """A planned run; signature fields may be changed."""
-    return Cell(
+    return RunSpec(
         key=f"{model}-s{seed}-{'-'.join(signature.values()) or 'plain'}",
         model=model,
         role=role,

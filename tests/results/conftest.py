@@ -20,12 +20,12 @@ from sqlalchemy.pool import NullPool
 
 from results import (
     AttentionRecord,
-    Cell,
     DatasetRecord,
     EpochRecord,
     ImageRecord,
     Outcome,
     Quantity,
+    RunSpec,
     SplitResult,
     Store,
 )
@@ -54,7 +54,7 @@ class Make:
         return DatasetRecord(**(fields | changes))
 
     @staticmethod
-    def cell(model: str = "blind", seed: int = 1, **changes: Any) -> Cell:
+    def cell(model: str = "blind", seed: int = 1, **changes: Any) -> RunSpec:
         """A cell on `dataset`'s data; its key is made of the model, the seed and `variant`."""
         variant = changes.pop("variant", "")
         fields: dict[str, Any] = {
@@ -68,7 +68,7 @@ class Make:
             "signature": dict(SIGNATURE),
             "code_version": "0.1.0",
         }
-        return Cell(**(fields | changes))
+        return RunSpec(**(fields | changes))
 
     @staticmethod
     def outcome(cider: float | None = 0.5, **changes: Any) -> Outcome:

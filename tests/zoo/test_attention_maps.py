@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 import zoo
 from tests.zoo.test_laws import IMAGES, TOKENS, close, look, tiny, words
-from zoo.attention_maps import attends, look_where, probabilities
+from zoo.attention_maps import attends, attention_weights, probabilities
 
 SEE_NO_PLACES = {"none", "pooled"}
 
@@ -27,14 +27,14 @@ def attending(name):
 
 def test_a_model_attends_or_says_that_it_does_not(architecture):
     model = tiny(architecture)
-    found = look_where(model, look(model), words(IMAGES))
+    found = attention_weights(model, look(model), words(IMAGES))
     assert (found is None) == (model.visual.kind in SEE_NO_PLACES)
 
 
 def test_rows_are_shares_of_the_valid_places(architecture):
     model = attending(architecture)
     visual, tokens = look(model), words(IMAGES * 2)
-    weights = look_where(model, visual, tokens)
+    weights = attention_weights(model, visual, tokens)
     assert weights.shape[:2] == tokens.shape
     assert (weights >= 0).all()
     close(weights.sum(-1), torch.ones(tokens.shape, dtype=weights.dtype))
@@ -53,13 +53,13 @@ def test_looking_changes_nothing_and_leaves_nothing_behind(architecture):
     heard = []
     whole = model.decode
     model.decode = lambda *inputs: heard.append(whole(*inputs)) or heard[0]
-    first = look_where(model.train(), visual, tokens)
+    first = attention_weights(model.train(), visual, tokens)
     del model.decode
     assert model.training
     model.eval()
     assert torch.equal(heard[0], before)
     assert torch.equal(model(visual, tokens), before)
-    assert torch.equal(look_where(model, visual, tokens), first)
+    assert torch.equal(attention_weights(model, visual, tokens), first)
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
@@ -68,15 +68,15 @@ def test_a_word_looks_without_knowing_what_comes_later(architecture):
     visual, tokens = look(model), words(IMAGES)
     other = tokens.clone()
     other[:, 4:] = words(IMAGES)[:, 4:].flip(1)
-    close(look_where(model, visual, other)[:, :4], look_where(model, visual, tokens)[:, :4])
+    close(attention_weights(model, visual, other)[:, :4], attention_weights(model, visual, tokens)[:, :4])
 
 
 def test_captions_of_an_image_look_each_for_themselves(architecture):
     model = attending(architecture)
     visual, tokens = look(model), words(IMAGES * 2)
-    both = look_where(model, visual, tokens).unflatten(0, (IMAGES, 2))
+    both = attention_weights(model, visual, tokens).unflatten(0, (IMAGES, 2))
     for caption in range(2):
-        close(both[:, caption], look_where(model, visual, tokens.unflatten(0, (IMAGES, 2))[:, caption]))
+        close(both[:, caption], attention_weights(model, visual, tokens.unflatten(0, (IMAGES, 2))[:, caption]))
 
 
 def test_weights_move_with_their_places(architecture):
@@ -87,7 +87,7 @@ def test_weights_move_with_their_places(architecture):
     order = torch.tensor([3, 0, 4, 1, 2])
     boxes = None if visual.boxes is None else visual.boxes[:, order]
     moved = zoo.Visual(visual.features[:, order], visual.mask[:, order], boxes)
-    close(look_where(model, moved, tokens), look_where(model, visual, tokens)[..., order])
+    close(attention_weights(model, moved, tokens), attention_weights(model, visual, tokens)[..., order])
 
 
 def test_an_image_with_nothing_to_see_has_no_weights(architecture):
@@ -96,7 +96,7 @@ def test_an_image_with_nothing_to_see_has_no_weights(architecture):
     if visual.mask is None:
         pytest.skip("sees whole pictures")
     empty = zoo.Visual(visual.features, torch.zeros_like(visual.mask), visual.boxes)
-    assert not look_where(model, empty, words(IMAGES)).any()
+    assert not attention_weights(model, empty, words(IMAGES)).any()
 
 
 @torch.no_grad()
@@ -105,7 +105,7 @@ def test_a_recurrent_model_s_weights_give_what_it_attended_to():
     visual, tokens = look(model), words(IMAGES)
     attended = []
     model.attention.register_forward_hook(lambda _module, _inputs, output: attended.append(output))
-    weights = look_where(model, visual, tokens)
+    weights = attention_weights(model, visual, tokens)
     close(weights @ model.encode(visual).features, torch.stack(attended, 1))
 
 
@@ -126,7 +126,7 @@ def test_several_layers_and_heads_are_averaged():
     with Watch():
         model(visual, tokens)
     assert len(seen) == 2
-    close(look_where(model, visual, tokens), torch.stack(seen).mean((0, 2)))
+    close(attention_weights(model, visual, tokens), torch.stack(seen).mean((0, 2)))
 
 
 @pytest.mark.parametrize("mask", [None, torch.rand(2, 1, 3, 5) > 0.3, torch.randn(2, 4, 3, 5)])
@@ -140,6 +140,6 @@ def test_probabilities_are_those_of_torch_s_attention(mask):
 
 def test_a_plug_in_that_says_nothing_of_its_attention_has_no_maps():
     model = tiny("att2in")
-    model.lookers = lambda: ()
+    model.cross_attention_modules = lambda: ()
     assert not attends(model)
-    assert look_where(model, look(model), words(IMAGES)) is None
+    assert attention_weights(model, look(model), words(IMAGES)) is None

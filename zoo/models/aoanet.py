@@ -86,8 +86,8 @@ class AoACaptioner(RecurrentCaptioner):
         mean = mean_of_valid(regions.masked_fill(~mask[..., None], 0.0), mask)
         return Memory(regions, mask, {"keys": keys, "values": values, "mean": mean, "mask": mask})
 
-    def lookers(self) -> Sequence[nn.Module]:
-        """See `Captioner.lookers`."""
+    def cross_attention_modules(self) -> Sequence[nn.Module]:
+        """See `Captioner.cross_attention_modules`."""
         return (self.attention,)
 
     def first_rows(self, memory: Memory) -> Rows:

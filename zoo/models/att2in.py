@@ -76,8 +76,8 @@ class Att2in(RecurrentCaptioner):
         keys, barrier = self.attention.project(regions, mask)
         return Memory(regions, mask, {"keys": keys, "values": regions, "barrier": barrier})
 
-    def lookers(self) -> Sequence[nn.Module]:
-        """See `Captioner.lookers`."""
+    def cross_attention_modules(self) -> Sequence[nn.Module]:
+        """See `Captioner.cross_attention_modules`."""
         return (self.attention,)
 
     def first_rows(self, memory: Memory) -> Rows:

@@ -82,8 +82,8 @@ class Blip(VisionLanguage):
             for each in attentions
         ]
 
-    def lookers(self) -> Sequence[nn.Module]:
-        """See `Captioner.lookers`."""
+    def cross_attention_modules(self) -> Sequence[nn.Module]:
+        """See `Captioner.cross_attention_modules`."""
         return [layer.crossattention for layer in self.network.text_decoder.bert.encoder.layer]
 
     def read(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:

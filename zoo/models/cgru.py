@@ -135,8 +135,8 @@ class ConditionalGRU(RecurrentCaptioner):
         image = self.glance.project(features)
         return Memory(image, mask, {"image": image, "mask": mask})
 
-    def lookers(self) -> Sequence[nn.Module]:
-        """See `Captioner.lookers`; a gate does not attend."""
+    def cross_attention_modules(self) -> Sequence[nn.Module]:
+        """See `Captioner.cross_attention_modules`; a gate does not attend."""
         return (self.glance,) if isinstance(self.glance, SharedHeads) else ()
 
     def first_rows(self, memory: Memory) -> Rows:

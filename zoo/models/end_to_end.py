@@ -87,9 +87,9 @@ class EndToEnd(Captioner):
         """See `Captioner.step`."""
         return self.body.step(tokens, state)
 
-    def lookers(self) -> Sequence[nn.Module]:
-        """See `Captioner.lookers`."""
-        return self.body.lookers()
+    def cross_attention_modules(self) -> Sequence[nn.Module]:
+        """See `Captioner.cross_attention_modules`."""
+        return self.body.cross_attention_modules()
 
 
 def grid_tokens(backbone: nn.Module, pixels: Tensor) -> Tensor:

@@ -97,8 +97,8 @@ class Git(VisionLanguage):
         )
         return [*cached(cache), (keys, values)]
 
-    def lookers(self) -> Sequence[nn.Module]:
-        """See `Captioner.lookers`; words attend to the image and to each other at once."""
+    def cross_attention_modules(self) -> Sequence[nn.Module]:
+        """See `Captioner.cross_attention_modules`; words attend to the image and to each other at once."""
         return [layer.attention for layer in self.network.git.encoder.layer]
 
     def read(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:

@@ -64,8 +64,8 @@ class ShowAttendTell(RecurrentCaptioner):
         keys, barrier = self.attention.project(features, mask)
         return Memory(features, mask, {"keys": keys, "values": features, "barrier": barrier})
 
-    def lookers(self) -> Sequence[nn.Module]:
-        """See `Captioner.lookers`."""
+    def cross_attention_modules(self) -> Sequence[nn.Module]:
+        """See `Captioner.cross_attention_modules`."""
         return (self.attention,)
 
     def first_rows(self, memory: Memory) -> Rows:

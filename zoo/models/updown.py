@@ -67,8 +67,8 @@ class UpDown(RecurrentCaptioner):
         image = self.image_gates(self.image_embedding(mean_of_valid(features, mask)))
         return Memory(regions, mask, {"keys": keys, "values": regions, "barrier": barrier, "image": image})
 
-    def lookers(self) -> Sequence[nn.Module]:
-        """See `Captioner.lookers`."""
+    def cross_attention_modules(self) -> Sequence[nn.Module]:
+        """See `Captioner.cross_attention_modules`."""
         return (self.attention,)
 
     def first_rows(self, memory: Memory) -> Rows:

@@ -28,7 +28,7 @@ class VisionLanguage(Captioner):
         max_len: the most tokens, the begin token included.
     """
 
-    placeless = 1  # their vision transformers begin with a class token
+    n_prefix_tokens = 1  # their vision transformers begin with a class token
 
     def __init__(self, network: PreTrainedModel, *, vocab_size: int, max_len: int) -> None:
         super().__init__()

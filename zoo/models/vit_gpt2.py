@@ -95,8 +95,8 @@ class VitGpt2(VisionLanguage):
             pairs.append((heads(keys, attention.num_heads), heads(values, attention.num_heads)))
         return pairs
 
-    def lookers(self) -> Sequence[nn.Module]:
-        """See `Captioner.lookers`."""
+    def cross_attention_modules(self) -> Sequence[nn.Module]:
+        """See `Captioner.cross_attention_modules`."""
         return [block.crossattention for block in self.network.decoder.transformer.h]
 
     def read(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:

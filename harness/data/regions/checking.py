@@ -24,7 +24,7 @@ Limits = tuple[int, int]
 ROUNDING = 1.0
 """Pixels that a box may reach out of its image."""
 
-LEAST_SCORE = 0.2
+MIN_SCORE = 0.2
 """A detector's score from which `adaptive` keeps a region beyond the least number, as in bottom-up attention."""
 
 _FIRST = 9  # images whose commonest number of channels is the one that all must have
@@ -150,7 +150,7 @@ def _kept(regions: Regions, scores: Numbers | None, limits: Limits | None) -> Re
     assert told is not None
     worth = scores if scores is not None else _areas(regions.boxes, len(told))
     ranked = np.argsort(-worth, kind="stable")
-    count = most if scores is None else max(least, int((scores >= LEAST_SCORE).sum()))
+    count = most if scores is None else max(least, int((scores >= MIN_SCORE).sum()))
     chosen = np.sort(ranked[: min(count, most)])
     return replace(
         regions,

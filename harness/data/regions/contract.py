@@ -11,7 +11,7 @@ import numpy as np
 Numbers = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Size = tuple[int, int]  # width, height in pixels
 
-MOST_BYTES = 1 << 28
+MAX_BYTES = 1 << 28
 """Bytes of one image's regions (256 MiB); more is damage or malice."""
 
 

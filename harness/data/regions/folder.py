@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.data.regions.contract import MOST_BYTES, BadRegions, Numbers, RawRegions
+from harness.data.regions.contract import MAX_BYTES, BadRegions, Numbers, RawRegions
 from harness.utils.errors import BenchError
 
 SUFFIXES = (".npz", ".npy")
@@ -83,8 +83,8 @@ def _load(path: Path) -> Numbers:
     """The one array of a file, read without running anything that may lie in it."""
     try:
         if path.suffix == ".npy":
-            if path.stat().st_size > MOST_BYTES:
-                raise BadRegions(f"has more than {MOST_BYTES >> 20} MiB in {path.name}")
+            if path.stat().st_size > MAX_BYTES:
+                raise BadRegions(f"has more than {MAX_BYTES >> 20} MiB in {path.name}")
             array = np.array(np.load(path, mmap_mode="r", allow_pickle=False))
         else:
             array = _load_zipped(path)
@@ -101,8 +101,8 @@ def _load_zipped(path: Path) -> Numbers:
     key = next((key for key in _KEYS if f"{key}.npy" in sizes), None)
     if key is None:
         raise BadRegions(f"{path.name} holds no array named {' or '.join(_KEYS)}")
-    if sizes[f"{key}.npy"] > MOST_BYTES:
-        raise BadRegions(f"has more than {MOST_BYTES >> 20} MiB in {path.name}")
+    if sizes[f"{key}.npy"] > MAX_BYTES:
+        raise BadRegions(f"has more than {MAX_BYTES >> 20} MiB in {path.name}")
     with np.load(path, allow_pickle=False) as arrays:
         found: Numbers = arrays[key]
         return found

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from harness.data.fingerprint import picture_digest
-from harness.data.regions.contract import MOST_BYTES, BadRegions, Numbers, RawRegions
+from harness.data.regions.contract import MAX_BYTES, BadRegions, Numbers, RawRegions
 from harness.utils.errors import BenchError
 from zoo.errors import first_line
 
@@ -65,7 +65,7 @@ def _load(h5py: Any, file: Any, name: str) -> Numbers:
     found = file.get(name) if isinstance(link, h5py.HardLink) else None
     if not isinstance(found, h5py.Dataset) or found.is_virtual or found.external:
         raise BadRegions(f"{name} is no plain dataset of the file")
-    if not np.issubdtype(found.dtype, np.floating) or found.nbytes > MOST_BYTES:
+    if not np.issubdtype(found.dtype, np.floating) or found.nbytes > MAX_BYTES:
         raise BadRegions(f"{name} holds {found.dtype} of shape {found.shape}")
     try:
         array: Numbers = found[()]

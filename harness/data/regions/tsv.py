@@ -15,7 +15,7 @@ from typing import BinaryIO
 import numpy as np
 
 from harness.data.fingerprint import picture_digest
-from harness.data.regions.contract import MOST_BYTES, BadRegions, Numbers, RawRegions
+from harness.data.regions.contract import MAX_BYTES, BadRegions, Numbers, RawRegions
 from harness.utils.errors import BenchError
 
 COLUMNS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
@@ -64,10 +64,10 @@ class RegionTsv:
 def _lines(stream: BinaryIO, file: Path) -> Iterator[tuple[int, int, bytes]]:
     """Number, image id and the rest of every line."""
     number = 0
-    while line := stream.readline(MOST_BYTES + 1):
+    while line := stream.readline(MAX_BYTES + 1):
         number += 1
-        if len(line) > MOST_BYTES:
-            raise BenchError(f"line {number} of {file} is longer than {MOST_BYTES >> 20} MiB: it is no bottom-up TSV")
+        if len(line) > MAX_BYTES:
+            raise BenchError(f"line {number} of {file} is longer than {MAX_BYTES >> 20} MiB: it is no bottom-up TSV")
         if line.isspace():
             continue
         name, _, rest = line.partition(b"\t")

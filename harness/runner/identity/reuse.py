@@ -10,8 +10,8 @@ from harness.config.preset import NOT_IN_KEY
 from harness.runner.identity.run_key import changed_files, without
 from harness.utils.hashing import canonical_json
 from results.db.store import Store
-from results.queries.finished_runs import FinishedCell, finished_cells
-from results.records import CODE_FIELDS, Cell
+from results.queries.finished_runs import FinishedRun, finished_runs
+from results.records import CODE_FIELDS, RunSpec
 
 _FILES_NAMED = 3
 _RUNS_NAMED = 4
@@ -19,47 +19,47 @@ _SINCE_0_3_0 = CODE_FIELDS | {"trainlen"}
 _UNTIL_0_2_0 = {"latency_seconds": "how long captions were timed"}
 
 
-def settle(cells: Sequence[Cell], store: Store, *, accept: bool, rerun: bool) -> tuple[list[Cell], list[str]]:
+def settle(specs: Sequence[RunSpec], store: Store, *, accept: bool, rerun: bool) -> tuple[list[RunSpec], list[str]]:
     """The runs to work on, and what to say of those that other code made.
 
     Args:
-        cells: as planned.
+        specs: as planned.
         accept: whether a finished run of the same settings stands for a planned one though other code made it.
         rerun: whether everything is trained anew anyway.
     """
     with store.reading() as connection:
-        finished = sorted(finished_cells(connection), key=lambda run: run.finished_at)
+        finished = sorted(finished_runs(connection), key=lambda run: run.finished_at)
     by_key = {run.key: run for run in finished}
-    settled: list[Cell] = []
+    settled: list[RunSpec] = []
     said: dict[str, list[str]] = {}
-    for cell in cells:
-        own = by_key.get(cell.key)
-        twin = own or _nearest([run for run in finished if _same_settings(run, cell)], cell)
-        what = None if twin is None or rerun else _difference(twin, cell)
+    for spec in specs:
+        own = by_key.get(spec.key)
+        twin = own or _nearest([run for run in finished if _same_settings(run, spec)], spec)
+        what = None if twin is None or rerun else _difference(twin, spec)
         if twin is not None and what is not None:
             if own is not None:
                 text = f"re-used although {what}: the results revision is the same"
             elif accept:
                 text = f"re-used, made by other code: {what}"
-                cell = _as_planned(twin, cell)
+                spec = _as_planned(twin, spec)
             else:
                 text = f"new, because {what}; the older run stays, --accept-code-changes re-uses it"
-            said.setdefault(text, []).append(cell.model + (f" seed {cell.seed}" if cell.seed else ""))
-        settled.append(cell)
+            said.setdefault(text, []).append(spec.model + (f" seed {spec.seed}" if spec.seed else ""))
+        settled.append(spec)
     return settled, [f"{_listed(names, _RUNS_NAMED)}: {text}" for text, names in said.items()]
 
 
-def _nearest(runs: Sequence[FinishedCell], cell: Cell) -> FinishedCell | None:
+def _nearest(runs: Sequence[FinishedRun], spec: RunSpec) -> FinishedRun | None:
     """The last run of the same sources of the model, or else the last."""
-    assert cell.code is not None
-    same = [run for run in runs if run.code is not None and run.code.model == cell.code.model]
+    assert spec.code is not None
+    same = [run for run in runs if run.code is not None and run.code.model == spec.code.model]
     chosen = same or runs
     return chosen[-1] if chosen else None
 
 
-def _as_planned(run: FinishedCell, cell: Cell) -> Cell:
+def _as_planned(run: FinishedRun, spec: RunSpec) -> RunSpec:
     return replace(
-        cell,
+        spec,
         key=run.key,
         config=run.config,
         signature=run.signature,
@@ -68,29 +68,29 @@ def _as_planned(run: FinishedCell, cell: Cell) -> Cell:
     )
 
 
-def _difference(run: FinishedCell, cell: Cell) -> str | None:
+def _difference(run: FinishedRun, spec: RunSpec) -> str | None:
     """In what the code of a finished run differs from that which would make it now; None where it does not."""
-    assert cell.code is not None
+    assert spec.code is not None
     if run.code is None:
         return f"captionbench {run.code_version} made the finished run, which did not record its code"
-    if files := changed_files(run.code, cell.code):
+    if files := changed_files(run.code, spec.code):
         return f"{_listed(files, _FILES_NAMED)} changed since"
-    if run.code.revision != cell.code.revision:
-        return f"the finished run is of results revision {run.code.revision}, not {cell.code.revision}"
+    if run.code.revision != spec.code.revision:
+        return f"the finished run is of results revision {run.code.revision}, not {spec.code.revision}"
     return None
 
 
-def _same_settings(run: FinishedCell, cell: Cell) -> bool:
+def _same_settings(run: FinishedRun, spec: RunSpec) -> bool:
     """Whether the two differ in nothing but code."""
-    if (run.model, run.role, run.seed, run.fingerprint) != (cell.model, cell.role, cell.seed, cell.dataset):
+    if (run.model, run.role, run.seed, run.fingerprint) != (spec.model, spec.role, spec.seed, spec.dataset):
         return False
     if "settings" in run.config:
-        return bool(run.config["settings"] == cell.config["settings"])
+        return bool(run.config["settings"] == spec.config["settings"])
     # 0.2.0 had no digest of the settings: what it stored of them must be the same.
     return (
-        _conditions(run.signature) == _conditions(cell.signature)
-        and canonical_json(run.config.get("arguments")) == canonical_json(cell.config["arguments"])
-        and _preset(run.config) == _preset(cell.config)
+        _conditions(run.signature) == _conditions(spec.signature)
+        and canonical_json(run.config.get("arguments")) == canonical_json(spec.config["arguments"])
+        and _preset(run.config) == _preset(spec.config)
     )
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.runner.identity.sources import files_digest, harness_files
 
 REVISION = 1
-SOURCES = "d6a7159e"
+SOURCES = "a759f880"
 
 
 @cache

@@ -90,7 +90,7 @@ def _rewards(schedule: Schedule) -> dict[str, str]:
 def _track(preset: Preset) -> dict[str, str]:
     if preset.recipe is None:
         return {"track": "controlled"}
-    return {"track": "paper", "recipe": ",".join(preset.unusual_settings()) or "as-usual"}
+    return {"track": "paper", "recipe": ",".join(preset.paper_deviations()) or "as-usual"}
 
 
 def reference_signature(
@@ -123,7 +123,7 @@ def stored_signature(
 
     No two stored runs share it, since nothing says that they were trained alike.
     """
-    unusual = ",".join(decoding.unusual_settings())
+    unusual = ",".join(decoding.paper_deviations())
     return {name: value for name, value in conditions.items() if name != "reward"} | {
         "beam": str(decoding.beam_size),
         "maxlen": str(decoding.max_len),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from results import Cell, DatasetRecord, EpochRecord, ImageRecord, Outcome, Quantity, SplitResult, Store
+from results import DatasetRecord, EpochRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store
 
 IMAGES = range(1, 61)
 ENVIRONMENT = {
@@ -61,11 +61,11 @@ def fill(tmp_path: Path) -> Fill:
     return filling
 
 
-def planned(model: str, beam: str) -> Cell:
+def planned(model: str, beam: str) -> RunSpec:
     """A run of seed 0."""
     config = {"arguments": {"d_model": 32}}
     signature = SIGNATURE | {"beam": beam}
-    return Cell(f"{model}-s0", model, "model", 0, "controlled", "f" * 16, config, signature, "0.1.0")
+    return RunSpec(f"{model}-s0", model, "model", 0, "controlled", "f" * 16, config, signature, "0.1.0")
 
 
 def outcome(points: float, seconds: float, spice: float | None) -> Outcome:

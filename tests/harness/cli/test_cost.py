@@ -16,7 +16,7 @@ from harness.cli.cost import register
 from harness.measure import isolated as apart
 from harness.measure.isolated import Answer, Question
 from harness.utils.errors import BenchError
-from results import Cell, DatasetRecord, ImageRecord, Outcome, Quantity, SplitResult, Store
+from results import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store
 from results.db.recosting import add_costs
 from results.records import EpochRecord
 
@@ -72,7 +72,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Question]:
             for width in question.widths
         ], ENVIRONMENT
 
-    monkeypatch.setattr(apart, "ask_apart", answer)
+    monkeypatch.setattr(apart, "run_isolated", answer)
     return questions
 
 
@@ -130,7 +130,8 @@ def workspace(tmp_path: Path) -> Path:
         store.record_dataset(DatasetRecord("scenes", "fingerprint", str(tmp_path), {"test": 1}, images))
         names = {"run": "expansionnet_v2", "old": "updown"}
         cells = [
-            Cell(key, name, "model", 0, "controlled", "fingerprint", {}, {"nrefs": "1"}) for key, name in names.items()
+            RunSpec(key, name, "model", 0, "controlled", "fingerprint", {}, {"nrefs": "1"})
+            for key, name in names.items()
         ]
         store.plan(cells)
         result = SplitResult("test", {1: "a ball"}, {"overall": {"CIDEr-D": Quantity(1.0)}}, {"CIDEr-D": {1: 1.0}})

@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from harness.cli import db, report
-from results import Cell, DatasetRecord, ImageRecord, Outcome, Quantity, SplitResult, Store, StoreError
+from results import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store, StoreError
 from results.db.information import describe
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -45,7 +45,7 @@ def fill(file: Path, cider: float, model: str = "blind") -> None:
         store.record_dataset(
             DatasetRecord("scenes", "f" * 16, "/x", {"test": 1}, (ImageRecord(1, "1.png", "test", ("a",)),))
         )
-        store.plan([Cell(model, model, "model", 0, "controlled", "f" * 16, {}, {"nrefs": "1"})])
+        store.plan([RunSpec(model, model, "model", 0, "controlled", "f" * 16, {}, {"nrefs": "1"})])
         result = SplitResult("test", {1: "a"}, {"overall": {"CIDEr-D": Quantity(cider)}}, {"CIDEr-D": {1: cider}})
         store.finish(model, Outcome((result,), {}, {}))
 

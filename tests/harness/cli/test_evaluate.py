@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from harness.cli import evaluate as command
 from harness.cli import export, prefetch
 from harness.metrics.signature import Signature
-from results import Cell, DatasetRecord, Outcome, Quantity, SplitResult, Store
+from results import DatasetRecord, Outcome, Quantity, RunSpec, SplitResult, Store
 
 app = typer.Typer()
 app.callback()(lambda: None)
@@ -183,7 +183,7 @@ def test_submission_of_a_stored_run(files, tmp_path):
     _, references = files
     database = tmp_path / "bench.sqlite"
     dataset = DatasetRecord("toy", "f" * 16, "/pictures", {"test": 3}, ())
-    cell = Cell("mine-s0-1", "mine", "model", 0, "controlled", "f" * 16, {}, {"beam": "3"})
+    cell = RunSpec("mine-s0-1", "mine", "model", 0, "controlled", "f" * 16, {}, {"beam": "3"})
     scores = {"overall": {"CIDEr-D": Quantity(0.5)}}
     splits = (
         SplitResult("other", {11: "a cat", 5: "no"}, scores, {}),

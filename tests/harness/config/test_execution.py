@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from harness.config import execution as machine
-from harness.config.execution import Machine
+from harness.config.execution import ExecutionConfig
 from harness.runner import benchmark as run
 from harness.runner import worker_pool as side_by_side
-from harness.runner.worker_pool import few_threads
+from harness.runner.worker_pool import limit_threads
 from harness.utils.errors import BenchError
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -18,18 +18,18 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 @pytest.mark.parametrize(
     ("asked", "device", "cores", "models", "jobs"),
     [
-        (Machine(jobs=machine.AUTO), CPU, 2, 20, 2),
-        (Machine(jobs=machine.AUTO), CPU, 64, 20, machine.MOST_JOBS),
-        (Machine(jobs=machine.AUTO), CPU, 2, 1, 1),
-        (Machine(jobs=machine.AUTO), CPU, 2, 0, 1),
-        (Machine(jobs=machine.AUTO), GPU, 64, 20, 1),
-        (Machine(jobs=machine.AUTO, devices=2), CPU, 64, 20, 1),
-        (Machine(jobs=8), GPU, 64, 20, 8),
-        (Machine(jobs=8), CPU, 2, 3, 3),
+        (ExecutionConfig(jobs=machine.AUTO), CPU, 2, 20, 2),
+        (ExecutionConfig(jobs=machine.AUTO), CPU, 64, 20, machine.MAX_JOBS),
+        (ExecutionConfig(jobs=machine.AUTO), CPU, 2, 1, 1),
+        (ExecutionConfig(jobs=machine.AUTO), CPU, 2, 0, 1),
+        (ExecutionConfig(jobs=machine.AUTO), GPU, 64, 20, 1),
+        (ExecutionConfig(jobs=machine.AUTO, devices=2), CPU, 64, 20, 1),
+        (ExecutionConfig(jobs=8), GPU, 64, 20, 8),
+        (ExecutionConfig(jobs=8), CPU, 2, 3, 3),
     ],
 )
 def test_as_many_models_at_once_as_there_are_cores_to_use_unless_asked(
-    monkeypatch: pytest.MonkeyPatch, asked: Machine, device: torch.device, cores: int, models: int, jobs: int
+    monkeypatch: pytest.MonkeyPatch, asked: ExecutionConfig, device: torch.device, cores: int, models: int, jobs: int
 ) -> None:
     monkeypatch.setattr(machine, "usable_cores", lambda: cores)
     assert asked.jobs_for(models, device) == jobs
@@ -37,7 +37,7 @@ def test_as_many_models_at_once_as_there_are_cores_to_use_unless_asked(
 
 def test_models_at_once_and_devices_a_model_contradict_each_other() -> None:
     with pytest.raises(BenchError, match="--jobs 2 and --devices 4"):
-        Machine(jobs=2, devices=4).check(GPU)
+        ExecutionConfig(jobs=2, devices=4).check(GPU)
 
 
 def test_gpus_are_taken_in_turn_unless_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +52,7 @@ def test_threads_are_shared_for_a_while() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(4)
     try:
-        with few_threads(3):
+        with limit_threads(3):
             assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 4
     finally:

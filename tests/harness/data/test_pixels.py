@@ -11,7 +11,7 @@ from PIL import Image
 
 from harness.data.dataset import Dataset, Sample
 from harness.data.images import ImagePreprocessing, load_image
-from harness.data.pixels import Pictures
+from harness.data.pixels import PixelSource
 from harness.utils.errors import BenchError
 from zoo.captioner import VisualSpec
 
@@ -28,7 +28,7 @@ def dataset(tmp_path: Path) -> Dataset:
 
 def test_pixels_come_in_the_order_asked_for_as_the_backbone_gets_them(dataset: Dataset) -> None:
     preprocessing = ImagePreprocessing(8)
-    found = Pictures(dataset, preprocessing).visual([2, 0, 2], PIXELS)
+    found = PixelSource(dataset, preprocessing).visual([2, 0, 2], PIXELS)
     assert found.features is None
     assert found.pixels is not None
     expected = [preprocessing(load_image(dataset.root / f"{number}.png")) for number in (2, 0, 2)]
@@ -37,14 +37,14 @@ def test_pixels_come_in_the_order_asked_for_as_the_backbone_gets_them(dataset: D
 
 def test_pictures_are_pixels_alone(dataset: Dataset) -> None:
     with pytest.raises(BenchError, match="wants to see grid"):
-        Pictures(dataset, ImagePreprocessing(8)).visual([0], VisualSpec("grid", 3))
+        PixelSource(dataset, ImagePreprocessing(8)).visual([0], VisualSpec("grid", 3))
 
 
 def test_all_unreadable_pictures_of_a_batch_are_named(dataset: Dataset) -> None:
     for number in (0, 2):
         (dataset.root / f"{number}.png").write_bytes(b"no picture")
     with pytest.raises(BenchError, match=r"0\.png.*2\.png"):
-        Pictures(dataset, ImagePreprocessing(8)).visual([0, 1, 2], PIXELS)
+        PixelSource(dataset, ImagePreprocessing(8)).visual([0, 1, 2], PIXELS)
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "RGBA", "CMYK", "I;16"])

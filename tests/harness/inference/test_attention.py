@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from harness.data.dataset import Dataset, Sample
-from harness.data.features import Nothing
+from harness.data.features import NullSource
 from harness.data.hub_preprocessing import HubPreprocessing
 from harness.data.images import ImagePreprocessing
 from harness.data.subwords import SubwordVocabulary
@@ -38,7 +38,7 @@ from harness.utils.progress import Reporter
 from results.records import AttentionRecord
 from tests.harness.runner.test_caption_images import MakeRun, bench, make_run, pictures  # noqa: F401  # fixtures
 from zoo import Visual, VisualSpec, create_model, model_card
-from zoo.attention_maps import look_where
+from zoo.attention_maps import attention_weights
 
 VOCABULARY = Vocabulary(("a", "red", "ball"))
 
@@ -79,7 +79,7 @@ def test_a_word_s_weights_are_those_of_the_step_that_says_it() -> None:
     assert found[5].words == ("a", "ball")
     visual = Cells().visual([1, 3, 5], VisualSpec("pixels", 0))
     tokens = torch.tensor([[BOS, a, red], [BOS, 0, 0], [BOS, a, UNK]])
-    weights = look_where(model, visual, tokens)
+    weights = attention_weights(model, visual, tokens)
     assert weights is not None
     np.testing.assert_allclose(found[1].weights, weights[0], atol=1e-6)
     np.testing.assert_allclose(found[3].weights, weights[1, :1], atol=1e-6)
@@ -148,7 +148,7 @@ def test_cells_that_fit_no_picture_are_refused() -> None:
 )
 def test_models_that_do_not_attend_say_so(name: str, words: str) -> None:
     with pytest.raises(BenchError, match=f"{name} does not attend .*{words}"):
-        check_attends(name, tiny(name), Nothing())
+        check_attends(name, tiny(name), NullSource())
 
 
 def test_a_sheet_has_a_panel_a_word(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from harness.measure import energy, latency
 from harness.measure import isolated as apart
 from harness.measure.captioning_costs import Effort
-from harness.measure.isolated import Question, ask_apart, measure
+from harness.measure.isolated import Question, measure, run_isolated
 from harness.utils.errors import BenchError
 
 QUESTION = Question(
@@ -57,7 +57,7 @@ def test_captions_are_of_full_length(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pins to cores")
 def test_another_process_answers_pinned_to_named_cores() -> None:
-    answers, environment = ask_apart(replace(QUESTION, batches=(2,), widths=(1,)))
+    answers, environment = run_isolated(replace(QUESTION, batches=(2,), widths=(1,)))
     [answer] = answers
     assert (answer.model, answer.batch, answer.width) == ("updown", 2, 1)
     assert answer.costs["latency_median"].value
@@ -74,4 +74,4 @@ def test_a_failure_in_there_is_one_error_with_what_it_said(monkeypatch: pytest.M
     stand_in.chmod(0o755)
     monkeypatch.setattr(apart.sys, "executable", str(stand_in))
     with pytest.raises(BenchError, match="updown could not be measured: ZooError: no such model"):
-        ask_apart(QUESTION)
+        run_isolated(QUESTION)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from harness.measure.timings import LEAST_RUNS, Timing
+from harness.measure.timings import MIN_RUNS, Timing
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 
@@ -98,8 +98,8 @@ def test_median_and_quartiles() -> None:
 
 
 def test_a_few_runs_have_no_margin() -> None:
-    assert Timing((1.0,) * (LEAST_RUNS - 1)).margin is None
-    assert Timing((1.0,) * LEAST_RUNS).margin == pytest.approx(0.03)
+    assert Timing((1.0,) * (MIN_RUNS - 1)).margin is None
+    assert Timing((1.0,) * MIN_RUNS).margin == pytest.approx(0.03)
 
 
 def test_steady_timings_are_not_noisy() -> None:

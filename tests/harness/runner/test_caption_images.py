@@ -22,7 +22,7 @@ from harness.data.formats import read_predictions, read_references
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.data.vocabulary import Vocabulary
 from harness.runner.caption_images import caption_pictures, of_files
-from harness.runner.saved_model import StoredRun, find_run
+from harness.runner.saved_model import SavedModel, find_run
 from harness.training.checkpoint import save_weights
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
@@ -56,7 +56,7 @@ def make_run(tmp_path: Path) -> MakeRun:
         built = create_model(model, vocab_size=4 + len(WORDS), visual_dim=backbone.dim, **arguments)
         Vocabulary(WORDS).save(folder / "vocabulary.json")
         save_weights(built, folder / "best.safetensors")
-        StoredRun(
+        SavedModel(
             model=model,
             arguments=arguments,
             visual_dim=backbone.dim,
@@ -183,7 +183,7 @@ def test_a_stored_run_says_how_it_saw(make_run: MakeRun) -> None:
     folder = make_run()
     content = json.loads((folder / "run.json").read_text())
     assert content["preprocessing"]["interpolation"] == "bilinear"
-    assert StoredRun.load(folder).decoding == Decoding(beam_size=2, max_len=6)
+    assert SavedModel.load(folder).decoding == Decoding(beam_size=2, max_len=6)
 
 
 def test_a_split_of_a_data_set_becomes_predictions_that_can_be_scored(make_run: MakeRun, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from harness.config.features import FeatureConfig
 from harness.config.preset import Decoding
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.runner.import_weights import import_weights
-from harness.runner.saved_model import StoredRun
+from harness.runner.saved_model import SavedModel
 from harness.training.checkpoint import save_weights
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
@@ -100,7 +100,7 @@ def test_a_captioner_alone_captions_through_its_backbone(
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     key = done.stdout.splitlines()[0].removeprefix("imported as ")
-    run = StoredRun.load(tmp_path / "ws" / "runs" / key)
+    run = SavedModel.load(tmp_path / "ws" / "runs" / key)
     longest = len(body["pos_encoder.weight"]) - 1
     assert run.decoding == Decoding(beam_size=3, max_len=longest, count_bos=True, cut_unfinished=True)
     captioned = bench("caption", picture, "--run", key, "--workspace", tmp_path / "ws")
@@ -113,7 +113,7 @@ def test_a_captioner_alone_captions_through_its_backbone(
 def test_the_stored_model_is_the_authors(body: dict[str, Tensor], words: Path, backbone: Path, tmp_path: Path) -> None:
     features = FeatureConfig(backbone="test_resnet", weights=backbone, image_size=64)
     folder = imported(tmp_path, saved(body, tmp_path / "body.pth"), words, features)
-    model, vocabulary = StoredRun.load(folder).build(folder)
+    model, vocabulary = SavedModel.load(folder).build(folder)
     theirs = from_official("expansionnet_v2", body, **SIZES)
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in theirs.state_dict().items())
     entries = sorted(["PAD", "SOS", "EOS", "UNK", *vocabulary.words])
@@ -133,7 +133,7 @@ def test_a_checkpoint_with_its_backbone_becomes_a_model_on_pixels(
         tmp_path, saved(fitting, tmp_path / "both.pth"), words, FeatureConfig(backbone=SWIN_NAME, image_size=32),
         **SIZES, backbone_options=SWIN,
     )  # fmt: skip
-    run = StoredRun.load(folder)
+    run = SavedModel.load(folder)
     assert run.model == "expansionnet_v2/end-to-end"
     assert (run.preprocessing.size, run.preprocessing.interpolation) == (32, "bilinear")
     model, _ = run.build(folder)

@@ -30,9 +30,9 @@ from harness.data.hub_vocabulary import HubVocabulary
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.data.vocabulary_file import load_vocabulary
 from harness.runner.identity.signature import pretraining_field
-from harness.runner.plan import plan_cells
+from harness.runner.plan import plan_runs
 from harness.runner.pretrained import Pretrained, WeightsMissing, find_pretrained, parse_places, prefetch_model
-from harness.runner.saved_model import StoredRun
+from harness.runner.saved_model import SavedModel
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results import Store
@@ -165,7 +165,7 @@ def test_rows_that_saw_nothing_before_keep_their_signature(tmp_path: Path, monke
         feature_config=FeatureConfig(),
         evaluated={},
     )
-    blind, mine = plan_cells(["blind", "mine"], 1, conditions, Workspace(tmp_path), {})
+    blind, mine = plan_runs(["blind", "mine"], 1, conditions, Workspace(tmp_path), {})
     assert blind.signature == conditions.signature
     assert "pretraining" not in blind.config["card"]
     assert mine.signature == conditions.signature | {"pretraining": "no captions"}
@@ -196,7 +196,7 @@ def test_weights_of_half_precision_become_float32(hub: dict[str, Path], tmp_path
     conditions: Any = Shared(torch.device("cpu"), "bf16", SimpleNamespace(size={"max_len": 9}))
     model, conditions, arguments = Pretrained(name, str(folder)).open(conditions)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
-    run = StoredRun(
+    run = SavedModel(
         model=name, arguments=arguments, visual_dim=0, features=FeatureConfig(backbone="filterbank"),
         backbone_digest="", preprocessing=conditions.preprocessing, decoding=Decoding(), trained=False,
     )  # fmt: skip
@@ -260,7 +260,7 @@ def test_a_run_scores_what_is_there_and_skips_what_is_not(
     [key] = row.keys
     conditions = SimpleNamespace(signature={"data": "d#1", "track": "controlled", "feat": "f"})
     for stored in (stored for _, each in rows.values() for stored in each.keys):
-        [again] = plan_cells([stored], 1, conditions, Workspace(workspace), {})
+        [again] = plan_runs([stored], 1, conditions, Workspace(workspace), {})
         assert again.signature["pretraining"].startswith("captions of COCO"), "scored again it has seen the same"
         assert again.config["card"]["pretraining"]["source"].endswith(Path(again.config["stored"]["pretrained"]).name)
     pictures = sorted(small_scenes.rglob("*.png"))[:1]

@@ -16,7 +16,7 @@ from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.metrics.signature import EvaluationSettings
 from harness.runner.context import Conditions, prepare_conditions
 from harness.runner.identity.signature import model_signature
-from harness.runner.plan import plan_cells
+from harness.runner.plan import plan_runs
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results.published import best_match, measured_conditions, select
@@ -60,7 +60,7 @@ def beside(preset: Preset, tiny: Conditions, tmp_path: Path) -> dict[str, Publis
         precision="fp32",
     )  # fmt: skip
     models = [name for name in list_models() if preset.recipe.covers(name)]
-    cells = plan_cells(models, 1, replace(tiny, preset=preset, signature=signature), Workspace(tmp_path), {})
+    cells = plan_runs(models, 1, replace(tiny, preset=preset, signature=signature), Workspace(tmp_path), {})
     matches = {
         cell.model: best_match(cell.model, "CIDEr-D", measured_conditions("test", cell.signature, cell.config))
         for cell in cells

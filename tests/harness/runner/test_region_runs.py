@@ -21,7 +21,7 @@ from harness.data.hub import quick_hub
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.metrics.evaluator import EvaluationSettings, Evaluator
 from harness.runner import benchmark as run
-from harness.runner.saved_model import StoredRun
+from harness.runner.saved_model import SavedModel
 from harness.utils.errors import BenchError
 from results import Store
 from results.queries.report import attention_maps, dataset_info, failures, leaderboard, run_detail
@@ -95,7 +95,7 @@ def test_every_kind_of_model_is_trained_on_the_regions(trained: Path) -> None:
             seen = run_detail(store, row.keys[0]).signature["feat"]
             assert seen.startswith("regions[boxes,all,roi1,filterbank-v1[grid=8]@96]#")
             assert seen.endswith(",1-3")
-    stored = StoredRun.load(run_of(trained, "transformer_base"))
+    stored = SavedModel.load(run_of(trained, "transformer_base"))
     assert stored.features.regions is not None
     assert stored.features.regions.source == "boxes"
 

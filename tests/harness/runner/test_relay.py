@@ -8,7 +8,7 @@ from multiprocessing import Pipe
 import pytest
 from rich.console import Console
 
-from harness.runner.relay import Echo, Relay
+from harness.runner.relay import RemoteReporter, ReporterProxy
 from harness.utils import progress
 from harness.utils.progress import Reporter
 
@@ -19,15 +19,15 @@ def shown() -> io.StringIO:
 
 
 @pytest.fixture
-def echo(shown: io.StringIO) -> Echo:
-    echo = Echo(Reporter(Console(file=shown, width=80)))
+def echo(shown: io.StringIO) -> ReporterProxy:
+    echo = ReporterProxy(Reporter(Console(file=shown, width=80)))
     echo.name = "updown"
     return echo
 
 
-def test_indented_lines_get_the_name_and_titles_stay(echo: Echo, shown: io.StringIO) -> None:
+def test_indented_lines_get_the_name_and_titles_stay(echo: ReporterProxy, shown: io.StringIO) -> None:
     here, there = Pipe()
-    relay = Relay(there)
+    relay = RemoteReporter(there)
     relay.note("[3/9] updown")
     relay.note("  xe epoch 1: loss [b]1.5[/b]", style="red")
     for _ in range(2):
@@ -36,17 +36,17 @@ def test_indented_lines_get_the_name_and_titles_stay(echo: Echo, shown: io.Strin
 
 
 def test_progress_is_told_as_if_the_work_were_done_here(
-    echo: Echo, shown: io.StringIO, monkeypatch: pytest.MonkeyPatch
+    echo: ReporterProxy, shown: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "PLAIN_INTERVAL_S", 0.0)
     here, there = Pipe()
-    with Relay(there).task("  captioning test", 10, done=2) as task:
+    with RemoteReporter(there).task("  captioning test", 10, done=2) as task:
         task.advance(3, "2 left out")
     while here.poll():
         echo.show(here.recv())
     assert shown.getvalue().startswith("  updown: captioning test: 5/10 2 left out (about ")
 
 
-def test_an_echo_of_something_else_is_refused(echo: Echo) -> None:
+def test_an_echo_of_something_else_is_refused(echo: ReporterProxy) -> None:
     with pytest.raises(ValueError, match="'sing'"):
         echo.show(("sing", 1))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from harness.config.execution import Machine
+from harness.config.execution import ExecutionConfig
 from harness.config.load import list_presets, load_preset
 from harness.config.preset import Decoding, Preset
 from harness.measure.captioning_costs import Timed
@@ -48,7 +48,7 @@ class Numbered:
 def conditions(jobs: int = 1, **settings: Any) -> Any:
     preset = Preset.model_validate({**load_preset("smoke").model_dump(), **settings})
     return SimpleNamespace(
-        machine=Machine(jobs=jobs),
+        machine=ExecutionConfig(jobs=jobs),
         preset=preset.model_copy(update={"decoding": Decoding(beam_size=2, max_len=4)}),
         evaluated={"test": [SimpleNamespace(image_id=image_id) for image_id in SPLIT]},
         source=lambda _: Numbered(),

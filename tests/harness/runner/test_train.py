@@ -13,15 +13,15 @@ import pytest
 import torch
 from rich.console import Console
 
-from harness.config.execution import Machine
+from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
 from harness.config.schedule import Schedule
 from harness.data.features import Features
-from harness.data.pixels import Pictures
+from harness.data.pixels import PixelSource
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.metrics.signature import EvaluationSettings
-from harness.runner.backbone_features import InPlaceOfPixels
+from harness.runner.backbone_features import CachedBackboneSource
 from harness.runner.building import build_model, model_arguments
 from harness.runner.context import Conditions, prepare_conditions
 from harness.runner.train import fit
@@ -91,7 +91,7 @@ def test_two_processes_train_as_one_does_and_go_on_after_a_kill(data: Path, tmp_
     one = model_of("transformer_base", conditions)
     summary = fit(one, 0, conditions, tmp_path / "one", alone.append, reporter())
 
-    both = replace(conditions, machine=Machine(devices=2))
+    both = replace(conditions, machine=ExecutionConfig(devices=2))
     together: list[EpochRecord] = []
 
     def die(record: EpochRecord) -> None:
@@ -120,7 +120,7 @@ def test_a_later_frozen_stage_reads_features_of_the_backbone_as_it_was_tuned(
     conditions = conditions_of(data, tmp_path, stages, **backbone)
     model = model_of("expansionnet_v2/end-to-end", conditions)
     looked: list[int] = []
-    monkeypatch.setattr(Pictures, "visual", watched(Pictures.visual, looked))
+    monkeypatch.setattr(PixelSource, "visual", watched(PixelSource.visual, looked))
     records: list[EpochRecord] = []
     fit(model, 0, conditions, tmp_path / "run", records.append, reporter())
     train, val = 29, 4
@@ -136,7 +136,7 @@ def test_a_later_frozen_stage_reads_features_of_the_backbone_as_it_was_tuned(
     model.eval()
     with torch.no_grad():
         seen = model.encode(pixels).features
-        cached = model.encode(InPlaceOfPixels(second).visual([image], model.visual)).features
+        cached = model.encode(CachedBackboneSource(second).visual([image], model.visual)).features
     torch.testing.assert_close(cached, seen, atol=2e-2, rtol=2e-2)
 
     again: list[EpochRecord] = []
@@ -149,7 +149,7 @@ def test_a_later_frozen_stage_reads_features_of_the_backbone_as_it_was_tuned(
 def watched(visual: Callable[..., Visual], looked: list[int]) -> Callable[..., Visual]:
     """The same, counting the images."""
 
-    def watch(self: Pictures, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
+    def watch(self: PixelSource, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
         looked.append(len(image_ids))
         return visual(self, image_ids, spec)
 
@@ -183,7 +183,7 @@ def test_compiling_is_for_passes_over_whole_captions(
 ) -> None:
     asked: list[tuple[torch.nn.Module, dict[str, Any]]] = []
     monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **settings: asked.append((module, settings)))
-    conditions = replace(conditions_of(data, tmp_path, [STAGE | {"epochs": 1}]), machine=Machine(compiled=True))
+    conditions = replace(conditions_of(data, tmp_path, [STAGE | {"epochs": 1}]), machine=ExecutionConfig(compiled=True))
     model = model_of("transformer_base", conditions)
     before = {name: value.clone() for name, value in model.named_parameters()}
     fit(model, 0, conditions, tmp_path / "run", lambda _: None, reporter())
@@ -198,10 +198,10 @@ def test_compiling_is_for_passes_over_whole_captions(
 
 def test_devices_that_are_not_there_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    Machine(devices=2).check(torch.device("cuda"))
-    Machine(devices=8).check(torch.device("cpu"))
-    Machine(devices=1).check(torch.device("cuda:1"))
+    ExecutionConfig(devices=2).check(torch.device("cuda"))
+    ExecutionConfig(devices=8).check(torch.device("cpu"))
+    ExecutionConfig(devices=1).check(torch.device("cuda:1"))
     with pytest.raises(BenchError, match="this machine has 2"):
-        Machine(devices=3).check(torch.device("cuda"))
+        ExecutionConfig(devices=3).check(torch.device("cuda"))
     with pytest.raises(BenchError, match="contradict"):
-        Machine(devices=2).check(torch.device("cuda:1"))
+        ExecutionConfig(devices=2).check(torch.device("cuda:1"))

@@ -13,9 +13,9 @@ from torch import nn
 from harness.config.schedule import Schedule
 from harness.measure.accelerators import a100_seconds, peak_macs
 from harness.measure.estimate import FORWARD_AND_BACKWARD, Speed
-from harness.measure.evaluating import as_it_was
 from harness.measure.flops import count_flops
 from harness.measure.memory import PeakMemory
+from harness.measure.model_modes import preserve_state
 from harness.runner import training_costs as module
 from harness.runner.training_costs import COSTS, Prediction, no_training, predict_training, training_costs
 from harness.training.state import TrainingSummary
@@ -89,7 +89,7 @@ def test_the_probe_really_trains_and_leaves_no_trace(tiny: Captioner, visual: Ca
 
 def test_running_statistics_are_put_back() -> None:
     norm = nn.BatchNorm1d(3).eval()
-    with as_it_was(norm):
+    with preserve_state(norm):
         norm.train()
         norm(torch.randn(8, 3) + 5).sum().backward()
     assert not norm.training
@@ -100,7 +100,7 @@ def test_running_statistics_are_put_back() -> None:
 def test_gpus_without_the_model_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda *_: pytest.fail("a GPU was asked for its random numbers"))
-    with as_it_was(nn.Linear(1, 1)):
+    with preserve_state(nn.Linear(1, 1)):
         torch.rand(1)
 
 

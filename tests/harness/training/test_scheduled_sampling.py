@@ -8,7 +8,7 @@ from torch import Tensor
 
 from harness.config.schedule import Stage
 from harness.data.batches import Batch
-from harness.training.objectives import CrossEntropy, cross_entropy, mixed_inputs
+from harness.training.objectives import CrossEntropy, cross_entropy, scheduled_sampling_inputs
 from zoo import Captioner, DecodingState, Visual, create_model, model_card
 from zoo.decoding import greedy
 
@@ -41,7 +41,7 @@ def test_words_that_are_all_drawn_make_a_caption_of_the_models_own(
     inputs = torch.randint(4, WORDS, (6, 5))
     inputs[:, 0] = 1
     monkeypatch.setattr(torch, "multinomial", likeliest)
-    mixed = mixed_inputs(model, memory, inputs, 1.0)
+    mixed = scheduled_sampling_inputs(model, memory, inputs, 1.0)
     best = greedy(model, memory, max_len=4, bos=1, eos=2)
     for row, caption in zip(mixed, best.tokens[:, 0].repeat_interleave(3, 0).tolist(), strict=True):
         length = caption.index(2) if 2 in caption else 4  # greedy decoding ends there, drawing goes on
@@ -54,7 +54,7 @@ def test_a_drawn_word_follows_from_the_mixed_words_before_it(monkeypatch: pytest
     memory = model.encode(visual)
     inputs = torch.randint(4, WORDS, (4, 6))
     monkeypatch.setattr(torch, "multinomial", likeliest)
-    mixed = mixed_inputs(model, memory, inputs, 0.5)
+    mixed = scheduled_sampling_inputs(model, memory, inputs, 0.5)
     drawn = model.decode(memory, mixed).argmax(-1)[:, :-1]
     kept = mixed[:, 1:] == inputs[:, 1:]
     assert torch.equal(mixed[:, 1:][~kept], drawn[~kept])
@@ -71,7 +71,7 @@ def test_inputs_are_replaced_as_often_as_asked_for() -> None:
         return torch.zeros(len(words), WORDS), state
 
     model.step = step  # type: ignore[method-assign]
-    mixed = mixed_inputs(model, model.encode(visual), inputs, 0.3)
+    mixed = scheduled_sampling_inputs(model, model.encode(visual), inputs, 0.3)
     assert (mixed[:, 1:] != 50).float().mean().item() == pytest.approx(0.3, abs=0.03)
 
 
@@ -87,7 +87,7 @@ def test_the_loss_is_that_of_the_true_words_given_the_mixed_ones() -> None:
     torch.manual_seed(7)
     found = objective(model, batch, 1)
     torch.manual_seed(7)
-    mixed = mixed_inputs(model, model.encode(visual), tokens[:, :-1], 0.5)
+    mixed = scheduled_sampling_inputs(model, model.encode(visual), tokens[:, :-1], 0.5)
     assert not torch.equal(mixed, tokens[:, :-1])
     torch.testing.assert_close(found, cross_entropy(model(visual, mixed), tokens))
     found.backward()  # type: ignore[no-untyped-call]

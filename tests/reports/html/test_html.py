@@ -13,7 +13,7 @@ import pytest
 from reports.errors import ReportError
 from reports.html.report import write_report
 from results.db.store import Store
-from results.records import Cell, DatasetRecord, EpochRecord, Outcome, Quantity, SplitResult
+from results.records import DatasetRecord, EpochRecord, Outcome, Quantity, RunSpec, SplitResult
 
 VOID = {"meta", "link", "img", "br", "wbr", "input"}
 
@@ -257,7 +257,7 @@ def test_run_pages_hold_configuration_environment_and_epochs(pages: dict[str, Pa
 def test_sentences_about_a_model_are_told_apart(tmp_path: Path) -> None:
     with Store(tmp_path / "bench.sqlite") as store:
         store.record_dataset(DatasetRecord("tiny", "f", str(tmp_path), {}, ()))
-        store.plan([Cell("k", "blind", "model", 1, "controlled", "f", {"card": {"summary": "No image"}}, {})])
+        store.plan([RunSpec("k", "blind", "model", 1, "controlled", "f", {"card": {"summary": "No image"}}, {})])
         folder = write_report(store, tmp_path / "report").parent
     lead = next(Page(folder / "models" / "blind.html").root.find("p", class_="lead"))
     assert lead.text.startswith("No image. A trained model")
@@ -308,7 +308,7 @@ def test_an_empty_store_gives_a_report_that_says_so(tmp_path: Path) -> None:
 def test_one_epoch_without_validation_and_scores_without_numbers_can_be_drawn(tmp_path: Path) -> None:
     with Store(tmp_path / "bench.sqlite") as store:
         store.record_dataset(DatasetRecord("tiny", "f", str(tmp_path), {}, ()))
-        store.plan([Cell("../../up", "m", "model", 1, "controlled", "f", {}, {})])
+        store.plan([RunSpec("../../up", "m", "model", 1, "controlled", "f", {}, {})])
         store.record_epoch("../../up", EpochRecord(0, "s", "xe", 0, 1, 1e-3, 2.0, None, 1.0, 1.0))
         store.finish(
             "../../up",

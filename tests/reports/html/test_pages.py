@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from reports.content.facts import NOT_STATED, objective
-from reports.content.figures import NOISY, Notes
 from reports.content.leaderboard_page import FEW_ROWS, boards, ranked_table
 from reports.content.people import People, beside_people
 from reports.content.printed import printed_table, published_cell
+from reports.content.table_values import NOISY, Notes
 from reports.content.tables import cost_tables, leaderboard
 from reports.html.costs import cost_list, cost_sections
 from reports.html.curves import curve_sections
 from reports.html.domains import domain_sections
 from reports.html.models import flat, model_pages
 from reports.html.pages import model_page, run_page
-from reports.html.plots import MOST_LABELS, Series, trade_off_plot
+from reports.html.plots import MAX_LABELS, Series, trade_off_plot
 from reports.html.trade_offs import bounded_cost, trade_off_sections
 from results.db.store import Store
 from results.published.names import RECIPES
@@ -281,11 +281,11 @@ def test_bounds_are_drawn_and_stay_inside() -> None:
 
 
 def test_of_many_points_only_the_best_are_named() -> None:
-    points = [Series(f"m{n}", n, ((float(n), 10.0 - (n > 0) * n / 2),)) for n in range(MOST_LABELS + 1)]
+    points = [Series(f"m{n}", n, ((float(n), 10.0 - (n > 0) * n / 2),)) for n in range(MAX_LABELS + 1)]
     plot = trade_off_plot("t", "x", "y", points)
     assert plot is not None
     assert plot.best == {0}
-    assert [drawn.label is not None for drawn in plot.drawn] == [True] + [False] * MOST_LABELS
+    assert [drawn.label is not None for drawn in plot.drawn] == [True] + [False] * MAX_LABELS
 
 
 def test_a_latency_that_is_noise_is_marked_in_the_place_of_a_column() -> None:
@@ -353,12 +353,12 @@ def test_trade_offs_name_units_and_mark_latencies_that_are_noise() -> None:
 
 
 def test_quartiles_of_latency_reach_the_leaderboard(tmp_path: Path) -> None:
-    from results.records import Cell, DatasetRecord, Outcome, SplitResult
+    from results.records import DatasetRecord, Outcome, RunSpec, SplitResult
 
     with Store(tmp_path / "bench.sqlite") as store:
         store.record_dataset(DatasetRecord("d", "d#1", str(tmp_path), {}, ()))
         for seed, at in ((1, 0.2), (2, 0.4)):
-            store.plan([Cell(f"k{seed}", "m", "model", seed, "controlled", "d#1", {}, {})])
+            store.plan([RunSpec(f"k{seed}", "m", "model", seed, "controlled", "d#1", {}, {})])
             costs = {"latency_median": Quantity(at, None, "s", at - 0.1, at + 0.1)}
             result = SplitResult("test", {}, {"overall": {"CIDEr-D": Quantity(1.0)}}, {})
             store.finish(f"k{seed}", Outcome((result,), costs, {}))

@@ -13,7 +13,7 @@ from sqlalchemy import select
 
 from results import ImageRecord, Quantity, Store, StoreError
 from results.db.merge import merge
-from results.db.schema import Base, CellRow, DatasetRow
+from results.db.schema import Base, DatasetRow, RunRow
 from results.db.upgrade import upgrade
 from results.queries import report as queries
 
@@ -38,7 +38,7 @@ def contents(store: Store) -> dict[str, list[dict[str, Any]]]:
     """Every row of every table, with keys and fingerprints in place of numbers that a database gives."""
     with store.reading() as connection:
         names: dict[str, dict[int, str]] = {
-            "cell_id": dict(connection.execute(select(CellRow.id, CellRow.key)).all()),
+            "cell_id": dict(connection.execute(select(RunRow.id, RunRow.key)).all()),
             "dataset_id": dict(connection.execute(select(DatasetRow.id, DatasetRow.fingerprint)).all()),
         }
         return {

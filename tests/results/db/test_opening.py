@@ -194,7 +194,7 @@ def test_importing_the_package_imports_no_database_library() -> None:
     program = (
         "import sys, results; assert 'sqlalchemy' not in sys.modules; "
         "results.Store; assert 'sqlalchemy' in sys.modules; "
-        "from results import Store, Cell, Quantity"
+        "from results import Store, RunSpec, Quantity"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
     with pytest.raises(AttributeError, match="nothing"):

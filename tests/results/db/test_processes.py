@@ -13,7 +13,7 @@ from pathlib import Path
 from sqlalchemy import Connection, create_engine, func, inspect, select, text
 
 from results import Store
-from results.db.schema import REVISION, Base, Caption, CellRow, Cost, DatasetRow, Epoch, Image, ImageScores, Score
+from results.db.schema import REVISION, Base, Caption, Cost, DatasetRow, Epoch, Image, ImageScores, RunRow, Score
 
 CELLS_EACH = 4
 IMAGES = 200
@@ -34,7 +34,7 @@ def write(url, name, cells):
         store.record_dataset(DatasetRecord("scenes", "fingerprint", "/pictures", {{"test": {IMAGES}}}, images))
         for number in range(cells) if cells else itertools.count():
             key = f"{{name}}-{{number}}"
-            store.plan([Cell(key, name, "model", number, "controlled", "fingerprint", {{}}, {{}})])
+            store.plan([RunSpec(key, name, "model", number, "controlled", "fingerprint", {{}}, {{}})])
             store.begin(key, {{}})
             for epoch in (1, 2):
                 store.record_epoch(key, EpochRecord(0, "xe", "xe", epoch, epoch, 0.1, 1.0, None, 1.0, 1.0))
@@ -112,11 +112,11 @@ def _check(connection: Connection) -> dict[str, int]:
 
     assert count(Image) == IMAGES * count(DatasetRow)
     parts = [
-        select(func.count()).select_from(table).where(table.cell_id == CellRow.id).scalar_subquery()
+        select(func.count()).select_from(table).where(table.cell_id == RunRow.id).scalar_subquery()
         for table in (Caption, Score, ImageScores, Cost, Epoch)
     ]
     found: dict[str, int] = {}
-    for status, *counts, epochs in connection.execute(select(CellRow.status, *parts)):
+    for status, *counts, epochs in connection.execute(select(RunRow.status, *parts)):
         assert counts == ([IMAGES, 1, 1, 1] if status == "finished" else [0, 0, 0, 0])
         assert epochs == 2 or status != "finished"
         found[status] = found.get(status, 0) + 1
@@ -159,4 +159,4 @@ def test_writers_killed_at_random_moments_leave_nothing_half_written(tmp_path: P
             found |= set(cells)
     assert {"running", "finished"} <= found, "some were killed within a cell, some after one"
     with Store(file) as store, store.reading() as connection:
-        assert connection.scalar(select(func.count()).select_from(CellRow)) == sum(cells.values())
+        assert connection.scalar(select(func.count()).select_from(RunRow)) == sum(cells.values())

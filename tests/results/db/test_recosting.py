@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from results import Quantity, Store, StoreError
-from results.db.recosting import add_costs, cells_without_cost
+from results.db.recosting import add_costs, runs_without_cost
 from results.queries import report as queries
 
 LATER = "not yet"
@@ -18,14 +18,14 @@ LATER = "not yet"
 def test_costs_put_off_are_found_and_replaced(store: Store, add: Callable[..., str]) -> None:
     key = add("blind")
     before = queries.run_detail(store, key)
-    assert cells_without_cost(store, LATER) == set()
+    assert runs_without_cost(store, LATER) == set()
     power = {"idle_power": Quantity(None, "no GPU", "W")}
     add_costs(store, key, {"latency_median": Quantity(None, LATER, "s")} | power, {})
-    assert cells_without_cost(store, LATER) == {key}
+    assert runs_without_cost(store, LATER) == {key}
     timed = {"latency_median": Quantity(0.25, unit="s", low=0.2, high=0.5)}
     add_costs(store, key, timed, {"measurement": {"noise": []}})
     after = queries.run_detail(store, key)
-    assert cells_without_cost(store, LATER) == set()
+    assert runs_without_cost(store, LATER) == set()
     assert after.costs == before.costs | timed | power
     assert after.environment == {**before.environment, "measurement": {"noise": []}}
     unchanged = replace(after, costs=before.costs, environment=before.environment)

@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import func, select, text
 from sqlalchemy.exc import IntegrityError
 
-from results import Cell, Quantity, SplitResult, Store, StoreError
-from results.db.schema import Base, Caption, CellRow, Cost, ImageScores, Score
+from results import Quantity, RunSpec, SplitResult, Store, StoreError
+from results.db.schema import Base, Caption, Cost, ImageScores, RunRow, Score
 from results.queries import report as queries
 
 
@@ -242,7 +242,7 @@ def test_unplanned_cells_are_refused(store: Store, make: Any) -> None:
     ):
         with pytest.raises(StoreError, match="ghost was never planned"):
             write()
-    assert count(store, CellRow) == 0
+    assert count(store, RunRow) == 0
 
 
 def test_text_that_no_database_encodes(store: Store, make: Any) -> None:
@@ -267,7 +267,7 @@ def test_a_failure_without_message_still_has_a_reason(store: Store, make: Any) -
 
 
 def test_large_ids_and_every_bit_of_a_score(store: Store, make: Any) -> None:
-    cell: Cell = make.cell(seed=2**62)
+    cell: RunSpec = make.cell(seed=2**62)
     ids = {2**62: 0.1 + 0.2, -5: 1e-300, 3: 5e-324}
     result = SplitResult("test", dict.fromkeys(ids, "a"), {"overall": {"CIDEr-D": Quantity(0.1)}}, {"CIDEr-D": ids})
     store.plan([cell])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from results import Cell, ImageRecord, Quantity, SplitResult, Store
+from results import ImageRecord, Quantity, RunSpec, SplitResult, Store
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "notebook.md"
 BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<shown>.*?)^```\n)?", re.MULTILINE | re.DOTALL)
@@ -54,7 +54,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any) -> Non
         finish(store, make, make.cell("human", 0, role="reference", signature={"nrefs": "4"}))
 
 
-def finish(store: Store, make: Any, cell: Cell) -> None:
+def finish(store: Store, make: Any, cell: RunSpec) -> None:
     """A run whose scores vary with the picture and the seed."""
     said, by_image = {}, {}
     for image, (caption, _) in enumerate(PICTURES, start=1):

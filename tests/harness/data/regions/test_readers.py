@@ -108,7 +108,7 @@ def test_a_line_without_an_id_or_without_end_is_an_error(
     with pytest.raises(BenchError, match=r"line 1 of .*x\.tsv does not begin with an image id"):
         list(RegionTsv("x", [path]).read((5,)))
     path.write_bytes(tsv_line(5, *sound_regions(5, 9)))
-    monkeypatch.setattr(tsv_module, "MOST_BYTES", 100)
+    monkeypatch.setattr(tsv_module, "MAX_BYTES", 100)
     with pytest.raises(BenchError, match=r"line 1 of .* is longer than"):
         list(RegionTsv("x", [path]).read((5,)))
 
@@ -163,7 +163,7 @@ def test_damaged_arrays_are_named_and_nothing_in_them_is_run(
     (box / "5.npy").unlink()
     np.save(box / "6.npy", np.array([[1, 2, 3, 4]]))
     np.savez(att / "7.npz", feat=features[0])
-    monkeypatch.setattr(folder_module, "MOST_BYTES", 1000)
+    monkeypatch.setattr(folder_module, "MAX_BYTES", 1000)
     np.savez(att / "8.npz", feat=np.zeros((100, 4), np.float32))
     found = dict(RegionFolder(att).read(range(1, 9)))
     patterns = (

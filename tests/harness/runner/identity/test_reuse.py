@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.runner.identity.reuse import settle
-from results import Cell, DatasetRecord, Outcome, Quantity, SplitResult, Store
+from results import DatasetRecord, Outcome, Quantity, RunSpec, SplitResult, Store
 from results.db.upgrade import upgrade
 from results.queries.report import leaderboard
 from results.records import CodeRecord
@@ -27,21 +27,21 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def cell(key: str = "mine-s0-a", code: CodeRecord | None = CODE, **changes: Any) -> Cell:
+def cell(key: str = "mine-s0-a", code: CodeRecord | None = CODE, **changes: Any) -> RunSpec:
     config = {"arguments": {"d_model": 8}, "preset": {"name": "quick", "latency_repeats": 10}, "settings": "same"}
     signature = {"nrefs": "5", "rev": code.revision, "v": "0.3.0"} if code else {"nrefs": "5", "v": "0.2.0"}
-    plain = Cell(key, "mine", "model", 0, "controlled", "f" * 16, config, signature, signature["v"], code)
+    plain = RunSpec(key, "mine", "model", 0, "controlled", "f" * 16, config, signature, signature["v"], code)
     return replace(plain, **changes)
 
 
-def finish(store: Store, made: Cell) -> None:
+def finish(store: Store, made: RunSpec) -> None:
     result = SplitResult("test", {}, {"overall": {"CIDEr-D": Quantity(0.5)}}, {"CIDEr-D": {}})
     store.plan([made])
     store.begin(made.key, {}, made.code)
     store.finish(made.key, Outcome((result,), {}, {}))
 
 
-def settled(store: Store, planned: Cell, *, accept: bool = False, rerun: bool = False) -> tuple[str, list[str]]:
+def settled(store: Store, planned: RunSpec, *, accept: bool = False, rerun: bool = False) -> tuple[str, list[str]]:
     [found], notes = settle([planned], store, accept=accept, rerun=rerun)
     return found.key, notes
 
@@ -106,7 +106,7 @@ def test_runs_that_recorded_no_code_are_kept_and_not_re_used(store: Store) -> No
     old.config["preset"]["latency_seconds"] = None  # a setting that is no more
     finish(store, old)
 
-    def planned(**preset: Any) -> Cell:
+    def planned(**preset: Any) -> RunSpec:
         found = cell()
         found.config["arguments"] = {"lengths": (16, 32)}
         found.config["preset"] |= preset

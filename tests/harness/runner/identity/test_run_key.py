@@ -20,10 +20,10 @@ from harness.metrics.signature import EvaluationSettings, run_fields
 from harness.runner.benchmark import Request
 from harness.runner.context import prepare_conditions
 from harness.runner.identity.run_key import FEATURES_NOT_IN_KEY, built_with, code_of_model, identify
-from harness.runner.plan import plan_cells
+from harness.runner.plan import plan_runs
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
-from results.records import CODE_FIELDS, Cell, CodeRecord
+from results.records import CODE_FIELDS, CodeRecord, RunSpec
 
 MODEL = "expansionnet_v2/end-to-end"
 CODE = CodeRecord("aaaa", "bbbb", "1", {})
@@ -160,19 +160,19 @@ def planner(tmp_path_factory: pytest.TempPathFactory) -> Any:
     workspace = Workspace(tmp_path_factory.mktemp("workspace"))
     workspace.create()
 
-    def plan(preset: Preset, features: FeatureConfig, sees: str = "none") -> Cell:
+    def plan(preset: Preset, features: FeatureConfig, sees: str = "none") -> RunSpec:
         conditions = prepare_conditions(
             str(data), images=None, preset=preset, feature_config=features, sees={MODEL: sees},  # type: ignore[dict-item]
             evaluation=EvaluationSettings(), skip_bad_images=False, device=torch.device("cpu"), precision="fp32",
             workspace=workspace, reporter=Reporter(Console(quiet=True)),
         )  # fmt: skip
-        [cell] = plan_cells([MODEL], 1, conditions, workspace, {})
+        [cell] = plan_runs([MODEL], 1, conditions, workspace, {})
         return cell
 
     return plan
 
 
-def signed(cell: Cell) -> dict[str, str]:
+def signed(cell: RunSpec) -> dict[str, str]:
     return {name: value for name, value in cell.signature.items() if name not in CODE_FIELDS}
 
 

@@ -12,7 +12,7 @@ from reports.html.gallery import WRITTEN_OUT
 from reports.html.gallery_data import IMAGES_A_FILE
 from reports.html.report import write_report
 from results.db.store import Store
-from results.records import Cell, DatasetRecord, ImageRecord, Outcome, Quantity, SplitResult
+from results.records import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult
 
 IMAGES = IMAGES_A_FILE + 50
 CARDS = "#gallery .card"
@@ -26,7 +26,7 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Store(folder / "bench.sqlite") as store:
         store.record_dataset(DatasetRecord("d", "d#1", str(folder), {"test": IMAGES}, images))
         for model in [f"m{number}" for number in range(10)]:
-            store.plan([Cell(model, model, "model", 1, "controlled", "d#1", {}, {"data": "d#1"})])
+            store.plan([RunSpec(model, model, "model", 1, "controlled", "d#1", {}, {"data": "d#1"})])
             captions = dict.fromkeys(range(1, IMAGES), f"a dog by {model}") | {IMAGES: "a zebra"}
             scores = {n: n / IMAGES for n in captions}
             result = SplitResult("test", captions, {"overall": {"CIDEr-D": Quantity(0.5)}}, {"CIDEr-D": scores})

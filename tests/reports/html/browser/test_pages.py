@@ -11,7 +11,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from reports.html.report import write_report
 from results.db.store import Store
-from results.records import Cell, DatasetRecord, Outcome, Quantity, SplitResult
+from results.records import DatasetRecord, Outcome, Quantity, RunSpec, SplitResult
 
 PHONE = 390
 PAGES = (
@@ -123,7 +123,7 @@ def test_headings_sort_by_mouse_and_by_key(open_page: Open, report: Path) -> Non
 def test_rows_are_never_ordered_by_what_papers_print(open_page: Open, tmp_path: Path) -> None:
     with Store(tmp_path / "bench.sqlite") as store:
         store.record_dataset(DatasetRecord("coco", "f", str(tmp_path), {}, ()))
-        store.plan([Cell("k", "updown", "model", 1, "controlled", "f", {}, {"data": "coco#f"})])
+        store.plan([RunSpec("k", "updown", "model", 1, "controlled", "f", {}, {"data": "coco#f"})])
         store.finish("k", Outcome((SplitResult("test", {}, {"overall": {"CIDEr-D": Quantity(1.0)}}, {}),), {}, {}))
         page = open_page(write_report(store, tmp_path / "report"))
     expect(heading(page, "CIDEr-D").get_by_role("button")).to_have_count(1)

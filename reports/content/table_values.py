@@ -16,7 +16,7 @@ _NOISE = "noisy: timings of the same work spread or drift, or other processes ke
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TableValue:
     """One number of a table: the text to show and the value to sort by, or a dash with the reason and its note's mark.
 
     `spread` is the standard deviation over seeds as text, empty with one seed; `interval` what bounds the value.
@@ -46,13 +46,13 @@ class Notes:
         return self.marks[reason]
 
 
-def score_cell(spread: Spread | None, notes: Notes) -> Cell:
+def score_value(spread: Spread | None, notes: Notes) -> TableValue:
     """A score over seeds; where seeds lack it the reason is a note."""
     if spread is None:
         return missing("not stored for this run", notes)
     if spread.mean is None:
         return missing(spread.reason or "no seed has it", notes)
-    return Cell(
+    return TableValue(
         numbers.percent(spread.mean),
         spread.mean,
         numbers.percent(spread.sd) if spread.sd is not None else "",
@@ -62,20 +62,20 @@ def score_cell(spread: Spread | None, notes: Notes) -> Cell:
     )
 
 
-def tier_cell(standing: Standing | None, notes: Notes) -> Cell:
+def tier_value(standing: Standing | None, notes: Notes) -> TableValue:
     """A row's tier; of a row that has none because of a floor the floors that it is not above, as a note."""
     if standing is None:
-        return Cell("", None)
+        return TableValue("", None)
     if standing.is_floor:
-        return Cell("floor", None, reason="what other rows have to be significantly above")
+        return TableValue("floor", None, reason="what other rows have to be significantly above")
     if standing.not_above:
         reason = f"{NOT_ABOVE}: {_not_above(standing.not_above)}"
-        return Cell(NOT_ABOVE, None, reason=reason, mark=notes.mark(reason))
+        return TableValue(NOT_ABOVE, None, reason=reason, mark=notes.mark(reason))
     if standing.tier is None:
-        return Cell("", None)
+        return TableValue("", None)
     p = standing.against_best
     reason = "the best row" if p is None else f"against the best row, p = {p:.2g}"
-    return Cell(str(standing.tier), float(standing.tier), reason=reason)
+    return TableValue(str(standing.tier), float(standing.tier), reason=reason)
 
 
 def _not_above(tests: Sequence[FloorTest]) -> str:
@@ -92,7 +92,7 @@ def interval(spread: Spread) -> str:
     return numbers.bounds(spread.low, spread.high, numbers.percent)
 
 
-def cost_cell(quantity: Quantity | None, notes: Notes) -> Cell:
+def cost_value(quantity: Quantity | None, notes: Notes) -> TableValue:
     """A cost in its own unit."""
     if quantity is None:
         return missing("not measured for this run", notes)
@@ -100,16 +100,16 @@ def cost_cell(quantity: Quantity | None, notes: Notes) -> Cell:
         return missing(quantity.reason or "not measured", notes)
     text = numbers.cost(quantity.value, quantity.unit)
     between = numbers.bounds(quantity.low, quantity.high, lambda bound: numbers.cost(bound, quantity.unit))
-    return Cell(text, quantity.value, interval="" if between == f"{text}\u2013{text}" else between)
+    return TableValue(text, quantity.value, interval="" if between == f"{text}\u2013{text}" else between)
 
 
-def quantity_cell(quantity: Quantity | None, notes: Notes) -> Cell:
+def quantity_value(quantity: Quantity | None, notes: Notes) -> TableValue:
     """One seed's score."""
     if quantity is None:
         return missing("not stored for this run", notes)
     if quantity.value is None:
         return missing(quantity.reason or "not measured", notes)
-    return Cell(
+    return TableValue(
         numbers.percent(quantity.value),
         quantity.value,
         interval=numbers.bounds(quantity.low, quantity.high, numbers.percent),
@@ -122,7 +122,7 @@ def is_noise(row: Row, name: str) -> bool:
     return name in _MARKED_AS_NOISY and noisy is not None and bool(noisy.value)
 
 
-def estimated(cell: Cell, name: str, notes: Notes) -> Cell:
+def estimated(cell: TableValue, name: str, notes: Notes) -> TableValue:
     """The cell of a cost; of an estimate the bounds, with what it assumes as a note."""
     kind = numbers.cost_kind(name, "")
     if cell.value is None or not kind.estimate:
@@ -132,7 +132,7 @@ def estimated(cell: Cell, name: str, notes: Notes) -> Cell:
     )
 
 
-def marked(cell: Cell, row: Row, name: str, notes: Notes) -> Cell:
+def marked(cell: TableValue, row: Row, name: str, notes: Notes) -> TableValue:
     """The cell of a cost, marked where that is an estimate or noise."""
     cell = estimated(cell, name, notes)
     if cell.value is None or not is_noise(row, name):
@@ -140,6 +140,6 @@ def marked(cell: Cell, row: Row, name: str, notes: Notes) -> Cell:
     return replace(cell, text=f"~{cell.text}", reason=_NOISE, mark=notes.mark(_NOISE))
 
 
-def missing(reason: str, notes: Notes) -> Cell:
+def missing(reason: str, notes: Notes) -> TableValue:
     """A dash, with the reason as a note."""
-    return Cell(numbers.DASH, None, reason=reason, mark=notes.mark(reason))
+    return TableValue(numbers.DASH, None, reason=reason, mark=notes.mark(reason))

@@ -10,7 +10,7 @@ from torch import nn
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
+def eval_mode(model: nn.Module) -> Iterator[None]:
     """Put the model in evaluation mode; afterwards every submodule has its own training flag again."""
     training = {module: module.training for module in model.modules()}
     model.eval()
@@ -22,7 +22,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def as_it_was(model: nn.Module) -> Iterator[None]:
+def preserve_state(model: nn.Module) -> Iterator[None]:
     """Let passes in training mode leave no trace: flags, buffers (running statistics), gradients, random numbers."""
     flags = {module: module.training for module in model.modules()}
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
