@@ -93,7 +93,7 @@ def _refuse_other_features(name: str, run: SavedModel, conditions: Conditions) -
     """BenchError where a stored run was trained to see something else than the images are shown with here."""
     theirs, ours = run.features.regions, conditions.feature_config.regions
     if (theirs is None) != (ours is None):
-        seen, shown = ("grid specs", "regions") if theirs is None else ("regions", "grid specs")
+        seen, shown = ("grid cells", "regions") if theirs is None else ("regions", "grid cells")
         hint = "leave out --regions" if theirs is None else "add --regions SOURCE, of the kind that it was trained on"
         raise BenchError(f"{name} sees {seen}, and here are {shown}", hint)
     if theirs is not None and ours is not None:

@@ -37,7 +37,7 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def migrations() -> Config:
     config = Config()
-    config.set_main_option("script_location", str(Path(results.migrations.__file__).parent))
+    config.set_main_option("script_location", str(Path(results.db.migrations.__file__).parent))
     return config
 
 
@@ -189,7 +189,7 @@ def test_rows_that_hang_on_nothing_stop_an_upgrade(old: Path) -> None:
 
 def test_only_an_upgrade_imports_alembic(tmp_path: Path) -> None:
     program = (
-        "import sys; from results import Store; import results.upgrade, results.merge, results.queries\n"
+        "import sys; from results import Store; import results.db.upgrade, results.db.merge, results.queries.report\n"
         f"Store({str(tmp_path / 'new.sqlite')!r}).close()\n"
         "assert 'alembic' not in sys.modules"
     )
