@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Role = Literal["model", "reference"]
+RunKind = Literal["trained", "pretrained", "stored", "reference"]
+"""How a run is executed: trained here, published weights as they are, a stored run again, or a row without a model."""
 Status = Literal["planned", "running", "finished", "failed", "skipped"]
 
 
@@ -68,12 +70,12 @@ class CodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """One cell of the planned grid: a model (or reference row) under one configuration and one seed.
+    """One planned run: a model (or reference row) under one configuration and one seed.
 
     `key` identifies it over configuration, data fingerprint and code version. `dataset` is the fingerprint of a data
     set that the store already knows. `signature` holds every field that scores depend on, in display order, less model
-    and seed. `config` is the whole configuration, JSON-able; cells that differ in nothing but fields named "seed" are
-    seeds of one row.
+    and seed. `config` is the whole configuration, JSON-able; runs that differ in nothing but fields named "seed" are
+    seeds of one row. `kind` selects the executor; it is not stored.
     """
 
     key: str
@@ -86,6 +88,7 @@ class RunSpec:
     signature: dict[str, str]
     code_version: str = ""
     code: CodeRecord | None = None
+    kind: RunKind = "trained"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +142,7 @@ class SplitResult:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """All that a finished cell leaves: results by split, costs by name, and where its checkpoint lies."""
+    """All that a finished run leaves: results by split, costs by name, and where its checkpoint lies."""
 
     splits: tuple[SplitResult, ...]
     costs: dict[str, Quantity]

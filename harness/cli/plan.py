@@ -106,19 +106,12 @@ def plan(
 
 def _models(models: str) -> tuple[list[str], int]:
     """Models that a run trains, and the number of other rows."""
-    from harness.runner.baselines import REFERENCE_ROWS
-    from zoo import model_card, select_models
+    from harness.runner.models import resolve_models
+    from harness.utils.workspace import DEFAULT, Workspace
 
-    chosen: dict[str, None] = {}
-    rows = 0
-    for pattern in filter(None, map(str.strip, models.split(","))):
-        found = select_models(pattern)
-        rows += len(REFERENCE_ROWS) if pattern == "all" else int(pattern in REFERENCE_ROWS)
-        if not found and pattern not in REFERENCE_ROWS:
-            model_card(pattern)  # raises, naming the nearest
-        chosen.update(dict.fromkeys(found))
-    published = [name for name in chosen if name.endswith("/pretrained")]
-    return [name for name in chosen if name not in published], rows + len(published)
+    requested = resolve_models([name for name in map(str.strip, models.split(",")) if name], Workspace(DEFAULT))
+    trained = [model.name for model in requested if model.kind == "trained"]
+    return trained, len(requested) - len(trained)
 
 
 def _costs(

@@ -125,7 +125,7 @@ def run(
         skip_bad_images=skip_bad_images,
         rerun=rerun,
         accept_code_changes=accept_code_changes,
-        machine=ExecutionConfig(devices, AUTO if jobs == "auto" else int(jobs), compiled, tuple(plugin or ())),
+        execution=ExecutionConfig(devices, AUTO if jobs == "auto" else int(jobs), compiled, tuple(plugin or ())),
         pretrained=parse_places(tuple(pretrained or ())),
     )
     with Reporter() as reporter:

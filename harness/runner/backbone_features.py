@@ -19,7 +19,7 @@ from harness.data.backbones import Backbone, TrainableBackbone
 from harness.data.feature_cache import extract_features
 from harness.data.features import Features
 from harness.data.images import ImagePreprocessing
-from harness.runner.context import Conditions
+from harness.runner.context import RunContext
 from harness.utils.progress import Reporter
 from zoo import Captioner, Visual, VisualSpec
 from zoo.models.end_to_end import grid_tokens
@@ -44,25 +44,25 @@ class CachedBackboneSource:
         return self._features.visual(image_ids, VisualSpec("grid", self._features.dim))
 
 
-def cache_own_features(model: HasOwnBackbone, conditions: Conditions, reporter: Reporter) -> Path:
+def cache_own_features(model: HasOwnBackbone, context: RunContext, reporter: Reporter) -> Path:
     """The folder with the features of the model's backbone as it stands, extracted or re-used.
 
     With the run's own weights they are the run's, which other models share; otherwise they are of the images to train
     and validate with alone.
     """
-    backbone: Backbone = conditions.backbone
-    dataset, skip = conditions.dataset, set(conditions.skipped)
-    if not _same_weights(model.backbone, conditions.backbone):
-        backbone = _Tuned(model.backbone, conditions.backbone)
-        needed = {sample.image_id for sample in (*conditions.train, *conditions.val)}
-        skip = {sample.image_id for sample in dataset.samples} - needed
-    with reporter.task(f"  features ({backbone.name})", len(dataset.samples) - len(skip)) as task:
+    data = context.data
+    backbone, skip = data.backbone, set(data.skipped)
+    if not _same_weights(model.backbone, data.backbone):
+        backbone = _Tuned(model.backbone, data.backbone)
+        needed = {sample.image_id for sample in (*data.train, *data.val)}
+        skip = {sample.image_id for sample in data.dataset.samples} - needed
+    with reporter.task(f"  features ({backbone.name})", len(data.dataset.samples) - len(skip)) as task:
         return extract_features(
-            dataset,
+            data.dataset,
             backbone,
-            cache_dir=conditions.cache,
+            cache_dir=data.cache,
             skip=skip,
-            device=str(conditions.device),
+            device=str(context.execution.device),
             progress=lambda done, _: task.reach(done),
             notify=reporter.note,
         ).folder

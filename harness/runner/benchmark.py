@@ -1,6 +1,6 @@
-"""The benchmark itself: plan the grid, then train, caption, score, measure and store every spec that is not done yet.
+"""The benchmark: plan the runs, then train, caption, score, measure and store each that is not finished yet.
 
-Finished specs are re-used, failed ones tried again, and one model's failure never stops the others.
+Finished runs are re-used, failed ones tried again, and one model's failure never stops the others.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from harness.measure.environment import describe_state
 from harness.metrics.evaluator import Evaluator
 from harness.metrics.signature import EvaluationSettings
 from harness.metrics.spice import find_spice
-from harness.runner.baselines import REFERENCE_ROWS
-from harness.runner.context import prepare_conditions
+from harness.runner.context import prepare_context
 from harness.runner.identity.reuse import settle
+from harness.runner.models import resolve_models
 from harness.runner.plan import plan_runs
-from harness.runner.saved_model import SavedModel, is_saved
 from harness.runner.timing import time_deferred
 from harness.runner.worker import Ended, Shared, Worker, take
 from harness.runner.worker_pool import limit_threads, run_in_workers
@@ -31,8 +30,6 @@ from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results import Store
 from results.records import RunSpec
-from zoo import model_card, select_models
-from zoo.captioner import VisualKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +49,12 @@ class Request:
     rerun: bool = False
     accept_code_changes: bool = False
     pretrained: Mapping[str, str] = field(default_factory=dict)
-    machine: ExecutionConfig = field(default_factory=ExecutionConfig)
+    execution: ExecutionConfig = field(default_factory=ExecutionConfig)
 
 
 @dataclass(slots=True)
 class Summary:
-    """How the specs ended, by key."""
+    """How the runs ended, by key."""
 
     finished: list[str] = field(default_factory=list)
     reused: list[str] = field(default_factory=list)
@@ -65,50 +62,28 @@ class Summary:
     skipped: list[str] = field(default_factory=list)
 
     def count(self, spec: RunSpec, ended: Ended) -> None:
-        """One more spec that ended."""
+        """Count a run that ended."""
         getattr(self, ended).append(spec.key)
 
 
-def resolve_models(patterns: Sequence[str], workspace: Workspace) -> list[str]:
-    """Names for names, globs and `all`: models, reference rows, and keys of runs that the workspace holds.
-
-    `all` is every model but variants, and every reference row. A run's key scores that run again, without training.
-
-    Raises:
-        BenchError: no pattern at all.
-        ZooError: a pattern that matches nothing, with the nearest names.
-    """
-    if not patterns:
-        raise BenchError("--models names no model", "write --models all, or see `bench models` for the names")
-    chosen: dict[str, None] = {}
-    for pattern in patterns:
-        alone = pattern in REFERENCE_ROWS or is_saved(pattern, workspace)
-        found = [pattern] if alone else select_models(pattern)
-        if pattern == "all":
-            found += REFERENCE_ROWS
-        if not found:
-            model_card(pattern)  # raises, naming the nearest
-        chosen.update(dict.fromkeys(found))
-    return list(chosen)
-
-
 def run_benchmark(request: Request, reporter: Reporter) -> Summary:
-    """Run the whole request against its workspace; every spec ends as a row of the store."""
-    models = resolve_models(request.models, request.workspace)
+    """Execute the whole request against its workspace; every run ends as a row of the store."""
+    models = resolve_models(request.models, request.workspace, request.pretrained)
     for model in models:
-        if model not in REFERENCE_ROWS and not is_saved(model, request.workspace):
-            request.preset.model_arguments(model)  # refuses a model that the preset is not for, before any work
+        if model.kind in {"trained", "pretrained"}:
+            request.preset.model_arguments(model.name)  # refuses a model that the preset is not for, before any work
     request.workspace.create()
     device = choose_device(request.device)
-    request.machine.check(device)
+    request.execution.check(device)
     settings = EvaluationSettings(spice=find_spice() is not None)
     with Store(request.workspace.database) as store, Evaluator(settings=settings) as evaluator:
-        conditions = prepare_conditions(
+        # The data: images checked, features extracted or re-used, vocabulary built.
+        context = prepare_context(
             request.data,
             images=request.images,
             preset=request.preset,
             feature_config=request.features,
-            sees={model: _sees(model, request.workspace) for model in models},
+            sees={model.name: model.visual for model in models},
             evaluation=evaluator.settings,
             skip_bad_images=request.skip_bad_images,
             device=device,
@@ -116,36 +91,30 @@ def run_benchmark(request: Request, reporter: Reporter) -> Summary:
             workspace=request.workspace,
             reporter=reporter,
         )
-        specs = plan_runs(models, request.seeds, conditions, request.workspace, request.pretrained)
-        jobs = request.machine.jobs_for(sum(spec.role == "model" for spec in specs), device)
-        conditions = replace(conditions, machine=replace(request.machine, jobs=jobs))
-        store.record_dataset(conditions.record())
+        # The plan: a spec for every run, less those that finished runs stand for.
+        specs = plan_runs(models, request.seeds, context, request.workspace)
+        jobs = request.execution.jobs_for(sum(spec.kind != "reference" for spec in specs), device)
+        execution = replace(context.execution, config=replace(request.execution, jobs=jobs))
+        context = replace(context, execution=execution)
+        store.record_dataset(context.data.record(context.signature["data"]))
         specs, notes = settle(specs, store, accept=request.accept_code_changes, rerun=request.rerun)
         for note in notes:
             reporter.note(note)
         store.plan(specs)
+        # The runs, one after the other or side by side, and then the timing of those that ran side by side.
         if others := describe_state(device).get("other_processes"):
             reporter.note(f"{others} other processes use {device}: times will be longer", style="yellow")
-        shared = Shared(conditions, request.workspace, evaluator.settings, request.rerun)
+        shared = Shared(context, request.workspace, evaluator.settings, request.rerun)
         with limit_threads(jobs):
             summary = _run_all(specs, shared, store, evaluator, reporter)
-        time_deferred(specs, conditions, request.workspace, store, reporter)
+        time_deferred(specs, context, request.workspace, store, reporter)
         return summary
-
-
-def _sees(model: str, workspace: Workspace) -> VisualKind:
-    """What a row looks at; retrieval compares the pooled features."""
-    if model in REFERENCE_ROWS:
-        return "pooled" if model == "retrieval" else "none"
-    if is_saved(model, workspace):
-        model = SavedModel.load(workspace.run_folder(model)).model
-    return model_card(model).visual
 
 
 def _run_all(
     specs: Sequence[RunSpec], shared: Shared, store: Store, evaluator: Evaluator, reporter: Reporter
 ) -> Summary:
-    """Work on all specs: first those that are done, then those that no other command works on."""
+    """Execute all runs: first those that are finished, then those that no other command executes."""
     summary = Summary()
     worker = Worker(shared, store, evaluator, reporter)
     several = len({spec.seed for spec in specs}) > 1
@@ -159,7 +128,7 @@ def _run_all(
             summary.count(spec, worker.work(spec, title))
         else:
             left.append((title, spec))
-    if shared.conditions.machine.jobs > 1 and len(left) > 1:
+    if shared.context.execution.config.jobs > 1 and len(left) > 1:
         for spec, ended in run_in_workers(left, shared, store, reporter):
             summary.count(spec, ended)
         return summary

@@ -1,4 +1,4 @@
-"""What every model of a benchmark meets alike: data, features, vocabulary, device, and the signature they make."""
+"""The context that runs are executed in: the data, each model's inputs, the device, and the signature they make."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
-from harness.config.preset import Preset, VocabularyConfig
+from harness.config.preset import Decoding, Preset, VocabularyConfig
 from harness.data import open_dataset
 from harness.data.backbones import Backbone
 from harness.data.batches import VisualSource
@@ -30,10 +30,14 @@ from zoo.captioner import VisualKind, VisualSpec
 
 
 @dataclass(frozen=True)
-class Conditions:
-    """Everything shared; `evaluated` holds the scored splits by name, `skipped` the reasons by image id.
+class BenchmarkData:
+    """What all models of a benchmark share.
 
-    `features` are None where no model of the run looks at any. `cache` is for what can be made again.
+    Attributes:
+        skipped: reasons by image id.
+        evaluated: the scored splits by name.
+        features: None where no model of the benchmark reads any.
+        cache: the folder of what can be made again.
     """
 
     dataset: Dataset
@@ -42,26 +46,13 @@ class Conditions:
     val: tuple[Sample, ...]
     evaluated: dict[str, tuple[Sample, ...]]
     backbone: Backbone
-    preprocessing: Preprocessing
     feature_config: FeatureConfig
     features: VisualFeatures | None
-    vocabulary: Vocabulary
-    preset: Preset
-    device: torch.device
-    precision: str
-    signature: dict[str, str]
     cache: Path
-    machine: ExecutionConfig = field(default_factory=ExecutionConfig)
-
-    def source(self, spec: VisualSpec) -> VisualSource:
-        """Where a model with this `spec` looks: at the features, or at the pictures as the backbone gets them."""
-        if spec.kind == "pixels":
-            return PixelSource(self.dataset, self.preprocessing)
-        return self.features or NullSource()
 
     @property
     def visual_dim(self) -> int:
-        """Channels of the features, be they needed here or not."""
+        """Channels of the features, whether or not they are needed here."""
         return self.backbone.dim if self.features is None else self.features.dim
 
     def typical_image(self) -> int:
@@ -69,7 +60,7 @@ class Conditions:
         ids = [sample.image_id for sample in self.evaluated["test"]]
         return ids[0] if self.features is None else self.features.typical(ids)
 
-    def record(self) -> DatasetRecord:
+    def record(self, fingerprint: str) -> DatasetRecord:
         """The data set as the store and the reports know it."""
         images = tuple(
             ImageRecord(sample.image_id, sample.file, split, sample.captions, sample.domain)
@@ -78,7 +69,7 @@ class Conditions:
         )
         return DatasetRecord(
             name=self.dataset.name,
-            fingerprint=self.signature["data"],
+            fingerprint=fingerprint,
             root=str(self.dataset.root.resolve()),
             split_sizes={name: len(samples) for name, samples in self.dataset.splits.items()},
             images=images,
@@ -86,8 +77,43 @@ class Conditions:
         )
 
 
-def prepare_conditions(
-    data: str,
+@dataclass(frozen=True)
+class ModelInputs:
+    """What one model reads and writes; a pretrained or saved model brings its own."""
+
+    vocabulary: Vocabulary
+    preprocessing: Preprocessing
+    decoding: Decoding
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What a run computes on: `config` holds the numbers of devices and of jobs."""
+
+    device: torch.device
+    precision: str
+    config: ExecutionConfig = field(default_factory=ExecutionConfig)
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """All that the execution of a run needs besides its spec; picklable."""
+
+    data: BenchmarkData
+    inputs: ModelInputs
+    execution: Execution
+    preset: Preset
+    signature: dict[str, str]
+
+    def source(self, spec: VisualSpec) -> VisualSource:
+        """What a model with this `spec` reads: the features, or the images as its preprocessing gives them."""
+        if spec.kind == "pixels":
+            return PixelSource(self.data.dataset, self.inputs.preprocessing)
+        return self.data.features or NullSource()
+
+
+def prepare_context(
+    data_name: str,
     *,
     images: Path | None,
     preset: Preset,
@@ -99,17 +125,18 @@ def prepare_conditions(
     precision: str,
     workspace: Workspace,
     reporter: Reporter,
-) -> Conditions:
+) -> RunContext:
     """Open the data, verify every picture, extract or re-use the features and build the vocabulary.
 
     Args:
-        sees: what each model of the run wants to see, by its name.
+        data_name: as `bench run --data` takes it.
+        sees: the kind of visual input of each model, by its name.
         evaluation: how the captions will be scored.
 
     Raises:
         BenchError: unreadable data, an empty split, a wrong backbone, and what `prepare_features` refuses.
     """
-    dataset = open_dataset(data, cache_dir=workspace.cache, images=images)
+    dataset = open_dataset(data_name, cache_dir=workspace.cache, images=images)
     _splits(dataset, dataset.faults)  # before any work
     backbone = configured_backbone(feature_config)
     recipe = preset.recipe
@@ -138,23 +165,19 @@ def prepare_conditions(
         vocabulary=vocabulary_field(vocabulary, preset.vocabulary.min_count),
         precision=precision,
     )
-    return Conditions(
+    data = BenchmarkData(
         dataset=dataset,
         skipped=seen.skipped,
         train=splits["train"],
         val=splits["val"],
         evaluated=evaluated,
         backbone=backbone,
-        preprocessing=backbone.preprocessing,
         feature_config=feature_config,
         features=seen.features,
-        vocabulary=vocabulary,
-        preset=preset,
-        device=device,
-        precision=precision,
-        signature=signature,
         cache=workspace.cache,
     )
+    inputs = ModelInputs(vocabulary, backbone.preprocessing, preset.decoding)
+    return RunContext(data, inputs, Execution(device, precision), preset, signature)
 
 
 def _build_vocabulary(train: Sequence[Sample], config: VocabularyConfig, preparation: str) -> Vocabulary:

@@ -1,8 +1,8 @@
-"""The planned grid: one spec for every model and seed, with the conditions that its score will depend on."""
+"""The planned runs: one spec for every model and seed, with the conditions that its score depends on."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,7 +10,7 @@ import harness
 from harness.config.load import shipped_preset
 from harness.data.vocabulary_file import load_vocabulary
 from harness.runner.baselines import REFERENCE_ROWS
-from harness.runner.context import Conditions
+from harness.runner.context import RunContext
 from harness.runner.identity.run_key import (
     built_with,
     code_of_model,
@@ -20,102 +20,100 @@ from harness.runner.identity.run_key import (
     keyed_preset,
 )
 from harness.runner.identity.signature import nrefs_field, pretraining_field, reference_signature, stored_signature
-from harness.runner.pretrained import Pretrained, find_pretrained
-from harness.runner.saved_model import VOCABULARY, SavedModel, is_saved
+from harness.runner.models import RequestedModel
+from harness.runner.pretrained import Pretrained
+from harness.runner.saved_model import VOCABULARY, SavedModel
 from harness.utils.workspace import Workspace
-from results.records import CodeRecord, Role, RunSpec
+from results.records import CodeRecord, RunKind, RunSpec
 from zoo import Pretraining, model_card
 
 
-def plan_runs(
-    models: Sequence[str], seeds: int, conditions: Conditions, workspace: Workspace, pretrained: Mapping[str, str]
-) -> list[RunSpec]:
-    """The grid in the order it is run: seed by seed, so that every model has a row early; untrained rows once.
-
-    Args:
-        pretrained: where pretrained models lie, by name, if not where their cards say.
-    """
-    specs = []
-    for seed in range(seeds):
-        for model in models:
-            if model in REFERENCE_ROWS:
-                found = [_reference_spec(model, conditions)] if seed == 0 else []
-            elif is_saved(model, workspace):
-                found = [_saved_spec(model, conditions, workspace)] if seed == 0 else []
-            elif (there := find_pretrained(model, pretrained)) is not None:
-                found = [_pretrained_spec(there, seed, conditions)] if seed == 0 or there.trained_here else []
-            else:
-                found = [_trained_spec(model, seed, conditions)]
-            specs += found
-    return specs
+def plan_runs(models: Sequence[RequestedModel], seeds: int, context: RunContext, workspace: Workspace) -> list[RunSpec]:
+    """The runs in the order of execution: seed by seed, so that every model has a row early; untrained rows once."""
+    return [
+        _plan(model, seed, context, workspace)
+        for seed in range(seeds)
+        for model in models
+        if seed == 0 or model.kind == "trained"
+    ]
 
 
-def _trained_spec(model: str, seed: int, conditions: Conditions) -> RunSpec:
-    arguments, card = conditions.preset.model_arguments(model), model_card(model)
+def _plan(model: RequestedModel, seed: int, context: RunContext, workspace: Workspace) -> RunSpec:
+    if model.kind == "reference":
+        return _reference(model.name, context)
+    if model.kind == "stored":
+        return _stored(model.name, context, workspace)
+    if model.weights is not None:
+        return _with_published_weights(model, model.weights, seed, context)
+    return _trained(model.name, seed, context)
+
+
+def _trained(model: str, seed: int, context: RunContext) -> RunSpec:
+    arguments, card = context.preset.model_arguments(model), model_card(model)
     config = {
         "arguments": arguments,
-        "preset": conditions.preset.model_dump(mode="json"),
-        "shipped_preset": shipped_preset(conditions.preset),
-        "evaluated": {split: len(samples) for split, samples in conditions.evaluated.items()},
+        "preset": context.preset.model_dump(mode="json"),
+        "shipped_preset": shipped_preset(context.preset),
+        "evaluated": {split: len(samples) for split, samples in context.data.evaluated.items()},
         "card": _card(model, card.pretraining),
     }
-    signature = conditions.signature | pretraining_field(card.pretraining)
+    signature = context.signature | pretraining_field(card.pretraining)
     if card.visual == "pixels" and "backbone" not in card.arguments:  # it learns to see by itself
-        signature = {**signature, "feat": f"pixels[{conditions.preprocessing.key()}]"}
+        signature = {**signature, "feat": f"pixels[{context.inputs.preprocessing.key()}]"}
     settings = {
         "arguments": built_with(model, arguments),
-        "preset": keyed_preset(conditions.preset),
-        "features": keyed_features(conditions.feature_config),
+        "preset": keyed_preset(context.preset),
+        "features": keyed_features(context.data.feature_config),
     }
     code = code_of_model(model, arguments)
-    return _spec(model, "model", seed, config, settings, signature, code, conditions)
+    return _spec(model, "trained", seed, config, settings, signature, code, context)
 
 
-def _pretrained_spec(there: Pretrained, seed: int, conditions: Conditions) -> RunSpec:
+def _with_published_weights(model: RequestedModel, weights: Pretrained, seed: int, context: RunContext) -> RunSpec:
     config = {
         "arguments": {},
-        "pretrained": there.where,
-        "preset": conditions.preset.model_dump(mode="json"),
-        "card": _card(there.model, there.pretraining()),
+        "pretrained": weights.where,
+        "preset": context.preset.model_dump(mode="json"),
+        "card": _card(weights.model, weights.pretraining()),
     }
-    signature = there.signature(conditions.signature)
-    preset = conditions.preset
-    if there.trained_here:
+    signature = weights.signature(context.signature, trained=model.kind == "trained")
+    preset = context.preset
+    if model.kind == "trained":
         settings: dict[str, Any] = {"preset": keyed_preset(preset)}
     else:
         settings = {"max_len": preset.size["max_len"], "decoding": preset.decoding.model_dump(mode="json")}
-    code = code_of_model(there.model, {})
-    return _spec(there.model, "model", seed, config, settings, signature, code, conditions)
+    code = code_of_model(weights.model, {})
+    return _spec(weights.model, model.kind, seed, config, settings, signature, code, context)
 
 
-def _reference_spec(model: str, conditions: Conditions) -> RunSpec:
+def _reference(model: str, context: RunContext) -> RunSpec:
     signature = reference_signature(
-        conditions.signature,
-        nrefs=nrefs_field(conditions.evaluated, held_out=int(model == "human")),
-        features=conditions.signature["feat"] if model == "retrieval" else None,
+        context.signature,
+        nrefs=nrefs_field(context.data.evaluated, held_out=int(model == "human")),
+        features=context.signature["feat"] if model == "retrieval" else None,
         held_out="each" if model == "human" else None,
     )
     config = {"arguments": {}, "what": REFERENCE_ROWS[model]}
-    return _spec(model, "reference", 0, config, {}, signature, code_of_reference(), conditions)
+    return _spec(model, "reference", 0, config, {}, signature, code_of_reference(), context)
 
 
-def _saved_spec(model: str, conditions: Conditions, workspace: Workspace) -> RunSpec:
+def _stored(model: str, context: RunContext, workspace: Workspace) -> RunSpec:
     folder = workspace.run_folder(model)
     run = SavedModel.load(folder)
     card = model_card(run.model)
-    there = find_pretrained(run.model, {run.model: run.pretrained} if run.pretrained else {})
-    pretraining = run.pretraining or (there.pretraining() if there is not None else card.pretraining)
+    published = Pretrained(run.model, run.pretrained or card.hub).pretraining() if card.hub else card.pretraining
+    pretraining = run.pretraining or published
     pixels = card.visual == "pixels"
     signature = stored_signature(
-        conditions.signature,
+        context.signature,
         key=model,
         decoding=run.decoding,
-        features=f"pixels[{run.preprocessing.key()}]" if pixels else conditions.signature["feat"],
+        features=f"pixels[{run.preprocessing.key()}]" if pixels else context.signature["feat"],
         vocabulary=f"stored#{load_vocabulary(folder / VOCABULARY).digest()[:6]}",
     ) | pretraining_field(pretraining)
     config = {"arguments": run.arguments, "stored": run.model_dump(mode="json"), "card": _card(run.model, pretraining)}
     code = code_of_model(run.model, run.arguments)
-    return _spec(model, "model", 0, config, {}, signature, code, conditions)
+    return _spec(model, "stored", 0, config, {}, signature, code, context)
 
 
 def _card(model: str, pretraining: Pretraining | None) -> dict[str, Any]:
@@ -131,24 +129,25 @@ def _card(model: str, pretraining: Pretraining | None) -> dict[str, Any]:
 
 def _spec(
     model: str,
-    role: Role,
+    kind: RunKind,
     seed: int,
     config: dict[str, Any],
     settings: dict[str, Any],
     signature: dict[str, str],
     code: CodeRecord,
-    conditions: Conditions,
+    context: RunContext,
 ) -> RunSpec:
     identity = identify(model, seed, settings, signature, code)
     return RunSpec(
         key=identity.key,
         model=model,
-        role=role,
+        role="reference" if kind == "reference" else "model",
         seed=seed,
         track=signature["track"],
-        dataset=conditions.signature["data"],
+        dataset=context.signature["data"],
         config={**config, "settings": identity.settings},
         signature=signature,
         code_version=harness.__version__,
         code=code,
+        kind=kind,
     )

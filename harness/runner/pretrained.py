@@ -12,7 +12,7 @@ import torch
 from harness.data.hub import hub_is_reachable
 from harness.data.hub_preprocessing import HubPreprocessing
 from harness.data.hub_vocabulary import HubVocabulary
-from harness.runner.context import Conditions
+from harness.runner.context import RunContext
 from harness.runner.identity.signature import NOT_APPLICABLE, pretraining_field
 from harness.utils.errors import BenchError
 from harness.utils.hashing import digest
@@ -40,13 +40,11 @@ class Pretrained:
     model: str
     where: str
 
-    @property
-    def trained_here(self) -> bool:
-        """Whether the run's schedule trains it further."""
-        return self.model.endswith("/finetuned")
+    def signature(self, conditions: Mapping[str, str], *, trained: bool) -> dict[str, str]:
+        """The conditions of its row: its own image processor and tokenizer in place of the run's, and its sizes.
 
-    def signature(self, conditions: Mapping[str, str]) -> dict[str, str]:
-        """The conditions of its row: its own image processor and tokenizer in place of the run's, and its sizes."""
+        `trained` says whether the run's schedule trains it further.
+        """
         name = self.name()
         own = {
             "feat": f"pixels[processor of {name}]",
@@ -54,7 +52,7 @@ class Pretrained:
             "size": f"pretrained:{name}",
             **pretraining_field(self.pretraining()),
         }
-        if self.trained_here:
+        if trained:
             return {**conditions, **own}
         return {**conditions, **own, "schedule": NOT_APPLICABLE, "track": "paper", "recipe": "as-published"}
 
@@ -85,8 +83,8 @@ class Pretrained:
         files = sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in folder.glob("*.*"))
         return f"{folder.resolve().name}#{digest(files, 6)}"
 
-    def open(self, conditions: Conditions) -> tuple[Captioner, Conditions, dict[str, Any]]:
-        """The model in float32, as all others are, the conditions as it meets them, and its arguments.
+    def open(self, context: RunContext) -> tuple[Captioner, RunContext, dict[str, Any]]:
+        """The model in float32, the context with its own tokenizer and image processor, and its arguments.
 
         Raises:
             WeightsMissing: they are not on this machine.
@@ -94,15 +92,15 @@ class Pretrained:
             BenchError: the tokenizer or image processor is damaged.
         """
         folder = self.folder()
-        arguments = {"folder": str(folder), "max_len": conditions.preset.size["max_len"]}
+        arguments = {"folder": str(folder), "max_len": context.preset.size["max_len"]}
         model: Any = create_model(self.model, vocab_size=0, visual_dim=0, **arguments)
-        model.to(conditions.device, torch.float32)  # some are published in half precision, and none runs in it
-        own = replace(
-            conditions,
+        model.to(context.execution.device, torch.float32)  # some are published in half precision, and none runs in it
+        inputs = replace(
+            context.inputs,
             vocabulary=HubVocabulary.read(folder, *model.begin_and_end()),
             preprocessing=HubPreprocessing(folder),
         )
-        return model, own, arguments
+        return model, replace(context, inputs=inputs), arguments
 
     def folder(self) -> Path:
         """Where the weights lie: the folder itself, or the hub's cache. Nothing is fetched.
@@ -122,12 +120,6 @@ class Pretrained:
                 f"the weights of {self.model} are not on this machine ({self.where})",
                 f"fetch them: bench prefetch model {self.model}; or name a folder: --pretrained {self.model}=FOLDER",
             ) from error
-
-
-def find_pretrained(model: str, given: Mapping[str, str]) -> Pretrained | None:
-    """The pretrained model of that name, from where the user or its card says; None for any other model."""
-    hub = model_card(model).hub
-    return Pretrained(model, given.get(model, hub)) if hub else None
 
 
 def parse_places(options: tuple[str, ...]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from harness.data.hub_preprocessing import HubPreprocessing
 from harness.data.images import ImagePreprocessing
 from harness.data.vocabulary import Vocabulary
 from harness.data.vocabulary_file import load_vocabulary
-from harness.runner.context import Conditions
+from harness.runner.context import ModelInputs, RunContext
 from harness.training.checkpoint import load_weights
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
@@ -64,7 +64,7 @@ class SavedModel(Strict):
         path = folder / FILE
         again = "run it again: the same `bench run` command with --rerun"
         if not path.is_file():
-            raise BenchError(f"{folder} says nothing of its model ({FILE} is missing): an older version made it", again)
+            raise BenchError(f"{folder / FILE} is missing: an older version made this run", again)
         try:
             run = cls.model_validate_json(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, ValidationError) as error:
@@ -89,20 +89,15 @@ class SavedModel(Strict):
         return model.eval(), vocabulary
 
 
-def open_run(run: SavedModel, folder: Path, conditions: Conditions) -> tuple[Captioner, Conditions]:
-    """The model of a stored run on the device of `conditions`, and these as it sees and decodes by itself.
+def open_saved(saved: SavedModel, folder: Path, context: RunContext) -> tuple[Captioner, RunContext]:
+    """The model on the device of `context`, and the context with its own vocabulary, preprocessing and decoding.
 
     Raises:
         BenchError, ZooError: see `SavedModel.build`.
     """
-    model, vocabulary = run.build(folder)
-    own = replace(
-        conditions,
-        vocabulary=vocabulary,
-        preprocessing=run.preprocessing,
-        preset=conditions.preset.model_copy(update={"decoding": run.decoding}),
-    )
-    return model.to(conditions.device), own
+    model, vocabulary = saved.build(folder)
+    inputs = ModelInputs(vocabulary, saved.preprocessing, saved.decoding)
+    return model.to(context.execution.device), replace(context, inputs=inputs)
 
 
 def is_saved(name: str, workspace: Workspace) -> bool:

@@ -10,7 +10,7 @@ from harness.metrics.evaluation import OVERALL, Evaluation
 from harness.metrics.evaluator import Evaluator
 from harness.metrics.rounds import held_out_rounds
 from harness.metrics.significance import with_intervals
-from harness.runner.context import Conditions
+from harness.runner.context import BenchmarkData
 from harness.utils.errors import BenchError
 from results.db.rescoring import add_scores, stored_captions
 from results.db.store import Store
@@ -21,19 +21,19 @@ SINGLE: Final = "no image has a second reference"
 
 
 def score_split(
-    split: str, captions: dict[int, str], conditions: Conditions, evaluator: Evaluator
+    split: str, captions: dict[int, str], data: BenchmarkData, evaluator: Evaluator
 ) -> tuple[SplitResult, float]:
     """Scores with their intervals, by domain where the data has some, and the seconds that they took.
 
     Beside them the scores with each reference left out in turn, as `score_people` scores people.
     """
-    references = _references(split, conditions)
-    evaluation = with_intervals(evaluator.evaluate(references, captions, _domains(split, conditions)))
+    references = _references(split, data)
+    evaluation = with_intervals(evaluator.evaluate(references, captions, _domains(split, data)))
     held_out = _held_out(references, captions, evaluation, evaluator)
     return _result(split, captions, evaluation, held_out), sum(evaluation.seconds.values())
 
 
-def score_people(split: str, conditions: Conditions, evaluator: Evaluator) -> tuple[SplitResult, float]:
+def score_people(split: str, data: BenchmarkData, evaluator: Evaluator) -> tuple[SplitResult, float]:
     """The references of every image as its captions, each in turn scored against the others: the mean, and the seconds.
 
     The captions are the first references. Images with a single one are left out.
@@ -41,11 +41,11 @@ def score_people(split: str, conditions: Conditions, evaluator: Evaluator) -> tu
     Raises:
         BenchError: no image has a second reference.
     """
-    references = _references(split, conditions)
+    references = _references(split, data)
     first = {image_id: texts[0] for image_id, texts in references.items() if len(texts) > 1}
     if not first:
         raise BenchError(f"{split}: {SINGLE} to score the first against", "leave human out of --models")
-    domains = _domains(split, conditions)
+    domains = _domains(split, data)
     evaluation = with_intervals(
         evaluator.evaluate_rounds(references, {}, domains, lambda tokens, _: held_out_rounds(tokens))
     )
@@ -53,7 +53,7 @@ def score_people(split: str, conditions: Conditions, evaluator: Evaluator) -> tu
 
 
 def add_missing_scores(
-    spec: RunSpec, missing: Mapping[str, Collection[str]], conditions: Conditions, evaluator: Evaluator, store: Store
+    spec: RunSpec, missing: Mapping[str, Collection[str]], data: BenchmarkData, evaluator: Evaluator, store: Store
 ) -> dict[str, str | None]:
     """Compute the `missing` metrics of each split from the captions that a finished run left, and store them.
 
@@ -63,9 +63,9 @@ def add_missing_scores(
     reasons: dict[str, str | None] = {}
     for split, metrics in missing.items():
         if spec.model == "human":
-            result, _ = score_people(split, conditions, evaluator)
+            result, _ = score_people(split, data, evaluator)
         else:
-            result, _ = score_split(split, captions[split], conditions, evaluator)
+            result, _ = score_split(split, captions[split], data, evaluator)
         scores = {
             domain: {metric: found[metric] for metric in found if metric in metrics}
             for domain, found in result.scores.items()
@@ -100,10 +100,10 @@ def _without_bounds(evaluation: Evaluation) -> dict[str, Quantity]:
     return {metric: replace(score, low=None, high=None) for metric, score in evaluation.scores[OVERALL].items()}
 
 
-def _references(split: str, conditions: Conditions) -> dict[int, Sequence[str]]:
-    return {sample.image_id: sample.captions for sample in conditions.evaluated[split]}
+def _references(split: str, data: BenchmarkData) -> dict[int, Sequence[str]]:
+    return {sample.image_id: sample.captions for sample in data.evaluated[split]}
 
 
-def _domains(split: str, conditions: Conditions) -> dict[int, str] | None:
-    samples = conditions.evaluated[split]
+def _domains(split: str, data: BenchmarkData) -> dict[int, str] | None:
+    samples = data.evaluated[split]
     return {sample.image_id: sample.domain for sample in samples if sample.domain is not None} or None

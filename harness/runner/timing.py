@@ -13,8 +13,8 @@ from harness.measure.captioning_costs import Effort, Timed, time_captioning
 from harness.measure.energy import missing_energy
 from harness.measure.environment import describe_environment
 from harness.measure.latency import missing_latency
-from harness.runner.context import Conditions
-from harness.runner.saved_model import SavedModel, open_run
+from harness.runner.context import RunContext
+from harness.runner.saved_model import SavedModel, open_saved
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results import Store
@@ -29,9 +29,9 @@ THREADS = 1
 DEFERRED = "not timed yet: other models trained at the same time; the same command again does it"
 
 
-def one_image(model: Captioner, conditions: Conditions) -> Visual:
+def one_image(model: Captioner, context: RunContext) -> Visual:
     """A test image as the model sees it, to measure costs with."""
-    return conditions.source(model.visual).visual([conditions.typical_image()], model.visual)
+    return context.source(model.visual).visual([context.data.typical_image()], model.visual)
 
 
 def timed_images(image_ids: Sequence[int], count: int) -> list[int]:
@@ -42,49 +42,50 @@ def timed_images(image_ids: Sequence[int], count: int) -> list[int]:
     return [image_ids[int(random.integers(first, last))] for first, last in pairwise(edges)]
 
 
-def time_model(model: Captioner, conditions: Conditions) -> Timed:
+def time_model(model: Captioner, context: RunContext) -> Timed:
     """How long captioning test images takes, one by one, and what energy; `DEFERRED` while other models may be at work.
 
     All images are in memory before the first is timed.
     """
-    if conditions.machine.jobs != 1:
+    if context.execution.config.jobs != 1:
         return _untimed(DEFERRED)
-    preset, source = conditions.preset, conditions.source(model.visual)
-    image_ids = [sample.image_id for sample in conditions.evaluated["test"]]
+    preset, source = context.preset, context.source(model.visual)
+    image_ids = [sample.image_id for sample in context.data.evaluated["test"]]
     return time_captioning(
         model,
         [source.visual([image_id], model.visual) for image_id in timed_images(image_ids, preset.latency_repeats)],
-        beam_size=preset.decoding.beam_size,
-        max_len=preset.decoding.max_len,
-        bos=conditions.vocabulary.bos,
-        eos=conditions.vocabulary.eos,
+        beam_size=context.inputs.decoding.beam_size,
+        max_len=context.inputs.decoding.max_len,
+        bos=context.inputs.vocabulary.bos,
+        eos=context.inputs.vocabulary.eos,
         effort=Effort(ROUNDS, preset.energy_seconds),
         threads=THREADS,
-        precision=conditions.precision,
+        precision=context.execution.precision,
     )
 
 
 def time_deferred(
-    specs: Sequence[RunSpec], conditions: Conditions, workspace: Workspace, store: Store, reporter: Reporter
+    specs: Sequence[RunSpec], context: RunContext, workspace: Workspace, store: Store, reporter: Reporter
 ) -> None:
-    """Time what was `DEFERRED` of these specs, one after the other, while nothing else is at work here."""
+    """Time what was `DEFERRED` of these runs, one after the other, while nothing else runs here."""
     keys = runs_without_cost(store, DEFERRED)
     left = [spec for spec in specs if spec.key in keys]
     if not left:
         return
-    where = describe_environment(conditions.device)  # another machine may have trained them
-    alone = replace(conditions, machine=replace(conditions.machine, jobs=1))
+    where = describe_environment(context.execution.device)  # another machine may have trained them
+    execution = context.execution
+    alone = replace(context, execution=replace(execution, config=replace(execution.config, jobs=1)))
     with reporter.task("timing captions", len(left)) as task:
         for spec in left:
-            timed = _time_stored(workspace.run_folder(spec.model if "stored" in spec.config else spec.key), alone)
+            timed = _time_stored(workspace.run_folder(spec.model if spec.kind == "stored" else spec.key), alone)
             add_costs(store, spec.key, timed.costs, {"measurement": where | timed.state})
             task.advance(detail=spec.model)
     reporter.note(f"timed captions of {len(left)} models, one at a time")
 
 
-def _time_stored(folder: Path, conditions: Conditions) -> Timed:
+def _time_stored(folder: Path, context: RunContext) -> Timed:
     try:
-        return time_model(*open_run(SavedModel.load(folder), folder, conditions))
+        return time_model(*open_saved(SavedModel.load(folder), folder, context))
     except Exception as error:  # one model that cannot be opened any more must not keep the others from being timed
         return _untimed(str(error) or type(error).__name__)
 

@@ -23,7 +23,7 @@ from harness.data.vocabulary import Vocabulary
 from harness.inference.generate import caption_images
 from harness.metrics.cider import CiderD
 from harness.runner.backbone_features import CachedBackboneSource, HasOwnBackbone, cache_own_features
-from harness.runner.context import Conditions
+from harness.runner.context import RunContext
 from harness.training.objectives import CrossEntropy, Objective
 from harness.training.processes import Alone, Processes
 from harness.training.reinforce import ReinforceLoss, require_states
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 def fit(
     model: Captioner,
     seed: int,
-    conditions: Conditions,
+    context: RunContext,
     folder: Path,
     on_epoch: Callable[[EpochRecord], None],
     reporter: Reporter,
@@ -60,29 +60,29 @@ def fit(
     task = _Task(
         model,
         seed,
-        conditions.preset.schedule,
-        conditions.train,
-        conditions.vocabulary,
-        conditions.source(model.visual),
-        conditions.preset.vocabulary.max_len,
-        conditions.precision,
-        conditions.machine.compiled,
+        context.preset.schedule,
+        context.data.train,
+        context.inputs.vocabulary,
+        context.source(model.visual),
+        context.preset.vocabulary.max_len,
+        context.execution.precision,
+        context.execution.config.compiled,
         folder,
     )
 
     def train(processes: Processes) -> TrainingSummary:
-        share = _Share(task, processes, conditions.device, lambda: _cache(model, conditions, reporter))
-        validation = _Validation(share, conditions, reporter)
+        share = _Share(task, processes, context.execution.device, lambda: _cache(model, context, reporter))
+        validation = _Validation(share, context, reporter)
         return share.trainer(validation, report_epoch, reporter).fit()
 
-    devices = conditions.machine.devices
+    devices = context.execution.config.devices
     if devices == 1:
         return train(Alone())
     from harness.training.several import several_processes  # takes a second, which one device need not wait for
 
     others = replace(task, model=copy.deepcopy(model).cpu())
-    work = partial(_train_beside, pickle.dumps(others), conditions.machine.plugins)
-    with several_processes(devices, conditions.device.type, work) as processes:
+    work = partial(_train_beside, pickle.dumps(others), context.execution.config.plugins)
+    with several_processes(devices, context.execution.device.type, work) as processes:
         return train(processes)
 
 
@@ -173,32 +173,32 @@ class _Share:
 class _Validation:
     """CIDEr-D of the validation split's captions, as a fraction, by the width of the beam."""
 
-    def __init__(self, share: _Share, conditions: Conditions, reporter: Reporter) -> None:
-        self._share, self._conditions, self._reporter = share, conditions, reporter
-        words = conditions.vocabulary.tokenize
+    def __init__(self, share: _Share, context: RunContext, reporter: Reporter) -> None:
+        self._share, self._context, self._reporter = share, context, reporter
+        words = context.inputs.vocabulary.tokenize
         self._references = {
-            sample.image_id: [" ".join(words(caption)) for caption in sample.captions] for sample in conditions.val
+            sample.image_id: [" ".join(words(caption)) for caption in sample.captions] for sample in context.data.val
         }
         self._scorer = CiderD(self._references)
 
     def __call__(self, beam_size: int) -> float:
         captions = caption_images(
             self._share.model,
-            self._conditions.vocabulary,
+            self._context.inputs.vocabulary,
             self._share.source,
             list(self._references),
-            Decoding(beam_size=beam_size, max_len=self._conditions.preset.decoding.max_len),
-            device=self._conditions.device,
-            precision=self._conditions.precision,
+            Decoding(beam_size=beam_size, max_len=self._context.inputs.decoding.max_len),
+            device=self._context.execution.device,
+            precision=self._context.execution.precision,
             reporter=self._reporter,
             title="  validating",
         )
         return self._scorer.score(captions.by_image)[0]
 
 
-def _cache(model: Captioner, conditions: Conditions, reporter: Reporter) -> Path:
+def _cache(model: Captioner, context: RunContext, reporter: Reporter) -> Path:
     assert isinstance(model, HasOwnBackbone)
-    return cache_own_features(model, conditions, reporter)
+    return cache_own_features(model, context, reporter)
 
 
 def _train_beside(pickled: bytes, plugins: Sequence[str], processes: Together) -> None:

@@ -18,7 +18,7 @@ from harness.measure.flops import FlopCounts
 from harness.measure.memory import PeakMemory
 from harness.measure.speed import measure_speed
 from harness.runner.backbone_features import HasOwnBackbone
-from harness.runner.context import Conditions
+from harness.runner.context import RunContext
 from harness.runner.pass_costs import pass_costs
 from harness.training.state import TrainingSummary
 from harness.utils.precision import autocast
@@ -60,7 +60,7 @@ def no_training(reason: str) -> dict[str, Quantity]:
     return {name: Quantity(None, reason, unit) for name, unit in COSTS.items()}
 
 
-def predict_training(model: Captioner, visual: Visual, counts: FlopCounts | None, conditions: Conditions) -> Prediction:
+def predict_training(model: Captioner, visual: Visual, counts: FlopCounts | None, context: RunContext) -> Prediction:
     """Count the schedule's work, and probe how fast this device does it in batches as the first stage has them.
 
     Stages that stop early take less. Validation and waiting for data are not in it, as they are not in
@@ -70,26 +70,26 @@ def predict_training(model: Captioner, visual: Visual, counts: FlopCounts | None
         model: on the run's device; left as it was found.
         visual: one image.
         counts: of the model on that image; without them there is no prediction.
-        conditions: of the run.
+        context: of the run.
     """
     if counts is None:
         return Prediction(Quantity(None, "its multiply-accumulates could not be counted", "s"))
-    preset, device, machine = conditions.preset, conditions.device, conditions.machine
-    length = min(_usual_length(conditions), model.max_len)
+    preset, device, machine = context.preset, context.execution.device, context.execution.config
+    length = min(_usual_length(context), model.max_len)
     costs, seen = _pass_costs(model, visual, counts, length)
     data = DataShape(
-        train=len(conditions.train),
+        train=len(context.data.train),
         val=0,
         test=0,
-        captions=fmean(len(sample.captions) for sample in conditions.train),
-        words=len(conditions.vocabulary),
+        captions=fmean(len(sample.captions) for sample in context.data.train),
+        words=len(context.inputs.vocabulary),
         caption_length=length,
     )
-    stages = plan_stages(preset.schedule, costs, data, preset.decoding.max_len)
+    stages = plan_stages(preset.schedule, costs, data, context.inputs.decoding.max_len)
     first = preset.schedule.stages[0]
     most = PROBED_IMAGES if device.type == "cpu" else first.batch_size
     try:
-        with _dropout(model, first.dropout), autocast(device, conditions.precision):
+        with _dropout(model, first.dropout), autocast(device, context.execution.precision):
             speed = measure_speed(
                 model,
                 seen.to(device),
@@ -107,7 +107,7 @@ def predict_training(model: Captioner, visual: Visual, counts: FlopCounts | None
 
 
 def training_costs(
-    summary: TrainingSummary, memory: PeakMemory, prediction: Prediction, conditions: Conditions
+    summary: TrainingSummary, memory: PeakMemory, prediction: Prediction, context: RunContext
 ) -> dict[str, Quantity]:
     """What training came to; the A100's hours are an estimate with bounds (`harness.measure.accelerators`)."""
     elapsed = summary.seconds + summary.waited
@@ -117,8 +117,8 @@ def training_costs(
         "train_images_per_second": Quantity(summary.images / summary.seconds),
         "train_steps": Quantity(float(summary.steps)),
         "train_data_wait": Quantity(100 * summary.waited / elapsed),
-        "train_beside": Quantity(float(conditions.machine.jobs - 1)),
-        **_work(summary, prediction, conditions),
+        "train_beside": Quantity(float(context.execution.config.jobs - 1)),
+        **_work(summary, prediction, context),
         **memory.quantities("train"),
     }
     return {name: replace(values[name], unit=unit) for name, unit in COSTS.items()}
@@ -137,9 +137,9 @@ def _dropout(model: Captioner, p: float | None) -> Iterator[None]:
             module.p = built_with
 
 
-def _work(summary: TrainingSummary, prediction: Prediction, conditions: Conditions) -> dict[str, Quantity]:
+def _work(summary: TrainingSummary, prediction: Prediction, context: RunContext) -> dict[str, Quantity]:
     """Multiply-accumulates of the images that were seen, how well they used the device, and an A100's time for them."""
-    device, precision = conditions.device, conditions.precision
+    device, precision = context.execution.device, context.execution.precision
     names = ("train_gmac", "train_gmac_per_second", "train_utilisation", "train_a100_hours_estimate")
     if prediction.macs_per_image is None:
         return dict.fromkeys(names, Quantity(None, prediction.seconds.reason))
@@ -151,7 +151,7 @@ def _work(summary: TrainingSummary, prediction: Prediction, conditions: Conditio
     if peak is None:
         reason = f"the peak rate of {name} is not known here" if name else "no GPU: a CPU's use says nothing of one"
         return found | dict.fromkeys(names[2:], Quantity(None, reason))
-    each = rate / conditions.machine.devices
+    each = rate / context.execution.config.devices
     same_share, same_rate = (seconds / 3600 for seconds in a100_seconds(macs, each, peak, precision))
     low, high = sorted((same_share, same_rate))
     return found | {
@@ -175,11 +175,11 @@ def _pass_costs(model: Captioner, visual: Visual, counts: FlopCounts, length: in
     return costs, visual
 
 
-def _usual_length(conditions: Conditions) -> int:
+def _usual_length(context: RunContext) -> int:
     """Tokens of the longest caption of a batch, the end token included: of one caption in a hundred."""
-    captions = [caption for sample in conditions.train[:1000] for caption in sample.captions]
-    lengths = [len(conditions.vocabulary.tokenize(caption)) + 1 for caption in captions]
-    return min(round(float(np.percentile(lengths, 99))), conditions.preset.vocabulary.max_len - 1)
+    captions = [caption for sample in context.data.train[:1000] for caption in sample.captions]
+    lengths = [len(context.inputs.vocabulary.tokenize(caption)) + 1 for caption in captions]
+    return min(round(float(np.percentile(lengths, 99))), context.preset.vocabulary.max_len - 1)
 
 
 def _per_image(stages: list[StagePlan]) -> float:

@@ -1,4 +1,4 @@
-"""Working through specs: finished ones are re-used, and whatever goes wrong inside one becomes its row."""
+"""Executes planned runs one after another: finished ones are re-used, and an error becomes the row of its run."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import time
 import traceback
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import Literal
 
 from harness.measure.environment import describe_environment
 from harness.metrics.evaluation import METRICS
 from harness.metrics.evaluator import Evaluator
 from harness.metrics.signature import EvaluationSettings
-from harness.runner.context import Conditions
-from harness.runner.execute import run_model, run_reference, run_stored
+from harness.runner.context import RunContext
+from harness.runner.execute import execute
 from harness.runner.pretrained import WeightsMissing
 from harness.runner.scoring import add_missing_scores
 from harness.training.trainer import CHECKPOINTS
@@ -32,26 +31,26 @@ Ended = Literal["finished", "reused", "failed", "skipped"]
 
 @dataclass(frozen=True)
 class Shared:
-    """What all specs of a run have in common; picklable."""
+    """What all runs of a benchmark share; picklable."""
 
-    conditions: Conditions
+    context: RunContext
     workspace: Workspace
     evaluation: EvaluationSettings
     rerun: bool
 
 
 def take(waiting: list[tuple[str, RunSpec]], workspace: Workspace) -> tuple[str, RunSpec]:
-    """Take out the first titled spec that no other command works on, or else the first."""
+    """Take out the first titled run that no other command executes, or else the first."""
     free = (place for place, (_, spec) in enumerate(waiting) if not is_locked(workspace.run_folder(spec.key) / LOCK))
     return waiting.pop(next(free, 0))
 
 
 class Worker:
-    """Works on one spec after another; every spec ends as a row of the store."""
+    """Executes one run after another; every run ends as a row of the store."""
 
     def __init__(self, shared: Shared, store: Store, evaluator: Evaluator, reporter: Reporter) -> None:
         self._shared, self._store, self._evaluator, self._reporter = shared, store, evaluator, reporter
-        self._environment = describe_environment(shared.conditions.device)
+        self._environment = describe_environment(shared.context.execution.device)
         self._retried = set(METRICS) if shared.evaluation.spice else set(METRICS) - {"SPICE"}
         self._warm = False
 
@@ -60,7 +59,7 @@ class Worker:
         return not self._shared.rerun and self._store.status(spec.key) == "finished"
 
     def work(self, spec: RunSpec, title: str) -> Ended:
-        """Run the spec, unless it is finished; another process that works on it is waited for."""
+        """Execute the run unless it is finished; wait for another process that executes it."""
         folder = self._shared.workspace.run_folder(spec.key)
         with locked(folder / LOCK, lambda: self._reporter.note(f"{title}: another process works on it; waiting")):
             if self.is_done(spec):
@@ -70,16 +69,25 @@ class Worker:
                 shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
             self._reporter.note(title)
             started = time.monotonic()
-            ended = self._run(spec, folder)
+            ended = self._run(spec)
             if ended == "finished":
                 self._reporter.note(f"  done in {describe_seconds(time.monotonic() - started)}")
             return ended
 
-    def _run(self, spec: RunSpec, folder: Path) -> Ended:
+    def _run(self, spec: RunSpec) -> Ended:
         self._warm_up()
         self._store.begin(spec.key, self._environment, spec.code)
         try:
-            self._finish(spec, folder)
+            outcome = execute(
+                spec,
+                self._shared.context,
+                self._evaluator,
+                workspace=self._shared.workspace,
+                environment=self._environment,
+                on_epoch=lambda record: self._store.record_epoch(spec.key, record),
+                reporter=self._reporter,
+            )
+            self._store.finish(spec.key, outcome)
         except WeightsMissing as missing:
             reason = f"{missing} ({missing.hint})"
             self._store.skip(spec.key, reason)
@@ -94,46 +102,21 @@ class Worker:
             return "failed"
         return "finished"
 
-    def _finish(self, spec: RunSpec, folder: Path) -> None:
-        conditions, environment = self._shared.conditions, self._environment
-        if spec.role == "reference":
-            outcome = run_reference(spec, conditions, self._evaluator, environment)
-        elif "stored" in spec.config:
-            outcome = run_stored(
-                spec,
-                conditions,
-                self._evaluator,
-                stored=folder.parent / spec.model,
-                environment=environment,
-                reporter=self._reporter,
-            )
-        else:
-            outcome = run_model(
-                spec,
-                conditions,
-                self._evaluator,
-                folder=folder,
-                environment=environment,
-                on_epoch=lambda record: self._store.record_epoch(spec.key, record),
-                reporter=self._reporter,
-            )
-        self._store.finish(spec.key, outcome)
-
     def _add_missing_scores(self, spec: RunSpec) -> str:
-        """What to say of the metrics that a finished spec lacked; those still missing are not tried a second time."""
+        """A note on the metrics that a finished run lacked; those still missing are not tried a second time."""
         missing = missing_metrics(self._store, spec.key, self._retried)
         if not missing:
             return ""
         self._warm_up()
-        reasons = add_missing_scores(spec, missing, self._shared.conditions, self._evaluator, self._store)
+        reasons = add_missing_scores(spec, missing, self._shared.context.data, self._evaluator, self._store)
         self._retried -= {metric for metric, reason in reasons.items() if reason}
         return "".join(f"; {metric}: {reason or 'scored now'}" for metric, reason in reasons.items())
 
     def _warm_up(self) -> None:
         """Start what scores captions, hidden behind the first training."""
         if not self._warm:
-            conditions = self._shared.conditions
-            samples = chain.from_iterable(conditions.evaluated.values())
+            context = self._shared.context
+            samples = chain.from_iterable(context.data.evaluated.values())
             references = chain.from_iterable(sample.captions for sample in samples)
-            self._evaluator.warm_up([*conditions.vocabulary.words, *references])
+            self._evaluator.warm_up([*context.inputs.vocabulary.words, *references])
             self._warm = True

@@ -1,6 +1,6 @@
-"""Cells side by side: processes that take one spec after another, so that one that dies costs a single spec.
+"""Worker processes that execute runs side by side; a worker that dies costs a single run.
 
-This process trains nothing meanwhile: it hands out the specs, shows what the others say, and writes down their deaths.
+The main process trains nothing meanwhile: it submits runs, shows the workers' progress and records their failures.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
+from typing import Any
 
 import torch
 
 from harness.metrics.evaluator import Evaluator
-from harness.runner.relay import RemoteReporter, ReporterProxy
 from harness.runner.worker import Ended, Shared, Worker, take
 from harness.utils.plugins import load_plugins
 from harness.utils.processes import exit_with_parent
-from harness.utils.progress import Reporter
+from harness.utils.progress import Reporter, Task
 from results import Store
 from results.records import RunSpec
 
 JOIN_TIMEOUT_S = 20.0
-"""How long a process may take to end once there is nothing left to do."""
+"""How long a worker may take to end after the last run."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerFailure:
-    """The end of a process before its spec ended: an error of its own, or of the system."""
+    """Why a worker ended before its run did: an exception, or a signal."""
 
     error_class: str
     reason: str
@@ -38,7 +38,7 @@ class WorkerFailure:
 
 @contextmanager
 def limit_threads(jobs: int) -> Iterator[None]:
-    """As many processor threads for a while as each of so many models has; results may depend on their number."""
+    """Divide the CPU threads between so many jobs for a while; results may depend on their number."""
     before = torch.get_num_threads()
     torch.set_num_threads(max(before // jobs, 1))
     try:
@@ -50,94 +50,94 @@ def limit_threads(jobs: int) -> Iterator[None]:
 def run_in_workers(
     specs: Sequence[tuple[str, RunSpec]], shared: Shared, store: Store, reporter: Reporter
 ) -> Iterator[tuple[RunSpec, Ended]]:
-    """Work on titled specs in as many processes as the run has jobs; gives each spec as it ends, and how.
+    """Execute titled runs in as many workers as there are jobs; yields each run as it ends, and how.
 
-    What a process had begun when it died is a failed row, and another process takes its place.
+    The run of a worker that dies is a failed row, and a new worker takes its place.
     """
     waiting = list(specs)
     pickled = pickle.dumps(shared)
     working: dict[object, WorkerHandle] = {}
-    leaving: list[WorkerHandle] = []
+    stopping: list[WorkerHandle] = []
 
-    def hire(place: int) -> None:
-        colleague = WorkerHandle(place, pickled, reporter)
-        colleague.give(*take(waiting, shared.workspace))
-        working[colleague.channel] = colleague
+    def spawn(place: int) -> None:
+        worker = WorkerHandle(place, pickled, reporter)
+        worker.submit(*take(waiting, shared.workspace))
+        working[worker.channel] = worker
 
     try:
-        for place in range(min(shared.conditions.machine.jobs, len(waiting))):
-            hire(place)
+        for place in range(min(shared.context.execution.config.jobs, len(waiting))):
+            spawn(place)
         while working:
-            for channel in wait([colleague.channel for colleague in working.values()]):
-                colleague = working[channel]
-                ended = colleague.hear()
+            for channel in wait([worker.channel for worker in working.values()]):
+                worker = working[channel]
+                ended = worker.receive()
                 if ended is None:
                     continue
                 if died := isinstance(ended, WorkerFailure):
-                    store.fail(colleague.spec.key, ended.error_class, ended.reason, "")
-                    reporter.note(f"  {colleague.name}: failed: {ended.error_class}: {ended.reason}", style="red")
-                    yield colleague.spec, "failed"
+                    store.fail(worker.spec.key, ended.error_class, ended.reason, "")
+                    reporter.note(f"  {worker.name}: failed: {ended.error_class}: {ended.reason}", style="red")
+                    yield worker.spec, "failed"
                 else:
-                    yield colleague.spec, ended
+                    yield worker.spec, ended
                 if waiting and not died:
-                    colleague.give(*take(waiting, shared.workspace))
+                    worker.submit(*take(waiting, shared.workspace))
                     continue
-                leaving.append(working.pop(channel))
-                colleague.dismiss()
+                stopping.append(working.pop(channel))
+                worker.shutdown()
                 if waiting:
-                    hire(colleague.place)
+                    spawn(worker.place)
     finally:
-        for colleague in working.values():
-            colleague.process.kill()
-        for colleague in (*working.values(), *leaving):
-            colleague.process.join(JOIN_TIMEOUT_S)
-            colleague.process.kill()
+        for worker in working.values():
+            worker.process.kill()
+        for worker in (*working.values(), *stopping):
+            worker.process.join(JOIN_TIMEOUT_S)
+            worker.process.kill()
 
 
 class WorkerHandle:
-    """Another process, seen from this one: the spec that it has, and what it says of it."""
+    """The main process's side of a worker: its process, its channel and the run that it executes."""
 
     def __init__(self, place: int, pickled: bytes, reporter: Reporter) -> None:
         self.place = place
         self.spec: RunSpec
         context = multiprocessing.get_context("spawn")
         self.channel, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, place, pickled))
+        self.process = context.Process(target=_worker_main, args=(theirs, place, pickled))
         self.process.start()
-        theirs.close()  # its own end alone is left, so that its death is heard
-        self._echo = ReporterProxy(reporter)
+        theirs.close()  # the worker then holds the only other end, so that its end closes the channel
+        self._proxy = ReporterProxy(reporter)
 
     @property
     def name(self) -> str:
-        """What its lines begin with."""
-        return self._echo.name
+        """The prefix of its lines."""
+        return self._proxy.name
 
-    def give(self, title: str, spec: RunSpec) -> None:
-        """Hand it a spec; should it be dead, `hear` will tell."""
+    def submit(self, title: str, spec: RunSpec) -> None:
+        """Send it a run; if it has died, `receive` tells."""
         self.spec = spec
-        self._echo.name = f"{spec.model} seed {spec.seed}" if spec.seed else spec.model
+        self._proxy.name = f"{spec.model} seed {spec.seed}" if spec.seed else spec.model
         with suppress(OSError):
             self.channel.send((title, spec))
 
-    def dismiss(self) -> None:
-        """There is nothing left to do for it."""
+    def shutdown(self) -> None:
+        """Ask it to end."""
         with suppress(OSError):
             self.channel.send(None)
 
-    def hear(self) -> Ended | WorkerFailure | None:
-        """Show the next thing that it says; how its spec ended, None while it goes on."""
+    def receive(self) -> Ended | WorkerFailure | None:
+        """Show its next message; gives how its run ended, None while it goes on."""
         try:
             message = self.channel.recv()
         except (EOFError, OSError):
-            message = self._death()
+            message = self._failure()
         if isinstance(message, tuple):
-            self._echo.show(message)
+            self._proxy.show(message)
             return None
-        self._echo.close()
+        self._proxy.close()
         ended: Ended | WorkerFailure = message
         return ended
 
-    def _death(self) -> WorkerFailure:
+    def _failure(self) -> WorkerFailure:
         self.process.join(JOIN_TIMEOUT_S)
         code = self.process.exitcode
         if code is None or code >= 0:
@@ -146,17 +146,17 @@ class WorkerHandle:
         return WorkerFailure("WorkerDied", f"its process was ended by {signal.Signals(-code).name}{hint}")
 
 
-def _serve(channel: Connection, place: int, pickled: bytes) -> None:
-    """The life of another process: specs as they come, until there are none."""
+def _worker_main(channel: Connection, place: int, pickled: bytes) -> None:
+    """Execute runs as they come through `channel`, until there are none."""
     exit_with_parent()
     try:
         shared: Shared = pickle.loads(pickled)  # noqa: S301  # the first process made it
-        machine = shared.conditions.machine
-        load_plugins(machine.plugins)
-        device = device_at(shared.conditions.device, place)
-        shared = replace(shared, conditions=replace(shared.conditions, device=device))
+        execution = shared.context.execution
+        load_plugins(execution.config.plugins)
+        execution = replace(execution, device=device_at(execution.device, place))
+        shared = replace(shared, context=replace(shared.context, execution=execution))
         with (
-            limit_threads(machine.jobs),
+            limit_threads(execution.config.jobs),
             Store(shared.workspace.database) as store,
             Evaluator(settings=shared.evaluation) as evaluator,
         ):
@@ -166,7 +166,7 @@ def _serve(channel: Connection, place: int, pickled: bytes) -> None:
                 channel.send(worker.work(spec, title))
     except EOFError:
         return  # the process that asks is gone
-    except Exception as error:  # whatever it is, this process can do no spec
+    except Exception as error:  # whatever it is, this worker can execute nothing
         channel.send(WorkerFailure(type(error).__name__, str(error)))
 
 
@@ -175,3 +175,71 @@ def device_at(device: torch.device, place: int) -> torch.device:
     if device.type != "cuda" or device.index is not None:
         return device
     return torch.device("cuda", place % torch.cuda.device_count())
+
+
+Message = tuple[Any, ...]
+"""The name of a reporter's method and its arguments, all of them picklable."""
+
+
+class RemoteReporter(Reporter):
+    """A reporter that sends all through `channel`, for an `ReporterProxy` at its other end."""
+
+    def __init__(self, channel: Connection) -> None:
+        self._channel, self._tasks = channel, 0
+
+    def note(self, text: str, style: str = "") -> None:
+        """See `Reporter.note`."""
+        self._channel.send(("note", text, style))
+
+    @contextmanager
+    def task(self, title: str, total: int, done: int = 0) -> Iterator[Task]:
+        """See `Reporter.task`."""
+        self._tasks += 1
+        number = self._tasks
+        self._channel.send(("task", number, title, total, done))
+        try:
+            yield _RemoteTask(self._channel, number, done)
+        finally:
+            self._channel.send(("close", number))
+
+
+class _RemoteTask(Task):
+    def __init__(self, channel: Connection, number: int, done: int) -> None:
+        self._channel, self._number, self._done = channel, number, done
+
+    def reach(self, done: int, detail: str = "") -> None:
+        """See `Task.reach`."""
+        self._done = done
+        self._channel.send(("reach", self._number, done, detail))
+
+
+class ReporterProxy:
+    """Shows what a `RemoteReporter` sends; indented lines and bars begin with `name`."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self.name = ""
+        self._tasks: dict[int, Task] = {}
+
+    def show(self, message: Message) -> None:
+        """Show one message."""
+        match message:
+            case "note", text, style:
+                self._reporter.note(self._named(text), style)
+            case "task", number, title, total, done:
+                self._tasks[number] = Task(self._reporter, self._named(title), total, done)
+            case "reach", number, done, detail:
+                self._tasks[number].reach(done, detail)
+            case "close", number:
+                self._tasks.pop(number).close()
+            case _:
+                raise ValueError(f"{message!r} is not a message of a RemoteReporter")
+
+    def close(self) -> None:
+        """Remove the bars of unfinished tasks."""
+        for task in self._tasks.values():
+            task.close()
+        self._tasks.clear()
+
+    def _named(self, text: str) -> str:
+        return f"  {self.name}: {text.strip()}" if text.startswith(" ") else text

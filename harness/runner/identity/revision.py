@@ -5,19 +5,24 @@ digest of the sources that this is said of. Finished runs of the same revision a
 spoken for, those of a local edit, have a revision of their own.
 
 `python -m harness.runner.identity.revision` writes the digest of the present sources into this file: the statement that
-they give the results of `REVISION`.
+they give the results of `REVISION`. With `--refactored-since COMMIT` it also states that the sources of models which
+changed since that commit give the same results, so that their runs keep their keys.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
-from harness.runner.identity.sources import files_digest, harness_files
+import zoo
+from harness.runner.identity.sources import REFACTORS, files_digest, harness_files, refactors, tree_digest
 
 REVISION = 1
-SOURCES = "a759f880"
+SOURCES = "7b2e41b3"
 
 
 @cache
@@ -35,5 +40,28 @@ def state_sources() -> str:
     return found
 
 
+def state_refactors(commit: str) -> dict[str, dict[str, str]]:
+    """State that sources in `zoo` which differ from those of a git commit give the same results; gives all statements.
+
+    Only what is stated of present sources is kept. A path that the commit does not have is not stated.
+    """
+    root = Path(zoo.__file__).resolve().parent.parent
+    stated: dict[str, dict[str, str]] = {}
+    for file in sorted((root / "zoo").rglob("*.py")):
+        shown, now = file.relative_to(root).as_posix(), tree_digest(file.read_text(encoding="utf-8"))
+        before = subprocess.run(
+            ["git", "show", f"{commit}:{shown}"], cwd=root, capture_output=True, text=True, check=False
+        )
+        if before.returncode == 0:
+            origin = tree_digest(before.stdout)
+            origin = refactors().get(shown, {}).get(origin, origin)
+            if origin != now:
+                stated[shown] = {now: origin}
+    REFACTORS.write_text(json.dumps(stated, indent=1) + "\n", encoding="utf-8")
+    return stated
+
+
 if __name__ == "__main__":
+    if len(sys.argv) == 3 and sys.argv[1] == "--refactored-since":
+        print(f"only refactored: {', '.join(state_refactors(sys.argv[2])) or 'nothing'}")
     print(f"revision {REVISION}: sources {state_sources()}")

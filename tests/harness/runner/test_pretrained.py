@@ -29,9 +29,11 @@ from harness.data.hub_preprocessing import HubPreprocessing
 from harness.data.hub_vocabulary import HubVocabulary
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.data.vocabulary_file import load_vocabulary
+from harness.runner.context import Execution, ModelInputs, RunContext
 from harness.runner.identity.signature import pretraining_field
+from harness.runner.models import resolve_models
 from harness.runner.plan import plan_runs
-from harness.runner.pretrained import Pretrained, WeightsMissing, find_pretrained, parse_places, prefetch_model
+from harness.runner.pretrained import Pretrained, WeightsMissing, parse_places, prefetch_model
 from harness.runner.saved_model import SavedModel
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
@@ -132,14 +134,15 @@ def test_a_half_downloaded_folder_is_named(missing: str, use: Callable[[Path], o
         (folder / missing).unlink(missing_ok=True)
 
 
-def test_weights_that_are_nowhere_say_what_to_type() -> None:
-    there = find_pretrained("git/pretrained", {})
-    assert there == Pretrained("git/pretrained", "microsoft/git-base-coco")
-    for where in (there.where, "no such/repository/at all", "/nowhere"):
+def test_weights_that_are_nowhere_say_what_to_type(tmp_path: Path) -> None:
+    [model] = resolve_models(["git/pretrained"], Workspace(tmp_path))
+    assert (model.kind, model.weights) == ("pretrained", Pretrained("git/pretrained", "microsoft/git-base-coco"))
+    for where in ("microsoft/git-base-coco", "no such/repository/at all", "/nowhere"):
         with pytest.raises(WeightsMissing, match="not on this machine") as caught:
             Pretrained("git/pretrained", where).folder()
         assert "bench prefetch model git/pretrained" in caught.value.hint
-    assert find_pretrained("git/small", {}) is None
+    [small, tuned] = resolve_models(["git/small", "git/finetuned"], Workspace(tmp_path))
+    assert (small.kind, small.weights, tuned.kind) == ("trained", None, "trained")
 
 
 def test_what_weights_saw_is_said_of_the_card_s_repository_alone(tmp_path: Path) -> None:
@@ -148,7 +151,7 @@ def test_what_weights_saw_is_said_of_the_card_s_repository_alone(tmp_path: Path)
     assert own.pretraining() == card.pretraining
     assert pretraining_field(own.pretraining()) == {"pretraining": "captions of COCO,Visual Genome,CC3M,SBU,WIT"}
     assert elsewhere.pretraining() == NOT_DOCUMENTED
-    assert elsewhere.signature({})["pretraining"] == "not documented"
+    assert elsewhere.signature({}, trained=True)["pretraining"] == "not documented"
     folder = Pretrained(card.name, str(tmp_path)).pretraining()
     assert folder == dataclasses.replace(card.pretraining, source=folder.source)
     assert folder.source.endswith(f"the weights were read from the folder {tmp_path.name}")
@@ -159,16 +162,16 @@ def test_rows_that_saw_nothing_before_keep_their_signature(tmp_path: Path, monke
     monkeypatch.setattr("zoo.registry._cards", dict(registry._cards))
     labels = zoo.Pretraining(("ImageNet",), "", (), {}, "a paper")
     zoo.register_model(dataclasses.replace(zoo.model_card("blind"), name="mine", pretraining=labels))
-    conditions = SimpleNamespace(
+    context: Any = SimpleNamespace(
         signature={"data": "d#1", "track": "controlled"},
         preset=load_preset("smoke"),
-        feature_config=FeatureConfig(),
-        evaluated={},
+        data=SimpleNamespace(feature_config=FeatureConfig(), evaluated={}),
     )
-    blind, mine = plan_runs(["blind", "mine"], 1, conditions, Workspace(tmp_path), {})
-    assert blind.signature == conditions.signature
+    workspace = Workspace(tmp_path)
+    blind, mine = plan_runs(resolve_models(["blind", "mine"], workspace), 1, context, workspace)
+    assert blind.signature == context.signature
     assert "pretraining" not in blind.config["card"]
-    assert mine.signature == conditions.signature | {"pretraining": "no captions"}
+    assert mine.signature == context.signature | {"pretraining": "no captions"}
     assert mine.config["card"]["pretraining"]["source"] == "a paper"
 
 
@@ -193,26 +196,18 @@ def test_weights_of_half_precision_become_float32(hub: dict[str, Path], tmp_path
     network = zoo.create_model(name, vocab_size=0, visual_dim=0, folder=str(folder), max_len=9).network
     network.half().save_pretrained(folder)
     assert zoo.create_model(name, vocab_size=0, visual_dim=0, folder=str(folder), max_len=9).network.dtype == torch.half
-    conditions: Any = Shared(torch.device("cpu"), "bf16", SimpleNamespace(size={"max_len": 9}))
-    model, conditions, arguments = Pretrained(name, str(folder)).open(conditions)
+    unused: Any = None
+    preset: Any = SimpleNamespace(size={"max_len": 9})
+    inputs, execution = ModelInputs(unused, unused, Decoding()), Execution(torch.device("cpu"), "bf16")
+    context = RunContext(unused, inputs, execution, preset, {})
+    model, context, arguments = Pretrained(name, str(folder)).open(context)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     run = SavedModel(
         model=name, arguments=arguments, visual_dim=0, features=FeatureConfig(backbone="filterbank"),
-        backbone_digest="", preprocessing=conditions.preprocessing, decoding=Decoding(), trained=False,
+        backbone_digest="", preprocessing=context.inputs.preprocessing, decoding=Decoding(), trained=False,
     )  # fmt: skip
-    conditions.vocabulary.save(tmp_path / "vocabulary.json")
+    context.inputs.vocabulary.save(tmp_path / "vocabulary.json")
     assert {parameter.dtype for parameter in run.build(tmp_path)[0].parameters()} == {torch.float32}
-
-
-@dataclasses.dataclass
-class Shared:
-    """What opening a pretrained model needs of a run's conditions, and changes of them."""
-
-    device: torch.device
-    precision: str
-    preset: SimpleNamespace
-    vocabulary: HubVocabulary | None = None
-    preprocessing: HubPreprocessing | None = None
 
 
 def test_a_run_scores_what_is_there_and_skips_what_is_not(
@@ -258,9 +253,11 @@ def test_a_run_scores_what_is_there_and_skips_what_is_not(
     assert (skipped.model, skipped.status) == ("blip/pretrained", "skipped")
     assert "bench prefetch model blip/pretrained" in skipped.reason
     [key] = row.keys
-    conditions = SimpleNamespace(signature={"data": "d#1", "track": "controlled", "feat": "f"})
+    context: Any = SimpleNamespace(signature={"data": "d#1", "track": "controlled", "feat": "f"})
     for stored in (stored for _, each in rows.values() for stored in each.keys):
-        [again] = plan_runs([stored], 1, conditions, Workspace(workspace), {})
+        models = resolve_models([stored], Workspace(workspace))
+        [again] = plan_runs(models, 1, context, Workspace(workspace))
+        assert again.kind == "stored"
         assert again.signature["pretraining"].startswith("captions of COCO"), "scored again it has seen the same"
         assert again.config["card"]["pretraining"]["source"].endswith(Path(again.config["stored"]["pretrained"]).name)
     pictures = sorted(small_scenes.rglob("*.png"))[:1]

@@ -14,8 +14,9 @@ from harness.config.load import list_presets, load_preset, preset_digest, shippe
 from harness.config.preset import Preset
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.metrics.signature import EvaluationSettings
-from harness.runner.context import Conditions, prepare_conditions
+from harness.runner.context import RunContext, prepare_context
 from harness.runner.identity.signature import model_signature
+from harness.runner.models import resolve_models
 from harness.runner.plan import plan_runs
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
@@ -38,32 +39,33 @@ ONE_A_ROOM = {
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Conditions:
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
     """A few scenes that are called coco, as every model would meet them."""
     folder = tmp_path_factory.mktemp("tiny")
     data = prepare_scenes(folder, ScenesConfig(train=2, val=1, test=1, nocaps_per_domain=1))
     [file] = data.glob("dataset*.json")
     file.write_text(json.dumps(json.loads(file.read_text()) | {"dataset": "coco"}))
     with Reporter() as reporter:
-        return prepare_conditions(
+        return prepare_context(
             str(data), images=None, preset=load_preset("smoke"), feature_config=FeatureConfig(), sees={},
             evaluation=EvaluationSettings(), skip_bad_images=False, device=torch.device("cpu"), precision="fp32",
             workspace=Workspace(folder / "workspace"), reporter=reporter,
         )  # fmt: skip
 
 
-def beside(preset: Preset, tiny: Conditions, tmp_path: Path) -> dict[str, PublishedMatch]:
+def beside(preset: Preset, tiny: RunContext, tmp_path: Path) -> dict[str, PublishedMatch]:
     """The printed CIDEr-D that a run of each of the recipe's models would stand beside, where there is one."""
     assert preset.recipe is not None
     signature = model_signature(
         preset, data=tiny.signature["data"], nrefs="5", evaluation=EvaluationSettings(), features="f", vocabulary="v",
         precision="fp32",
     )  # fmt: skip
-    models = [name for name in list_models() if preset.recipe.covers(name)]
-    cells = plan_runs(models, 1, replace(tiny, preset=preset, signature=signature), Workspace(tmp_path), {})
+    workspace = Workspace(tmp_path)
+    models = resolve_models([name for name in list_models() if preset.recipe.covers(name)], workspace)
+    specs = plan_runs(models, 1, replace(tiny, preset=preset, signature=signature), workspace)
     matches = {
-        cell.model: best_match(cell.model, "CIDEr-D", measured_conditions("test", cell.signature, cell.config))
-        for cell in cells
+        spec.model: best_match(spec.model, "CIDEr-D", measured_conditions("test", spec.signature, spec.config))
+        for spec in specs
     }
     return {model: match for model, match in matches.items() if match is not None}
 
@@ -74,7 +76,7 @@ def recipe(match: PublishedMatch) -> str:
 
 
 @pytest.mark.parametrize("name", PAPER)
-def test_a_paper_preset_as_it_comes_is_the_recipe_of_its_rows(name: str, tiny: Conditions, tmp_path: Path) -> None:
+def test_a_paper_preset_as_it_comes_is_the_recipe_of_its_rows(name: str, tiny: RunContext, tmp_path: Path) -> None:
     preset = load_preset(name)
     assert shipped_preset(preset) == {"digest": RECIPES[name].digest, "deviations": []}, (
         f"{name} has changed: write its digest into RECIPES, unless it is no longer the recipe of those rows"
@@ -91,7 +93,7 @@ def test_a_paper_preset_as_it_comes_is_the_recipe_of_its_rows(name: str, tiny: C
 
 
 @pytest.mark.parametrize("name", PAPER)
-def test_any_one_set_makes_another_recipe_and_is_named(name: str, tiny: Conditions, tmp_path: Path) -> None:
+def test_any_one_set_makes_another_recipe_and_is_named(name: str, tiny: RunContext, tmp_path: Path) -> None:
     as_it_comes = load_preset(name)
     assert as_it_comes.recipe is not None
     other = "convert" if as_it_comes.recipe.non_rgb == "black" else "black"

@@ -16,7 +16,7 @@ from harness.metrics.evaluator import Evaluator
 from harness.metrics.java import JavaError
 from harness.metrics.meteor_session import MeteorSession
 from harness.metrics.signature import EvaluationSettings
-from harness.runner.context import Conditions
+from harness.runner.context import BenchmarkData
 from harness.runner.scoring import SINGLE, SPICE_ONCE, score_people, score_split
 from harness.utils.errors import BenchError
 from results.records import SplitResult
@@ -34,8 +34,8 @@ def evaluator() -> Iterator[Evaluator]:
         yield made
 
 
-def conditions(samples: Sequence[Sample]) -> Conditions:
-    return cast("Conditions", SimpleNamespace(evaluated={"test": tuple(samples)}))
+def data(samples: Sequence[Sample]) -> BenchmarkData:
+    return cast("BenchmarkData", SimpleNamespace(evaluated={"test": tuple(samples)}))
 
 
 def values(result: SplitResult) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def values(result: SplitResult) -> dict[str, Any]:
 
 
 def test_peoples_scores_are_their_scores_against_one_reference_less(evaluator: Evaluator) -> None:
-    result, seconds = score_people("test", conditions(SAMPLES), evaluator)
+    result, seconds = score_people("test", data(SAMPLES), evaluator)
     assert result.captions == {sample.image_id: sample.captions[0] for sample in SAMPLES}
     assert values(result) == {metric: score.value for metric, score in result.scores["overall"].items()}
     assert result.held_out["CIDEr-D"].value
@@ -54,13 +54,13 @@ def test_peoples_scores_are_their_scores_against_one_reference_less(evaluator: E
 def test_a_model_that_speaks_as_people_do_scores_as_they_do(evaluator: Evaluator) -> None:
     """Of two equal references an image, every round scores the same caption against the same reference."""
     pairs = [Sample(sample.image_id, "", "test", sample.captions[:1] * 2) for sample in SAMPLES]
-    people, _ = score_people("test", conditions(pairs), evaluator)
-    model, _ = score_split("test", people.captions, conditions(pairs), evaluator)
+    people, _ = score_people("test", data(pairs), evaluator)
+    model, _ = score_split("test", people.captions, data(pairs), evaluator)
     assert values(model) == values(people)
 
 
 def test_fewer_references_change_a_models_score(evaluator: Evaluator) -> None:
-    model, _ = score_split("test", {1: "a dog runs", 2: "two cats", 3: "a kite"}, conditions(SAMPLES), evaluator)
+    model, _ = score_split("test", {1: "a dog runs", 2: "two cats", 3: "a kite"}, data(SAMPLES), evaluator)
     against_all, less = model.scores["overall"]["BLEU-1"].value, model.held_out["BLEU-1"].value
     assert against_all is not None
     assert less is not None
@@ -84,16 +84,16 @@ def test_slow_and_failing_programs_run_once(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(evaluator_module, "run_spice", parse)
     with Evaluator(Path("java"), settings=EvaluationSettings(spice=True)) as evaluator:
         monkeypatch.setattr(evaluator, "_find_java", lambda: Path("java"))
-        model, _ = score_split("test", {1: "a dog runs", 2: "two cats", 3: "a kite"}, conditions(SAMPLES), evaluator)
+        model, _ = score_split("test", {1: "a dog runs", 2: "two cats", 3: "a kite"}, data(SAMPLES), evaluator)
         assert asked == ["METEOR", "SPICE"]
-        people, _ = score_people("test", conditions(SAMPLES), evaluator)
+        people, _ = score_people("test", data(SAMPLES), evaluator)
     assert model.held_out["METEOR"].reason == "it hung"
     assert (model.scores["overall"]["SPICE"].value, model.held_out["SPICE"].reason) == (0.5, SPICE_ONCE)
     assert (people.held_out["SPICE"].value, asked.count("SPICE")) == (0.5, 4), "people's in each of three rounds"
 
 
 def test_single_references_leave_nothing_to_hold_out(evaluator: Evaluator) -> None:
-    single = conditions([Sample(1, "1.png", "test", ("a dog",)), Sample(2, "2.png", "test", ("a cat",))])
+    single = data([Sample(1, "1.png", "test", ("a dog",)), Sample(2, "2.png", "test", ("a cat",))])
     model, _ = score_split("test", {1: "a dog", 2: "a cat"}, single, evaluator)
     assert {score.reason for score in model.held_out.values()} == {SINGLE}
     with pytest.raises(BenchError, match="test: no image has a second reference") as raised:

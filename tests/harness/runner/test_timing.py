@@ -13,6 +13,7 @@ from harness.config.load import list_presets, load_preset
 from harness.config.preset import Decoding, Preset
 from harness.measure.captioning_costs import Timed
 from harness.runner import timing
+from harness.runner.context import Execution
 from harness.runner.timing import DEFERRED, time_model, timed_images
 from zoo import Visual, VisualSpec, create_model, model_card
 
@@ -45,15 +46,14 @@ class Numbered:
         return Visual(features, torch.ones(len(image_ids), 1, dtype=torch.bool))
 
 
-def conditions(jobs: int = 1, **settings: Any) -> Any:
+def context(jobs: int = 1, **settings: Any) -> Any:
     preset = Preset.model_validate({**load_preset("smoke").model_dump(), **settings})
     return SimpleNamespace(
-        machine=ExecutionConfig(jobs=jobs),
-        preset=preset.model_copy(update={"decoding": Decoding(beam_size=2, max_len=4)}),
-        evaluated={"test": [SimpleNamespace(image_id=image_id) for image_id in SPLIT]},
+        data=SimpleNamespace(evaluated={"test": [SimpleNamespace(image_id=image_id) for image_id in SPLIT]}),
+        inputs=SimpleNamespace(vocabulary=SimpleNamespace(bos=1, eos=2), decoding=Decoding(beam_size=2, max_len=4)),
+        execution=Execution(torch.device("cpu"), "bf16", ExecutionConfig(jobs=jobs)),
+        preset=preset,
         source=lambda _: Numbered(),
-        vocabulary=SimpleNamespace(bos=1, eos=2),
-        precision="bf16",
     )
 
 
@@ -66,17 +66,17 @@ def test_each_image_is_timed_alone_twice_and_in_the_run_s_precision(monkeypatch:
 
     monkeypatch.setattr(timing, "time_captioning", measure)
     model = create_model("blind", vocab_size=9, visual_dim=1, **model_card("blind").tiny)
-    time_model(model, conditions())
+    time_model(model, context())
     assert [features.shape for features in asked["images"]] == [(1, 1, 1)] * 50
     assert [int(features) for features in asked["images"]] == timed_images(SPLIT, 50)
     assert (asked["effort"].repeats, asked["precision"], asked["threads"]) == (2, "bf16", 1)
-    time_model(model, conditions(latency_repeats=7))
+    time_model(model, context(latency_repeats=7))
     assert len(asked["images"]) == 7
 
 
 def test_images_and_runs_are_counted_where_they_are_really_timed() -> None:
     model = create_model("blind", vocab_size=9, visual_dim=1, **model_card("blind").tiny)
-    costs = time_model(model, conditions(latency_repeats=3)).costs
+    costs = time_model(model, context(latency_repeats=3)).costs
     assert (costs["latency_images"].value, costs["latency_repeats"].value) == (3, 6)
     assert costs["latency_median"].value
-    assert {cost.reason for cost in time_model(model, conditions(jobs=2)).costs.values()} == {DEFERRED}
+    assert {cost.reason for cost in time_model(model, context(jobs=2)).costs.values()} == {DEFERRED}

@@ -22,8 +22,8 @@ from harness.data.pixels import PixelSource
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.metrics.signature import EvaluationSettings
 from harness.runner.backbone_features import CachedBackboneSource
-from harness.runner.building import build_model, model_arguments
-from harness.runner.context import Conditions, prepare_conditions
+from harness.runner.context import RunContext, prepare_context
+from harness.runner.execute import build_model, model_arguments
 from harness.runner.train import fit
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
@@ -48,11 +48,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return prepare_scenes(folder, ScenesConfig(train=29, val=4, test=4, nocaps_per_domain=1))
 
 
-def conditions_of(data: Path, workspace: Path, stages: list[dict[str, Any]], **features: Any) -> Conditions:
+def context_of(data: Path, workspace: Path, stages: list[dict[str, Any]], **features: Any) -> RunContext:
     """A quick run's, with another schedule."""
     small = ("size.d_model=16", "size.d_ff=16", "size.n_heads=2", "size.n_encoder_layers=1", "size.n_decoder_layers=1")
     schedule = Schedule.model_validate({"name": "t", "summary": "t", "stages": stages})
-    return prepare_conditions(
+    return prepare_context(
         str(data),
         images=None,
         preset=load_preset("quick", small).model_copy(update={"schedule": schedule}),
@@ -72,12 +72,12 @@ def reporter(said: io.StringIO | None = None) -> Reporter:
     return Reporter(Console(file=said or io.StringIO(), width=300))
 
 
-def model_of(name: str, conditions: Conditions) -> Captioner:
+def model_of(name: str, context: RunContext) -> Captioner:
     """An untrained one, the same every time."""
     torch.manual_seed(3)
-    arguments = model_arguments(name, conditions.preset.model_arguments(name), conditions.backbone)
-    size = {"vocab_size": len(conditions.vocabulary), "visual_dim": conditions.visual_dim}
-    return build_model(name, arguments, **size, backbone=conditions.backbone)
+    arguments = model_arguments(name, context.preset.model_arguments(name), context.data.backbone)
+    size = {"vocab_size": len(context.inputs.vocabulary), "visual_dim": context.data.visual_dim}
+    return build_model(name, arguments, **size, backbone=context.data.backbone)
 
 
 def curves(records: list[EpochRecord]) -> list[tuple[str, int, int, float, float | None]]:
@@ -86,12 +86,13 @@ def curves(records: list[EpochRecord]) -> list[tuple[str, int, int, float, float
 
 
 def test_two_processes_train_as_one_does_and_go_on_after_a_kill(data: Path, tmp_path: Path) -> None:
-    conditions = conditions_of(data, tmp_path, [STAGE, STAGE | {"name": "second", "epochs": 1}])
+    context = context_of(data, tmp_path, [STAGE, STAGE | {"name": "second", "epochs": 1}])
     alone: list[EpochRecord] = []
-    one = model_of("transformer_base", conditions)
-    summary = fit(one, 0, conditions, tmp_path / "one", alone.append, reporter())
+    one = model_of("transformer_base", context)
+    summary = fit(one, 0, context, tmp_path / "one", alone.append, reporter())
 
-    both = replace(conditions, machine=ExecutionConfig(devices=2))
+    execution = replace(context.execution, config=ExecutionConfig(devices=2))
+    both = replace(context, execution=execution)
     together: list[EpochRecord] = []
 
     def die(record: EpochRecord) -> None:
@@ -117,12 +118,12 @@ def test_a_later_frozen_stage_reads_features_of_the_backbone_as_it_was_tuned(
     tuned = frozen | {"name": "tuned", "backbone": "trained", "learning_rate": {"peak": 0.1}}
     stages = [frozen, tuned, frozen | {"name": "last", "epochs": 2}]
     backbone = {"backbone": "resnet10t", "weights": "random", "image_size": 32}
-    conditions = conditions_of(data, tmp_path, stages, **backbone)
-    model = model_of("expansionnet_v2/end-to-end", conditions)
+    context = context_of(data, tmp_path, stages, **backbone)
+    model = model_of("expansionnet_v2/end-to-end", context)
     looked: list[int] = []
     monkeypatch.setattr(PixelSource, "visual", watched(PixelSource.visual, looked))
     records: list[EpochRecord] = []
-    fit(model, 0, conditions, tmp_path / "run", records.append, reporter())
+    fit(model, 0, context, tmp_path / "run", records.append, reporter())
     train, val = 29, 4
     assert sum(looked) == train + val, (
         "only the stage that trains the backbone reads pictures, to learn and to validate"
@@ -130,9 +131,9 @@ def test_a_later_frozen_stage_reads_features_of_the_backbone_as_it_was_tuned(
     caches = [Features(folder) for folder in (tmp_path / "cache" / "features").iterdir()]
     [first] = [cache for cache in caches if len(cache) > train + val]
     [second] = [cache for cache in caches if len(cache) == train + val]
-    image = conditions.train[0].image_id
+    image = context.data.train[0].image_id
     assert not (first.grid_features([image]) == second.grid_features([image])).all()
-    pixels = conditions.source(model.visual).visual([image], model.visual)
+    pixels = context.source(model.visual).visual([image], model.visual)
     model.eval()
     with torch.no_grad():
         seen = model.encode(pixels).features
@@ -142,7 +143,7 @@ def test_a_later_frozen_stage_reads_features_of_the_backbone_as_it_was_tuned(
     again: list[EpochRecord] = []
     monkeypatch.setattr("harness.data.feature_cache._Extraction.run", None)  # a stage begun anew finds its cache
     shutil.rmtree(tmp_path / "run")
-    fit(model_of("expansionnet_v2/end-to-end", conditions), 0, conditions, tmp_path / "run", again.append, reporter())
+    fit(model_of("expansionnet_v2/end-to-end", context), 0, context, tmp_path / "run", again.append, reporter())
     assert curves(again) == curves(records)
 
 
@@ -159,10 +160,10 @@ def watched(visual: Callable[..., Visual], looked: list[int]) -> Callable[..., V
 def test_a_cache_that_vanishes_ends_in_a_sentence_and_the_same_command_goes_on(data: Path, tmp_path: Path) -> None:
     stages = [STAGE | {"epochs": 3}]
     whole: list[EpochRecord] = []
-    calm = conditions_of(data, tmp_path / "calm", stages)
+    calm = context_of(data, tmp_path / "calm", stages)
     fit(model_of("transformer_base", calm), 0, calm, tmp_path / "calm" / "run", whole.append, reporter())
 
-    conditions = conditions_of(data, tmp_path, stages)
+    context = context_of(data, tmp_path, stages)
     records: list[EpochRecord] = []
 
     def remove(record: EpochRecord) -> None:
@@ -170,11 +171,11 @@ def test_a_cache_that_vanishes_ends_in_a_sentence_and_the_same_command_goes_on(d
         shutil.rmtree(tmp_path / "cache" / "features", ignore_errors=True)
 
     with pytest.raises(BenchError, match=r"feature cache .* was removed .*last good checkpoint: .*step-") as caught:
-        fit(model_of("transformer_base", conditions), 0, conditions, tmp_path / "run", remove, reporter())
+        fit(model_of("transformer_base", context), 0, context, tmp_path / "run", remove, reporter())
     assert "goes on from its last checkpoint" in (caught.value.hint or "")
     assert len(records) == 1
-    conditions = conditions_of(data, tmp_path, stages)
-    fit(model_of("transformer_base", conditions), 0, conditions, tmp_path / "run", records.append, reporter())
+    context = context_of(data, tmp_path, stages)
+    fit(model_of("transformer_base", context), 0, context, tmp_path / "run", records.append, reporter())
     assert curves(records) == curves(whole)
 
 
@@ -183,15 +184,16 @@ def test_compiling_is_for_passes_over_whole_captions(
 ) -> None:
     asked: list[tuple[torch.nn.Module, dict[str, Any]]] = []
     monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **settings: asked.append((module, settings)))
-    conditions = replace(conditions_of(data, tmp_path, [STAGE | {"epochs": 1}]), machine=ExecutionConfig(compiled=True))
-    model = model_of("transformer_base", conditions)
+    context = context_of(data, tmp_path, [STAGE | {"epochs": 1}])
+    context = replace(context, execution=replace(context.execution, config=ExecutionConfig(compiled=True)))
+    model = model_of("transformer_base", context)
     before = {name: value.clone() for name, value in model.named_parameters()}
-    fit(model, 0, conditions, tmp_path / "run", lambda _: None, reporter())
+    fit(model, 0, context, tmp_path / "run", lambda _: None, reporter())
     [(compiled, settings)] = asked
     assert settings == {"dynamic": True}
     assert compiled is not model, "which is traced for its costs afterwards"
     assert not all(torch.equal(value, before[name]) for name, value in model.named_parameters())
-    assert conditions.machine.record(torch.device("cpu"), 1) == {
+    assert context.execution.config.record(torch.device("cpu"), 1) == {
         "devices": 1, "compile": "on (CPU)", "passes_per_batch": 1,
     }  # fmt: skip
 

@@ -27,18 +27,16 @@ STAGE = {"name": "xe", "epochs": 3, "batch_size": 4, "captions_per_image": 2, "l
 SUMMARY = TrainingSummary(seconds=30.0, images=24, steps=6, best_cider=1.0, waited=10.0)
 
 
-def conditions_of(*stages: dict[str, Any], device: str = "cpu", precision: str = "fp32", devices: int = 1) -> Any:
+def context_of(*stages: dict[str, Any], device: str = "cpu", precision: str = "fp32", devices: int = 1) -> Any:
     """What of a run's conditions counts here: eight images of two captions of three words each."""
     schedule = Schedule.model_validate({"name": "t", "summary": "t", "stages": [STAGE | stage for stage in stages]})
     return SimpleNamespace(
-        preset=SimpleNamespace(
-            schedule=schedule, decoding=SimpleNamespace(max_len=6), vocabulary=SimpleNamespace(max_len=20)
+        preset=SimpleNamespace(schedule=schedule, vocabulary=SimpleNamespace(max_len=20)),
+        data=SimpleNamespace(train=tuple(SimpleNamespace(captions=("a red ball", "a blue box")) for _ in range(8))),
+        inputs=SimpleNamespace(vocabulary=_Words(), decoding=SimpleNamespace(max_len=6)),
+        execution=SimpleNamespace(
+            device=torch.device(device), precision=precision, config=SimpleNamespace(devices=devices, jobs=3)
         ),
-        train=tuple(SimpleNamespace(captions=("a red ball", "a blue box")) for _ in range(8)),
-        vocabulary=_Words(),
-        device=torch.device(device),
-        precision=precision,
-        machine=SimpleNamespace(devices=devices, jobs=3),
     )
 
 
@@ -63,14 +61,14 @@ def test_the_schedules_work_over_the_probed_speed(
 
     monkeypatch.setattr(module, "measure_speed", probe)
     counts = count_flops(tiny, visual(), caption_length=6)
-    found = predict_training(tiny, visual(), counts, conditions_of({"dropout": 0.0}))
+    found = predict_training(tiny, visual(), counts, context_of({"dropout": 0.0}))
     decoder = (counts.teacher_forced.macs - counts.encoder.macs) * 4 / 6  # three words and an end of six tokens
     per_image = FORWARD_AND_BACKWARD * (counts.encoder.macs + 2 * decoder)
     assert found.macs_per_image == pytest.approx(per_image)
     assert found.seconds.value == pytest.approx(8 * 3 * per_image / 1e6)
     assert asked == {"images": 4, "captions": 2, "least_s": module.PROBE_S, "length": 4, "rate": [0.0]}
     assert tiny.dropout.p == 0.5
-    halved = predict_training(tiny, visual(), counts, conditions_of({"dropout": None}, devices=2))
+    halved = predict_training(tiny, visual(), counts, context_of({"dropout": None}, devices=2))
     assert halved.seconds.value == pytest.approx(8 * 3 * per_image / 2e6)
     assert (asked["images"], asked["rate"]) == (2, [0.5])
 
@@ -78,7 +76,7 @@ def test_the_schedules_work_over_the_probed_speed(
 def test_the_probe_really_trains_and_leaves_no_trace(tiny: Captioner, visual: Callable[..., Visual]) -> None:
     before = {name: value.clone() for name, value in tiny.state_dict().items()}
     numbers = torch.get_rng_state()
-    found = predict_training(tiny, visual(), count_flops(tiny, visual(), caption_length=6), conditions_of({}))
+    found = predict_training(tiny, visual(), count_flops(tiny, visual(), caption_length=6), context_of({}))
     assert found.seconds.value is not None
     assert found.seconds.value > 0
     assert all(torch.equal(value, before[name]) for name, value in tiny.state_dict().items())
@@ -110,7 +108,7 @@ def test_a_model_on_pixels_counts_its_backbone_apart() -> None:
     pixels = Visual(pixels=torch.zeros(1, 3, 32, 32))
     counts = count_flops(model, pixels, caption_length=6)
     frozen, trained = (
-        predict_training(model, pixels, counts, conditions_of({"backbone": backbone}))
+        predict_training(model, pixels, counts, context_of({"backbone": backbone}))
         for backbone in ("frozen", "trained")
     )
     assert (trained.macs_per_image or 0) > 2 * (frozen.macs_per_image or 0) > 0
@@ -119,19 +117,19 @@ def test_a_model_on_pixels_counts_its_backbone_apart() -> None:
 def test_no_count_and_no_probe_are_reasons(
     tiny: Captioner, visual: Callable[..., Visual], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uncounted = predict_training(tiny, visual(), None, conditions_of({}))
+    uncounted = predict_training(tiny, visual(), None, context_of({}))
     assert "could not be counted" in str(uncounted.seconds.reason)
 
     def fail(*_: object, **__: object) -> Speed:
         raise RuntimeError("out of\nmemory")
 
     monkeypatch.setattr(module, "measure_speed", fail)
-    unprobed = predict_training(tiny, visual(), count_flops(tiny, visual(), caption_length=6), conditions_of({}))
+    unprobed = predict_training(tiny, visual(), count_flops(tiny, visual(), caption_length=6), context_of({}))
     assert unprobed.seconds.reason == "the probe failed: RuntimeError: out of memory"
     assert unprobed.macs_per_image is not None
     with PeakMemory() as memory:
         pass
-    costs = training_costs(SUMMARY, memory, uncounted, conditions_of({}))
+    costs = training_costs(SUMMARY, memory, uncounted, context_of({}))
     assert {costs[name].reason for name in COSTS if name.startswith(("train_g", "train_u", "train_a"))} == {
         uncounted.seconds.reason
     }
@@ -141,7 +139,7 @@ def test_what_training_came_to_on_a_cpu() -> None:
     with PeakMemory() as memory:
         pass
     prediction = Prediction(Quantity(25.0, unit="s"), macs_per_image=1e9)
-    costs = training_costs(SUMMARY, memory, prediction, conditions_of({}))
+    costs = training_costs(SUMMARY, memory, prediction, context_of({}))
     assert {name: cost.unit for name, cost in costs.items()} == COSTS
     values = {name: cost.value for name, cost in costs.items()}
     assert values["train_seconds"] == 30
@@ -159,7 +157,7 @@ def test_hours_of_an_a100_from_the_share_of_another_device_that_was_used(monkeyp
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
     with PeakMemory() as memory:
         pass
-    conditions = conditions_of({}, device="cuda", precision="bf16", devices=2)
+    conditions = context_of({}, device="cuda", precision="bf16", devices=2)
     prediction = Prediction(Quantity(25.0, unit="s"), macs_per_image=1e13)
     costs = training_costs(SUMMARY, memory, prediction, conditions)
     share = 24e13 / 30 / (2 * 989e12 / 2)

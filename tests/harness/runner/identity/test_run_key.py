@@ -18,8 +18,9 @@ from harness.config.preset import NOT_IN_KEY, Preset
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.metrics.signature import EvaluationSettings, run_fields
 from harness.runner.benchmark import Request
-from harness.runner.context import prepare_conditions
+from harness.runner.context import prepare_context
 from harness.runner.identity.run_key import FEATURES_NOT_IN_KEY, built_with, code_of_model, identify
+from harness.runner.models import resolve_models
 from harness.runner.plan import plan_runs
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
@@ -44,7 +45,7 @@ MOVES_NO_SCORE = {
     "device": "another machine rounds otherwise, and computes the same",
     "rerun": "whether finished runs are made again",
     "accept_code_changes": "which finished runs are re-used",
-    "machine": "how many devices, processes and kernels share the work; rounding alone, recorded in the environment",
+    "execution": "how many devices, processes and kernels share the work; rounding alone, recorded in the environment",
 }
 
 
@@ -161,13 +162,13 @@ def planner(tmp_path_factory: pytest.TempPathFactory) -> Any:
     workspace.create()
 
     def plan(preset: Preset, features: FeatureConfig, sees: str = "none") -> RunSpec:
-        conditions = prepare_conditions(
+        context = prepare_context(
             str(data), images=None, preset=preset, feature_config=features, sees={MODEL: sees},  # type: ignore[dict-item]
             evaluation=EvaluationSettings(), skip_bad_images=False, device=torch.device("cpu"), precision="fp32",
             workspace=workspace, reporter=Reporter(Console(quiet=True)),
         )  # fmt: skip
-        [cell] = plan_runs([MODEL], 1, conditions, workspace, {})
-        return cell
+        [spec] = plan_runs(resolve_models([MODEL], workspace), 1, context, workspace)
+        return spec
 
     return plan
 

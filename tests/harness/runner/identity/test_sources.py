@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.runner.identity import revision
+import zoo
+from harness.runner.identity import revision, sources
 from harness.runner.identity.sources import files_digest, harness_files, model_files, tree_digest
 from harness.utils.errors import BenchError
 from harness.utils.plugins import load_plugin
@@ -115,3 +116,20 @@ def test_a_class_without_a_file_is_refused() -> None:
     with pytest.raises(BenchError, match="defined in no file") as caught:
         model_files([ModelCard("nowhere", entry, "s", "p", 2026, "s", "MIT", "pooled")])  # type: ignore[arg-type]
     assert "--plugin" in (caught.value.hint or "")
+
+
+def test_a_stated_refactoring_keeps_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = zoo.model_card("blind")
+    before = sources.model_files([card])
+    path, digest = "zoo/captioner.py", before["zoo/captioner.py"]
+    monkeypatch.setattr(sources, "refactors", lambda: {path: {digest: "earlier"}})
+    assert sources.model_files([card]) == before | {path: "earlier"}
+    monkeypatch.setattr(sources, "refactors", lambda: {path: {"another": "earlier"}})
+    assert sources.model_files([card]) == before, "it is stated of another source"
+
+
+def test_refactorings_are_stated_of_the_sources_as_they_are() -> None:
+    """Where one fails, the source changed since: state it again (`--refactored-since`), or take the statement out."""
+    root = Path(zoo.__file__).parent.parent
+    for path, stated in sources.refactors().items():
+        assert set(stated) == {sources.tree_digest((root / path).read_text(encoding="utf-8"))}, path

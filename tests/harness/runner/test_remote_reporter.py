@@ -8,7 +8,7 @@ from multiprocessing import Pipe
 import pytest
 from rich.console import Console
 
-from harness.runner.relay import RemoteReporter, ReporterProxy
+from harness.runner.worker_pool import RemoteReporter, ReporterProxy
 from harness.utils import progress
 from harness.utils.progress import Reporter
 

@@ -1,0 +1,75 @@
+"""What `--models` asks for: each name resolved once into a kind of run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.runner.baselines import REFERENCE_ROWS
+from harness.runner.pretrained import Pretrained
+from harness.runner.saved_model import SavedModel, is_saved
+from harness.utils.errors import BenchError
+from harness.utils.workspace import Workspace
+from results.records import RunKind
+from zoo import model_card, select_models
+from zoo.captioner import VisualKind
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedModel:
+    """One row of a benchmark.
+
+    Attributes:
+        name: a registered model, a reference row, or the key of a saved run.
+        kind: which executor runs it.
+        visual: the kind of visual input.
+        weights: the published weights that it starts from, None where it has none.
+    """
+
+    name: str
+    kind: RunKind
+    visual: VisualKind
+    weights: Pretrained | None = None
+
+
+def resolve_models(
+    patterns: Sequence[str], workspace: Workspace, pretrained: Mapping[str, str] | None = None
+) -> list[RequestedModel]:
+    """Resolve names, globs and `all`, each model once, in the order asked for.
+
+    `all` is every model but variants, and every reference row. The key of a run that the workspace holds scores that
+    run again, without training.
+
+    Args:
+        pretrained: where pretrained models lie, by name, if not where their cards say.
+
+    Raises:
+        BenchError: no pattern at all, or a saved run that cannot be read.
+        ZooError: a pattern that matches nothing, with the nearest names.
+    """
+    if not patterns:
+        raise BenchError("--models names no model", "write --models all, or see `bench models` for the names")
+    names: dict[str, None] = {}
+    for pattern in patterns:
+        exact = pattern in REFERENCE_ROWS or is_saved(pattern, workspace)
+        found = [pattern] if exact else select_models(pattern)
+        if pattern == "all":
+            found += REFERENCE_ROWS
+        if not found:
+            model_card(pattern)  # raises, naming the nearest
+        names.update(dict.fromkeys(found))
+    return [_resolve(name, workspace, pretrained or {}) for name in names]
+
+
+def _resolve(name: str, workspace: Workspace, pretrained: Mapping[str, str]) -> RequestedModel:
+    if name in REFERENCE_ROWS:
+        return RequestedModel(name, "reference", "pooled" if name == "retrieval" else "none")
+    if is_saved(name, workspace):
+        saved = SavedModel.load(workspace.run_folder(name))
+        return RequestedModel(name, "stored", model_card(saved.model).visual)
+    card = model_card(name)
+    if not card.hub:
+        return RequestedModel(name, "trained", card.visual)
+    weights = Pretrained(name, pretrained.get(name, card.hub))
+    # The variant of a published model that this benchmark trains further is one of its cards' names.
+    return RequestedModel(name, "trained" if name.endswith("/finetuned") else "pretrained", card.visual, weights)
