@@ -119,13 +119,15 @@ def test_a_class_without_a_file_is_refused() -> None:
 
 
 def test_a_stated_refactoring_keeps_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
-    card = zoo.model_card("blind")
-    before = sources.model_files([card])
-    path, digest = "zoo/captioner.py", before["zoo/captioner.py"]
-    monkeypatch.setattr(sources, "refactors", lambda: {path: {digest: "earlier"}})
-    assert sources.model_files([card]) == before | {path: "earlier"}
+    card, path = zoo.model_card("blind"), "zoo/captioner.py"
+    now = sources.tree_digest((Path(zoo.__file__).parent / "captioner.py").read_text(encoding="utf-8"))
+    monkeypatch.setattr(sources, "refactors", dict)
+    unstated = sources.model_files([card])
+    assert unstated[path] == now
+    monkeypatch.setattr(sources, "refactors", lambda: {path: {now: "earlier"}})
+    assert sources.model_files([card]) == unstated | {path: "earlier"}
     monkeypatch.setattr(sources, "refactors", lambda: {path: {"another": "earlier"}})
-    assert sources.model_files([card]) == before, "it is stated of another source"
+    assert sources.model_files([card]) == unstated, "it is stated of another source"
 
 
 def test_refactorings_are_stated_of_the_sources_as_they_are() -> None:
