@@ -66,7 +66,7 @@ def caption(
 
     from harness.config.features import region_config
     from harness.inference.attention_plots import draw_attention
-    from harness.runner.caption_images import caption_pictures, of_files, of_numbered_files
+    from harness.runner.caption_images import caption_dataset, of_files, of_numbered_files
     from harness.runner.saved_model import find_run
     from harness.utils.plugins import load_plugins
     from harness.utils.progress import Reporter
@@ -86,7 +86,7 @@ def caption(
     own = of_numbered_files if seen else of_files
     pictures = own(images) if images else _split(data or "", data_images, split, place)
     with Reporter(Console(stderr=True, highlight=False)) as reporter:
-        found = caption_pictures(
+        found = caption_dataset(
             pictures,
             find_run(run, place),
             reporter=reporter,
@@ -94,7 +94,7 @@ def caption(
             backbone_weights=backbone_weights,
             regions=seen.source if seen else None,
             as_trained=data is not None,
-            looked=draw if attention else None,
+            on_attention=draw if attention else None,
         )
     if out is not None:
         entries = [{"image_id": image_id, "caption": text} for image_id, text in found.captions.items()]

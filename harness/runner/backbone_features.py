@@ -45,7 +45,7 @@ class CachedBackboneSource:
 
 
 def cache_own_features(model: HasOwnBackbone, context: RunContext, reporter: Reporter) -> Path:
-    """The folder with the features of the model's backbone as it stands, extracted or re-used.
+    """The folder with the features of the model's backbone in its present state, extracted or re-used.
 
     With the run's own weights they are the run's, which other models share; otherwise they are of the images to train
     and validate with alone.

@@ -1,4 +1,4 @@
-"""Captions for pictures of one's own, or of a data set, by a stored run."""
+"""Captions for image files or a data set, by a saved run."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ from zoo.captioner import VisualSpec
 
 @dataclass(frozen=True, slots=True)
 class Captioned:
-    """Captions by image id, in the data's order, and the pictures that cannot be used."""
+    """Captions by image id, in the data's order, and the images that cannot be used."""
 
     captions: dict[int, str]
     unusable: tuple[BadImage, ...]
 
 
 def of_files(paths: Sequence[Path]) -> Dataset:
-    """Pictures anywhere as a data set without captions; ids count the files, each taken once, from 0."""
+    """Image files as a data set without captions; ids count the files from 0, each taken once."""
     samples = (Sample(number, str(path.absolute()), "test", ()) for number, path in enumerate(dict.fromkeys(paths)))
     return Dataset("own pictures", Path("/"), tuple(samples), "own pictures")
 
 
 def of_numbered_files(paths: Sequence[Path]) -> Dataset:
-    """Pictures anywhere whose ids are the numbers that their names end with, as COCO's do: `000000000042.jpg` is 42.
+    """Image files whose ids are the numbers that their names end with, as COCO's do: `000000000042.jpg` is 42.
 
     Raises:
         BenchError: a name without a number, or two with the same.
@@ -62,8 +62,8 @@ def of_numbered_files(paths: Sequence[Path]) -> Dataset:
     return Dataset("own pictures", Path("/"), tuple(samples), "own pictures")
 
 
-def caption_pictures(
-    pictures: Dataset,
+def caption_dataset(
+    images: Dataset,
     folder: Path,
     *,
     reporter: Reporter,
@@ -71,36 +71,36 @@ def caption_pictures(
     backbone_weights: Path | None = None,
     regions: Path | Literal["boxes"] | None = None,
     as_trained: bool = False,
-    looked: Callable[[Path, AttentionRecord], None] | None = None,
+    on_attention: Callable[[Path, AttentionRecord], None] | None = None,
 ) -> Captioned:
-    """Caption every picture of a data set as the run in `folder` was evaluated, but in float32, whatever it trained in.
+    """Caption every image of a data set as the run in `folder` was evaluated, but always in float32.
 
     Args:
         beam_size: in place of the run's.
         backbone_weights: where the backbone's weights lie now, if no longer where they lay in training.
-        regions: the pictures' regions, by image id, for a run that sees regions.
-        as_trained: where `regions` are not given, the source that the run was trained with knows these images too.
-        looked: is told of each picture where the words of its caption looked.
+        regions: the images' regions, by image id, for a model on regions.
+        as_trained: without `regions`, read those of the source that the model was trained with.
+        on_attention: called for each image with the attention map of its caption.
 
     Raises:
-        BenchError: the run cannot be read, the backbone's weights are gone or others, regions are needed, or it is to
-            be told where words looked and the model does not attend.
+        BenchError: the run cannot be read, the backbone's weights are missing or different, regions are needed, or
+            attention maps are asked of a model without attention.
     """
     run = SavedModel.load(folder)
-    complaints = {sample.image_id: _complaint(pictures.path(sample)) for sample in pictures.samples}
+    complaints = {sample.image_id: _complaint(images.path(sample)) for sample in images.samples}
     unusable = tuple(bad for bad in complaints.values() if bad is not None)
-    usable = tuple(sample for sample in pictures.samples if complaints[sample.image_id] is None)
+    usable = tuple(sample for sample in images.samples if complaints[sample.image_id] is None)
     if not usable:
         return Captioned({}, unusable)
     model, vocabulary = run.build(folder)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     decoding = run.decoding if beam_size is None else run.decoding.model_copy(update={"beam_size": beam_size})
     with TemporaryDirectory(prefix="bench-caption-") as scratch:
-        shown = replace(pictures, samples=usable)
+        shown = replace(images, samples=usable)
         source, bad = _source(run, model.visual, shown, backbone_weights, regions, as_trained, Path(scratch), device)
         paths = {sample.image_id: shown.path(sample) for sample in usable}
         unusable += tuple(BadImage(path, bad[image_id]) for image_id, path in paths.items() if image_id in bad)
-        if looked is not None:
+        if on_attention is not None:
             check_attends(run.model, model, source)
         captions = caption_images(
             model.to(device),
@@ -113,10 +113,10 @@ def caption_pictures(
             reporter=reporter,
             title="captioning",
         )
-        if looked is not None:
+        if on_attention is not None:
             parts = shown_parts(shown, run.preprocessing)
             for record in attention_records(model, vocabulary, source, captions.tokens, parts, device=device):
-                looked(paths[record.image_id], record)
+                on_attention(paths[record.image_id], record)
     return Captioned(captions.by_image, unusable)
 
 
@@ -131,36 +131,38 @@ def _complaint(path: Path) -> BadImage | None:
 def _source(
     run: SavedModel,
     spec: VisualSpec,
-    pictures: Dataset,
+    images: Dataset,
     weights: Path | None,
     regions: Path | Literal["boxes"] | None,
     as_trained: bool,
     scratch: Path,
     device: torch.device,
 ) -> tuple[VisualSource, dict[int, str]]:
-    """The pictures as the model saw those that it was trained on, and what is wrong with the regions of some."""
+    """What the model reads of the images, as in training, and the reasons for images whose regions are unusable."""
     if spec.kind == "pixels":
-        return PixelSource(pictures, run.preprocessing), {}
+        return PixelSource(images, run.preprocessing), {}
     if spec.kind == "none":
         return NullSource(), {}
     trained = run.features.regions
     if trained is None:
         if regions is not None:
-            raise BenchError("the run sees grid cells, and --regions is for runs that see regions", "leave it out")
-        return extract_features(pictures, _open_backbone(run, weights), cache_dir=scratch, device=str(device)), {}
+            raise BenchError(
+                "--regions is for models on regions; this run was trained on grid features", "leave out --regions"
+            )
+        return extract_features(images, _open_backbone(run, weights), cache_dir=scratch, device=str(device)), {}
     source = regions or (trained.source if as_trained else None)
     if source is None or needs_backbone(source) != needs_backbone(trained.source):
         kind = "a JSON of boxes" if needs_backbone(trained.source) else "files of region features like those"
         raise BenchError(
-            f"the run sees regions (it was trained on {trained.source}): it needs them for these pictures too",
+            f"the run was trained on regions ({trained.source}): it needs them for these images too",
             f"add --regions FILE, {kind}, by image id",
         )
     backbone = _open_backbone(run, weights) if needs_backbone(source) else configured_backbone(FeatureConfig())
     found = prepare_regions(
-        pictures,
+        images,
         trained.model_copy(update={"source": source}),
         backbone,
-        lambda _bad: extract_features(pictures, backbone, cache_dir=scratch, device=str(device)),
+        lambda _bad: extract_features(images, backbone, cache_dir=scratch, device=str(device)),
         cache_dir=scratch,
     )
     return found, found.bad
@@ -170,13 +172,13 @@ def _open_backbone(run: SavedModel, moved_to: Path | None) -> Backbone:
     settings = run.features
     weights = moved_to or settings.weights
     if isinstance(weights, Path) and not weights.is_file():
-        raise BenchError(f"no backbone weights at {weights}", "add --backbone-weights FILE: where do they lie now?")
+        raise BenchError(f"no backbone weights at {weights}", "add --backbone-weights FILE with their present path")
     backbone = configured_backbone(settings.model_copy(update={"weights": weights}))
     if backbone.digest != run.backbone_digest:
         raise BenchError(
-            f"the backbone {backbone.describe()} is another than the run was trained with",
+            f"the backbone {backbone.describe()} is not the one that the run was trained with",
             "add --backbone-weights FILE with the weights of the training",
         )
-    if isinstance(run.preprocessing, ImagePreprocessing):  # a processor of its own comes with pixels alone
+    if isinstance(run.preprocessing, ImagePreprocessing):  # models on pixels may have an image processor of their own
         backbone.preprocessing = run.preprocessing
     return backbone

@@ -126,7 +126,7 @@ def prepare_context(
     workspace: Workspace,
     reporter: Reporter,
 ) -> RunContext:
-    """Open the data, verify every picture, extract or re-use the features and build the vocabulary.
+    """Open the data, verify every image, extract or re-use the features and build the vocabulary.
 
     Args:
         data_name: as `bench run --data` takes it.

@@ -1,4 +1,4 @@
-"""Counts for `harness.measure.estimate`: what passes of a model cost, its own backbone apart from the rest."""
+"""Multiply-accumulates of a model's passes, for `harness.measure.estimate`; its own backbone is counted separately."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zoo import Captioner, Visual
 
 
 def pass_costs(model: Captioner, *, cells: int, caption_length: int) -> tuple[PassCosts, Visual]:
-    """The costs of one image, and a stand-in for it.
+    """The costs of one image, and an example image to probe speed with.
 
     Args:
         cells: grid cells or regions, for models that do not find them themselves.

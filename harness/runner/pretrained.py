@@ -1,4 +1,4 @@
-"""Pretrained vision-language models in a run: where their weights lie, and the conditions that they bring along."""
+"""Published vision-language models: where their weights are, and their own tokenizer and image processor."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WEIGHTS_FILES = ("config.json", "*.safetensors", "*.json", "*.txt")
 
 
 class WeightsMissing(BenchError):  # noqa: N818 - a state of things, for which the row is skipped
-    """Weights that are not on this machine; the row is skipped and says what to type."""
+    """The weights are not on this machine; the run is skipped with a hint how to fetch them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ class Pretrained:
         return {**conditions, **own, "schedule": NOT_APPLICABLE, "track": "paper", "recipe": "as-published"}
 
     def pretraining(self) -> Pretraining:
-        """What the weights saw before: as the card says of its own repository, not documented of another.
+        """What the weights were trained on: the card's statement for its own repository, not documented for another.
 
-        A folder is taken to hold the card's repository, and the source says so.
+        A folder is assumed to hold the card's repository, which the source states.
         """
         card = model_card(self.model)
         if card.pretraining is None or self.where == card.hub:
@@ -71,7 +71,7 @@ class Pretrained:
         return replace(card.pretraining, source=read_from)
 
     def place(self) -> str:
-        """The repository, or the whole path of a folder, which may be gone since."""
+        """The repository, or the absolute path of a folder, which may no longer exist."""
         folder = Path(self.where).expanduser()
         return str(folder.resolve()) if folder.is_dir() or folder.is_absolute() else self.where
 

@@ -1,4 +1,4 @@
-"""A trained model on disk, with all that captioning pictures of one's own needs: `run.json` beside its weights."""
+"""A trained model on disk, with all that captioning new images needs: `run.json` beside its weights."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ VOCABULARY = "vocabulary.json"
 
 
 class SavedModel(Strict):
-    """How a stored model was built, and how it sees.
+    """How a saved model was built, and what it reads.
 
     `backbone_digest` is over the backbone's architecture and weights; models on pixels carry these themselves. A
     pretrained model that was not `trained` further keeps its weights in the folder that its arguments name;
-    `pretrained` is where weights came from that were trained before the run, a repository or a folder;
-    `pretraining` is what weights saw whose card cannot say it, those of an imported checkpoint.
+    `pretrained` is the repository or folder of published weights; `pretraining` is what the weights of an imported
+    checkpoint were trained on.
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset({"pretrained", "pretraining"})

@@ -30,7 +30,7 @@ DEFERRED = "not timed yet: other models trained at the same time; the same comma
 
 
 def one_image(model: Captioner, context: RunContext) -> Visual:
-    """A test image as the model sees it, to measure costs with."""
+    """A test image as the model reads it, to measure costs with."""
     return context.source(model.visual).visual([context.data.typical_image()], model.visual)
 
 

@@ -138,7 +138,7 @@ def _dropout(model: Captioner, p: float | None) -> Iterator[None]:
 
 
 def _work(summary: TrainingSummary, prediction: Prediction, context: RunContext) -> dict[str, Quantity]:
-    """Multiply-accumulates of the images that were seen, how well they used the device, and an A100's time for them."""
+    """Multiply-accumulates of the training, the device's utilisation, and an A100's time for the same work."""
     device, precision = context.execution.device, context.execution.precision
     names = ("train_gmac", "train_gmac_per_second", "train_utilisation", "train_a100_hours_estimate")
     if prediction.macs_per_image is None:
@@ -183,6 +183,6 @@ def _usual_length(context: RunContext) -> int:
 
 
 def _per_image(stages: list[StagePlan]) -> float:
-    """Multiply-accumulates over those that an image is seen, over all stages."""
+    """Mean multiply-accumulates of one presentation of an image, over all stages."""
     images = sum(stage.images for stage in stages)
     return sum(stage.training + stage.decoding for stage in stages) / images

@@ -1,4 +1,4 @@
-"""Which finished runs stand for planned ones: those of the same code, or of other code where that is accepted."""
+"""Re-use of finished runs: those of the same code, or of other code where that is accepted."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _UNTIL_0_2_0 = {"latency_seconds": "how long captions were timed"}
 
 
 def settle(specs: Sequence[RunSpec], store: Store, *, accept: bool, rerun: bool) -> tuple[list[RunSpec], list[str]]:
-    """The runs to work on, and what to say of those that other code made.
+    """The runs to execute, and notes on finished runs that other code made.
 
     Args:
         specs: as planned.
-        accept: whether a finished run of the same settings stands for a planned one though other code made it.
+        accept: whether a finished run of the same settings is re-used even if other code made it.
         rerun: whether everything is trained anew anyway.
     """
     with store.reading() as connection:

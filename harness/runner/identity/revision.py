@@ -1,8 +1,8 @@
 """The results revision: which changes of the harness's code leave results as they were.
 
 `REVISION` is raised with every change after which the same settings may give other captions or scores; `SOURCES` is the
-digest of the sources that this is said of. Finished runs of the same revision are re-used. Sources that nobody has
-spoken for, those of a local edit, have a revision of their own.
+digest of the sources for which it is stated. Finished runs of the same revision are re-used. Sources for which
+it is not stated, those of a local edit, have a revision of their own.
 
 `python -m harness.runner.identity.revision` writes the digest of the present sources into this file: the statement that
 they give the results of `REVISION`. With `--refactored-since COMMIT` it also states that the sources of models which
@@ -27,7 +27,7 @@ SOURCES = "7b2e41b3"
 
 @cache
 def results_revision() -> str:
-    """The revision of the code that is running: "1", or "1+" and the digest of sources that nobody has spoken for."""
+    """The revision of the running code: "1", or "1+" and the digest where it is not stated for these sources."""
     found = files_digest(harness_files())
     return str(REVISION) if found == SOURCES else f"{REVISION}+{found}"
 

@@ -1,4 +1,4 @@
-"""What makes a run this run and no other: every setting that can move its score, and the code that made it."""
+"""The run key: every setting that a score can depend on, and the code that makes it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ FEATURES_NOT_IN_KEY: Final[Mapping[str, str]] = {
     "weights": "a place on one machine; the signature's `feat` has the digest of what lies there",
     "regions.source": "a place on one machine; the signature's `feat` has the digest of what lies there",
 }
-"""The same of what models see."""
+"""Settings of the features that no score depends on, each with the reason."""
 
 
 def keyed_preset(preset: Preset) -> dict[str, Any]:
-    """A preset as the run key has it."""
+    """The part of a preset that is in the run key."""
     return without(preset.model_dump(mode="json"), NOT_IN_KEY)
 
 
 def keyed_features(features: FeatureConfig) -> dict[str, Any]:
-    """What models see as the run key has it."""
+    """The part of the features' configuration that is in the run key."""
     return without(features.model_dump(mode="json"), FEATURES_NOT_IN_KEY)
 
 

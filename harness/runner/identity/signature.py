@@ -119,7 +119,7 @@ def pretraining_field(pretraining: Pretraining | None) -> dict[str, str]:
 def stored_signature(
     conditions: dict[str, str], *, key: str, decoding: Decoding, features: str, vocabulary: str
 ) -> dict[str, str]:
-    """The signature of a stored run that is scored, not trained: how it was trained stands in its key alone.
+    """The signature of a stored run that is scored again: only its key tells how it was trained.
 
     No two stored runs share it, since nothing says that they were trained alike.
     """

@@ -32,7 +32,7 @@ from harness.inference.attention import (
     words_with_positions,
 )
 from harness.inference.attention_plots import PANEL, draw_attention
-from harness.runner.caption_images import caption_pictures, of_files
+from harness.runner.caption_images import caption_dataset, of_files
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from results.records import AttentionRecord
@@ -195,7 +195,7 @@ def test_the_command_draws_a_png_a_picture(pictures: list[Path], make_run: MakeR
 
 def test_the_maps_belong_to_the_captions(pictures: list[Path], make_run: MakeRun) -> None:  # noqa: F811
     looked: dict[Path, AttentionRecord] = {}
-    found = caption_pictures(of_files(pictures), make_run(), reporter=Reporter(), looked=looked.__setitem__)
+    found = caption_dataset(of_files(pictures), make_run(), reporter=Reporter(), on_attention=looked.__setitem__)
     [(path, record)] = looked.items()
     assert (path, record.image_id) == (pictures[1], 1)
     assert " ".join(record.words) == found.captions[1]

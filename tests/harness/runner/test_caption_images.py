@@ -21,7 +21,7 @@ from harness.data.backbones import open_backbone
 from harness.data.formats import read_predictions, read_references
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.data.vocabulary import Vocabulary
-from harness.runner.caption_images import caption_pictures, of_files
+from harness.runner.caption_images import caption_dataset, of_files
 from harness.runner.saved_model import SavedModel, find_run
 from harness.training.checkpoint import save_weights
 from harness.utils.errors import BenchError
@@ -91,8 +91,8 @@ def test_pictures_get_a_line_each_and_the_run_may_be_named_by_key_or_folder(
 
 def test_captions_do_not_depend_on_the_other_pictures(pictures: list[Path], make_run: MakeRun) -> None:
     folder = make_run()
-    together = caption_pictures(of_files(pictures), folder, reporter=Reporter()).captions
-    alone = [caption_pictures(of_files([path]), folder, reporter=Reporter()).captions[0] for path in pictures]
+    together = caption_dataset(of_files(pictures), folder, reporter=Reporter()).captions
+    alone = [caption_dataset(of_files([path]), folder, reporter=Reporter()).captions[0] for path in pictures]
     assert [together[0], together[1]] == alone
 
 
@@ -109,8 +109,8 @@ def test_a_beam_size_replaces_the_runs(
     monkeypatch.setattr(
         harness.inference.generate, "beam_search", lambda *a, **k: seen.append(k["beam_size"]) or search(*a, **k)
     )
-    caption_pictures(of_files(pictures), folder, reporter=Reporter())
-    caption_pictures(of_files(pictures), folder, reporter=Reporter(), beam_size=4)
+    caption_dataset(of_files(pictures), folder, reporter=Reporter())
+    caption_dataset(of_files(pictures), folder, reporter=Reporter(), beam_size=4)
     assert seen == [2, 4]
 
 
@@ -154,7 +154,7 @@ def test_a_damaged_run_is_named(
     folder = make_run()
     damage(folder)
     with pytest.raises(BenchError, match=named):
-        caption_pictures(of_files(pictures), folder, reporter=Reporter())
+        caption_dataset(of_files(pictures), folder, reporter=Reporter())
 
 
 def test_moved_and_other_backbone_weights_are_told_apart(
@@ -165,16 +165,14 @@ def test_moved_and_other_backbone_weights_are_told_apart(
         save_weights(timm.create_model("test_resnet", pretrained=False, num_classes=0), tmp_path / name)
     weights = tmp_path / "weights.safetensors"
     folder = make_run(features=FeatureConfig(backbone="test_resnet", weights=weights, image_size=64))
-    expected = caption_pictures(of_files(pictures), folder, reporter=Reporter()).captions
+    expected = caption_dataset(of_files(pictures), folder, reporter=Reporter()).captions
     moved = Path(shutil.move(weights, tmp_path / "moved.safetensors"))
     with pytest.raises(BenchError, match=r"no backbone weights at .*weights\.safetensors") as caught:
-        caption_pictures(of_files(pictures), folder, reporter=Reporter())
+        caption_dataset(of_files(pictures), folder, reporter=Reporter())
     assert "--backbone-weights" in (caught.value.hint or "")
-    assert (
-        caption_pictures(of_files(pictures), folder, reporter=Reporter(), backbone_weights=moved).captions == expected
-    )
-    with pytest.raises(BenchError, match="another than the run was trained with"):
-        caption_pictures(
+    assert caption_dataset(of_files(pictures), folder, reporter=Reporter(), backbone_weights=moved).captions == expected
+    with pytest.raises(BenchError, match="not the one that the run was trained with"):
+        caption_dataset(
             of_files(pictures), folder, reporter=Reporter(), backbone_weights=tmp_path / "other.safetensors"
         )
 
