@@ -25,7 +25,7 @@ from typing import IO, Any
 import numpy as np
 import torch
 
-from harness.data.backbones import Backbone, TrainableBackbone
+from harness.data.backbones.backbone import Backbone, TrainableBackbone
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import ARRAY, META, Features, Half, Single, array_header
 from harness.data.images import BadImage

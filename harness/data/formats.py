@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.utils.errors import BenchError
-from harness.utils.json_files import read_json
+from harness.utils.json_io import read_json
 
 _SHOWN = 10
 _TWICE = "predicted more than once"

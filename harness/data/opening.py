@@ -22,7 +22,7 @@ def open_dataset(spec: str, *, cache_dir: Path, images: Path | None = None) -> D
     Raises:
         BenchError: nothing is there, or it cannot be read; single unusable images are in `Dataset.faults` instead.
     """
-    from harness.data.karpathy import read_karpathy
+    from harness.data.annotations.karpathy import read_karpathy
 
     if spec == SCENES:
         if images is not None:

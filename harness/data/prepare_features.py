@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from harness.config.features import FeatureConfig
-from harness.data.backbones import Backbone, open_backbone
+from harness.data.backbones.backbone import Backbone, open_backbone
 from harness.data.dataset import Dataset
 from harness.data.feature_cache import extract_features
 from harness.data.features import Features, VisualFeatures

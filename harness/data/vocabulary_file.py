@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from harness.data import hub_vocabulary, subwords
-from harness.data.hub_vocabulary import HubVocabulary
+from harness.data import subwords
+from harness.data.hub import vocabulary as hub_vocabulary
+from harness.data.hub.vocabulary import HubVocabulary
 from harness.data.preparation import PREPARATIONS
 from harness.data.subwords import SubwordVocabulary
 from harness.data.vocabulary import FORMAT, Vocabulary

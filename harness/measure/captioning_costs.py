@@ -15,8 +15,8 @@ import torch
 
 from harness.measure.energy import measure_energy, missing_energy
 from harness.measure.environment import describe_state
-from harness.measure.flops import COSTS as GMAC
-from harness.measure.flops import FlopCounts, count_caption, count_flops
+from harness.measure.flops.counting import COSTS as GMAC
+from harness.measure.flops.counting import FlopCounts, count_caption, count_flops
 from harness.measure.latency import captioning, measure_latency, missing_latency
 from harness.measure.model_modes import eval_mode
 from harness.utils.precision import autocast

@@ -50,7 +50,7 @@ words as occur five times there, and features as of a Swin-L of 384 pixels."""
 
 @dataclass(frozen=True, slots=True)
 class PassCosts:
-    """Multiply-accumulates of a model on one image, as `harness.measure.flops.FlopCounts` has them.
+    """Multiply-accumulates of a model on one image, as `harness.measure.flops.counting.FlopCounts` has them.
 
     Attributes:
         parameters: of the model.

@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 
 from harness.metrics.contract import Array
-from harness.metrics.corpus import Block, Corpus
-from harness.metrics.frequencies import DocumentFrequencies
 from harness.metrics.image_ids import require_same_images
-from harness.metrics.ngrams import MAX_ORDER, Ints
+from harness.metrics.ngrams.corpus import Block, Corpus
+from harness.metrics.ngrams.counting import MAX_ORDER, Ints
+from harness.metrics.ngrams.frequencies import DocumentFrequencies
 
 SIGMA: Final = 6.0
 SCALE: Final = 10.0

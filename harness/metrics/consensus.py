@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from harness.metrics.cider import SCALE, SIGMA
 from harness.metrics.contract import Array
-from harness.metrics.corpus import Block, Corpus
-from harness.metrics.frequencies import DocumentFrequencies
-from harness.metrics.ngrams import MAX_ORDER
+from harness.metrics.ngrams.corpus import Block, Corpus
+from harness.metrics.ngrams.counting import MAX_ORDER
+from harness.metrics.ngrams.frequencies import DocumentFrequencies
 
 _ENTRY: Final = np.dtype(
     [("gram", "i4"), ("caption", "i4"), ("length", "i4"), ("count", "i4"), ("given", "f8"), ("norm", "f8")]

@@ -16,18 +16,18 @@ from typing import Final, Self
 from harness.metrics.bleu import BLEU
 from harness.metrics.cider import cider_d
 from harness.metrics.contract import CIDER_D, SPICE, Statistics
-from harness.metrics.corpus import Corpus
 from harness.metrics.evaluation import METRICS, OVERALL, Evaluation
 from harness.metrics.image_ids import require_same_images
 from harness.metrics.java import JavaError, find_java
-from harness.metrics.meteor import METEOR
-from harness.metrics.meteor_session import MeteorSession
-from harness.metrics.ptb import tokenize_ptb
-from harness.metrics.ptb_java import tokenize_java
+from harness.metrics.meteor.metric import METEOR
+from harness.metrics.meteor.session import MeteorSession
+from harness.metrics.ngrams.corpus import Corpus
+from harness.metrics.ptb.java import tokenize_java
+from harness.metrics.ptb.python import tokenize_ptb
 from harness.metrics.rouge import rouge_l
 from harness.metrics.rounds import Round, mean_of_rounds, meteor_answers
 from harness.metrics.signature import EvaluationSettings
-from harness.metrics.spice import SPICE_HEAP_MB, run_spice
+from harness.metrics.spice.process import SPICE_HEAP_MB, run_spice
 from harness.metrics.tokenizer import TOKENIZERS, tokenize_by_image
 from harness.utils.errors import BenchError
 from results.records import Quantity

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.metrics.contract import Array, Metric, Statistics
-from harness.metrics.meteor import segment_scores
+from harness.metrics.meteor.metric import segment_scores
 
 Ask = Callable[[Mapping[int, Sequence[str]], Mapping[int, str]], Array]
 

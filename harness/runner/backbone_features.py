@@ -15,7 +15,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from harness.data.backbones import Backbone, TrainableBackbone
+from harness.data.backbones.backbone import Backbone, TrainableBackbone
 from harness.data.feature_cache import extract_features
 from harness.data.features import Features
 from harness.data.images import ImagePreprocessing

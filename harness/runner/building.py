@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from harness.data.backbones import Backbone, TrainableBackbone
+from harness.data.backbones.backbone import Backbone, TrainableBackbone
 from harness.utils.errors import BenchError
 from zoo import Captioner, create_model, model_card
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from harness.measure.estimate import PassCosts
-from harness.measure.flops import count_encoder, count_flops
+from harness.measure.flops.counting import count_encoder, count_flops
 from harness.measure.inputs import example_visual
 from harness.measure.model_modes import eval_mode
 from harness.runner.backbone_features import HasOwnBackbone

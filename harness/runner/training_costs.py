@@ -14,7 +14,7 @@ from torch import nn
 
 from harness.measure.accelerators import a100_seconds, peak_macs
 from harness.measure.estimate import DataShape, PassCosts, StagePlan, plan_stages
-from harness.measure.flops import FlopCounts
+from harness.measure.flops.counting import FlopCounts
 from harness.measure.memory import PeakMemory
 from harness.measure.speed import measure_speed
 from harness.runner.backbone_features import HasOwnBackbone

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.config.features import RegionConfig
-from harness.data.backbones import Backbone
+from harness.data.backbones.backbone import Backbone
 from harness.data.dataset import Dataset
 from harness.data.feature_cache import disk_errors
 from harness.data.features import Features

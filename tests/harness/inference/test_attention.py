@@ -15,7 +15,7 @@ from PIL import Image
 
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import NullSource
-from harness.data.hub_preprocessing import HubPreprocessing
+from harness.data.hub.preprocessing import HubPreprocessing
 from harness.data.images import ImagePreprocessing
 from harness.data.subwords import SubwordVocabulary
 from harness.data.vocabulary import BOS, EOS, UNK, Vocabulary

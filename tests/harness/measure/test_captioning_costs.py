@@ -11,8 +11,8 @@ from torch import Tensor
 
 from harness.measure import captioning_costs, latency
 from harness.measure.captioning_costs import Effort, count_captioning, count_mean_caption, time_captioning
-from harness.measure.flops import COSTS as GMAC
-from harness.measure.flops import count_caption
+from harness.measure.flops.counting import COSTS as GMAC
+from harness.measure.flops.counting import count_caption
 from results.records import Quantity
 from zoo.captioner import Captioner, DecodingState, Visual
 

@@ -23,7 +23,7 @@ from harness.measure.estimate import (
     plan_stages,
     run_bytes,
 )
-from harness.measure.flops import count_flops
+from harness.measure.flops.counting import count_flops
 from harness.measure.speed import measure_speed
 from harness.runner.pass_costs import pass_costs
 from harness.training.checkpoint import KEPT

@@ -13,7 +13,7 @@ from torch import nn
 from harness.config.schedule import Schedule
 from harness.measure.accelerators import a100_seconds, peak_macs
 from harness.measure.estimate import FORWARD_AND_BACKWARD, Speed
-from harness.measure.flops import count_flops
+from harness.measure.flops.counting import count_flops
 from harness.measure.memory import PeakMemory
 from harness.measure.model_modes import preserve_state
 from harness.runner import training_costs as module

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from harness.config.features import RegionConfig
-from harness.data.backbones import open_backbone
+from harness.data.backbones.backbone import open_backbone
 from harness.data.batches import CaptionBatches, evaluation_batches
 from harness.data.dataset import Dataset, Sample
 from harness.data.feature_cache import extract_features

@@ -1,0 +1,1 @@
+"""Annotation files of public data sets: Karpathy's splits and nocaps."""

@@ -1,0 +1,1 @@
+"""Multiply-accumulates of captioners, by tracing their modules."""

@@ -1,0 +1,1 @@
+"""Penn Treebank tokens as COCO's evaluation has them, in Python and by the Java original."""
