@@ -12,7 +12,7 @@ import typer
 from harness.cli._cost_runs import EPILOG as RUNS_EPILOG
 from harness.cli._cost_runs import runs
 from harness.cli._tables import Format, format_table
-from harness.config.cores import usable_cores
+from harness.config.execution import usable_cores
 from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import harness
-from harness.config.cores import usable_cores
+from harness.config.execution import usable_cores
 from harness.utils.workspace import DEFAULT, Workspace
 
 _EPILOG = """**Examples**

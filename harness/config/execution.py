@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from harness.config.cores import usable_cores
 from harness.utils.errors import BenchError
+
+if TYPE_CHECKING:
+    import torch
 
 AUTO = 0
 MAX_JOBS = 4
 """Models at once where nobody says how many: each takes about a gigabyte of memory."""
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on, which may be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,8 @@ class ExecutionConfig:
                 f"--devices {self.devices} and --device {device} contradict each other",
                 f"write --device {device.type}: the first {self.devices} devices train",
             )
+        import torch  # here, since commands that answer at once read the number of cores from this module
+
         there = torch.cuda.device_count() if device.type == "cuda" else 1
         if self.devices > there:
             raise BenchError(

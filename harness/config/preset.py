@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from harness.config.recipe import Recipe, unusual_training
 from harness.config.schedule import Schedule, Strict
 from harness.utils.errors import BenchError
 from zoo import model_card
@@ -59,6 +59,41 @@ class VocabularyConfig(Strict):
     max_len: int = Field(20, gt=1, description="most tokens of a training caption, begin and end included")
 
 
+class Published(Strict):
+    """What the paper reports for this recipe; scores as it prints them."""
+
+    source: str
+    split: str
+    scores: dict[str, float]
+
+
+class Recipe(Strict):
+    """How a paper prepared captions and pictures, for the models that it is about.
+
+    Args:
+        models: names or shell patterns.
+        captions: how captions become words (`harness.data.preparation.PREPARATIONS`).
+        non_rgb: what becomes of pictures that are not stored as RGB.
+        published: the target.
+    """
+
+    models: tuple[str, ...] = Field(min_length=1)
+    captions: Literal["words", "expansionnet"] = "words"
+    non_rgb: Literal["convert", "black"] = "convert"
+    published: Published | None = None
+
+    def covers(self, model: str) -> bool:
+        """Whether the recipe is one for this model."""
+        return any(fnmatchcase(model, pattern) for pattern in self.models)
+
+    def settings(self) -> Iterator[str]:
+        """What is unusual about the data."""
+        if self.captions != "words":
+            yield f"captions={self.captions}"
+        if self.non_rgb != "convert":
+            yield f"non-rgb={self.non_rgb}"
+
+
 class Preset(Strict):
     """Everything that the controlled track holds equal between models, under one name.
 
@@ -98,7 +133,7 @@ class Preset(Strict):
         """Everything that reproduces released code against better knowledge, by name, for the signature."""
         return (
             *(self.recipe.settings() if self.recipe else ()),
-            *unusual_training(self.schedule),
+            *_unusual_training(self.schedule),
             *self.decoding.paper_deviations(),
         )
 
@@ -114,3 +149,16 @@ class Preset(Strict):
                 f"add --models '{','.join(self.recipe.models)}', or choose a preset of the controlled track",
             )
         return {**self.size, **(model_card(model).small if self.small_models else {})}
+
+
+def _unusual_training(schedule: Schedule) -> Iterator[str]:
+    """What a schedule does as released code does, against better knowledge; each once."""
+    stages = schedule.stages
+    if any(stage.optimiser.name == "radam_liu" for stage in stages):
+        yield "optimiser=radam_liu"
+    for warmup in sorted({stage.learning_rate.warmup for stage in stages} - {"linear"}):
+        yield f"warmup={warmup}"
+    if any(stage.learning_rate.plateau.negated for stage in stages):
+        yield "plateau=negated"
+    if any(stage.accumulation.gradients == "summed" for stage in stages):
+        yield "gradients=summed"

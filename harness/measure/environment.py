@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 import harness
-from harness.config.cores import usable_cores
+from harness.config.execution import usable_cores
 from harness.measure.nvml import NvmlError, nvml_device
 
 _PACKAGES = ("torch", "timm", "numpy", "fvcore", "pillow", "pycocoevalcap", "safetensors", "sqlalchemy")

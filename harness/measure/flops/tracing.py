@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -11,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harness.measure.flops import element_wise
 from harness.measure.flops.handlers import HANDLERS, MOVES
 from zoo.captioner import DecodingState, Memory, Visual
 
@@ -19,6 +20,26 @@ with warnings.catch_warnings():
     # The package scripts an unrelated loss when it is imported, which recent torch calls deprecated.
     warnings.simplefilter("ignore", FutureWarning)
     from fvcore.nn import FlopCountAnalysis
+
+PASSES: dict[str, int] = {
+    **dict.fromkeys(("abs", "neg", "ceil", "cos", "sin", "exp", "log", "pow", "sqrt", "rsqrt", "square"), 1),
+    **dict.fromkeys(("add", "add_", "sub", "sub_", "rsub", "mul", "mul_", "div", "div_", "addcmul"), 1),
+    **dict.fromkeys(("clamp", "clamp_", "clamp_min", "max", "maximum", "min", "minimum"), 1),
+    **dict.fromkeys(("relu", "relu_", "leaky_relu", "gelu", "glu", "silu", "sigmoid", "sigmoid_", "tanh", "tanh_"), 1),
+    **dict.fromkeys(("cumsum", "mean", "prod", "sum", "avg_pool2d", "max_pool2d"), 1),
+    "lerp": 3,
+    "std": 3,  # mean, deviations, their squares' mean
+    "softmax": 5,  # maximum, difference, exponential, sum, quotient: as many as fvcore counts for a norm
+    "log_softmax": 5,
+    "upsample_bicubic2d": 16,
+}
+"""Element-wise operators and reductions, which multiply-accumulates leave out: how often each passes over its elements.
+
+Their work is estimated as one operation an element and pass, of the larger of input and output: an addition, an
+exponential and a comparison count the same.
+"""
+
+_TIMES, _OPERATIONS = "times ", "operations "
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +50,7 @@ class PartCount:
         macs: multiply-accumulates.
         by_operator: the same by operator, most first.
         uncounted: operators that are not among them, by occurrences.
-        element_wise: their operations, estimated (`handlers.PASSES`); an operator may be missing there.
+        element_wise: their operations, estimated (`PASSES`); an operator may be missing there.
     """
 
     macs: int
@@ -56,9 +77,9 @@ def trace(inside: nn.Module, call: Callable[[Any], object], argument: Visual | M
     traced.training = False
     analysis = FlopCountAnalysis(traced, tuple(_tensors(argument)))
     analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
-    analysis.set_op_handle(**HANDLERS, **element_wise.handlers(), **dict.fromkeys(MOVES))
+    analysis.set_op_handle(**HANDLERS, **_element_wise_handlers(), **dict.fromkeys(MOVES))
     counted = {name: int(number) for name, number in analysis.by_operator().most_common() if number}
-    macs, times, operations = element_wise.separate(counted)
+    macs, times, operations = _separate(counted)
     unknown = {name.removeprefix("aten::"): count for name, count in analysis.unsupported_ops().items()}
     uncounted = dict(sorted({**times, **unknown}.items(), key=lambda entry: -entry[1]))
     return PartCount(sum(macs.values()), macs, uncounted, operations)
@@ -114,3 +135,33 @@ def _rebuild(template: Visual | Memory | DecodingState, tensors: tuple[Tensor, .
         elif value is not None:
             parts[part.name] = next(remaining)
     return replace(template, **parts)
+
+
+def _element_wise_handlers() -> dict[str, Callable[[Sequence[Any], Sequence[Any]], Counter[str]]]:
+    """For fvcore: each notes that its operator occurred, and its operations, under names that `_separate` knows."""
+    return {f"aten::{name}": _element_wise_handler(name, passes) for name, passes in PASSES.items()}
+
+
+def _separate(counted: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+    """What fvcore counted, apart: multiply-accumulates, occurrences and element-wise operations, each by operator."""
+    macs, times, operations = {}, {}, {}
+    for name, number in counted.items():
+        if name.startswith(_TIMES):
+            times[name.removeprefix(_TIMES)] = number
+        elif name.startswith(_OPERATIONS):
+            operations[name.removeprefix(_OPERATIONS)] = number
+        else:
+            macs[name] = number
+    return macs, times, operations
+
+
+def _element_wise_handler(name: str, passes: int) -> Callable[[Sequence[Any], Sequence[Any]], Counter[str]]:
+    def handler(inputs: Sequence[Any], outputs: Sequence[Any]) -> Counter[str]:
+        elements = max(_elements(inputs[0]), _elements(outputs[0]))
+        return Counter({f"{_TIMES}{name}": 1, f"{_OPERATIONS}{name}": passes * elements})
+
+    return handler
+
+
+def _elements(value: Any) -> int:
+    return math.prod(value.type().sizes()) if value.isCompleteTensor() else 0

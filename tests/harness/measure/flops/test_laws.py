@@ -20,7 +20,7 @@ from harness.measure.captioning_costs import (
 )
 from harness.measure.flops.counting import COSTS as GMAC
 from harness.measure.flops.counting import FlopCounts
-from harness.measure.flops.element_wise import PASSES
+from harness.measure.flops.tracing import PASSES
 from harness.measure.flops.training import count_dispatched
 from harness.measure.inputs import batch_of, example_visual
 from zoo.captioner import Captioner
