@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal, Self
+from typing import Literal, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -150,3 +150,18 @@ class Captioner(nn.Module, ABC):
         for module in self.modules():
             if isinstance(module, nn.Dropout):
                 module.p = p
+
+
+@runtime_checkable
+class HasBackbone(Protocol):
+    """A captioner on pixels that owns its backbone: `body` is the captioner behind it, on the backbone's grid features.
+
+    While the backbone is frozen, `encode` takes its cached features in place of pixels.
+    """
+
+    backbone: nn.Module
+    body: Captioner
+
+    def freeze_backbone(self, frozen: bool = True) -> None:
+        """Freeze the backbone's weights, or train them."""
+        ...

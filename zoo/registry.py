@@ -87,6 +87,11 @@ class ModelCard:
     hub: str = ""
     pretraining: Pretraining | None = None
 
+    @property
+    def has_backbone(self) -> bool:
+        """Whether the model owns a backbone, and is a `zoo.HasBackbone`."""
+        return "backbone" in self.arguments
+
 
 def register_model(card: ModelCard) -> ModelCard:
     """Add a model; gives the card back.

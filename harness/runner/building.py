@@ -18,7 +18,7 @@ def model_arguments(name: str, arguments: Mapping[str, Any], backbone: Backbone)
     Raises:
         BenchError: the model needs a network for a backbone, and this one is none.
     """
-    if "backbone" not in model_card(name).arguments:
+    if not model_card(name).has_backbone:
         return dict(arguments)
     if not isinstance(backbone, TrainableBackbone):
         raise BenchError(
@@ -41,7 +41,7 @@ def build_model(
         backbone: the run's.
     """
     model = create_model(name, vocab_size=vocab_size, visual_dim=visual_dim, **arguments)
-    if isinstance(backbone, TrainableBackbone) and "backbone" in arguments:
+    if isinstance(backbone, TrainableBackbone) and model_card(name).has_backbone:
         inner = model.get_submodule("backbone")
         _copy_weights(inner, backbone)
     return model

@@ -60,7 +60,7 @@ def _trained_spec(model: str, seed: int, conditions: Conditions) -> RunSpec:
         "card": _card(model, card.pretraining),
     }
     signature = conditions.signature | pretraining_field(card.pretraining)
-    if card.visual == "pixels" and "backbone" not in card.arguments:  # it learns to see by itself
+    if card.visual == "pixels" and not card.has_backbone:  # it learns to see by itself
         signature = {**signature, "feat": f"pixels[{conditions.preprocessing.key()}]"}
     settings = {
         "arguments": built_with(model, arguments),
