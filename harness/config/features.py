@@ -31,8 +31,8 @@ class RegionConfig(Strict):
     @property
     def limits(self) -> tuple[int, int] | None:
         """Least and most regions that are kept of an image; None for all."""
-        least, _, most = self.keep.partition(":")[2].partition("-")
-        return (int(least), int(most or least)) if least else None
+        min_count, _, max_count = self.keep.partition(":")[2].partition("-")
+        return (int(min_count), int(max_count or min_count)) if min_count else None
 
 
 class FeatureConfig(Strict):

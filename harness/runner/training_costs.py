@@ -96,7 +96,7 @@ def predict_training(model: Captioner, visual: Visual, counts: FlopCounts | None
                 length,
                 images=min(max(first.batch_size // machine.devices, 1), most),
                 captions=1 if first.batch_of == "captions" else first.captions_per_image,
-                least_s=PROBE_S,
+                min_s=PROBE_S,
             )
     except Exception as error:  # training itself says what is wrong, or knows how to meet it: too little memory
         reason = f"the probe failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -69,8 +69,8 @@ class Blip(VisionLanguage):
         config = self.network.config.text_config
         return config.bos_token_id, config.sep_token_id
 
-    def look(self, pixels: Tensor) -> Tensor:
-        """See `VisionLanguage.look`."""
+    def encode_image(self, pixels: Tensor) -> Tensor:
+        """See `VisionLanguage.encode_image`."""
         tokens: Tensor = self.network.vision_model(pixels, interpolate_pos_encoding=True).last_hidden_state
         return tokens
 
@@ -86,7 +86,7 @@ class Blip(VisionLanguage):
         """See `Captioner.cross_attention_modules`."""
         return [layer.crossattention for layer in self.network.text_decoder.bert.encoder.layer]
 
-    def read(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
-        """See `VisionLanguage.read`."""
+    def decode_tokens(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
+        """See `VisionLanguage.decode_tokens`."""
         width = self.network.config.vision_config.hidden_size
         return cross_attending(self.network.text_decoder, tokens, images, past, width)

@@ -72,8 +72,8 @@ class Git(VisionLanguage):
         config = self.network.config
         return config.bos_token_id, config.eos_token_id
 
-    def look(self, pixels: Tensor) -> Tensor:
-        """See `VisionLanguage.look`."""
+    def encode_image(self, pixels: Tensor) -> Tensor:
+        """See `VisionLanguage.encode_image`."""
         git = self.network.git
         projected: Tensor = git.visual_projection(
             git.image_encoder(pixels, interpolate_pos_encoding=True).last_hidden_state
@@ -101,8 +101,8 @@ class Git(VisionLanguage):
         """See `Captioner.cross_attention_modules`; words attend to the image and to each other at once."""
         return [layer.attention for layer in self.network.git.encoder.layer]
 
-    def read(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
-        """See `VisionLanguage.read`."""
+    def decode_tokens(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
+        """See `VisionLanguage.decode_tokens`."""
         from transformers import DynamicCache
 
         seen = images[0][0].shape[2]

@@ -45,7 +45,7 @@ class VisionLanguage(Captioner):
         """Numbers of the tokens that begin and end a caption in the pretrained model's own vocabulary."""
 
     @abstractmethod
-    def look(self, pixels: Tensor) -> Tensor:
+    def encode_image(self, pixels: Tensor) -> Tensor:
         """Pixels (B, 3, H, W) to visual tokens (B, L, D)."""
 
     @abstractmethod
@@ -53,14 +53,14 @@ class VisionLanguage(Captioner):
         """What the words of a caption attend to of the images: one pair (B, H, L, d_k) for each layer."""
 
     @abstractmethod
-    def read(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
+    def decode_tokens(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
         """Tokens (R, T) after those of `past`, R rows of everything, to logits (R, T, V) and the new past."""
 
     def encode(self, visual: Visual) -> Memory:
         """See `Captioner.encode`."""
         if visual.pixels is None:
             raise ZooError("this model needs pixels, and got none")
-        features = self.look(visual.pixels.to(next(self.parameters()).dtype))
+        features = self.encode_image(visual.pixels.to(next(self.parameters()).dtype))
         extra = {
             f"{part}.{layer}": tensor
             for layer, pair in enumerate(self.image_keys_values(features))
@@ -72,7 +72,7 @@ class VisionLanguage(Captioner):
         """See `Captioner.decode`."""
         if tokens.shape[1] > self.max_len:
             raise ZooError(f"a caption of {tokens.shape[1]} tokens is longer than max_len {self.max_len}")
-        return self.read(tokens, _layers(memory.extra, tokens.shape[0]), None)[0]
+        return self.decode_tokens(tokens, _layers(memory.extra, tokens.shape[0]), None)[0]
 
     def start(self, memory: Memory) -> DecodingState:
         """See `Captioner.start`."""
@@ -82,7 +82,7 @@ class VisionLanguage(Captioner):
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
         """See `Captioner.step`."""
         rows = tokens.shape[0]
-        logits, past = self.read(tokens[:, None], _layers(state.images, rows), _layers(state.rows, rows))
+        logits, past = self.decode_tokens(tokens[:, None], _layers(state.images, rows), _layers(state.rows, rows))
         new = {f"{part}.{layer}": pair[part == "values"] for layer, pair in enumerate(past) for part in _PARTS}
         return logits[:, -1], DecodingState(state.images, new)
 
@@ -135,7 +135,7 @@ def cached(cache: Any) -> KeysValues:
 def cross_attending(
     decoder: nn.Module, tokens: Tensor, images: KeysValues, past: KeysValues | None, width: int
 ) -> tuple[Tensor, KeysValues]:
-    """`VisionLanguage.read` for a text decoder that attends across to the images.
+    """`VisionLanguage.decode_tokens` for a text decoder that attends across to the images.
 
     Args:
         decoder: a causal language model of transformers with cross-attention.

@@ -79,8 +79,8 @@ class VitGpt2(VisionLanguage):
             config.decoder.eos_token_id if end is None else end,
         )
 
-    def look(self, pixels: Tensor) -> Tensor:
-        """See `VisionLanguage.look`."""
+    def encode_image(self, pixels: Tensor) -> Tensor:
+        """See `VisionLanguage.encode_image`."""
         tokens: Tensor = self.network.encoder(pixels, interpolate_pos_encoding=True).last_hidden_state
         if hasattr(self.network, "enc_to_dec_proj"):
             tokens = self.network.enc_to_dec_proj(tokens)
@@ -99,6 +99,6 @@ class VitGpt2(VisionLanguage):
         """See `Captioner.cross_attention_modules`."""
         return [block.crossattention for block in self.network.decoder.transformer.h]
 
-    def read(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
-        """See `VisionLanguage.read`."""
+    def decode_tokens(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
+        """See `VisionLanguage.decode_tokens`."""
         return cross_attending(self.network.decoder, tokens, images, past, self.network.config.decoder.n_embd)

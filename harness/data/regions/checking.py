@@ -145,13 +145,13 @@ def _kept(regions: Regions, scores: Numbers | None, limits: Limits | None) -> Re
     """The regions that are kept, in their source's order."""
     if limits is None:
         return regions
-    least, most = limits
+    min_count, max_count = limits
     told = regions.boxes if regions.features is None else regions.features
     assert told is not None
     worth = scores if scores is not None else _areas(regions.boxes, len(told))
     ranked = np.argsort(-worth, kind="stable")
-    count = most if scores is None else max(least, int((scores >= MIN_SCORE).sum()))
-    chosen = np.sort(ranked[: min(count, most)])
+    count = max_count if scores is None else max(min_count, int((scores >= MIN_SCORE).sum()))
+    chosen = np.sort(ranked[: min(count, max_count)])
     return replace(
         regions,
         features=None if regions.features is None else regions.features[chosen],

@@ -68,7 +68,7 @@ def test_the_schedules_work_over_the_probed_speed(
     per_image = FORWARD_AND_BACKWARD * (counts.encoder.macs + 2 * decoder)
     assert found.macs_per_image == pytest.approx(per_image)
     assert found.seconds.value == pytest.approx(8 * 3 * per_image / 1e6)
-    assert asked == {"images": 4, "captions": 2, "least_s": module.PROBE_S, "length": 4, "rate": [0.0]}
+    assert asked == {"images": 4, "captions": 2, "min_s": module.PROBE_S, "length": 4, "rate": [0.0]}
     assert tiny.dropout.p == 0.5
     halved = predict_training(tiny, visual(), counts, conditions_of({"dropout": None}, devices=2))
     assert halved.seconds.value == pytest.approx(8 * 3 * per_image / 2e6)
