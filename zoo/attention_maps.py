@@ -28,7 +28,7 @@ def attention_weights(model: Captioner, visual: Visual, tokens: Tensor) -> Tenso
     """The weights with which each position attends to the image; None where the model does not attend.
 
     They are the mean over all heads of all the decoder's layers (for M2 over the encoder's levels too, for Image
-    Transformer over its parallel memories), which is how the picture reaches a word, not why the word was chosen.
+    Transformer over its parallel memories), which is how the image reaches a word, not why the word was chosen.
     Visual tokens that stand for no place, such as class tokens, and words beside them are left out of each row, which
     is scaled to sum to one again.
 

@@ -1,6 +1,7 @@
-"""Costs of a model in a process of its own, so that no other model's memory, threads or caches are measured with it.
+"""Measure a model in its own process, isolated from the memory, threads and caches of other models.
 
-`python -m harness.measure.isolated` reads one `BenchmarkJob` as JSON from standard input and prints its results as the last line.
+`python -m harness.measure.isolated` reads one `BenchmarkJob` as JSON from standard input and prints the results as the
+last line.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _BOS, _EOS = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkJob:
-    """What to measure of one model; weights are random, and every caption is as long as it may be.
+    """What to measure of one model; weights are random, and every caption has the maximum length.
 
     Attributes:
         model, arguments, vocab_size, visual_dim: of `zoo.create_model`.
@@ -75,7 +76,7 @@ def run_isolated(job: BenchmarkJob) -> tuple[list[BenchmarkResult], dict[str, An
     """Measure in a new process; gives the results, and the environment that they were measured in.
 
     Raises:
-        BenchError: the process fails; with what it said last.
+        BenchError: the process fails; the message ends with its last line.
     """
     root = str(Path(harness.__file__).resolve().parent.parent)
     paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
@@ -122,7 +123,7 @@ def measure(job: BenchmarkJob) -> list[BenchmarkResult]:
 
 
 def _pin(threads: int) -> list[int] | None:
-    """Keep to as many cores as there are threads; gives their numbers, None where the system cannot."""
+    """Pin this process to `threads` cores; gives their numbers, None if the system does not support it."""
     torch.set_num_threads(threads)
     if not hasattr(os, "sched_setaffinity"):
         return None

@@ -1,4 +1,4 @@
-"""How many multiply-accumulates a second a model makes here: seconds that turn counts into an estimate of time."""
+"""Measure the multiply-accumulate rate of a model on this machine, for estimates of time."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def measure_speed(
 
     Args:
         model: left as it was found.
-        visual: of one image, on the model's device.
+        visual: one image, on the model's device.
         length: tokens of a caption.
-        images: in a batch.
-        captions: of an image.
-        min_s: seconds to time each of the two at least.
+        images: images in a batch.
+        captions: captions per image.
+        min_s: minimum seconds to time each of the two.
     """
     batch = batch_of(visual, images)
     device = next(model.parameters()).device
@@ -60,7 +60,7 @@ def measure_speed(
 
 
 def _seconds(work: Callable[[], None], device: torch.device, min_s: float) -> float:
-    """Of one call, after one that warms up."""
+    """Seconds of one call, after a warm-up call."""
     work()
     calls, started = 0, _now(device)
     while (elapsed := _now(device) - started) < min_s:

@@ -1,4 +1,4 @@
-"""BLEU-1 to 4 as coco-caption computes it: clipped counts, "closest" reference length, tiny numbers against zeros.
+"""BLEU-1 to 4 as coco-caption computes it: clipped counts, "closest" reference length, smoothing by tiny constants.
 
 Papineni et al., "BLEU: a Method for Automatic Evaluation of Machine Translation", ACL 2002. Equal to pycocoevalcap's
 `BleuScorer`: a tie between reference lengths goes to the shorter one.
@@ -34,7 +34,7 @@ class Bleu(Metric):
         return np.where(ratio < 1, scores * brevity, scores)
 
     def statistics(self, corpus: Corpus) -> Statistics:
-        """Of a corpus with one candidate an image."""
+        """Statistics of a corpus with one candidate an image."""
         return Statistics(self, np.concatenate([_of_block(block) for block in corpus]))
 
 
@@ -57,7 +57,7 @@ def _of_block(block: Block) -> Array:
 
 
 def _closest_lengths(block: Block) -> Array:
-    """Of each image the reference length closest to the candidate's, the shorter on a tie."""
+    """For each image, the reference length closest to the candidate's; the shorter on a tie."""
     image = np.repeat(np.arange(len(block.first) - 1), np.diff(block.first))
     gap = np.abs(block.lengths - block.lengths[block.first[:-1]][image])
     widest = int(block.lengths.max(initial=0)) + 1

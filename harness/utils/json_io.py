@@ -1,4 +1,4 @@
-"""JSON as data sets and results come: gzipped or not, whatever the file's name says."""
+"""Read JSON files, gzipped or plain."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from harness.utils.errors import BenchError
 
 
 def read_json(path: Path) -> Any:
-    """Parse a file.
+    """Parse a JSON file; gzip is recognised by content, not by the file's name.
 
     Raises:
-        BenchError: it cannot be read, or is no JSON.
+        BenchError: it cannot be read, or is not JSON.
     """
     try:
         raw = path.read_bytes()

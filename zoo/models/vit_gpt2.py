@@ -17,7 +17,7 @@ class VitGpt2(VisionLanguage):
     Args:
         vocab_size: V; with `folder` that of its tokenizer.
         folder: a pretrained model on this machine; its sizes count, not those given here.
-        image_size: side of the pictures that position embeddings are made for; others are interpolated.
+        image_size: side of the images that position embeddings are made for; others are interpolated.
         patch_size: side of a visual token, in pixels.
     """
 

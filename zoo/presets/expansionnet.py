@@ -127,7 +127,7 @@ register_model(
         summary="ExpansionNet v2 on pixels, with Swin-L as a part of the model",
         **{**_V2, "visual": "pixels"},
         arguments={"body": "expansionnet_v2", "backbone": "swin_large_patch4_window12_384", "drop_path": 0.1},
-        # A stride of 8, so that even pictures of 32 x 32 give a grid.
+        # A stride of 8, so that even images of 32 x 32 give a grid.
         tiny={
             **_tiny(_V2_FULL),
             "backbone": "resnet10t",

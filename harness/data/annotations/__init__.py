@@ -1,1 +1,1 @@
-"""Annotation files of public data sets: Karpathy's splits and nocaps."""
+"""Readers of annotation files: Karpathy's splits and nocaps."""

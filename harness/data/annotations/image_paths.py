@@ -1,4 +1,4 @@
-"""File names in a data set are data, not trust: which of them may be read, and where they lie."""
+"""Resolve the image paths of annotation files, which are untrusted, to files within the data set."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 
 class RefusedPath(Exception):  # noqa: N818 - it names the path, not the failure
-    """An annotation's file name that is not used; the message names it and says why."""
+    """A file name in an annotation that is refused; the message names it and the reason."""
 
 
 class PicturePaths:
-    """Gives each image its file below `root` (a resolved folder), and no file to two images."""
+    """Assigns each image its file below `root` (a resolved folder), and no file to two images."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -19,16 +19,16 @@ class PicturePaths:
         self._inside: dict[str, bool] = {}
 
     def claim(self, name: object, folder: object, image_id: int) -> str:
-        """Give the relative path of the image's picture: `folder`/`name` if that is there, else `name`.
+        """The relative path of the image file: `folder`/`name` if that exists, else `name`.
 
-        Whether the picture can be read is not asked: a missing one keeps its path.
+        The file is not opened: a missing one keeps its path.
 
         Raises:
             RefusedPath: no name, a name that is absolute or has "..", a link that leads out of `root`, or the file of
                 an earlier image.
         """
         if not isinstance(name, str) or not name:
-            raise RefusedPath("its entry names no picture file")
+            raise RefusedPath("its entry names no image file")
         candidates = [plain_path(name)]
         if isinstance(folder, str) and folder:
             candidates.insert(0, plain_path(f"{folder}/{name}"))
@@ -37,7 +37,7 @@ class PicturePaths:
             raise RefusedPath(f"{file!r} is a link that leads out of the data set's folder")
         owner = self._owners.setdefault(file, image_id)
         if owner != image_id:
-            raise RefusedPath(f"{file!r} is already the picture of image {owner}")
+            raise RefusedPath(f"{file!r} is already the file of image {owner}")
         return file
 
     def _stays_inside(self, file: str) -> bool:
@@ -53,7 +53,7 @@ class PicturePaths:
 
 
 def plain_path(text: str) -> str:
-    """The path in its plain form ("./a" is "a"), if it can only mean a place below a root, on any system.
+    """The path in its plain form ("./a" is "a"), if it can only refer to a file below a root, on any system.
 
     Raises:
         RefusedPath: it is absolute, has ".." or unprintable characters.

@@ -1,9 +1,8 @@
-"""COCO, Flickr8k and Flickr30k in the JSON of Karpathy and Fei-Fei (CVPR 2015), with a folder of pictures.
+"""Read COCO, Flickr8k and Flickr30k in the JSON of Karpathy and Fei-Fei (CVPR 2015), with an image folder.
 
 `{"dataset": NAME, "images": [{"filename", "filepath"?, "cocoid"? or "imgid", "split", "sentences": [{"raw"}]}]}`, and
-optional keys of an image: "domain" (as nocaps has), "boxes" (x1, y1, x2, y2 in pixels), "width" and "height". What is
-wrong with the file is an error; what is wrong with one image is collected, so that all of it can be told at once
-(`Dataset.faults`).
+optional keys of an image: "domain" (as nocaps has), "boxes" (x1, y1, x2, y2 in pixels), "width" and "height". Faults
+of the file raise an error; faults of single images are collected in `Dataset.faults`, to be reported together.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ def read_karpathy(location: Path, *, images: Path | None = None, name: str | Non
 
     Args:
         location: the annotation file, or a folder that holds one dataset*.json or .json.gz.
-        images: the pictures' folder; without it "images" beside the annotations, or else their own folder. Within it a
-            picture is looked for under its "filepath" first.
-        name: what the data set is called; without it the file's "dataset".
+        images: the image folder; by default "images" beside the annotations, or else their own folder. Within it, the
+            image's "filepath" is tried first.
+        name: name of the data set; by default the file's "dataset".
 
     Raises:
-        BenchError: nothing is there, it is no such file, an id is missing or used twice, a split is unknown.
+        BenchError: it does not exist or has another format, an id is missing or used twice, a split is unknown.
     """
     file = _annotation_file(location)
     content, entries, ids = read_entries(file)
@@ -59,10 +58,10 @@ def read_karpathy(location: Path, *, images: Path | None = None, name: str | Non
 
 
 def read_entries(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list[int]]:
-    """The content of an annotation file, its images as they stand there, and their ids.
+    """The content of an annotation file, its image entries, and their ids.
 
     Raises:
-        BenchError: it is no such file, or an id is missing or used twice.
+        BenchError: it has another format, or an id is missing or used twice.
     """
     content = read_json(file)
     entries = content.get("images") if isinstance(content, dict) else None
@@ -90,7 +89,7 @@ def _annotation_file(location: Path) -> Path:
     if not found:
         raise BenchError(
             f"the folder {location} holds no dataset*.json or dataset*.json.gz in Karpathy's format",
-            hint="name the annotation file itself, and with --images DIR where its pictures lie",
+            hint="name the annotation file itself, and the image folder with --images DIR",
         )
     if len(found) > 1:
         raise BenchError(
@@ -111,7 +110,7 @@ def _picture_folder(file: Path, images: Path | None) -> Path:
             )
         return folder
     if not images.is_dir():
-        raise BenchError(f"the picture folder {images} does not exist", hint="give another with --images DIR")
+        raise BenchError(f"the image folder {images} does not exist", hint="give another with --images DIR")
     return images.resolve()
 
 
@@ -172,7 +171,7 @@ def _sample(entry: Mapping[str, Any], image_id: int, split: str, paths: PictureP
 
 
 def _captions(sentences: object) -> tuple[str, ...]:
-    """The sentences' raw texts, each on one line of single spaces; what is empty then is dropped."""
+    """The sentences' raw texts, with white space collapsed; empty ones are dropped."""
     if not isinstance(sentences, list):
         return ()
     raw = [sentence.get("raw") for sentence in sentences if isinstance(sentence, dict)]
@@ -188,7 +187,7 @@ def _box(box: Any) -> Box:
 
 
 def _label(number: int, entry: Mapping[str, Any]) -> str:
-    """How an entry is called in a message: by its file name, or else by its place in the list."""
+    """An entry's name in messages: its file name, or else its position in the list."""
     name = entry.get("filename", entry.get("file_name"))
     return name if isinstance(name, str) and name.isprintable() and name else f"entry {number}"
 

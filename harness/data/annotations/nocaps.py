@@ -1,4 +1,4 @@
-"""nocaps's validation images (Agrawal et al., ICCV 2019) beside those that models are trained on, as one data set."""
+"""Merge nocaps's validation images (Agrawal et al., ICCV 2019) into a training data set's annotations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPLIT = "nocaps"
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A file's content in Karpathy's format, the number of nocaps's images in it, and what their ids are raised by."""
+    """Content in Karpathy's format, the number of nocaps's images in it, and the offset of their ids."""
 
     content: dict[str, Any]
     images: int
@@ -26,15 +26,15 @@ class Joined:
 def join_nocaps(annotations: Path, nocaps: Path, *, folder: str) -> Joined:
     """The images of an annotation file, then nocaps's in a split of their own, each with its domain.
 
-    Both number from 0 or nearly so: nocaps's ids are raised beyond the others, in whose files they stand as they were.
+    Both sets of ids start near 0: nocaps's ids are offset beyond the others, which stay the same.
 
     Args:
         annotations: in Karpathy's format.
         nocaps: its captions in COCO's format, with a domain of each image.
-        folder: of nocaps's pictures, below the pictures' folder of a run.
+        folder: of nocaps's images, below the image folder of a run.
 
     Raises:
-        BenchError: one of the files is something else, `annotations` holds nocaps already, or `folder` leads elsewhere.
+        BenchError: a file has another format, `annotations` holds nocaps already, or `folder` leads elsewhere.
     """
     try:
         place = plain_path(folder)

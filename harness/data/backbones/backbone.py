@@ -1,4 +1,4 @@
-"""Frozen image encoders behind one interface: the built-in filterbank, or any timm model by name."""
+"""The interface of frozen image encoders; opens the built-in filterbank or any timm model by name."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from harness.utils.errors import BenchError
 class Backbone(Protocol):
     """A frozen image encoder: pixels (B, 3, H, W), prepared by `preprocessing`, to (B, h * w, C) float32.
 
-    It computes where the pixels lie, without gradients; cells run row by row from the top left.
+    It computes on the pixels' device, without gradients; cells are ordered row by row from the top left.
     """
 
     preprocessing: ImagePreprocessing
-    """How pictures become pixels."""
+    """From images to pixels."""
 
     @property
     def name(self) -> str:
-        """As asked for on the command line."""
+        """Name as given on the command line."""
         ...
 
     @property
@@ -40,7 +40,7 @@ class Backbone(Protocol):
 
     @property
     def digest(self) -> str:
-        """Hex; changes with architecture, options or any weight."""
+        """Hex digest; changes with architecture, options or any weight."""
         ...
 
     def describe(self) -> str:
@@ -54,22 +54,22 @@ class Backbone(Protocol):
 
 @runtime_checkable
 class TrainableBackbone(Backbone, Protocol):
-    """A backbone whose network can be a part of a model on pixels."""
+    """A backbone whose network can be part of a model on pixels."""
 
     arguments: dict[str, Any]
-    """Of timm.create_model, beside the name."""
+    """Arguments of timm.create_model, besides the name."""
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Its weights, by timm's names."""
+        """The weights, by timm's names."""
         ...
 
     def rest(self) -> None:
-        """Leave the GPU, until it is asked for features again."""
+        """Free its GPU memory until features are needed again."""
         ...
 
 
 Weights = Path | Literal["random"] | None
-"""A file, the user's explicit wish for random numbers, or what timm has for the model."""
+"""A file, an explicit request for random weights, or None for timm's pretrained weights."""
 
 
 def open_backbone(
@@ -83,22 +83,22 @@ def open_backbone(
     """Open `filterbank` or a timm model, frozen and in evaluation mode.
 
     Args:
-        name: `filterbank`, or a name of timm's, with or without a pretrained tag.
+        name: `filterbank`, or a timm model, with or without a pretrained tag.
         weights: checkpoint for a timm model, or "random"; without either, timm's own pretrained weights are fetched.
         options: settings of the filterbank (`grid`) or keyword arguments of the timm model (`pad_type=same`).
         image_size: side of the square input; None for the backbone's own.
         normalisation: "imagenet", "half" (x / 127.5 - 1) or "clip"; None for the backbone's own.
 
     Raises:
-        BenchError: unknown name, option or normalisation; unreadable, missing or unfitting weights.
+        BenchError: unknown name, option or normalisation; unreadable, missing or mismatching weights.
     """
     if image_size is not None and image_size < 1:
-        raise BenchError(f"an image size of {image_size} pixels is impossible", hint="for instance --image-size 224")
+        raise BenchError(f"--image-size must be at least 1, not {image_size}", hint="for example --image-size 224")
     chosen = dict(options or {})
     if name == FilterBank.name:
         return _open_filterbank(weights, chosen, image_size, normalisation)
 
-    # timm takes seconds to import, and the default needs none of it.
+    # timm takes seconds to import, and the default does not need it.
     import timm
 
     from harness.data.backbones.timm_backbone import TimmBackbone

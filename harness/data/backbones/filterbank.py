@@ -1,16 +1,16 @@
-"""A weight-free image descriptor: the visual features of the embedded data set, with nothing to download.
+"""An image descriptor without weights: the default features of the embedded data set, with nothing to download.
 
 Every cell of a square grid is described by what a small model needs to name shapes, colours and relations:
 
 - the mean colour of its 2 x 2 quarters, the spread of its colours, and its contrast to the cells around it;
 - histograms of oriented gradients of its 3 x 3 neighbourhood, at full and at half resolution (Dalal and Triggs,
   "Histograms of oriented gradients for human detection", CVPR 2005: unsigned orientations, soft binning, L2-Hys);
-- a self-similarity map: how alike the cell's centre and the places up to five thirds of a cell around it are in colour,
-  which draws the object's outline whatever its colour (Shechtman and Irani, "Matching local self-similarities across
+- a self-similarity map: colour similarity of the cell's centre to locations up to five thirds of a cell around it,
+  which outlines an object whatever its colour (Shechtman and Irani, "Matching local self-similarities across
   images and videos", CVPR 2007, with colours in place of patches);
-- where the cell lies, so that a model without positional encoding can tell left from right.
+- the cell's position, so that a model without positional encoding can tell left from right.
 
-Values are of about unit scale. There are no weights and no random numbers: the same picture gives the same features.
+Values are of about unit scale. There are no weights and no random numbers: the same image gives the same features.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ VERSION = 1  # part of the digest: raise it with any change to the numbers
 ORIENTATIONS = 9
 SIMILARITY_REACH = 5  # in thirds of a cell, to each side
 SIMILARITY_WIDTH = 0.35  # colour distance, on pixels in [-1, 1], at which similarity falls to exp(-1/2)
-GRADIENT_FLOOR = 0.05  # keeps the normalisation from blowing noise up in flat regions
+GRADIENT_FLOOR = 0.05  # keeps the normalisation from amplifying noise in flat regions
 CLIP = 0.2  # L2-Hys
 
 
@@ -102,7 +102,7 @@ def _colours(pixels: Tensor, cell: int) -> Tensor:
     mean = F.avg_pool2d(pixels, cell)
     variance = F.avg_pool2d(pixels.square(), cell) - mean.square()
     around = F.avg_pool2d(mean, 3, stride=1, padding=1, count_include_pad=False)
-    # Colours are few among many shape channels and spread less: twice their value gives them their weight.
+    # Colours are few among many shape channels and vary less: doubling them balances their weight.
     return 2 * torch.cat((quarters, variance.clamp_min(0).sqrt(), mean - around), dim=1)
 
 

@@ -1,4 +1,4 @@
-"""Any timm model as a backbone, with weights from a file or timm's hub, or random ones where these are asked for."""
+"""Any timm model as a backbone, with weights from a file, from timm's hub, or random on request."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NORMALISATIONS: dict[str, tuple[Triple, Triple]] = {
     "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
     "clip": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
 }
-# Arguments of timm.create_model that would bring in other weights or another output than this class promises.
+# Arguments of timm.create_model that would change the weights or the output of this class.
 RESERVED = frozenset(
     {
         *("pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path", "cache_dir"),
@@ -38,14 +38,14 @@ RESERVED = frozenset(
 
 
 _SWIN_MARK = "layers.0.downsample.reduction.weight"
-"""In checkpoints of Swin's authors, where timm has `layers.1.downsample`."""
+"""Key in checkpoints of Swin's authors, which timm names `layers.1.downsample`."""
 
 
 class TimmBackbone:
     """A timm model's last feature map, as cells; arguments as in `harness.data.backbones.backbone.open_backbone`.
 
-    Maps (B, C, h, w) and (B, h, w, C) and token rows (B, L, C) are told apart by what the model says of itself; class
-    and register tokens are left out.
+    Maps (B, C, h, w) and (B, h, w, C) and token rows (B, L, C) are distinguished by the model's own attributes;
+    class and register tokens are left out.
     """
 
     def __init__(
@@ -78,17 +78,17 @@ class TimmBackbone:
         self.digest = _digest(name, self.arguments, self._model)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickled without a device: another process has one of its own."""
+        """Pickled without a device: each process chooses its own."""
         self.rest()
         return self.__dict__
 
     def rest(self) -> None:
-        """Leave the GPU, with all that torch kept of it for later, until it is asked for features again."""
+        """Free its GPU memory, torch's cache included, until features are needed again."""
         self._model.cpu()
         torch.cuda.empty_cache()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Its weights, by timm's names."""
+        """The weights, by timm's names."""
         return dict(self._model.state_dict())
 
     def describe(self) -> str:
@@ -163,7 +163,7 @@ def _build(name: str, arguments: dict[str, Any], *, pretrained: bool) -> nn.Modu
     try:
         with quick_hub():
             model = timm.create_model(name, pretrained=True, num_classes=0, **arguments)
-    except Exception as error:  # no network, no such file, a full disk: the hub's clients raise what they like
+    except Exception as error:  # no network, no such file, a full disk: the hub's clients raise anything
         raise BenchError(
             f"the pretrained weights of backbone {name} could not be fetched: {first_line(error)}",
             hint="give a checkpoint: --backbone-weights FILE (.safetensors or .pth), or use --backbone filterbank",
@@ -172,7 +172,7 @@ def _build(name: str, arguments: dict[str, Any], *, pretrained: bool) -> nn.Modu
 
 
 def _read(path: Path) -> dict[str, Tensor]:
-    """A checkpoint's tensors; `.safetensors`, or a torch file read without running anything that lies in it."""
+    """A checkpoint's tensors; `.safetensors`, or a torch file, read without executing code."""
     if not path.is_file():
         raise BenchError(f"no backbone weights at {path}", hint="check --backbone-weights")
     try:
@@ -195,7 +195,7 @@ def _read(path: Path) -> dict[str, Tensor]:
 
 
 def _load(model: nn.Module, path: Path, heads: tuple[str, ...]) -> None:
-    """Load strictly, but for the classifier's entries, which a backbone has no use for."""
+    """Load strictly, except the classifier's entries, which a backbone does not need."""
     wanted = model.state_dict()
     given = _read(path)
     if _SWIN_MARK in given and _SWIN_MARK not in wanted:
@@ -205,7 +205,7 @@ def _load(model: nn.Module, path: Path, heads: tuple[str, ...]) -> None:
         for key, value in given.items()
         if key in wanted or not key.startswith(tuple(f"{head}." for head in heads))
     }
-    # Counters of batch norms are absent from old checkpoints and play no part in evaluation mode.
+    # Counters of batch norms are absent from old checkpoints and unused in evaluation mode.
     problems = [f"missing {key}" for key in wanted if key not in found and not key.endswith(".num_batches_tracked")]
     problems += [f"unexpected {key}" for key in found if key not in wanted]
     problems += [
@@ -229,7 +229,7 @@ def _from_swin(given: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _digest(name: str, arguments: Mapping[str, Any], model: nn.Module) -> str:
-    """Over architecture, options and every tensor, so that it does not depend on the checkpoint's container."""
+    """Digest of architecture, options and every tensor, independent of the checkpoint's file format."""
     digest = hashlib.sha256(json.dumps([name.partition(".")[0], dict(arguments)], sort_keys=True).encode())
     for key, value in sorted(model.state_dict().items()):
         digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())

@@ -1,4 +1,4 @@
-"""Weights from the Hugging Face hub: without a network, one quick answer in place of a minute of retries."""
+"""Use the Hugging Face hub offline when it cannot be reached, instead of a minute of retries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PROXIES = ("https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "all_proxy
 
 
 def hub_is_reachable() -> bool:
-    """Whether the hub's host accepts a connection within seconds; behind a proxy it is taken to."""
+    """Whether the hub's host accepts a connection within seconds; behind a proxy it is assumed to."""
     if any(os.environ.get(name) for name in _PROXIES):
         return True
     host = urlsplit(constants.ENDPOINT)
@@ -28,7 +28,7 @@ def hub_is_reachable() -> bool:
 
 @contextmanager
 def quick_hub() -> Iterator[None]:
-    """Let the hub's client use what it has on disk, and ask for nothing else, while the hub cannot be reached."""
+    """Put the hub's client into offline mode within a block, if the hub cannot be reached."""
     before = constants.HF_HUB_OFFLINE
     constants.HF_HUB_OFFLINE = before or not hub_is_reachable()
     try:

@@ -1,4 +1,4 @@
-"""The image processor of a pretrained model: what it does to pictures, by the library's own code."""
+"""The image processor of a pretrained model, run by the transformers library."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zoo.errors import first_line
 
 @dataclass(frozen=True)
 class HubPreprocessing:
-    """Pictures as a pretrained model wants them; `folder` holds its preprocessor_config.json."""
+    """Preprocessing of a pretrained model; `folder` holds its preprocessor_config.json."""
 
     folder: Path
 
@@ -28,22 +28,22 @@ class HubPreprocessing:
             return AutoImageProcessor.from_pretrained(  # type: ignore[no-untyped-call]
                 str(self.folder), local_files_only=True, trust_remote_code=False
             )
-        except Exception as error:  # the library raises whatever its parts raise
+        except Exception as error:  # the library may raise anything
             raise BenchError(
                 f"{self.folder} holds no usable image processor: {first_line(error)}", "fetch the model again"
             ) from error
 
     def key(self) -> str:
-        """A text that says which processor and how it is set."""
+        """A description of the processor and its settings."""
         return f"{type(self._processor).__name__} {self._processor.to_json_string()}"
 
     def __call__(self, image: Image.Image) -> np.ndarray:
-        """Turn an RGB picture of any size, from `load_image`, into float32 (3, height, width)."""
+        """Turn an RGB image of any size, from `load_image`, into float32 (3, height, width)."""
         pixels: np.ndarray = self._processor(images=image, return_tensors="np")["pixel_values"][0]
         return np.ascontiguousarray(pixels, dtype=np.float32)
 
     def seen(self, width: int, height: int) -> tuple[float, float, float, float]:
-        """The part of a picture of this size that is used: left, top, right, bottom."""
+        """The part of an image of this size that is used: left, top, right, bottom."""
         settings = self._processor.to_dict()
         if not settings.get("do_center_crop"):
             return 0.0, 0.0, float(width), float(height)

@@ -1,4 +1,4 @@
-"""The tokenizer of a pretrained model as a vocabulary: its own pieces, kept as the `tokenizers` library writes them."""
+"""The tokenizer of a pretrained model as a vocabulary, stored in the JSON of the `tokenizers` library."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ FORMAT = "captionbench pretrained tokenizer 1"
 
 @dataclass(frozen=True)
 class HubVocabulary(Vocabulary):
-    """A pretrained model's entries; `words` is empty, since the tokenizer knows them.
+    """The vocabulary of a pretrained model; `words` is empty, since the tokenizer has the entries.
 
-    `pad` is 0 whatever the model calls padding, which decoding never shows it: some have one number for begin, end and
-    padding, and training must tell the end from what comes after.
+    `pad` is 0, not the model's own padding token: some models use one token for begin, end and padding, and training
+    must distinguish the end from padding.
 
     Attributes:
         tokenizer: JSON text of the `tokenizers` library.
@@ -34,7 +34,7 @@ class HubVocabulary(Vocabulary):
     tokenizer: str = ""
 
     def __post_init__(self) -> None:
-        """Begin and end may be one token here, unlike in a vocabulary of our own."""
+        """Skips the check of other vocabularies: begin and end may be the same token."""
 
     @classmethod
     def read(cls, folder: Path, bos: int, eos: int) -> HubVocabulary:
@@ -45,12 +45,12 @@ class HubVocabulary(Vocabulary):
         """
         from transformers import AutoTokenizer
 
-        if not any((folder / name).is_file() for name in _FILES):  # the library would make up an empty tokenizer
+        if not any((folder / name).is_file() for name in _FILES):  # the library would create an empty tokenizer
             raise BenchError(f"{folder} holds no usable tokenizer: none of {', '.join(_FILES)}", _HINT)
         try:
             found = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
             text = found.backend_tokenizer.to_str()
-        except Exception as error:  # the library raises whatever its parts raise
+        except Exception as error:  # the library may raise anything
             raise BenchError(f"{folder} holds no usable tokenizer: {first_line(error)}", _HINT) from error
         return cls((), PAD, bos, eos, eos, tokenizer=text)
 
@@ -63,13 +63,13 @@ class HubVocabulary(Vocabulary):
         return int(self._library.get_vocab_size())
 
     def encode(self, caption: str, max_len: int) -> list[int]:
-        """As of words: the pieces of the prepared caption, cut to `max_len` and closed by `eos`."""
+        """As `Vocabulary.encode`: the tokens of the prepared caption, cut to `max_len` and ended by `eos`."""
         text = " ".join(self.tokenize(caption))
         pieces = self._library.encode(text, add_special_tokens=False).ids
         return [*pieces[: max_len - 1], self.eos]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of the pieces before the first `eos`, as the tokenizer joins them."""
+        """The text of the tokens before the first `eos`, as the tokenizer joins them."""
         return str(self._library.decode(list(self._spoken(ids)), skip_special_tokens=True)).strip()
 
     def words_of(self, ids: Iterable[int]) -> list[str | None]:

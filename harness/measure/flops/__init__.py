@@ -1,1 +1,1 @@
-"""Multiply-accumulates of captioners, by tracing their modules."""
+"""Multiply-accumulates of captioners and backbones, counted on traces."""

@@ -1,4 +1,4 @@
-"""Multiply-accumulates of a visual backbone, which cached features leave out of every other count."""
+"""Multiply-accumulates of a visual backbone, which is not part of other counts when features are cached."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zoo.models.end_to_end import grid_tokens
 
 @dataclass(frozen=True, slots=True)
 class BackboneCount:
-    """One image through a backbone to its last features; `tokens` x `channels` are what captioners see of it."""
+    """Cost of one image through a backbone to its last features, `tokens` x `channels`."""
 
     name: str
     image_size: int
@@ -27,17 +27,17 @@ class BackboneCount:
 
 
 def count_backbone(name: str, image_size: int | None = None) -> BackboneCount:
-    """Count a timm model without its head; no weights are needed, and none are made.
+    """Count a timm model without its head; needs no weights.
 
     Args:
-        name: a model name of timm's.
-        image_size: side of the square picture; None for the backbone's own.
+        name: a timm model.
+        image_size: side of the square image; None for the backbone's own.
 
     Raises:
-        BenchError: timm has no such model, or it does not take pictures of this size.
+        BenchError: timm has no such model, or it does not accept images of this size.
     """
     if not timm.is_model(name):
-        raise BenchError(f"there is no backbone {name!r}", "choose a name of timm.list_models()")
+        raise BenchError(f"unknown backbone {name!r}", "choose one of timm.list_models()")
     defaults: Any = timm.get_pretrained_cfg(name)
     side = image_size or int(defaults.input_size[-1])
     options: dict[str, Any] = {"img_size": side} if defaults.fixed_input_size else {}
@@ -53,7 +53,7 @@ def count_backbone(name: str, image_size: int | None = None) -> BackboneCount:
             count = trace(model, lambda seen: grid_tokens(model, seen.pixels), Visual(pixels=pixels))
     except (AssertionError, RuntimeError) as error:
         raise BenchError(
-            f"backbone {name} takes no pictures of {side} x {side}: {error}", "leave out --image-size"
+            f"backbone {name} does not accept images of {side} x {side}: {error}", "leave out --image-size"
         ) from error
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return BackboneCount(name, side, parameters, tokens.shape[1], tokens.shape[2], count)

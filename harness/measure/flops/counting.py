@@ -1,9 +1,9 @@
-"""Multiply-accumulates of a captioner by part, and what they are called where they are stored.
+"""Multiply-accumulates of a captioner by part, and their names as stored costs.
 
-One multiply-accumulate (MAC) is one of fvcore's "flops"; as fvcore counts them, normalisation layers add five an
-element, and element-wise work is not counted but listed by operator, with an estimate of its share. The count depends
-on the architecture, the visual input's shape, the caption's length and the beam's width alone: one image, evaluation
-mode (but for `training`), no early end of a caption.
+One multiply-accumulate (MAC) is one of fvcore's "flops"; as in fvcore, normalisation layers add five per element,
+and element-wise work is not counted but listed by operator, with an estimate of its share. The count depends only on
+the architecture, the visual input's shape, the caption's length and the beam width: one image, evaluation mode (except
+`training`), no early end of a caption.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from zoo.captioner import Captioner, DecodingState, Memory, Visual
 
 PARTS = ("encoder", "start", "step", "greedy", "beam", "teacher_forced", "training")
 COSTS = tuple(f"gmac_{part}" for part in PARTS)
-"""What counts are stored as, in GMAC."""
+"""Names of the stored costs, in GMAC."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlopCounts:
-    """What one image costs.
+    """Cost of one image.
 
     Attributes:
         parameters: elements of all distinct parameters, frozen ones included.
@@ -151,7 +151,7 @@ def _trace_caption(model: Captioner, visual: Visual, length: int, beam_size: int
 
 @contextmanager
 def _counting(model: Captioner, visual: Visual) -> Iterator[Visual]:
-    """Evaluation mode without gradients and fused paths; what a first pass makes and keeps is made beforehand."""
+    """Evaluation mode without gradients and fused paths, after a warm-up pass that fills the model's caches."""
     if visual.batch_size != 1:
         raise BenchError(f"multiply-accumulates are counted for one image, not for a batch of {visual.batch_size}")
     weight = next(model.parameters())
@@ -162,7 +162,7 @@ def _counting(model: Captioner, visual: Visual) -> Iterator[Visual]:
 
 
 def _tokens(model: Captioner, length: int) -> Tensor:
-    """Token 1 at every position, (1, T): what a token is changes no count."""
+    """Token 1 at every position, (1, T): the count does not depend on the tokens."""
     return torch.ones(1, length, dtype=torch.long, device=next(model.parameters()).device)
 
 

@@ -69,7 +69,7 @@ def recurrent_cell(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:  # noq
 
 
 def einsum(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:  # noqa: ARG001 (fvcore's signature)
-    """Einstein summation, exactly; operands are contracted from left to right, as torch does without opt_einsum."""
+    """Einstein summation; operands are contracted from left to right, as torch does without opt_einsum."""
     return einsum_macs(inputs[0].toIValue(), _list_shapes(inputs[1]))
 
 
@@ -99,7 +99,7 @@ def einsum_macs(equation: str, shapes: Sequence[Sequence[int]]) -> int:
     for position, operand in enumerate(operands[1:], start=1):
         later = kept.union(*operands[position + 1 :])
         shared = result & set(operand)
-        # A label that only one side has and nothing asks for later is summed beforehand: no product.
+        # A label that only one side has and that is not used later is summed first: no product.
         live = {label for label in result | set(operand) if label in later or label in shared}
         macs += math.prod(sizes[label] for label in live)
         result = live & later
@@ -109,8 +109,8 @@ def einsum_macs(equation: str, shapes: Sequence[Sequence[int]]) -> int:
 def roi_align(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
     """RoIAlign of maps (B, C, H, W): four multiply-accumulates a sample, by bilinear interpolation.
 
-    Where the number of samples a bin follows the box (a ratio of -1), that of a box as large as the map is counted:
-    one a cell, the most that there can be.
+    If the number of samples per bin depends on the box (a ratio of -1), that of a box as large as the map is counted:
+    one per cell, the maximum.
     """
     *_, height, width = _shape(inputs[0])
     bins_high, bins_wide = _shape(outputs[0])[-2:]
@@ -147,7 +147,7 @@ HANDLERS: dict[str, Handler] = {
     "torchvision::roi_align": roi_align,
 }
 
-# Operators that only move, make or compare integers and masks: like those that fvcore ignores, they have no products.
+# Operators that only move, make or compare integers and masks: like those that fvcore ignores, without products.
 MOVES: tuple[str, ...] = (
     "aten::__or__",
     "aten::alias",

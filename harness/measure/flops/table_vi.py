@@ -1,11 +1,11 @@
-"""The convention of ExpansionNet v2's Table VI (IEEE Big Data 2023), which the table itself does not state.
+"""The counting convention of ExpansionNet v2's Table VI (IEEE Big Data 2023), which the paper does not state.
 
-It was found by fitting: of all ways to count that were tried, this one alone gives the 12 printed numbers, each within
-their rounding. One teacher-forced pass of the authors' code an image, without backbone, without the projection of its
-features, without norms and other element-wise work; the vocabulary counts, and a reduce layer where the stack uses
-expansion. The captions are 12.44 tokens long on average: COCO's 10.4 words and two special ones, presumably.
+It was found by fitting: of all conventions tried, only this one gives the 12 printed numbers within their rounding. It
+counts one teacher-forced pass of the authors' code per image, without the backbone, the projection of its features,
+norms and other element-wise work, but with the vocabulary, and a reduce layer where the stack uses expansion. The mean
+caption length is 12.44 tokens: COCO's 10.4 words and two special tokens, presumably.
 
-The authors' code builds every expanded vector, which the zoo's models avoid; hence formulas in the place of traces.
+The authors' code builds every expanded vector, which the zoo's models avoid; hence formulas instead of traces.
 """
 
 from __future__ import annotations

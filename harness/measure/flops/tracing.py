@@ -1,4 +1,4 @@
-"""Multiply-accumulates of one call, counted by fvcore on a trace of the code that really runs."""
+"""Multiply-accumulates of one call, counted by fvcore on a trace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.measure.flops.handlers import HANDLERS, MOVES
 from zoo.captioner import DecodingState, Memory, Visual
 
 with warnings.catch_warnings():
-    # The package scripts an unrelated loss when it is imported, which recent torch calls deprecated.
+    # fvcore scripts an unrelated loss on import, which recent torch warns is deprecated.
     warnings.simplefilter("ignore", FutureWarning)
     from fvcore.nn import FlopCountAnalysis
 
@@ -49,8 +49,8 @@ class PartCount:
     Attributes:
         macs: multiply-accumulates.
         by_operator: the same by operator, most first.
-        uncounted: operators that are not among them, by occurrences.
-        element_wise: their operations, estimated (`PASSES`); an operator may be missing there.
+        uncounted: operators that are not counted, by occurrences.
+        element_wise: estimated operations of these (`PASSES`), where known.
     """
 
     macs: int
@@ -60,18 +60,18 @@ class PartCount:
 
     @property
     def uncounted_share(self) -> float:
-        """The estimated part of all work, in [0, 1], that the multiply-accumulates leave out."""
+        """The estimated share of the work, in [0, 1], that is not counted as multiply-accumulates."""
         left_out = sum(self.element_wise.values())
         return left_out / (left_out + self.macs) if left_out else 0.0
 
 
 def trace(inside: nn.Module, call: Callable[[Any], object], argument: Visual | Memory | DecodingState) -> PartCount:
-    """Count `call(argument)`; every tensor that it gives is an output of the trace, so that nothing is pruned.
+    """Count `call(argument)`; all tensors of its result are outputs of the trace, so that nothing is pruned.
 
     Args:
         inside: the module whose parameters the call uses; in evaluation mode.
         call: runs without gradients.
-        argument: given to the call anew, with traced tensors in it.
+        argument: rebuilt with traced tensors for the call.
     """
     traced = _Traced(inside, call, argument)
     traced.training = False
@@ -97,7 +97,7 @@ def unfused() -> Iterator[None]:
 
 
 class _Traced(nn.Module):
-    """What fvcore traces: a module with the model inside it (for its parameters), fed with tensors alone."""
+    """The module that fvcore traces: holds the model for its parameters, and takes tensors only."""
 
     def __init__(self, inside: nn.Module, call: Callable[[Any], object], argument: Visual | Memory | DecodingState):
         super().__init__()
@@ -138,12 +138,12 @@ def _rebuild(template: Visual | Memory | DecodingState, tensors: tuple[Tensor, .
 
 
 def _element_wise_handlers() -> dict[str, Callable[[Sequence[Any], Sequence[Any]], Counter[str]]]:
-    """For fvcore: each notes that its operator occurred, and its operations, under names that `_separate` knows."""
+    """Handlers for fvcore that count an operator's occurrences and operations, under names that `_separate` splits."""
     return {f"aten::{name}": _element_wise_handler(name, passes) for name, passes in PASSES.items()}
 
 
 def _separate(counted: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
-    """What fvcore counted, apart: multiply-accumulates, occurrences and element-wise operations, each by operator."""
+    """Split fvcore's counts into multiply-accumulates, occurrences and element-wise operations, each by operator."""
     macs, times, operations = {}, {}, {}
     for name, number in counted.items():
         if name.startswith(_TIMES):

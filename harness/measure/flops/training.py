@@ -1,7 +1,7 @@
-"""Multiply-accumulates of a training step, forward and backward, counted on the kernels that are dispatched.
+"""Multiply-accumulates of a training step, forward and backward, counted on the dispatched kernels.
 
-A trace has no backward pass, so that this is torch's own counter: products of matrices, convolutions and attention.
-Norms, which fvcore counts with five operations an element, are not in it.
+A trace has no backward pass, so this uses torch's own counter: products of matrices, convolutions and attention,
+without norms (which fvcore counts with five operations per element).
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from zoo.captioner import Captioner, Visual
 
 
 def count_dispatched() -> FlopCounterMode:
-    """Torch's counter as a context, with the products that it passes over; it gives two flops a multiply-accumulate."""
+    """Torch's counter as a context, extended by products that it omits; it counts two flops a multiply-accumulate."""
     return FlopCounterMode(display=False, custom_mapping={torch.ops.aten.mv: _matrix_vector})
 
 
 def count_training_step(model: Captioner, visual: Visual, tokens: Tensor) -> PartCount:
-    """Teacher forcing in training mode, and the gradients of all parameters that want one.
+    """Count teacher forcing in training mode, and the gradients of all trainable parameters.
 
-    Dropout is on as the model has it, which forbids some shortcuts of evaluation. Attention is counted as products of
-    matrices on every device: fused kernels, of which each device has its own, compute some of them twice. The loss and
-    the optimiser are element-wise and not counted; neither is the input's gradient, which nobody asks for.
+    Dropout is on, which rules out some shortcuts of evaluation. Attention is counted as products of matrices on every
+    device, since fused kernels differ between devices and compute some products twice. The loss and the optimiser are
+    element-wise and not counted; neither is the gradient of the input.
 
     Args:
         model: left as it was found: gradients, training flags, buffers, random generators.
         visual: one image on the model's device.
-        tokens: (1, T), what the decoder is fed.
+        tokens: (1, T), the input of the decoder.
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     with torch.enable_grad(), preserve_state(model), sdpa_kernel(SDPBackend.MATH), count_dispatched() as counter:

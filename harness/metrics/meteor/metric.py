@@ -1,8 +1,8 @@
-"""METEOR 1.5 from the statistics of each segment, so that any subset's corpus score comes without running Java again.
+"""METEOR 1.5 from the statistics of each segment, so that a subset's corpus score needs no further Java run.
 
-Denkowski and Lavie, "Meteor Universal", WMT 2014, with the English parameters. The jar answers each caption with 23
-numbers (edu.cmu.meteor.scorer.MeteorStats); a segment's score is a formula of them and a corpus's score is the same
-formula of their sum, not the mean of segments.
+Denkowski and Lavie, "Meteor Universal", WMT 2014, with the English parameters. The jar gives 23 statistics for each
+caption (edu.cmu.meteor.scorer.MeteorStats); a segment's score is a function of them, and a corpus's score is the same
+function of their sum, not the mean over segments.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CHUNKS: Final = 20
 
 
 class Meteor(Metric):
-    """METEOR from the jar's 23 numbers, whose sum over a corpus gives its score."""
+    """METEOR from the jar's 23 statistics, whose sum over a corpus gives its score."""
 
     names = ("METEOR",)
 
@@ -29,7 +29,7 @@ class Meteor(Metric):
         return _score(totals.reshape(-1, STATISTICS)).reshape(*totals.shape[:-1], 1)
 
     def statistics(self, answers: Array) -> Statistics:
-        """Of the jar's answers, (N, 23)."""
+        """Statistics from the jar's output, (N, 23)."""
         return Statistics(self, _without_perfect_chunks(answers))
 
 

@@ -1,9 +1,9 @@
-"""METEOR's paraphrases, less those that cannot match the captions at hand.
+"""METEOR's paraphrase table, filtered to the pairs that can match the captions at hand.
 
-The jar's table has 5.3 million pairs of phrases, and reading them is what METEOR spends most of its time on. A pair
-matches only where one of its phrases stands in a caption and the other in a reference, so pairs with a word that none
-of them has can be left out: with the order of the others kept, every statistic stays the same. The table as arrays of
-word numbers, from which that takes half a second, is kept in the user's cache.
+The jar's table has 5.3 million pairs of phrases, and reading them takes most of METEOR's time. A pair matches only if
+one of its phrases is in a caption and the other in a reference, so pairs with a word that occurs in neither can be left
+out: as long as the order of the others is kept, every statistic stays the same. The table is cached as arrays of word
+numbers in the user's cache, where filtering it takes half a second.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from harness.utils.workspace import locked, user_cache
 Mask = NDArray[np.bool_]
 Numbers = NDArray[np.integer]
 _FORMAT: Final = 1
-_PAIRS_READ, _PAIRS_WRITTEN = 500, 200_000  # at once; few, so that the processor keeps them at hand
+_PAIRS_READ, _PAIRS_WRITTEN = 500, 200_000  # chunk sizes, small enough for the processor's cache
 _PIECES: Final = re.compile("[a-z0-9]+")
 
 
 @dataclass(frozen=True)
 class Phrases:
-    """Phrases one after another: their words' `numbers`, and how many words each has."""
+    """Concatenated phrases: their words' `numbers`, and the number of words of each."""
 
     numbers: Numbers
     lengths: Numbers
@@ -48,7 +48,7 @@ class Phrases:
         return np.cumsum(self.lengths, dtype=np.int32) - self.lengths
 
     def all_in(self, words: Mask) -> Mask:
-        """Which phrases have no other words."""
+        """Which phrases consist of the given words only."""
         return np.logical_and.reduceat(words[self.numbers], self.starts) if len(self.lengths) else np.zeros(0, bool)
 
 
@@ -86,13 +86,13 @@ class ParaphraseTable:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """What `save` wrote; ValueError, OSError, KeyError or BadZipFile where it is something else."""
+        """Load what `save` wrote; raises ValueError, OSError, KeyError or BadZipFile for anything else."""
         with np.load(path) as file:
             first, second = (Phrases(file[name], file[f"{name}_lengths"]) for name in ("first", "second"))
             return cls(tuple(file["words"].tobytes().split(b"\n")), first, file["repeats"], second)
 
     def save(self, path: Path) -> None:
-        """Write the arrays, about 40 MB, in one instant."""
+        """Write the arrays, about 40 MB, atomically."""
         arrays = {"words": np.frombuffer(b"\n".join(self.words), np.uint8), "repeats": self.repeats}
         for name, phrases in (("first", self.first), ("second", self.second)):
             arrays |= {name: phrases.numbers, f"{name}_lengths": phrases.lengths}
@@ -102,8 +102,8 @@ class ParaphraseTable:
     def occurring(self, captions: Iterable[str]) -> Mask:
         """Which of the words METEOR may find in these tokenised captions, (W,).
 
-        METEOR cuts tokens at signs and drops some of these, but never cuts between two letters or digits. So each of
-        its words, but for the signs in it, is a run of the pieces that lie between the signs of one token.
+        METEOR splits tokens at punctuation and drops some of it, but never splits between two letters or digits. So
+        each of its words, without its punctuation, is a run of the pieces between the punctuation of one token.
         """
         runs = {""}
         for token in {token for caption in captions for token in caption.split(" ")}:
@@ -149,21 +149,21 @@ class ParaphraseTable:
 
 
 def paraphrase_table(source: Path) -> ParaphraseTable:
-    """The jar's table `source`, from the user's cache where it was read before; reading it takes some seconds.
+    """The jar's table `source`, from the user's cache if it was read before; reading it takes some seconds.
 
     Raises:
-        OSError: `source` cannot be read. A cache that cannot be written is done without.
+        OSError: `source` cannot be read. A cache that cannot be written is ignored.
     """
     with source.open("rb") as file:
         file.seek(-8, io.SEEK_END)
-        content = file.read().hex()  # gzip's checksum and length of what is in it
+        content = file.read().hex()  # gzip's checksum and length of the content
     cached = user_cache() / "meteor" / f"{source.name.removesuffix('.gz')}-{content}-{_FORMAT}.npz"
     if (table := _load(cached)) is not None:
         return table
     try:
         with locked(cached.with_suffix(".lock"), lambda: None):
             return _load(cached) or _read_and_save(source, cached)
-    except OSError:  # there is no place for a cache
+    except OSError:  # the cache cannot be written
         return ParaphraseTable.read(source)
 
 

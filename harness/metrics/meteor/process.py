@@ -1,8 +1,8 @@
-"""The METEOR jar as a supervised child: started once for many systems, never waited for without a limit.
+"""The METEOR jar as a child process, started once for many systems, with a timeout on every answer.
 
-Three daemon threads stand between this process and the child's pipes (writer, reader, drain of stderr), so that
-neither side can block the other; the caller only ever waits on a queue, with a timeout. The child ends at end of file
-on its standard input, hence also when this process is killed.
+Three daemon threads handle the child's pipes (writer, reader, drain of stderr), so that neither side can block the
+other; the caller only waits on a queue, with a timeout. The child ends at end of file on its standard input, hence also
+when this process is killed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from harness.metrics.contract import Array
 from harness.metrics.java import JavaError, java_command, java_environment
 from harness.metrics.meteor.metric import STATISTICS
 
-_HEAP_MB: Final = 1024  # half of it does for captions, all of it for thousands of words that match
+_HEAP_MB: Final = 1024  # half of it suffices for captions, all of it for thousands of matching words
 # Java's quick compiler alone: 5,000 captions take a third less time, and 20,000 the same as with its thorough one.
 _COMPILER: Final = "-XX:TieredStopAtLevel=1"
 _GRACE_S: Final = 5.0
@@ -49,8 +49,8 @@ class MeteorProcess:
     Args:
         java: the runtime.
         timeout_s: longest wait for the next answer, start-up included.
-        paraphrases: an open file of those to use instead of the jar's table, which takes 6 to 8 s to read; it may be
-            closed then, and need have no name.
+        paraphrases: an open file of paraphrases to use instead of the jar's table, which takes 6 to 8 s to read; it may
+            be closed afterwards, and needs no name.
 
     Raises:
         JavaError: from the constructor when the process cannot be started.
@@ -99,10 +99,10 @@ class MeteorProcess:
     ) -> Array:
         """METEOR's (N, 23) statistics of tokenised captions, in the order of `candidates`.
 
-        `progress` is called with the captions done and their number.
+        `progress` is called with (done, total) captions.
 
         Raises:
-            JavaError: the process has ended, stays silent for `timeout_s` or answers something else; it is then closed.
+            JavaError: the process has ended, gives no answer for `timeout_s` or an unexpected one; it is then closed.
         """
         questions = (_question(references[image_id], caption) for image_id, caption in candidates.items())
         self._writer = _start_thread(self._write, questions)
@@ -144,7 +144,7 @@ class MeteorProcess:
         except queue.Empty:
             raise JavaError(f"METEOR: no answer within {self._timeout_s:g} s") from None
         if line is None:
-            self._answers.put(None)  # it stays ended for whoever asks next
+            self._answers.put(None)  # later calls see the end too
             raise JavaError(f"METEOR: the Java process ended with status {self._status()}{self._last_words()}")
         try:
             numbers = [float(word) for word in line.split()]

@@ -1,4 +1,4 @@
-"""METEOR for system after system: which paraphrases its process gets, and when another process is needed."""
+"""A METEOR process shared by many systems: its paraphrases, and its restarts."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from harness.metrics.ptb.python import tokenize_ptb
 
 
 class MeteorSession:
-    """One METEOR process for many systems; another only after a failure, or for words that it has no paraphrases of.
+    """One METEOR process for many systems, restarted after a failure or for words without their paraphrases.
 
     Args:
-        find_java: gives the runtime, or raises JavaError.
+        find_java: returns the runtime, or raises JavaError.
         timeout_s: longest time to wait for each answer.
     """
 
@@ -61,7 +61,7 @@ class MeteorSession:
             raise
 
     def start(self, captions: Iterable[str]) -> MeteorProcess:
-        """The process for tokenised captions: the one there is, unless it lacks the paraphrases of their words.
+        """The process for tokenised captions: the current one, unless it lacks paraphrases of their words.
 
         Raises:
             JavaError: it cannot be started.
@@ -72,7 +72,7 @@ class MeteorSession:
         return self._start(captions)
 
     def close(self) -> None:
-        """End the process, also one that is being prepared; safe to call twice."""
+        """End the process, even one that is still being prepared; safe to call twice."""
         if self._preparing is not None:
             self._preparing.join()
             self._preparing = None
@@ -88,7 +88,7 @@ class MeteorSession:
                 self._end_process()
                 with (
                     tempfile.TemporaryFile() as paraphrases
-                ):  # without a name: gone with the processes that have it open
+                ):  # without a name, it is deleted when the last process closes it
                     self._table.write(paraphrases, covered)
                     self._process = MeteorProcess(java, timeout_s=self._timeout_s, paraphrases=paraphrases)
                 self._covered = covered

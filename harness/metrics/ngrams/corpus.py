@@ -1,4 +1,4 @@
-"""Candidates beside their references, image by image, as the n-gram metrics read them."""
+"""A corpus of candidates and references, image by image, for the n-gram metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KEPT_TOKENS: Final = 1_000_000  # their counts take about 160 MB
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some of the images: `first` (N + 1,) is where each image's captions begin, `candidates` how many come first."""
+    """A block of images: `first` (N + 1,) is where each image's captions begin, with `candidates` candidates first."""
 
     counts: Counts
     lengths: Ints
@@ -31,7 +31,7 @@ class Block:
 
 
 class Corpus:
-    """Captions of images in a fixed order: of each image first its candidates, then its references."""
+    """Captions of images in a fixed order: for each image its candidates, then its references."""
 
     def __init__(self, captions: Captions, first: Ints, candidates: int) -> None:
         self._captions, self._first, self._candidates = captions, first, candidates
@@ -41,7 +41,7 @@ class Corpus:
 
     @classmethod
     def of_texts(cls, references: Mapping[int, Sequence[str]], candidates: Mapping[int, str]) -> Corpus:
-        """Of tokenised captions by image, one candidate each, in the references' order."""
+        """A corpus of tokenised captions by image, one candidate each, in the references' order."""
         words = (text.split() for image_id, texts in references.items() for text in (candidates[image_id], *texts))
         first = np.cumsum([0, *(1 + len(texts) for texts in references.values())])
         return cls(Captions.of_words(words, WordNumbers()), first, 1)
@@ -50,10 +50,10 @@ class Corpus:
     def of_numbers(
         cls, references: Sequence[Sequence[Sequence[int]]], samples: Sequence[Sequence[Sequence[int]]]
     ) -> Corpus:
-        """Of token numbers by image, the same number of samples for each.
+        """A corpus of token numbers by image, with the same number of samples for each.
 
         Raises:
-            ValueError: there is another number of samples for some image, or of images in the two.
+            ValueError: images have different numbers of samples, or the two have different numbers of images.
         """
         counts = set(map(len, samples))
         if len(counts) > 1:
@@ -63,7 +63,7 @@ class Corpus:
         return cls(captions, np.cumsum([0, *map(len, both)]), counts.pop() if counts else 0)
 
     def __iter__(self) -> Iterator[Block]:
-        """Blocks of images. A small corpus is counted once, a large one again each time, to bound the memory."""
+        """Blocks of images. A small corpus is counted once, a large one on every pass, to bound the memory."""
         for start, stop in self._ranges:
             block = self._kept.get(start) or self._count(start, stop)
             if len(self._captions.tokens) <= _KEPT_TOKENS:

@@ -1,7 +1,7 @@
-"""n-grams of order 1 to 4 as 64-bit integers, counted for many images at once with sorted arrays.
+"""N-grams of order 1 to 4 as 64-bit integers, counted for many images at once with sorted arrays.
 
-A word's number takes 16 bits, so that up to four of them fit one integer without collision; corpora with more words
-number their pairs of words first. Memory is bounded by working through the images in blocks.
+A word's number takes 16 bits, so that up to four fit into one integer without collision; corpora with more words number
+their pairs of words first. Images are processed in blocks, to bound the memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 MAX_ORDER: Final = 4
 _BITS: Final = 16
 NARROW_WORDS: Final = 2**_BITS - 1
-_BLOCK_TOKENS = 80_000  # what keeps the sorted arrays within a processor's cache
+_BLOCK_TOKENS = 80_000  # keeps the sorted arrays within the processor's cache
 
 Ints = NDArray[np.int64]
 Keys = NDArray[np.uint64]
@@ -33,21 +33,21 @@ class WordNumbers(dict[str, int]):
 
 @dataclass(frozen=True, slots=True)
 class Captions:
-    """Captions as numbers: `tokens` of all one after another, `ends` the place after each caption's last."""
+    """Captions as numbers: their concatenated `tokens`, and the `ends` (exclusive) of each."""
 
     tokens: NDArray[np.uint64]
     ends: Ints
 
     @classmethod
     def of_words(cls, captions: Iterable[Sequence[str]], words: WordNumbers) -> Self:
-        """Captions as lists of words; new words get their number here."""
+        """From captions as lists of words; new words get the next numbers."""
         listed = list(captions)
         numbers = map(words.__getitem__, chain.from_iterable(listed))
         return cls._of(numbers, listed)
 
     @classmethod
     def of_numbers(cls, captions: Iterable[Sequence[int]]) -> Self:
-        """Captions as numbers of 0 to 65,533, which are counted from 1 here.
+        """From captions as numbers 0 to 65,533, which are stored from 1 on.
 
         Raises:
             ValueError: a number is out of range.
@@ -76,10 +76,10 @@ class Captions:
 
 
 class Packing:
-    """How n-grams become integers.
+    """Packs n-grams into integers.
 
     Args:
-        captions: all captions that will be packed, where their words may number 65,535 or more; None otherwise.
+        captions: all captions to be packed, if there may be 65,535 different words or more; None otherwise.
     """
 
     def __init__(self, captions: Captions | None = None) -> None:
@@ -89,7 +89,7 @@ class Packing:
             self._pairs = np.unique(pairs)
 
     def pack(self, captions: Captions) -> tuple[Keys, Ints]:
-        """The n-grams of every order, and the caption that each is of."""
+        """The n-grams of every order, and the caption of each."""
         caption_of = np.repeat(np.arange(len(captions.ends)), captions.lengths)
         remaining = captions.ends[caption_of] - np.arange(len(captions.tokens))
         if self._pairs is not None:
@@ -136,8 +136,8 @@ class Packing:
 class Counts:
     """Counted n-grams of a block of images, in the order of (image, n-gram, slot).
 
-    `keys` are the block's n-grams, ascending, `orders` theirs (less one). An entry says that the caption in `slot` of
-    `image` (counted within the block) holds n-gram number `gram` `count` times.
+    `keys` are the block's n-grams, ascending, `orders` theirs (less one). An entry means that the caption in `slot`
+    of `image` (counted within the block) has n-gram number `gram` `count` times.
     """
 
     keys: Keys
@@ -180,7 +180,7 @@ def count_ngrams(captions: Captions, image: Ints, slot: Ints, packing: Packing) 
 
 
 def blocks(captions: Captions, first_caption: Ints) -> Iterator[tuple[int, int]]:
-    """Ranges of images that hold about as many tokens each as one block may; `first_caption` (N + 1,) by image."""
+    """Ranges of images with about as many tokens each as fit a block; `first_caption` (N + 1,) by image."""
     before = np.concatenate([[0], captions.ends])[first_caption]
     start, images = 0, len(first_caption) - 1
     while start < images:
@@ -197,7 +197,7 @@ def _pairs_within(captions: Captions) -> tuple[Keys, Ints]:
 
 
 def _changes(values: NDArray[np.int64] | NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Where a sorted array has another value than just before; True at the first place."""
+    """Where a sorted array changes its value; True at the first element."""
     new = np.ones(len(values), np.bool_)
     np.not_equal(values[1:], values[:-1], out=new[1:])
     return new

@@ -1,4 +1,4 @@
-"""In how many images' references an n-gram occurs: the document frequencies of CIDEr."""
+"""Document frequencies of CIDEr: the number of images in whose references an n-gram occurs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NO_KEYS, _NO_COUNTS = np.zeros(0, np.uint64), np.zeros(0, np.int32)
 
 @dataclass(frozen=True, slots=True)
 class DocumentFrequencies:
-    """`counts[i]` of `images` images hold n-gram `keys[i]`; keys ascend."""
+    """N-gram `keys[i]` occurs for `counts[i]` of `images` images; keys ascend."""
 
     keys: Keys
     counts: NDArray[np.int32]
@@ -28,13 +28,13 @@ class DocumentFrequencies:
 
     @classmethod
     def of_numbers(cls, references: Sequence[Sequence[Sequence[int]]]) -> DocumentFrequencies:
-        """Over references by image as token numbers (0 to 65,533), whatever is chosen for the end and unknown words."""
+        """From references by image as token numbers (0 to 65,533), special tokens included as any other."""
         captions = Captions.of_numbers(caption for image in references for caption in image)
         return cls.of_captions(captions, np.cumsum([0, *map(len, references)]))
 
     @classmethod
     def of_captions(cls, captions: Captions, first: Ints) -> DocumentFrequencies:
-        """Over references as `Captions.of_numbers` makes them; image i has those from `first[i]` to `first[i + 1]`."""
+        """From references as `Captions.of_numbers` makes them; image i has those from `first[i]` to `first[i + 1]`."""
         parts = []
         for start, stop in blocks(captions, first):
             part = captions.part(int(first[start]), int(first[stop]))
@@ -43,7 +43,7 @@ class DocumentFrequencies:
         return merge(parts, len(first) - 1)
 
     def idf(self, keys: Keys) -> NDArray[np.float64]:
-        """log(images / count) of ascending keys; an n-gram that no reference holds weighs as if one image did."""
+        """log(images / count) of ascending keys; an n-gram without a reference counts as one image."""
         counts = np.ones(len(keys))
         if len(self.keys):
             place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
@@ -58,16 +58,16 @@ class DocumentFrequencies:
 
     @classmethod
     def load(cls, path: Path) -> DocumentFrequencies:
-        """Read what `save` wrote; BenchError where it is something else."""
+        """Load what `save` wrote; BenchError if the file is invalid."""
         try:
             with np.load(path, allow_pickle=False) as file:
                 return cls(file["keys"].astype(np.uint64), file["counts"].astype(np.int32), int(file["images"]))
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
-            raise BenchError(f"{path} holds no document frequencies: {error}") from error
+            raise BenchError(f"{path} contains no document frequencies: {error}") from error
 
 
 def block_frequencies(counts: Counts, first_reference: int) -> tuple[Keys, NDArray[np.int32]]:
-    """Of one block, over the captions in slots from `first_reference` on."""
+    """Frequencies of one block, over the captions in slots from `first_reference` on."""
     starts = counts.groups
     last = np.append(starts[1:], len(counts.slot)) - 1
     held = counts.slot[last] >= first_reference if len(starts) else np.zeros(0, np.bool_)
@@ -78,7 +78,7 @@ def block_frequencies(counts: Counts, first_reference: int) -> tuple[Keys, NDArr
 def merge(parts: Sequence[tuple[Keys, NDArray[np.int32]]], images: int) -> DocumentFrequencies:
     """Frequencies of all blocks together; no image may be in two.
 
-    Range by range of the keys, since sorting all at once would take several times the memory of the result.
+    Merged by ranges of the keys, since sorting all at once would take several times the memory of the result.
     """
     if len(parts) == 1:
         return DocumentFrequencies(*parts[0], images)

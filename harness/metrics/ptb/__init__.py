@@ -1,1 +1,1 @@
-"""Penn Treebank tokens as COCO's evaluation has them, in Python and by the Java original."""
+"""The Penn Treebank tokenizer of COCO's evaluation, in Python and by the Java original."""

@@ -1,8 +1,8 @@
-"""The Java program behind COCO's tokens: Stanford's PTB tokenizer, lower-cased, punctuation taken out.
+"""Stanford's PTB tokenizer in Java as COCO's evaluation runs it: lower case, punctuation removed.
 
-Same tokens as `pycocoevalcap.tokenizer.ptbtokenizer`, without what goes wrong there: captions go in by standard input
-(no file in the installed package), the exit status is checked, and a count of lines that differs is an error rather
-than a shift.
+Same tokens as `pycocoevalcap.tokenizer.ptbtokenizer`, without its faults: captions are passed by standard input (no
+file in the installed package), the exit status is checked, and a different number of lines is an error rather than a
+shift.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from harness.data.sanitise import sanitise_caption
 from harness.metrics.java import JavaError, java_command, java_environment
 
 # The bracket names are upper case and the tokens lower case, so that brackets stay as tokens "-lrb-": a quirk of the
-# original (pycocoevalcap/tokenizer/ptbtokenizer.py) on which published scores rest.
+# original (pycocoevalcap/tokenizer/ptbtokenizer.py) that published scores depend on.
 PUNCTUATION: Final = frozenset(
     ["''", "'", "``", "`", "-LRB-", "-RRB-", "-LCB-", "-RCB-", ".", "?", "!", ",", ":", "-", "--", "...", ";"]
 )
@@ -32,8 +32,8 @@ def tokenizer_jar() -> Path:
 def tokenize_java(captions: Sequence[str], *, java: Path, timeout_s: float) -> list[str]:
     """Tokens of each caption, joined by spaces, in the order given.
 
-    The tokenizer looks at the next line to decide about a final full stop, so equal captions in another order can
-    get other tokens: callers fix the order.
+    Whether a final full stop is kept depends on the next line, so equal captions in another order can get other
+    tokens: callers fix the order.
 
     Raises:
         JavaError: the tokenizer fails, takes longer than `timeout_s` or returns another number of lines.

@@ -1,7 +1,7 @@
-"""The Penn Treebank tokens of COCO's evaluation without Java.
+"""The Penn Treebank tokenizer of COCO's evaluation, in Python.
 
-Equal to Stanford's Java tokenizer as COCO calls it (CoreNLP 3.4.1 with -preserveLines -lowerCase, punctuation taken
-out) on every caption of COCO 2014, nocaps, Flickr8k and Flickr30k. The rules were derived by probing the Java program
+Equal to Stanford's Java tokenizer as COCO calls it (CoreNLP 3.4.1 with -preserveLines -lowerCase, punctuation removed)
+on every caption of COCO 2014, nocaps, Flickr8k and Flickr30k. The rules were derived by probing the Java program
 with examples; for text unlike captions (long URLs, markup, rare scripts) the two may differ.
 """
 
@@ -18,7 +18,7 @@ _CACHED_CHUNKS: Final = 200_000
 
 
 class _Chunks(dict[str, str]):
-    """Tokens of a piece of caption between spaces, remembered because captions share most of their words."""
+    """Tokens of a piece of caption between spaces; cached, since captions share most of their words."""
 
     def __missing__(self, chunk: str) -> str:
         tokens = " ".join(_lex(chunk, ""))
@@ -33,8 +33,8 @@ _chunks: Final = _Chunks()
 def tokenize_ptb(captions: Sequence[str]) -> list[str]:
     """Tokens of each caption, joined by spaces, in the order given.
 
-    As in the original the beginning of the next caption decides whether "K." at the end of a caption keeps its full
-    stop, so that callers fix the order.
+    As in the original, the start of the next caption decides whether "K." at the end of a caption keeps its full stop,
+    so callers fix the order.
     """
     lines = [sanitise_caption(caption).translate(rules.PREPARED) for caption in captions]
     tokenized = []
@@ -58,7 +58,7 @@ def _following(lines: Sequence[str], number: int) -> str:
 
 
 def _lex(line: str, following: str) -> list[str]:
-    """The tokens of a line that stay after punctuation is taken out."""
+    """The tokens of a line without punctuation."""
     text = line + following
     tokens: list[str] = []
     at, end = 0, len(line)

@@ -1,6 +1,7 @@
 """The tables and patterns of the PTB tokenizer, derived by probing the Java program with examples.
 
-A regular expression for each kind of token; `ptb` takes the longest match at each place, on a tie the first.
+One regular expression for each kind of token; `ptb.python` takes the longest match at each position, on a tie the
+first.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ RENAMED: Final = {
     "&gt;": ">",
 }
 BRACKETS: Final = {"(": "-lrb-", ")": "-rrb-", "[": "-lsb-", "]": "-rsb-", "{": "-lcb-", "}": "-rcb-"}
-# What COCO takes out, and what the tokenizer writes as such.
+# Punctuation that COCO removes, and the tokenizer's escapes of it.
 DROPPED: Final = frozenset(
     [
         *"'\"`.?!,:;-–—―‘’‛‹›“”«»…",

@@ -1,4 +1,4 @@
-"""Puts SPICE's jar, its libraries and CoreNLP's models together in the user's cache, from a checked archive."""
+"""Install SPICE's jar, its libraries and CoreNLP's models in the user's cache, from a verified archive."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from harness.utils.hashing import canonical_json
 ARCHIVE: Final = "stanford-corenlp-full-2015-12-09"
 ARCHIVE_URL: Final = f"https://nlp.stanford.edu/software/{ARCHIVE}.zip"
 ARCHIVE_SHA1: Final = "55c9d653eb30ace7d5a60eb3138e424f9442e539"
-"""The archive's SHA-1 as HazyResearch's deepdive pins it; Stanford publishes no checksum."""
+"""The archive's SHA-1, as pinned by HazyResearch's deepdive; Stanford publishes no checksum."""
 _PIECE: Final = 1 << 20
 
 Progress = Callable[[int, int], None]
 
 
 def prefetch_spice(source: str, folder: Path, *, sha256: str | None = None, progress: Progress | None = None) -> str:
-    """Install from a file or URL into `folder`; gives the archive's SHA-256, which is recorded in `folder` too.
+    """Install from a file or URL into `folder`; returns the archive's SHA-256, which is recorded in `folder` too.
 
     Args:
-        sha256: what the archive must have; without it, its SHA-1 must be the known one.
-        progress: called with the bytes read and their number (0 where unknown).
+        sha256: expected digest of the archive; without it, its SHA-1 must be the known one.
+        progress: called with (done, total) bytes; the total is 0 if unknown.
 
     Raises:
-        BenchError: it cannot be read, its checksum is another, or it lacks the models. Nothing is installed then.
+        BenchError: it cannot be read, has another checksum, or lacks the models; then nothing is installed.
     """
     with tempfile.TemporaryDirectory(prefix="bench-spice-") as temporary:
         archive = Path(source) if "://" not in source else _download(source, Path(temporary) / "archive.zip", progress)
@@ -51,7 +51,7 @@ def prefetch_spice(source: str, folder: Path, *, sha256: str | None = None, prog
 
 def _download(url: str, target: Path, progress: Progress | None) -> Path:
     if not url.startswith(("https://", "http://", "file://")):
-        raise BenchError(f"{url} is neither a file nor an http address", "give --from FILE-OR-URL")
+        raise BenchError(f"{url} is neither a file nor an http URL", "give --from FILE-OR-URL")
     try:
         with urllib.request.urlopen(url, timeout=60) as answer, target.open("wb") as file:
             total, done = int(answer.headers.get("Content-Length") or 0), 0
@@ -63,7 +63,7 @@ def _download(url: str, target: Path, progress: Progress | None) -> Path:
     except (urllib.error.URLError, OSError) as error:
         raise BenchError(
             f"{url} cannot be fetched: {getattr(error, 'reason', error)}",
-            "fetch it elsewhere and give it by: bench prefetch spice --from FILE",
+            "download it elsewhere, then: bench prefetch spice --from FILE",
         ) from error
     return target
 
@@ -79,11 +79,11 @@ def _check(archive: Path, sha256: str | None) -> str:
         raise BenchError(f"{archive} cannot be read: {error.strerror or error}") from error
     found = strong.hexdigest()
     if sha256 is not None and found != sha256.lower():
-        raise BenchError(f"{archive.name} is not the archive that was asked for: its SHA-256 is {found}")
+        raise BenchError(f"{archive.name} is not the requested archive: its SHA-256 is {found}")
     if sha256 is None and known.hexdigest() != ARCHIVE_SHA1:
         raise BenchError(
-            f"{archive.name} is not {ARCHIVE}.zip as it is known: its SHA-1 is {known.hexdigest()}, not {ARCHIVE_SHA1}",
-            f"if you trust it all the same: --sha256 {found}",
+            f"{archive.name} is not the known {ARCHIVE}.zip: its SHA-1 is {known.hexdigest()}, not {ARCHIVE_SHA1}",
+            f"if you trust it, add --sha256 {found}",
         )
     return found
 
@@ -98,4 +98,4 @@ def _extract(archive: Path, member: str, target: Path) -> None:
         ):
             shutil.copyfileobj(inside, file, _PIECE)
     except (KeyError, zipfile.BadZipFile, OSError) as error:
-        raise BenchError(f"{archive.name} does not hold {member}: {error}") from error
+        raise BenchError(f"{archive.name} does not contain {member}: {error}") from error

@@ -1,8 +1,8 @@
-"""SPICE 1.0 in a supervised child process, where its parser's models are installed.
+"""SPICE 1.0 in a child process, if its parser's models are installed.
 
 Anderson et al., "SPICE: Semantic Propositional Image Caption Evaluation", ECCV 2016. The jar is in pycocoevalcap; the
-CoreNLP models that it parses with are not (`bench prefetch spice`). Results are taken by image id; pycocoevalcap's own
-driver gives them to other images when the ids are not in order.
+CoreNLP models that it parses with are not (`bench prefetch spice`). Results are matched by image id; pycocoevalcap's
+own driver assigns them to other images if the ids are not in order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SPICE_HEAP_MB: Final = 8192
 SPICE_JAR: Final = "spice-1.0.jar"
 CORENLP_JARS: Final = ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar")
 _TIMEOUT_S: Final = 6 * 3600.0
-# The serialiser within (fst 2.47) looks into these packages' private fields, which Java 17 and later forbid.
+# Its serialiser (fst 2.47) accesses private fields of these packages, which Java 17 and later forbid.
 _OPENED: Final = ("lang", "util", "math", "net", "text", "util.concurrent")
 
 
@@ -36,12 +36,12 @@ def packaged_spice() -> Path:
 
 
 def user_spice() -> Path:
-    """The folder in the user's cache where `bench prefetch spice` puts them together."""
+    """The folder in the user's cache that `bench prefetch spice` fills."""
     return user_cache() / "spice"
 
 
 def find_spice() -> Path | None:
-    """A folder with the jar and CoreNLP's models: the user's, else the package's; None where the models are absent."""
+    """A folder with the jar and CoreNLP's models: the user's, else the package's; None if the models are missing."""
     for folder in (user_spice(), packaged_spice()):
         if all((folder / name).is_file() for name in (SPICE_JAR, *(f"lib/{jar}" for jar in CORENLP_JARS))):
             return folder
@@ -60,7 +60,7 @@ def run_spice(
     """SPICE of each tokenised caption, in the references' order: (N,) F-scores.
 
     Raises:
-        JavaError: the models are absent, or the program fails, hangs, or answers for other images.
+        JavaError: the models are missing, or the program fails, hangs, or gives results for other images.
     """
     place = folder or find_spice()
     if place is None:
@@ -93,12 +93,12 @@ def run_spice(
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise JavaError(f"SPICE: its answer cannot be read: {error!r}") from error
     if scores.keys() != references.keys() or not all(map(np.isfinite, scores.values())):
-        raise JavaError(f"SPICE: {len(references)} images went in, other ids or no numbers came out")
+        raise JavaError(f"SPICE: the results of {len(references)} images have other ids or invalid scores")
     return np.array([scores[image_id] for image_id in references], dtype=np.float64)
 
 
 def _opens(java: Path) -> list[str]:
-    """The flags that open Java's packages; Java 8 needs none and knows none."""
+    """The flags that open Java's packages; Java 8 neither needs nor accepts them."""
     version = re.search(r'version "(\d+)', java_version(java))
     if version and int(version[1]) == 1:
         return []

@@ -190,7 +190,7 @@ def test_what_cannot_be_used_is_refused_with_file_and_reason(tmp_path: Path) -> 
         "truncated.jpg": "truncated",
         "truncated.png": "truncated",
         "empty.jpg": "is an empty file",
-        "text.jpg": "is not a picture",
+        "text.jpg": "is not an image",
         "missing.jpg": "is missing",
         "folder.jpg": "is a folder",
         "pipe.jpg": "is not a file",
@@ -209,7 +209,7 @@ def test_what_cannot_be_used_is_refused_with_file_and_reason(tmp_path: Path) -> 
 
 def test_postscript_is_never_handed_to_another_program(tmp_path: Path) -> None:
     (tmp_path / "script.jpg").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n")
-    with pytest.raises(BadImage, match="is not a picture"):
+    with pytest.raises(BadImage, match="is not an image"):
         load_image(tmp_path / "script.jpg")
 
 

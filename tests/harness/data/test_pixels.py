@@ -36,7 +36,7 @@ def test_pixels_come_in_the_order_asked_for_as_the_backbone_gets_them(dataset: D
 
 
 def test_pictures_are_pixels_alone(dataset: Dataset) -> None:
-    with pytest.raises(BenchError, match="wants to see grid"):
+    with pytest.raises(BenchError, match="needs visual input of kind grid"):
         PixelSource(dataset, ImagePreprocessing(8)).visual([0], VisualSpec("grid", 3))
 
 

@@ -109,8 +109,8 @@ def test_other_files_are_refused(tmp_path):
     path = tmp_path / "frequencies.npz"
     for content in (b"", b"text", b"PK"):
         path.write_bytes(content)
-        with pytest.raises(BenchError, match="holds no document frequencies"):
+        with pytest.raises(BenchError, match="contains no document frequencies"):
             DocumentFrequencies.load(path)
     np.savez(path, keys=np.array([object()]))
-    with pytest.raises(BenchError, match="holds no document frequencies"):
+    with pytest.raises(BenchError, match="contains no document frequencies"):
         DocumentFrequencies.load(path)

@@ -141,9 +141,9 @@ def test_faults_of_single_images_are_collected(entry: Make, folder: Make, tmp_pa
     reasons = {
         **dict.fromkeys((1, 2, 3, 4, 5), "leads out of"),
         **dict.fromkeys((6, 7), "is a link that leads out of"),
-        **dict.fromkeys((8, 9, 23), "'good.png' is already the picture of image 0"),
+        **dict.fromkeys((8, 9, 23), "'good.png' is already the file of image 0"),
         **dict.fromkeys((10, 11, 12), "has no sentences"),
-        **dict.fromkeys((13, 14, 15), "names no picture file"),
+        **dict.fromkeys((13, 14, 15), "names no image file"),
         **dict.fromkeys((16, 17), "unprintable"),
         **dict.fromkeys((18, 19), "boxes"),
         20: "domain",
@@ -232,7 +232,7 @@ def test_what_is_not_there_is_named(tmp_path: Path, entry: Make, folder: Make) -
     with pytest.raises(BenchError, match=r"holds no dataset\*\.json"):
         opened(tmp_path)
     root = folder([entry(0, "a.png")])
-    with pytest.raises(BenchError, match=r"picture folder .* does not exist"):
+    with pytest.raises(BenchError, match=r"image folder .* does not exist"):
         opened(root, images=tmp_path / "nowhere")
     shutil.copy(root / "dataset_tiny.json", root / "dataset_other.json")
     with pytest.raises(BenchError, match=r"several annotation files: dataset_other\.json, dataset_tiny\.json"):

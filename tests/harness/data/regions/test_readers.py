@@ -207,7 +207,7 @@ def test_hdf5_in_both_namings(tmp_path: Path, sound_regions: Callable[..., Any])
 
 def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
-    for name, what in (("notes.txt", "no known form"), ("absent", "there is nothing"), ("", "holds no ID")):
+    for name, what in (("notes.txt", "unknown file format"), ("absent", "does not exist"), ("", "holds no ID")):
         with pytest.raises(BenchError, match=what):
             open_source(tmp_path / name, EMPTY)
     for name in ("a_att", "b_att"):
@@ -232,5 +232,5 @@ def test_a_fingerprint_changes_with_any_file(
 def test_a_folder_of_boxes_is_not_taken_for_features(tmp_path: Path) -> None:
     (tmp_path / "bu_box").mkdir()
     np.save(tmp_path / "bu_box" / "1.npy", np.ones((2, 4), np.float32))
-    with pytest.raises(BenchError, match="bu_box: that is a folder of boxes"):
+    with pytest.raises(BenchError, match="bu_box is a folder of boxes"):
         open_source(tmp_path / "bu_box", EMPTY)

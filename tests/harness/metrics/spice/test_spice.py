@@ -167,7 +167,7 @@ def test_prefetch_refuses_other_archives(archive, tmp_path):
         prefetch_spice("ftp://x/y.zip", user_spice())
     text = tmp_path / "text.zip"
     text.write_text("no archive")
-    with pytest.raises(BenchError, match="does not hold"):
+    with pytest.raises(BenchError, match="does not contain"):
         prefetch_spice(str(text), user_spice(), sha256=hashlib.sha256(b"no archive").hexdigest())
     assert find_spice() is None
     assert not list(user_spice().rglob("*.jar"))
