@@ -1,4 +1,4 @@
-"""Every captioning architecture behind one interface: `zoo.create_model("blind", vocab_size=..., visual_dim=...)`.
+"""Captioning architectures behind one interface: `zoo.create_model("blind", vocab_size=..., visual_dim=...)`.
 
 Names are resolved on first use, so that `import zoo` and the listing of models import no torch.
 """

@@ -128,6 +128,6 @@ def test_weights_of_another_variant_are_named(official):
     weights = official("aoanet", zoo_name).group("param/")
     with pytest.raises(zoo.ZooError, match=r"refiner.layers.0.self_attn.linears.0.weight: unknown to aoanet/no-ref"):
         from_official("aoanet/no-refiner", weights, n_heads=4)
-    with pytest.raises(zoo.ZooError, match="no state dict of AoANet") as caught:
+    with pytest.raises(zoo.ZooError, match="not a state dict of AoANet") as caught:
         from_official("aoanet", {"model": torch.ones(1)})
     assert "model_state_dict" in caught.value.hint

@@ -112,7 +112,7 @@ def test_sizes_that_a_model_has_no_use_for_are_left_out():
 
 def test_collisions_are_refused():
     zoo.register_model(a_card())
-    with pytest.raises(zoo.ZooError, match="'mine' is registered already"):
+    with pytest.raises(zoo.ZooError, match="'mine' is already registered"):
         zoo.register_model(a_card())
     with pytest.raises(zoo.ZooError, match="'blind'"):
         zoo.register_model(a_card(name="blind"))

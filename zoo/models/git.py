@@ -13,12 +13,12 @@ from zoo.models.vision_language import KeysValues, VisionLanguage, cached, heads
 
 
 class Git(VisionLanguage):
-    """One transformer over visual tokens, which see each other, and words, which see both what is before them.
+    """One transformer over visual tokens, which attend to each other, and words, which attend to all previous tokens.
 
     Args:
-        vocab_size: V; with `folder` that of its tokenizer.
-        folder: a pretrained model on this machine; its sizes count, not those given here.
-        image_size: side of the images that position embeddings are made for; others are interpolated.
+        vocab_size: V; with `folder`, that of its tokenizer.
+        folder: of a pretrained model, whose sizes replace the arguments.
+        image_size: side of the images of the position embeddings, which are interpolated for others.
         patch_size: side of a visual token, in pixels.
     """
 
@@ -81,9 +81,9 @@ class Git(VisionLanguage):
         return projected
 
     def image_keys_values(self, features: Tensor) -> KeysValues:
-        """See `VisionLanguage.image_keys_values`: visual tokens see each other alone, so no caption changes these.
+        """See `VisionLanguage.image_keys_values`: they do not depend on captions.
 
-        Of the last layer, words see no more than keys and values, and nothing else is computed.
+        Of the last layer only keys and values are computed, which is all that words attend to.
         """
         from transformers import DynamicCache
 
@@ -122,6 +122,6 @@ def _joined(image: tuple[Tensor, Tensor], row: tuple[Tensor, Tensor]) -> tuple[T
 
 
 def _causal(length: int, before: int, like: Tensor) -> Tensor:
-    """(1, 1, T, before + T), added to attention scores: zero where a word may look, very negative where not."""
+    """(1, 1, T, before + T), added to attention scores: zero at visible positions, very negative elsewhere."""
     later = torch.ones(length, before + length, dtype=torch.bool, device=like.device).triu(before + 1)
     return like.new_zeros(later.shape).masked_fill(later, torch.finfo(like.dtype).min)[None, None]

@@ -15,9 +15,9 @@ class VitGpt2(VisionLanguage):
     """transformers' VisionEncoderDecoder of a ViT and a GPT-2.
 
     Args:
-        vocab_size: V; with `folder` that of its tokenizer.
-        folder: a pretrained model on this machine; its sizes count, not those given here.
-        image_size: side of the images that position embeddings are made for; others are interpolated.
+        vocab_size: V; with `folder`, that of its tokenizer.
+        folder: of a pretrained model, whose sizes replace the arguments.
+        image_size: side of the images of the position embeddings, which are interpolated for others.
         patch_size: side of a visual token, in pixels.
     """
 
