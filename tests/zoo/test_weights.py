@@ -51,6 +51,6 @@ def test_a_whole_checkpoint_instead_of_its_weights_is_told(weights):
 
 
 def test_a_family_without_released_weights_is_told(weights):
-    with pytest.raises(ZooError, match="no converter for released weights of .blind.") as caught:
+    with pytest.raises(ZooError, match="no converter for released weights of 'blind'") as caught:
         from_official("blind", weights)
     assert "expansionnet_v2" in caught.value.hint
