@@ -79,7 +79,7 @@ class Signature:
             name, colon, value = part.partition(":")
             name = _SHORT.get(name, name)
             if not colon or name not in _LONG or name in found:
-                raise BenchError(f"{text!r} is not an evaluation signature: unknown field {part!r}")
+                raise BenchError(f"{text!r} is not an evaluation signature: {part!r} is unknown or repeated")
             found[name] = unquote(value)
         return cls(found)
 

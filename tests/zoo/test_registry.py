@@ -120,7 +120,7 @@ def test_collisions_are_refused():
 
 @pytest.mark.parametrize("name", ["", "Upper", "a b", "a/b/c", "../x", "a*"])
 def test_malformed_names_are_refused(name):
-    with pytest.raises(zoo.ZooError, match="no model name"):
+    with pytest.raises(zoo.ZooError, match="not a valid model name"):
         zoo.register_model(a_card(name=name))
 
 

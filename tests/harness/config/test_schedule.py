@@ -128,7 +128,7 @@ def test_scheduled_sampling_rises_in_steps_up_to_its_most() -> None:
 
 def test_scheduled_sampling_is_for_cross_entropy() -> None:
     plain = {"name": "rl", "epochs": 1, "batch_size": 2, "learning_rate": {"peak": 0.1}, "scheduled_sampling": {}}
-    with pytest.raises(ValidationError, match="scheduled_sampling is for"):
+    with pytest.raises(ValidationError, match="scheduled_sampling needs"):
         Stage.model_validate(plain | {"objective": "self_critical"})
 
 

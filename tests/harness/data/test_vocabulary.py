@@ -135,7 +135,7 @@ def test_a_vocabulary_without_its_special_tokens_is_refused() -> None:
         Vocabulary.of_entries(["PAD", "EOS", "a"], "expansionnet")
     with pytest.raises(BenchError, match="twice"):
         Vocabulary.of_entries(["PAD", "SOS", "EOS", "UNK", "a", "a"], "expansionnet")
-    with pytest.raises(ValueError, match="no four different"):
+    with pytest.raises(ValueError, match="not four different"):
         Vocabulary(("a",), pad=1)
 
 

@@ -144,7 +144,7 @@ def test_cells_that_fit_no_picture_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("blind", "sees nothing"), ("show_tell", "as one vector"), ("cgru", "as one")]
+    ("name", "words"), [("blind", "gets nothing"), ("show_tell", "one vector an image"), ("cgru", "one vector")]
 )
 def test_models_that_do_not_attend_say_so(name: str, words: str) -> None:
     with pytest.raises(BenchError, match=f"{name} does not attend .*{words}"):

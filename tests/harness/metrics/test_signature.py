@@ -85,7 +85,7 @@ def test_both_forms_are_parsed_back(name, domains):
     "text", ["", "nrefs", "nrefs:5|nrefs:5", "colour:red", "nrefs:5||n:3", "nrefs:5|references per image:5"]
 )
 def test_other_texts_are_refused(text):
-    with pytest.raises(BenchError, match="not an evaluation's signature"):
+    with pytest.raises(BenchError, match="not an evaluation signature"):
         Signature.parse(text)
 
 

@@ -100,7 +100,7 @@ def test_every_complaint_names_its_image(make_dataset: Make, sound_regions: Call
         5: "image 5: has 0 regions (told)",
         6: "image 6: is torn (told)",
         7: "image 7: has no regions in told",
-        10: "image 10: its boxes are in pixels, and its picture is missing (told)",
+        10: "image 10: its boxes are in pixels, and its image file is missing (told)",
     }
     assert {image_id for image_id in found if image_id not in complaints} == {8, 9}
     regions = found[9]
@@ -157,5 +157,5 @@ def test_unknown_region_counts_are_refused(keep: str) -> None:
 
 @pytest.mark.parametrize(("keep", "bins"), [("fixed:36", 1), ("all", 2)])
 def test_a_choice_among_regions_needs_regions(keep: str, bins: int) -> None:
-    with pytest.raises(BenchError, match="none are named"):
+    with pytest.raises(BenchError, match="need --regions"):
         region_config(None, keep, bins)

@@ -84,8 +84,8 @@ def test_several_tsv_files_are_one_source(
         (b"7\t40\t30\tmany\tAAAA\tAAAA\n", "b'many' as num_boxes"),
         (b"7\t40\t30\t0\t\t\n", "has 0 regions"),
         (b"7\t40\t30\t2\tAAAAAAAAAAAAAAAAAAAAAA==\tAAAAAA==\n", "1 boxes instead of 2"),
-        (b"7\t40\t30\t1\tAAAAAAAAAAAAAAAAAAAAAA==\tAAAA\n", "3 bytes, which is no array"),
-        (b"7\t40\t30\t1\tAAA*AAAAAAAAAAAAAAAAAA==\tAAAAAA==\n", "boxes that are no base64"),
+        (b"7\t40\t30\t1\tAAAAAAAAAAAAAAAAAAAAAA==\tAAAA\n", "3 bytes, which is not an array"),
+        (b"7\t40\t30\t1\tAAA*AAAAAAAAAAAAAAAAAA==\tAAAAAA==\n", "boxes that are not base64"),
     ],
 )
 def test_a_bad_line_names_its_image(
@@ -198,7 +198,7 @@ def test_hdf5_in_both_namings(tmp_path: Path, sound_regions: Callable[..., Any])
     found = dict(open_source(tmp_path / "named.hdf5", EMPTY).read((7, 8, 9, 10)))
     np.testing.assert_array_equal(told(found[7]).boxes, boxes)
     assert found[8] == "has features but no 8_boxes"
-    assert found[9] == "9_features is no plain dataset of the file"
+    assert found[9] == "9_features is not a plain dataset of the file"
     assert "10_features holds" in str(found[10])
     (tmp_path / "text.h5").write_text("not HDF5")
     with pytest.raises(BenchError, match=r"text\.h5 cannot be read as HDF5"):

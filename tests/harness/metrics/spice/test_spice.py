@@ -91,8 +91,8 @@ def test_java_8_knows_no_modules(stand_in, tmp_path):
         ("sys.exit('Java heap space')", "ended with status 1: Java heap space"),
         ("import time; time.sleep(30)", "no answer within 0.6 s"),
         ("sys.exit(0)", "its answer cannot be read"),
-        ("asked = asked[1:]", "3 images went in, other ids"),
-        ("asked[0]['image_id'] = float('nan')", "3 images went in, other ids"),
+        ("asked = asked[1:]", "results of 3 images have other ids"),
+        ("asked[0]['image_id'] = float('nan')", "results of 3 images have other ids"),
     ],
 )
 def test_failures_have_a_reason(stand_in, body, says):
