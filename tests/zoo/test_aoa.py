@@ -105,7 +105,7 @@ def test_half_precision_gives_numbers_and_gradients():
 
 
 @torch.no_grad()
-def test_one_memory_has_its_values_first_as_in_the_authors_decoder_of_one(official):
+def test_single_memory_has_values_first(official):
     """The same keys and values under either name, and in either order, give the same captioner."""
     numbers = official("image_transformer_model", zoo_name)
     several = {key: value for key, value in numbers.group("param/").items() if "implicit" not in key}

@@ -119,7 +119,7 @@ def test_a_damaged_answer_is_found_anew(damaged: Dataset, tmp_path: Path, conten
     assert find_bad_images(damaged, cache_dir=tmp_path / "fresh") == first
 
 
-def test_a_wrong_folder_is_one_sentence_and_not_one_for_each_picture(entry: Make, folder: Make, tmp_path: Path) -> None:
+def test_wrong_folder_is_reported_once(entry: Make, folder: Make, tmp_path: Path) -> None:
     root = folder([entry(number, f"{number}.png") for number in range(3)], pictures=False)
     dataset = open_dataset(str(root), cache_dir=tmp_path)
     with pytest.raises(BenchError, match=r"none of the 3 images of tiny is in .*images: no 0\.png") as caught:

@@ -119,7 +119,7 @@ def test_a_missing_file_and_a_repeated_word_are_named(tmp_path: Path) -> None:
         load_vocabulary(tmp_path / "twice.json")
 
 
-def test_a_papers_vocabulary_has_its_special_tokens_among_the_words(tmp_path: Path) -> None:
+def test_paper_vocabulary_has_special_tokens_among_words(tmp_path: Path) -> None:
     vocabulary = Vocabulary.of_entries(["\n", "EOS", "PAD", "SOS", "UNK", "a", "dog"], "expansionnet")
     assert (vocabulary.pad, vocabulary.bos, vocabulary.eos, vocabulary.unk) == (2, 3, 1, 4)
     assert len(vocabulary) == 7

@@ -60,7 +60,7 @@ def records(model: Any, said: dict[int, list[int]], part: Box = WHOLE) -> list[A
     return list(attention_records(model, VOCABULARY, Cells(), said, lambda _: part, device=torch.device("cpu")))
 
 
-def test_images_are_spread_over_the_split_and_the_same_for_every_model() -> None:
+def test_images_are_spread_evenly_and_equal_for_every_model() -> None:
     ids = list(range(100, 1100))
     assert chosen_images(ids) == chosen_images(list(ids))
     assert len(chosen_images(ids)) == len(set(chosen_images(ids))) == IMAGES

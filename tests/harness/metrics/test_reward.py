@@ -57,7 +57,7 @@ def test_equals_pycocoevalcap_with_the_training_sets_frequencies(data):
     assert found.std() > 0.1
 
 
-def test_frequencies_do_not_depend_on_the_blocks_and_survive_saving(data, tmp_path, monkeypatch):
+def test_frequencies_are_independent_of_blocks_and_saved(data, tmp_path, monkeypatch):
     references, samples = data
     whole = DocumentFrequencies.of_numbers(references)
     monkeypatch.setattr(ngrams, "_BLOCK_TOKENS", 1_000)

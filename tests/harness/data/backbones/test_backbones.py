@@ -53,9 +53,7 @@ def test_another_process_gets_the_same_backbone(backbone: Backbone) -> None:
     assert (copy.digest, copy.grid, copy.dim) == (backbone.digest, backbone.grid, backbone.dim)
 
 
-def test_a_backbone_at_rest_leaves_the_memory_of_gpus_to_other_processes(
-    backbone: Backbone, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resting_backbone_frees_gpu_memory(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[str] = []
     monkeypatch.setattr(torch.nn.Module, "cpu", lambda _: left.append("weights"))
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: left.append("what torch kept"))

@@ -33,7 +33,7 @@ def drawn(shape: str, colour: tuple[int, int, int], x: float, y: float, radius: 
     return torch.from_numpy((pixels / 127.5 - 1).astype(np.float32).transpose(2, 0, 1).copy())
 
 
-def test_a_linear_classifier_reads_shape_and_colour_off_the_cell_at_the_centre() -> None:
+def test_linear_classifier_reads_shape_and_colour_of_centre_cell() -> None:
     bank = FilterBank()
     random = np.random.default_rng(0)
     pixels, cells, labels = [], [], []
@@ -69,14 +69,14 @@ def test_values_are_finite_of_unit_scale_and_repeatable() -> None:
     assert torch.allclose(features[2:3], bank(batch[2:3]), atol=1e-5)
 
 
-def test_a_flat_picture_has_no_gradients_and_cells_differ_in_their_place_alone() -> None:
+def test_flat_image_has_no_gradients_and_cells_differ_by_position() -> None:
     features = FilterBank()(torch.full((1, 3, 96, 96), 0.25))[0]
     inner = features.view(8, 8, -1)[2:6, 2:6, :-10].reshape(16, -1)
     assert torch.allclose(inner, inner[:1].expand_as(inner))
     assert len(torch.unique(features[:, -10:], dim=0)) == 64
 
 
-def test_moving_the_picture_by_a_cell_moves_the_features_by_a_cell() -> None:
+def test_shifting_image_by_cell_shifts_features() -> None:
     bank = FilterBank()
     here, there = (bank(drawn("cross", COLOURS[0], x, 50, 14, 0)[None])[0].view(8, 8, -1) for x in (40, 52))
     flat = here[4, 3, :-10], there[4, 4, :-10]

@@ -60,7 +60,7 @@ def test_unsound_boxes_are_named(box: tuple[float, ...], complaint: str) -> None
         normalised(np.array([(0, 0, 9, 9), box]), (40, 30))
 
 
-def test_several_unsound_boxes_are_counted_and_normalised_ones_recognised() -> None:
+def test_invalid_boxes_are_counted_and_normalised_recognised() -> None:
     with pytest.raises(BadRegions, match="has no area, and 2 more"):
         normalised(np.zeros((3, 4)), (40, 30))
     with pytest.raises(BadRegions, match="they seem normalised"):
@@ -110,7 +110,7 @@ def test_every_complaint_names_its_image(make_dataset: Make, sound_regions: Call
     assert regions.boxes.shape == (100, 4)
 
 
-def test_sizes_come_from_the_source_then_the_annotations_then_the_picture(make_dataset: Make) -> None:
+def test_sizes_come_from_source_then_annotations_then_image(make_dataset: Make) -> None:
     dataset = make_dataset((1, 2, 3))
     told = Dataset("tiny", dataset.root, dataset.samples, "f1ea", sizes={1: (80, 60), 2: (80, 60)})
     box = np.array([[0, 0, 20, 30]], np.float32)

@@ -97,7 +97,7 @@ def test_linear_layer_by_hand() -> None:
     assert count(layer, torch.randn(B, N, K), inner=layer) == {"linear": B * N * K * M}
 
 
-def test_convolution_and_normalisation_stay_as_fvcore_counts_them() -> None:
+def test_convolution_and_norm_counts_are_those_of_fvcore() -> None:
     convolution = nn.Conv2d(4, 6, 3, padding=1, groups=2)
     assert count(convolution, torch.randn(1, 4, 5, 5), inner=convolution) == {"conv": 5 * 5 * 6 * (4 // 2) * 9}
     norm = nn.LayerNorm(K)

@@ -52,7 +52,7 @@ def test_no_segments_score_zero():
     assert corpus_score(np.zeros((0, STATISTICS))) == 0
 
 
-def test_statistics_follow_the_candidates_order_and_ignore_separators(evaluator):
+def test_statistics_follow_candidate_order_and_ignore_separators(evaluator):
     process = evaluator._meteor
     references = {1: ["a cat is here", "cats"], 2: ["a dog runs"]}
     straight = process.statistics(references, {1: "the cat is here", 2: "a dog"})
