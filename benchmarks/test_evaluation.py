@@ -34,9 +34,9 @@ from harness.data.formats import check_predictions, read_predictions, read_refer
 from harness.metrics import OVERALL, EvaluationSettings, Evaluator
 from harness.metrics.cider import CiderReward
 from harness.metrics.contract import Array
-from harness.metrics.frequencies import DocumentFrequencies
 from harness.metrics.java import bundled_java
-from harness.metrics.spice import SPICE_JAR, packaged_spice
+from harness.metrics.ngrams.frequencies import DocumentFrequencies
+from harness.metrics.spice.process import SPICE_JAR, packaged_spice
 
 IMAGES, REFERENCES, WORDS = 5_000, 5, 9_000
 REWARD_IMAGES, SAMPLES, TRAINING_IMAGES = 48, 5, 113_287

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pytest
 
 from harness.measure.captioning_costs import Effort
-from harness.measure.isolated import Answer, Question, run_isolated
+from harness.measure.isolated import BenchmarkJob, BenchmarkResult, run_isolated
 
 TRIES, HELD = 10, 9
 MODELS = {
@@ -20,8 +20,8 @@ MODELS = {
 }
 
 
-def _measure(model: str) -> Answer:
-    question = Question(
+def _measure(model: str) -> BenchmarkResult:
+    question = BenchmarkJob(
         model=model,
         arguments=MODELS[model],
         vocab_size=1000,

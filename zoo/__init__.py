@@ -1,4 +1,4 @@
-"""Every captioning architecture behind one interface: `zoo.create_model("blind", vocab_size=..., visual_dim=...)`.
+"""Captioning architectures behind one interface: `zoo.create_model("blind", vocab_size=..., visual_dim=...)`.
 
 Names are resolved on first use, so that `import zoo` and the listing of models import no torch.
 """
@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from zoo.captioner import Captioner, DecodingState, Memory, Visual, VisualSpec
+    from zoo.captioner import Captioner, DecodingState, HasBackbone, Memory, Visual, VisualSpec
     from zoo.errors import ZooError
     from zoo.registry import (
         ModelCard,
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Captioner",
     "DecodingState",
+    "HasBackbone",
     "Memory",
     "ModelCard",
     "Pretraining",
@@ -38,7 +39,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("Captioner", "DecodingState", "Memory", "Visual", "VisualSpec"), "zoo.captioner"),
+    **dict.fromkeys(("Captioner", "DecodingState", "HasBackbone", "Memory", "Visual", "VisualSpec"), "zoo.captioner"),
     **dict.fromkeys(("ModelCard", "Pretraining", "create_model", "list_models", "model_card"), "zoo.registry"),
     **dict.fromkeys(("register_model", "select_models"), "zoo.registry"),
     "ZooError": "zoo.errors",

@@ -1,6 +1,6 @@
-"""Where a captioner looks for each word: the attention weights behind a caption, observed while it is decoded.
+"""Attention maps: the cross-attention weights of each word of a caption, recorded while it is decoded.
 
-Nothing is computed in another way for it: a model's attention runs as always, and its weights are taken down beside it.
+The model's computation is unchanged; the weights are recorded beside it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SOFTMAXES = (F.softmax, Tensor.softmax, torch.softmax)
 
 
 def attends(model: Captioner) -> bool:
-    """Whether the model chooses, word by word, between several places of an image."""
+    """Whether the model attends to several locations of an image for each word."""
     return model.visual.kind not in {"none", "pooled"} and bool(model.cross_attention_modules())
 
 
@@ -27,17 +27,16 @@ def attends(model: Captioner) -> bool:
 def attention_weights(model: Captioner, visual: Visual, tokens: Tensor) -> Tensor | None:
     """The weights with which each position attends to the image; None where the model does not attend.
 
-    They are the mean over all heads of all the decoder's layers (for M2 over the encoder's levels too, for Image
-    Transformer over its parallel memories), which is how the picture reaches a word, not why the word was chosen.
-    Visual tokens that stand for no place, such as class tokens, and words beside them are left out of each row, which
-    is scaled to sum to one again.
+    They are the mean over all heads of all decoder layers (for M2 over the encoder's levels too, for Image Transformer
+    over its parallel memories): how the image contributes to a word, not why the word was chosen. Visual tokens without
+    a location, such as class tokens, and words are left out, and each row is normalised again.
 
     Args:
         tokens: (B * n, T), the begin token first: row t belongs to the word that follows token t.
 
     Returns:
-        (B * n, T, L) in float32 at least: rows sum to one over an image's valid places, and are 0 at its padding, or
-        everywhere if nothing is valid.
+        (B * n, T, L) in float32 at least: rows sum to one over the valid visual tokens, and are 0 at padding, or
+        everywhere if no token is valid.
     """
     if not attends(model):
         return None
@@ -59,7 +58,7 @@ def attention_weights(model: Captioner, visual: Visual, tokens: Tensor) -> Tenso
 
 
 class _Recorder(TorchFunctionMode):
-    """Takes down the probabilities (B, H, T, L) or (B, T, L) of every softmax that some modules attend with.
+    """Records the probabilities (B, H, T, L) or (B, T, L) of every softmax within some modules.
 
     Attributes:
         seen: the probabilities by module, in the order of its calls.
@@ -106,7 +105,7 @@ class _Recorder(TorchFunctionMode):
 def probabilities(query: Tensor, key: Tensor, value: Tensor, *others: Any, **options: Any) -> Tensor:  # noqa: ARG001
     """The probabilities (..., T, L) by which `F.scaled_dot_product_attention` with the same arguments weighs values.
 
-    They are what it gives where the values are the rows of the identity.
+    They are its output for the identity matrix as values.
     """
     identity = torch.eye(key.shape[-2], dtype=key.dtype, device=key.device).expand(*key.shape[:-1], -1)
     return F.scaled_dot_product_attention(query, key, identity, *others, **options)

@@ -1,4 +1,4 @@
-"""The one interface behind which every architecture stands.
+"""The interface of all captioning architectures.
 
 Shapes use B images, n captions or W beams an image (rows are image-major: row = image * n + caption), L visual
 tokens, C feature channels, D model channels, T caption positions and V vocabulary entries. Masks are true where valid.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal, Self
+from typing import Literal, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ VisualKind = Literal["grid", "regions", "pooled", "pixels", "none"]
 
 @dataclass(frozen=True, slots=True)
 class VisualSpec:
-    """What a model wants to see; `dim` is the channel count (0 where the model sees nothing or pixels)."""
+    """The visual input of a model; `dim` is the number of channels (0 for pixels, and without visual input)."""
 
     kind: VisualKind
     dim: int
@@ -29,10 +29,10 @@ class VisualSpec:
 
 @dataclass(frozen=True, slots=True)
 class Visual:
-    """What the models see of a batch of images; only the parts that the model's `VisualSpec` asks for are set.
+    """The visual input of a batch of images; only the parts that the model's `VisualSpec` requires are set.
 
     features: (B, L, C), padded at the end; mask: (B, L) bool; boxes: (B, L, 4) as x1, y1, x2, y2 in [0, 1] of the
-    image; pixels: (B, 3, H, W), normalised. A model that sees nothing still gets `features`, to know B.
+    image; pixels: (B, 3, H, W), normalised. Models without visual input still get `features`, for B.
     """
 
     features: Tensor | None = None
@@ -49,7 +49,7 @@ class Visual:
         raise ValueError("a Visual needs features or pixels")
 
     def valid_features(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Features (B, L, C) with their padding blanked, so that not even a NaN in it can spread, and a mask (B, L)."""
+        """Features (B, L, C) with zeros at padding, so that not even a NaN there can spread, and a mask (B, L)."""
         if self.features is None:
             raise ZooError("this model needs visual features, and got none")
         features, mask = self.features.to(dtype), self.mask
@@ -58,7 +58,7 @@ class Visual:
         return features.masked_fill(~mask[..., None], 0.0), mask
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Self:
-        """Move every part; `dtype` touches floating-point parts alone."""
+        """Move every part; `dtype` applies to floating-point parts only."""
         moved = {}
         for part in fields(self):
             value: Tensor | None = getattr(self, part.name)
@@ -69,7 +69,7 @@ class Visual:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What the encoder hands to the decoder: features (B, L, D), mask (B, L) bool, further tensors by name."""
+    """Output of the encoder for the decoder: features (B, L, D), mask (B, L) bool, further tensors by name."""
 
     features: Tensor
     mask: Tensor
@@ -83,11 +83,11 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class DecodingState:
-    """Where a decoder stands.
+    """State of a decoder between steps.
 
-    `images` holds tensors that stay the same during decoding, one row an image (B, ...), shared by its beams: for
-    example cross-attention keys and values. `rows` holds what differs between beams, one row a beam (B * W, ...).
-    `shared` holds what all images have in common, of any shape: weights that were joined for stepping, for example.
+    `images` holds tensors that are constant during decoding, one row per image (B, ...), shared by its beams: for
+    example cross-attention keys and values. `rows` holds what differs between beams, one row per beam (B * W, ...).
+    `shared` holds tensors of any shape that all images share, for example weights concatenated for stepping.
     """
 
     images: dict[str, Tensor]
@@ -104,13 +104,13 @@ class DecodingState:
 
 
 class Captioner(nn.Module, ABC):
-    """An image captioner: `encode` once an image, then `decode` whole captions or `step` word by word.
+    """An image captioner: `encode` once per image, then `decode` whole captions or `step` word by word.
 
     Attributes:
-        visual: what the model wants to see.
+        visual: the visual input of the model.
         vocab_size: V, the width of the logits.
-        max_len: the most tokens `decode` and `step` accept, the begin token included.
-        n_prefix_tokens: how many visual tokens, before all others, stand for no place of the image (a class token).
+        max_len: maximum number of tokens in `decode` and `step`, the begin token included.
+        n_prefix_tokens: number of leading visual tokens without a location in the image (class tokens).
     """
 
     visual: VisualSpec
@@ -128,25 +128,40 @@ class Captioner(nn.Module, ABC):
 
     @abstractmethod
     def start(self, memory: Memory) -> DecodingState:
-        """The state before the first token, one row an image."""
+        """The state before the first token, one row per image."""
 
     @abstractmethod
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
-        """Feed one token a row (B * W,); gives logits (B * W, V) of the next one. Never re-decodes the prefix."""
+        """Feed one token per row (B * W,); returns logits (B * W, V) of the next one. Never re-decodes the prefix."""
 
     def forward(self, visual: Visual, tokens: Tensor) -> Tensor:
         """`decode` after `encode`."""
         return self.decode(self.encode(visual), tokens)
 
     def cross_attention_modules(self) -> Sequence[nn.Module]:
-        """The modules whose softmax `decode` looks at the image with, each called once a layer or once a position.
+        """The modules with the softmax of cross-attention in `decode`, each called once per layer or position.
 
-        None where words do not attend to the image; see `zoo.attention_maps`.
+        Empty if words do not attend to the image; see `zoo.attention_maps`.
         """
         return ()
 
     def set_dropout(self, p: float) -> None:
-        """Set every dropout of the model to `p` (training stages differ in it)."""
+        """Set every dropout rate of the model to `p`; it can differ between training stages."""
         for module in self.modules():
             if isinstance(module, nn.Dropout):
                 module.p = p
+
+
+@runtime_checkable
+class HasBackbone(Protocol):
+    """A captioner on pixels that owns its backbone: `body` is the captioner behind it, on the backbone's grid features.
+
+    While the backbone is frozen, `encode` takes its cached features in place of pixels.
+    """
+
+    backbone: nn.Module
+    body: Captioner
+
+    def freeze_backbone(self, frozen: bool = True) -> None:
+        """Freeze the backbone's weights, or train them."""
+        ...

@@ -1,7 +1,7 @@
-"""Greedy, beam and sampled decoding, written once against `Captioner.step`.
+"""Greedy decoding, beam search and sampling, for any model by `Captioner.step`.
 
-All of them run without gradients and leave the model's mode alone: put it in evaluation mode first. Results have a
-fixed width of `max_len`, and those of one image do not depend on the images beside it.
+They run without gradients and do not change the model's mode: put it into evaluation mode first. Results have a fixed
+width of `max_len`, and those of one image do not depend on the other images of the batch.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def sample(
     generator: torch.Generator | None = None,
     banned: Sequence[int] = (),
 ) -> Hypotheses:
-    """Draw `n` captions an image from softmax(logits / temperature); `log_probs` are of that distribution.
+    """Sample `n` captions per image from softmax(logits / temperature); `log_probs` are of that distribution.
 
-    Tokens in `banned` are never drawn; the log-probabilities of the others stay what they are without the ban.
+    Tokens in `banned` are never drawn; the log-probabilities of the others are those without the ban.
     """
     if temperature <= 0:
         raise ZooError(f"temperature must be above 0, not {temperature}")
@@ -90,16 +90,16 @@ def beam_search(
 ) -> Hypotheses:
     """Keep the `beam_size` most probable prefixes of each image.
 
-    Finished hypotheses keep their place until `beam_size` better ones displace them; the search of an image ends when
-    all that it keeps are finished. The search compares sums of log-probabilities, the final order `scores`.
+    Finished hypotheses stay in the beam until `beam_size` better ones displace them; the search of an image ends when
+    its whole beam is finished. The search compares sums of log-probabilities, the final ranking `scores`.
 
     Args:
-        max_len: generated tokens at most, the end token included; what is unfinished then is returned as it stands.
+        max_len: maximum number of generated tokens, the end token included; unfinished hypotheses are returned too.
         length_penalty: exponent of the length in the score; 0 ranks by the plain sum.
         count_bos: count the begin token in that length, as ExpansionNet's authors do.
-        banned: tokens that are never generated, such as the unknown word. The log-probabilities of the others stay.
-        release_finished: set finished hypotheses aside, so that `beam_size` unfinished ones are always pursued, until
-            none of these can still come among the best `beam_size`; as ImageCaptioning.pytorch and AoANet search.
+        banned: tokens that are never generated, such as the unknown word; the other log-probabilities are unchanged.
+        release_finished: move finished hypotheses out of the beam, so that it always has `beam_size` unfinished ones,
+            until none of these can reach the best `beam_size`; as in ImageCaptioning.pytorch and AoANet.
     """
     _check(model, max_len, bos, eos)
     if not 1 <= beam_size <= model.vocab_size:
@@ -128,7 +128,7 @@ def beam_search(
         if release_finished:
             aside = ranked(tokens, log_probs, sums.masked_fill(~finished, -torch.inf))
             sums, finished = sums.masked_fill(finished, -torch.inf), torch.zeros_like(finished)
-            # A sum only falls, and counts for most over the longest caption.
+            # A sum can only fall, and its score is highest for the longest caption.
             if bool((sums.amax(1) / (max_len + int(count_bos)) ** length_penalty <= aside.scores[:, -1]).all()):
                 break
         elif bool(finished.all()):
@@ -164,7 +164,7 @@ def _roll_out(
     temperature: float = 1.0,
     banned: Sequence[int] = (),
 ) -> Hypotheses:
-    """Grow `width` captions an image, each word chosen from log-probabilities (B * W, V) alone."""
+    """Generate `width` captions per image, each word chosen from log-probabilities (B * W, V) alone."""
     _check(model, max_len, bos, eos)
     rows, device = memory.batch_size * width, memory.features.device
     forbidden = _forbidden(model, banned, device)
@@ -190,13 +190,13 @@ def _roll_out(
 
 
 def _log_probs(logits: Tensor, forbidden: Tensor | None) -> Tensor:
-    """Log-probabilities in at least float32, whatever the model computes in; minus infinity at the forbidden tokens."""
+    """Log-probabilities in at least float32, whatever the model's precision; minus infinity at forbidden tokens."""
     log_probs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
     return log_probs if forbidden is None else log_probs.index_fill_(-1, forbidden, -torch.inf)
 
 
 def _forbidden(model: Captioner, banned: Sequence[int], device: torch.device) -> Tensor | None:
-    """The banned tokens as a tensor; None where there are none."""
+    """The banned tokens as a tensor; None if there are none."""
     if not banned:
         return None
     if not all(0 <= token < model.vocab_size for token in banned):
@@ -211,7 +211,7 @@ def _join(first: Hypotheses, second: Hypotheses) -> Hypotheses:
 
 
 def _best(found: Hypotheses, width: int) -> Hypotheses:
-    """The `width` best of each image, best first; among equals the earlier."""
+    """The `width` best of each image, best first; the earlier on a tie."""
     scores, order = found.scores.sort(dim=1, descending=True, stable=True)
     order = order[:, :width]
     return Hypotheses(
@@ -223,7 +223,7 @@ def _best(found: Hypotheses, width: int) -> Hypotheses:
 
 
 def _lengths(tokens: Tensor, eos: int) -> Tensor:
-    """Tokens up to and including the end token; all of them where there is none."""
+    """Number of tokens up to and including the end token; all of them without one."""
     ends = tokens == eos
     return torch.where(ends.any(-1), ends.int().argmax(-1) + 1, tokens.shape[-1])
 

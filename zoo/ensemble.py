@@ -1,4 +1,4 @@
-"""Several captioners decoded as one: the mean of their probabilities at every word."""
+"""Ensembles: several captioners decoded as one, by the mean of their probabilities at every word."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zoo.errors import ZooError
 class Ensemble(Captioner):
     """A captioner whose logits are log(mean of the members' probabilities).
 
-    Members share a vocabulary and, unless they see nothing, one `VisualSpec`.
+    Members share a vocabulary and, unless they have no visual input, one `VisualSpec`.
     """
 
     def __init__(self, members: Sequence[Captioner]) -> None:

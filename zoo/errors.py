@@ -1,10 +1,10 @@
-"""The zoo's error for what a user can put right."""
+"""The error of the zoo that users can fix."""
 
 from __future__ import annotations
 
 
 class ZooError(Exception):
-    """An unknown model, a wrong argument or an unfitting weight; `hint` says what to type next."""
+    """An unknown model, a wrong argument or mismatching weights; `hint` says what to type next."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
@@ -12,10 +12,10 @@ class ZooError(Exception):
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says first, or its kind where it says nothing."""
+    """The first line of an error's message, or its class name if it is empty."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def first_sentence(error: BaseException) -> str:
-    """The same without what follows: of a damaged file, torch goes on to say how to run what lies in it."""
+    """The first sentence of it: for a damaged file, torch goes on to explain how to load it unsafely."""
     return first_line(error).partition(". ")[0]

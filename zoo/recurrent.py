@@ -1,4 +1,4 @@
-"""What captioners with a recurrent decoder have in common: looking at the image, teacher forcing and stepping."""
+"""Base class of captioners with a recurrent decoder: teacher forcing and stepping by the same code."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from zoo.errors import ZooError
 from zoo.layers.lstm import LSTMCell
 
 Rows = dict[str, Tensor]
-"""The recurrent state: tensors with one row a caption or beam."""
+"""The recurrent state: tensors with one row per caption or beam."""
 
 
 class RecurrentCaptioner(Captioner):
-    """A captioner whose `encode` computes all that words do not change, and whose state is a few vectors a row.
+    """A captioner whose `encode` computes everything independent of the words, and whose state is a few vectors a row.
 
-    What depends on the words alone is computed for all positions at once, so that the loop of teacher forcing holds
-    nothing but the recurrence itself. Stepping runs the same code on one position.
+    Whatever depends only on the words is computed for all positions at once, so that the loop of teacher forcing
+    contains only the recurrence. Stepping runs the same code on one position.
 
     Attributes:
-        d_model: width of the state h_t that words follow from.
+        d_model: width of the state h_t from which words are predicted.
         embedding: tokens to word vectors.
-        lstm: what reads the words, unless a model has `word_inputs` of its own.
-        vocabulary, output_dropout: outputs to logits, unless a model has a `predict` of its own.
+        lstm: reads the words, unless the model overrides `word_inputs`.
+        vocabulary, output_dropout: outputs to logits, unless the model overrides `predict`.
     """
 
     d_model: int
@@ -37,21 +37,21 @@ class RecurrentCaptioner(Captioner):
 
     @abstractmethod
     def first_rows(self, memory: Memory) -> Rows:
-        """The state before the first word, one row an image."""
+        """The state before the first word, one row per image."""
 
     @abstractmethod
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
-        """One position: its `word_inputs` (rows, ...) and the state to its output (rows, ...) and the next state.
+        """One position: from its `word_inputs` (rows, ...) and the state to its output (rows, ...) and the next state.
 
-        The output begins with h_t, in d_model channels.
+        The first d_model channels of the output are h_t.
         """
 
     def word_inputs(self, words: Tensor, images: dict[str, Tensor]) -> Tensor:  # noqa: ARG002
-        """What words (rows, T, E) give to the recurrence (rows, T, ...), whatever was said before them."""
+        """Inputs of the recurrence (rows, T, ...) from word vectors (rows, T, E), independent of previous words."""
         return self.lstm.project(words)
 
     def predict(self, outputs: Tensor, words: Tensor) -> Tensor:  # noqa: ARG002
-        """Logits (rows, T, V) from the outputs of `advance` (rows, T, ...) and the words that went in (rows, T, E)."""
+        """Logits (rows, T, V) from the outputs of `advance` (rows, T, ...) and the input word vectors (rows, T, E)."""
         logits: Tensor = self.vocabulary(self.output_dropout(outputs))
         return logits
 
@@ -82,12 +82,12 @@ class RecurrentCaptioner(Captioner):
         return self.predict(output[:, None], words)[:, 0], replace(state, rows=rows)
 
     def blank_rows(self, memory: Memory, *names: str, width: int) -> Rows:
-        """States of zeros (B, width)."""
+        """Zero states (B, width)."""
         return {name: self._weight.new_zeros(memory.batch_size, width) for name in names}
 
     @property
     def _weight(self) -> Tensor:
-        """Some weight, for type and device."""
+        """A weight, for its type and device."""
         return next(self.parameters())
 
     def look(self, visual: Visual) -> tuple[Tensor, Tensor]:
@@ -96,12 +96,12 @@ class RecurrentCaptioner(Captioner):
 
 
 def mean_of_valid(features: Tensor, mask: Tensor) -> Tensor:
-    """The mean (B, C) over the valid ones of features (B, L, C) that are blank elsewhere; zeros if none is valid."""
+    """The mean (B, C) over the valid features (B, L, C), which are zero elsewhere; zeros if none is valid."""
     return features.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
 
 
 def init_words_and_vocabulary(words: nn.Embedding, vocabulary: nn.Linear) -> None:
-    """Uniform in [-0.1, 0.1] and no bias, as Show and Tell and Att2in begin in ImageCaptioning.pytorch."""
+    """Initialise uniformly in [-0.1, 0.1] without bias, as ImageCaptioning.pytorch has Show and Tell and Att2in."""
     nn.init.uniform_(words.weight, -0.1, 0.1)
     nn.init.uniform_(vocabulary.weight, -0.1, 0.1)
     nn.init.zeros_(vocabulary.bias)

@@ -1,4 +1,4 @@
-"""The registry of models: cards that cost nothing to list, and one factory. Imports no torch until a model is built."""
+"""The model registry: model cards, and `create_model`. Imports no torch until a model is created."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from zoo.captioner import Captioner, VisualKind
 
 SIZES = ("d_model", "d_ff", "n_heads", "n_encoder_layers", "n_decoder_layers", "dropout", "max_len")
-"""The size contract: what these arguments are called in every model that has such a thing."""
+"""The size contract: names of these arguments in every model that has them."""
 
 _GIVEN_TO_ALL = {"visual_dim", *SIZES}
 
@@ -29,14 +29,14 @@ _builtin = "unread"
 
 @dataclass(frozen=True, slots=True)
 class Pretraining:
-    """What a model's weights were trained on before any run of this benchmark, as papers and model cards say.
+    """The pretraining data of a model's weights, as stated by papers and model cards.
 
     Attributes:
-        data_sets: everything that a part of it was trained on, text and labels too.
-        captions: which captions, and about how many.
-        captions_of: the data sets whose captions these are, as `COCO`; empty where it saw none.
-        overlap: by data set that is evaluated on, why its evaluation images, or some, may have been seen.
-        source: where all of that is stated.
+        data_sets: all data sets that any part was trained on, including texts and labels.
+        captions: the captions, and their approximate number.
+        captions_of: the data sets of these captions, such as `COCO`; empty if there are none.
+        overlap: by evaluation data set, why some of its evaluation images may have been seen.
+        source: where this is stated.
     """
 
     data_sets: tuple[str, ...]
@@ -47,12 +47,12 @@ class Pretraining:
 
 
 NOT_DOCUMENTED = Pretraining((), "not documented", (), {}, "not documented")
-"""Of weights that were trained before, on what nobody says."""
+"""Pretrained weights whose training data are not documented."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """What is known of a model without building it.
+    """Description of a model, available without building it.
 
     Attributes:
         name: `family` or `family/variant`, lower case.
@@ -65,11 +65,11 @@ class ModelCard:
         visual: the kind of visual input with the preset's arguments.
         arguments: the preset, as keyword arguments of the constructor.
         tiny: arguments on top of the preset that give a model small enough for unit tests.
-        small: sizes outside the size contract (`SIZES`) that suit a small run, on top of the preset.
-        in_all: whether `all` means this one too though it is a variant.
-        hub: for a pretrained model the repository of its weights on the Hugging Face Hub; its constructor takes
-            `folder`, where they lie, and without it has random weights.
-        pretraining: what its weights saw before the run; None where they saw nothing.
+        small: sizes outside the size contract (`SIZES`) for small runs, on top of the preset.
+        in_all: whether `all` includes this variant.
+        hub: for a pretrained model, the repository of its weights on the Hugging Face Hub; its constructor takes
+            their `folder`, and has random weights without it.
+        pretraining: training data of its weights before the run; None without pretraining.
     """
 
     name: str
@@ -87,9 +87,14 @@ class ModelCard:
     hub: str = ""
     pretraining: Pretraining | None = None
 
+    @property
+    def has_backbone(self) -> bool:
+        """Whether the model owns a backbone and is a `zoo.HasBackbone`."""
+        return "backbone" in self.arguments
+
 
 def register_model(card: ModelCard) -> ModelCard:
-    """Add a model; gives the card back.
+    """Register a model; returns its card.
 
     Raises:
         ZooError: the name is taken or malformed.
@@ -97,11 +102,11 @@ def register_model(card: ModelCard) -> ModelCard:
     _read_builtin_cards()
     if not _NAME.fullmatch(card.name):
         raise ZooError(
-            f"{card.name!r} is no model name",
+            f"{card.name!r} is not a valid model name",
             "use lower-case letters, digits and _, and for a variant: family/variant",
         )
     if card.name in _cards:
-        raise ZooError(f"a model named {card.name!r} is registered already", "give the new one another name")
+        raise ZooError(f"a model named {card.name!r} is already registered", "choose another name")
     _cards[card.name] = card
     return card
 
@@ -113,10 +118,10 @@ def list_models(pattern: str = "*") -> list[str]:
 
 
 def select_models(pattern: str) -> list[str]:
-    """Names for one word of a command line: `all`, a shell pattern, or a name.
+    """Names for one word of --models: `all`, a shell pattern, or a name.
 
-    `all` is every model that is no variant, and the variants whose cards say so. A pattern leaves out models that read
-    pixels, which train their own backbone at many times the cost of the others: these are chosen by name alone.
+    `all` selects every model that is not a variant, and variants with `in_all`. Patterns leave out models on pixels,
+    which train their own backbone at many times the cost of the others: these must be named.
     """
     if pattern == "all":
         return [name for name in list_models() if _in_all(model_card(name))]
@@ -128,7 +133,7 @@ def _in_all(card: ModelCard) -> bool:
 
 
 def model_card(name: str) -> ModelCard:
-    """The card of one model; raises ZooError with the nearest names if there is none."""
+    """The card of one model; raises ZooError with similar names if it is unknown."""
     _read_builtin_cards()
     if name not in _cards:
         raise ZooError(f"there is no model named {name!r}", _nearest(name, _cards) or "`bench models` lists them all")
@@ -142,8 +147,8 @@ def create_model(name: str, *, vocab_size: int, visual_dim: int, **overrides: An
         name: a registered name.
         vocab_size: V, special tokens included.
         visual_dim: C, channels of the visual features.
-        overrides: arguments of the model's constructor; `SIZES` that it does not take are left out, and so is
-            `visual_dim` of a model that sees pixels.
+        overrides: arguments of the model's constructor; `SIZES` that it does not have are ignored, and so is
+            `visual_dim` for a model on pixels.
 
     Raises:
         ZooError: unknown name, unknown argument, or a value that the model refuses.
@@ -163,7 +168,7 @@ def create_model(name: str, *, vocab_size: int, visual_dim: int, **overrides: An
                 raise ZooError(f"{name} has no argument {argument!r}", hint)
     model = constructor(vocab_size=vocab_size, **arguments)
     if not isinstance(model, Captioner):
-        raise ZooError(f"the entry of {name} built a {type(model).__name__}, which is no zoo.Captioner")
+        raise ZooError(f"the entry of {name} built a {type(model).__name__}, which is not a zoo.Captioner")
     return model
 
 
@@ -179,7 +184,7 @@ def _load_entry(card: ModelCard) -> Callable[..., Captioner]:
 
 
 def _read_builtin_cards() -> None:
-    """Import every file of `zoo.presets` once; they call `register_model`, which must not start over."""
+    """Import every module of `zoo.presets` once; they call `register_model`, which must not recurse here."""
     global _builtin
     if _builtin != "unread":
         return

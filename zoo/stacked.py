@@ -1,4 +1,4 @@
-"""What captioners share whose decoder is a stack of layers that mix the words and look at the image."""
+"""Base class of captioners whose decoder is a stack of layers with cross-attention."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class StackedCaptioner(Captioner):
     vocabulary: nn.Linear
 
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
-        """See `Captioner.decode`. Padding stands at the end, where the causal mixers let nothing look at it."""
+        """See `Captioner.decode`. Padding is at the end, where the causal mixers hide it."""
         x = self.embedding(tokens)
         outputs = []
         for layer in self._layers():

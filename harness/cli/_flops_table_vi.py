@@ -24,10 +24,10 @@ _NOTES = (
 
 def print_table_vi(output: Format) -> None:
     """Print all twelve rows; counting takes about a minute."""
-    from harness.measure.backbone_flops import count_backbone
-    from harness.measure.flops import count_caption
+    from harness.measure.flops.backbone import count_backbone
+    from harness.measure.flops.counting import count_caption
+    from harness.measure.flops.table_vi import CHANNELS, IMAGES, REGIONS, ROWS, VOCABULARY, macs_as_printed
     from harness.measure.inputs import example_visual
-    from harness.measure.table_vi import CHANNELS, IMAGES, REGIONS, ROWS, VOCABULARY, macs_as_printed
     from results.published import published_for
     from zoo import create_model
 

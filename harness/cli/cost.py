@@ -12,11 +12,11 @@ import typer
 from harness.cli._cost_runs import EPILOG as RUNS_EPILOG
 from harness.cli._cost_runs import runs
 from harness.cli._tables import Format, format_table
-from harness.config.cores import usable_cores
+from harness.config.execution import usable_cores
 from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
-    from harness.measure.isolated import Answer, Question
+    from harness.measure.isolated import BenchmarkJob, BenchmarkResult
     from results.records import Quantity
 
 _EPILOG = """
@@ -71,7 +71,7 @@ def measure(
     """
     from harness.cli._chosen import chosen_models, chosen_preset
     from harness.measure.captioning_costs import Effort
-    from harness.measure.isolated import Question, run_isolated
+    from harness.measure.isolated import BenchmarkJob, run_isolated
     from harness.runner.benchmark import choose_device
     from harness.utils.plugins import load_plugins
 
@@ -81,11 +81,11 @@ def measure(
     if not precisions or set(precisions) - {"fp32", "bf16"}:
         raise BenchError(f"--precision {precision!r} is unknown", "choose fp32, bf16 or fp32,bf16")
     where, batches, widths = str(choose_device(device)), _numbers(batch, "--batch"), _numbers(beam, "--beam")
-    answers: list[Answer] = []
+    answers: list[BenchmarkResult] = []
     environment: dict[str, Any] = {}
     failures: dict[str, str] = {}
     for name in chosen_models(models):
-        question = Question(
+        question = BenchmarkJob(
             model=name,
             arguments=settings.model_arguments(name) if settings else {},
             vocab_size=vocab_size,
@@ -126,7 +126,7 @@ def _numbers(text: str, option: str) -> tuple[int, ...]:
     return found
 
 
-def _table(answers: Sequence[Answer], output: Format) -> str:
+def _table(answers: Sequence[BenchmarkResult], output: Format) -> str:
     if output is Format.csv:
         return _as_csv(answers)
     several = len({answer.precision for answer in answers}) > 1
@@ -156,7 +156,7 @@ def _ms(seconds: float) -> str:
     return significant(1e3 * seconds)
 
 
-def _as_csv(answers: Sequence[Answer]) -> str:
+def _as_csv(answers: Sequence[BenchmarkResult]) -> str:
     """Every cost of every answer, one a line."""
     rows = [
         [answer.model, answer.batch, answer.width, answer.precision, name]
@@ -168,7 +168,7 @@ def _as_csv(answers: Sequence[Answer]) -> str:
     return format_table(header, [["" if cell is None else str(cell) for cell in row] for row in rows], Format.csv)
 
 
-def _print_notes(answers: Sequence[Answer], environment: dict[str, Any], output: Format) -> None:
+def _print_notes(answers: Sequence[BenchmarkResult], environment: dict[str, Any], output: Format) -> None:
     """Where it was measured, what is noise, and why something is missing."""
     notes = []
     if environment:
@@ -202,8 +202,8 @@ def _print_notes(answers: Sequence[Answer], environment: dict[str, Any], output:
 
 def _write(
     out: Path,
-    question: Question,
-    answers: Sequence[Answer],
+    question: BenchmarkJob,
+    answers: Sequence[BenchmarkResult],
     failures: dict[str, str],
     environment: dict[str, Any],
 ) -> None:

@@ -154,7 +154,7 @@ def nocaps(
     folder: Annotated[str, typer.Option(help="Of nocaps's pictures, below that of --images.")] = "nocaps",
 ) -> None:
     """Write an annotation file that has nocaps's images too, to be scored by domain and never trained on."""
-    from harness.data.nocaps import join_nocaps
+    from harness.data.annotations.nocaps import join_nocaps
 
     check_out(out)
     joined = join_nocaps(annotations, captions, folder=folder)

@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import harness
-from harness.config.cores import usable_cores
+from harness.config.execution import usable_cores
 from harness.utils.workspace import DEFAULT, Workspace
 
 _EPILOG = """**Examples**
@@ -142,9 +142,9 @@ def _disk(root: Path) -> Check:
 
 def _java() -> list[Check]:
     from harness.metrics.java import JavaError, bundled_java, find_java, java_version
-    from harness.metrics.meteor_process import meteor_jar
-    from harness.metrics.ptb import tokenize_ptb
-    from harness.metrics.ptb_java import tokenize_java, tokenizer_jar
+    from harness.metrics.meteor.process import meteor_jar
+    from harness.metrics.ptb.java import tokenize_java, tokenizer_jar
+    from harness.metrics.ptb.python import tokenize_ptb
 
     try:
         java = find_java()
@@ -173,7 +173,7 @@ def _java() -> list[Check]:
 
 
 def _spice() -> Check:
-    from harness.metrics.spice import find_spice
+    from harness.metrics.spice.process import find_spice
 
     folder = find_spice()
     if folder is None:

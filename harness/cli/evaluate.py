@@ -70,7 +70,7 @@ def evaluate(
     from harness.metrics.evaluator import Evaluator
     from harness.metrics.report import evaluate as run
     from harness.metrics.signature import EvaluationSettings
-    from harness.metrics.spice import find_spice
+    from harness.metrics.spice.process import find_spice
     from harness.utils.progress import Reporter
 
     if out is not None and out.is_dir():

@@ -17,8 +17,8 @@ from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
     from harness.config.preset import Preset
-    from harness.measure.backbone_flops import BackboneCount
-    from harness.measure.flops import FlopCounts
+    from harness.measure.flops.backbone import BackboneCount
+    from harness.measure.flops.counting import FlopCounts
 
 _EPILOG = f"""
 **Examples**
@@ -113,7 +113,7 @@ def flops(
     settings = chosen_preset(preset, change)
     found = _Counted(chosen_models(models))
     if with_backbone:
-        from harness.measure.backbone_flops import count_backbone
+        from harness.measure.flops.backbone import count_backbone
 
         found.backbone = count_backbone(backbone, image_size)
     dim = visual_dim or (found.backbone.channels if found.backbone else _DIM)
@@ -153,7 +153,7 @@ def _count(
     beam_size: int,
     position: int | None,
 ) -> FlopCounts:
-    from harness.measure.flops import count_flops
+    from harness.measure.flops.counting import count_flops
     from harness.measure.inputs import example_visual
     from zoo.registry import create_model
 

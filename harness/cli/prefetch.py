@@ -51,8 +51,8 @@ def spice(
     ] = None,
 ) -> None:
     """Install the parser models of SPICE (about 500 MB) into the user's cache, after checking them."""
-    from harness.metrics.spice import user_spice
-    from harness.metrics.spice_models import ARCHIVE_URL, prefetch_spice
+    from harness.metrics.spice.install import ARCHIVE_URL, prefetch_spice
+    from harness.metrics.spice.process import user_spice
     from harness.utils.progress import Reporter
 
     with Reporter() as reporter, reporter.task("archive (MB)", 0) as task:

@@ -1,1 +1,1 @@
-"""Typed configuration, and the presets and schedules that ship with it. Imports no torch."""
+"""Typed configuration, and the presets and schedules shipped with it; imports no torch."""

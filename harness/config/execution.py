@@ -1,29 +1,35 @@
-"""What trains: how many devices and models at once, and whether kernels are compiled; recorded with every run."""
+"""How runs are executed: devices a model, models at a time, compiled or not; recorded with every run."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from harness.config.cores import usable_cores
 from harness.utils.errors import BenchError
+
+if TYPE_CHECKING:
+    import torch
 
 AUTO = 0
 MAX_JOBS = 4
-"""Models at once where nobody says how many: each takes about a gigabyte of memory."""
+"""Most models at a time with `AUTO`: each takes about a gigabyte of memory."""
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on, which may be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutionConfig:
-    """How the work is done.
+    """How runs are executed.
 
     Attributes:
-        devices: that train one model together, each its share of every batch.
-        jobs: models at once, each in a process of its own; `AUTO`: as many as there are cores for, one on a GPU.
+        devices: devices that train one model together, each on its share of every batch.
+        jobs: models at a time, each in its own process; `AUTO`: one per usable core up to `MAX_JOBS`, one on a GPU.
         compiled: whether training passes go through `torch.compile`.
-        plugins: as given on the command line; further processes need them too.
+        plugins: as given on the command line; worker processes load them too.
     """
 
     devices: int = 1
@@ -32,15 +38,15 @@ class ExecutionConfig:
     plugins: tuple[str, ...] = ()
 
     def check(self, device: torch.device) -> None:
-        """Refuse more devices than there are, and several models at once that each want several devices.
+        """Refuse more devices than are available, and several models at a time on several devices each.
 
         Raises:
-            BenchError: naming what there is, or what contradicts what.
+            BenchError: naming the devices available, or the options that contradict each other.
         """
         if self.jobs > 1 and self.devices > 1:
             raise BenchError(
                 f"--jobs {self.jobs} and --devices {self.devices} contradict each other",
-                "--jobs trains models side by side, --devices one model on several devices: leave one of them out",
+                "--jobs trains models side by side, --devices one model on several devices: leave out one of them",
             )
         if self.devices == 1 or device.type == "cpu":
             return
@@ -49,6 +55,8 @@ class ExecutionConfig:
                 f"--devices {self.devices} and --device {device} contradict each other",
                 f"write --device {device.type}: the first {self.devices} devices train",
             )
+        import torch  # imported here: quick commands import this module for `usable_cores` alone
+
         there = torch.cuda.device_count() if device.type == "cuda" else 1
         if self.devices > there:
             raise BenchError(
@@ -57,13 +65,13 @@ class ExecutionConfig:
             )
 
     def jobs_for(self, models: int, device: torch.device) -> int:
-        """How many of so many models train at once, at most; depends on the request and the machine alone."""
+        """How many of `models` models train at a time; depends only on the options and the machine."""
         if self.jobs == AUTO and (self.devices > 1 or device.type != "cpu"):
             return 1
         return max(min(self.jobs or min(usable_cores(), MAX_JOBS), models), 1)
 
     def record(self, device: torch.device, parts: int) -> dict[str, Any]:
-        """For a run's environment; `parts` is how many passes a batch took in the end."""
+        """Entries of a run's environment; `parts` is how many passes a batch finally took."""
         return {
             "devices": self.devices,
             "compile": f"{'on' if self.compiled else 'off'} ({device.type.upper()})",

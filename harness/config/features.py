@@ -1,4 +1,4 @@
-"""What the models see, typed: a backbone and its pictures, or regions; and the same from command-line values."""
+"""Typed configuration of the visual features: a backbone, or regions; also built from command-line values."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from harness.utils.errors import BenchError
 
 
 class RegionConfig(Strict):
-    """Regions in place of grid cells: where they come from, which are kept, and how features are cut for boxes.
+    """Regions in place of grid cells: their source, which of them are kept, and how features are pooled for boxes.
 
     `source` is "boxes" (the data set's own), or a file or folder (`harness.data.regions.opening`). `keep` is "all",
-    "fixed:N" or "adaptive:LEAST-MOST" (`harness.data.regions.checking`). `bins` a side are cut for a box.
+    "fixed:N" or "adaptive:LEAST-MOST" (`harness.data.regions.checking`). A box is pooled to `bins` x `bins`.
     """
 
     source: Literal["boxes"] | Path
@@ -25,20 +25,20 @@ class RegionConfig(Strict):
     @model_validator(mode="after")
     def _order_the_limits(self) -> Self:
         if self.limits is not None and self.limits[0] > self.limits[1]:
-            raise ValueError("the least number of regions is above the most")
+            raise ValueError("the minimum number of regions is above the maximum")
         return self
 
     @property
     def limits(self) -> tuple[int, int] | None:
-        """Least and most regions that are kept of an image; None for all."""
-        least, _, most = self.keep.partition(":")[2].partition("-")
-        return (int(least), int(most or least)) if least else None
+        """Minimum and maximum number of regions kept per image; None for all."""
+        min_count, _, max_count = self.keep.partition(":")[2].partition("-")
+        return (int(min_count), int(max_count or min_count)) if min_count else None
 
 
 class FeatureConfig(Strict):
-    """The backbone that all models see through; `options` go to timm's constructor.
+    """The backbone whose features all models get; `options` go to timm's constructor.
 
-    `weights` is a file, or "random" where the user says so. With `regions` the models see these in place of grid cells.
+    `weights` is a file, or "random" on explicit request. With `regions`, models get region features, not grid cells.
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset({"regions"})
@@ -51,7 +51,7 @@ class FeatureConfig(Strict):
     regions: RegionConfig | None = None
 
     def resolved(self) -> FeatureConfig:
-        """The same from whatever folder the command runs in."""
+        """The same configuration with absolute paths."""
         changed: dict[str, object] = {}
         if isinstance(self.weights, Path):
             changed["weights"] = self.weights.expanduser().resolve()
@@ -69,7 +69,7 @@ def feature_config(
     normalisation: str | None,
     regions: RegionConfig | None = None,
 ) -> FeatureConfig:
-    """A `FeatureConfig` from command-line values; `options` are KEY=VALUE strings, the weights `random` no file.
+    """A `FeatureConfig` from command-line values; `options` are KEY=VALUE strings; weights `random` name no file.
 
     Raises:
         BenchError: an option without '=', or an unknown normalisation.
@@ -94,16 +94,14 @@ def feature_config(
 
 
 def region_config(source: str | None, keep: str, bins: int) -> RegionConfig | None:
-    """A `RegionConfig` from command-line values; None where the models are to see grid cells.
+    """A `RegionConfig` from command-line values; None for grid cells.
 
     Raises:
-        BenchError: an unknown `keep`, or a choice among regions where there are none.
+        BenchError: an unknown `keep`, or options of regions without --regions.
     """
     if source is None:
         if (keep, bins) != ("all", 1):
-            raise BenchError(
-                "--region-count and --region-bins are of regions, and none are named", "add --regions boxes"
-            )
+            raise BenchError("--region-count and --region-bins need --regions", "add --regions boxes")
         return None
     chosen: str | Path = source if source == "boxes" else Path(source).expanduser()
     try:

@@ -1,4 +1,4 @@
-"""Presets and schedules that come with the harness, read by name, with overrides from the command line."""
+"""Load the shipped presets and schedules by name, with overrides from the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.utils.errors import BenchError
 from harness.utils.hashing import canonical_json, digest
 
 _UNSCORED: dict[str, Any] = {"name": True}
-"""Settings that no score depends on, nested as pydantic excludes them: the name, and what is in no run key."""
+"""Settings that no score depends on, nested as pydantic excludes them: the name, and what is left out of run keys."""
 for _path in NOT_IN_KEY:
     _group, _, _name = _path.rpartition(".")
     (_UNSCORED.setdefault(_group, {}) if _group else _UNSCORED)[_name] = True
@@ -28,12 +28,12 @@ def _yaml_files(package: str) -> dict[str, Any]:
 
 
 def list_schedules() -> list[str]:
-    """Names of the schedules that come with the harness."""
+    """Names of the shipped schedules."""
     return sorted(_yaml_files("harness.config.schedules"))
 
 
 def load_schedule(name: str) -> Schedule:
-    """Read a schedule by name; BenchError where there is none."""
+    """Read a schedule by name; BenchError if the name is unknown."""
     files = _yaml_files("harness.config.schedules")
     if name not in files:
         raise BenchError(f"unknown schedule {name!r}", f"choose one of: {', '.join(sorted(files))}")
@@ -41,7 +41,7 @@ def load_schedule(name: str) -> Schedule:
 
 
 def list_presets() -> list[str]:
-    """Names of the presets that come with the harness."""
+    """Names of the shipped presets."""
     return sorted(_yaml_files("harness.config.presets"))
 
 
@@ -97,7 +97,7 @@ def _apply(content: dict[str, Any], override: str) -> None:
             node[last] = value
     except (AttributeError, IndexError, TypeError, ValueError, yaml.YAMLError) as error:
         raise BenchError(
-            f"--set {override!r}: there is no such setting",
+            f"--set {override!r}: no such setting",
             "write --set KEY.PATH=VALUE, as in --set schedule.stages.0.epochs=3",
         ) from error
 
@@ -108,11 +108,11 @@ def preset_digest(preset: Preset) -> str:
 
 
 def shipped_preset(preset: Preset) -> dict[str, Any]:
-    """What a run keeps of the preset that ships under its preset's name: its `digest`, and the `deviations` from it.
+    """What a run records of the shipped preset of the same name: its `digest`, and the `deviations` from it.
 
     Deviations are dotted settings with both values ("decoding.beam_size: 5 → 3"), in the order of the settings; none
-    where every setting that scores depend on is the same. Where no preset of the name ships, the digest is None, and
-    that is the deviation.
+    if every setting that scores depend on is the same. If no preset of the name ships, the digest is None, and that is
+    the deviation.
     """
     if preset.name not in list_presets():
         return {"digest": None, "deviations": [f"preset: {preset.name} does not ship with the harness"]}

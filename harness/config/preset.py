@@ -1,25 +1,25 @@
-"""The typed configuration of a benchmark run: what the controlled track holds equal, or a recipe of the paper track."""
+"""Typed configuration of a benchmark run: a preset of the controlled track, or a recipe of the paper track."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from harness.config.recipe import Recipe, unusual_training
 from harness.config.schedule import Schedule, Strict
 from harness.utils.errors import BenchError
 from zoo import model_card
 from zoo.registry import SIZES
 
 NOT_IN_KEY: Final[Mapping[str, str]] = {
-    "summary": "words for people",
-    "schedule.summary": "words for people",
-    "latency_repeats": "of how many images captions are timed: costs, no score",
-    "energy_seconds": "how long energy is counted: costs, no score",
+    "summary": "description for the reader",
+    "schedule.summary": "description for the reader",
+    "latency_repeats": "number of images whose captioning is timed: affects costs, no score",
+    "energy_seconds": "length of the energy measurement: affects costs, no score",
     "recipe.models": "which models may use the preset",
-    "recipe.published": "what the scores are compared with",
+    "recipe.published": "scores to compare with",
 }
 """Settings of a preset that no score depends on, each with the reason; every other one is in the run key."""
 
@@ -27,8 +27,8 @@ NOT_IN_KEY: Final[Mapping[str, str]] = {
 class Decoding(Strict):
     """How captions are generated; the score of a hypothesis is its log-probability / length ** length_penalty.
 
-    `count_bos` counts the begin token in that length, `cut_unfinished` takes the last word from captions that have no
-    end: both as ExpansionNet's code does, for the paper track.
+    `count_bos` counts the begin token in that length, `cut_unfinished` drops the last word of captions without an end
+    token: both as ExpansionNet's code does, for the paper track.
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset({"count_bos", "cut_unfinished"})
@@ -39,17 +39,17 @@ class Decoding(Strict):
     cut_unfinished: bool = False
 
     def paper_deviations(self) -> tuple[str, ...]:
-        """What reproduces released code against better knowledge, by name, for the signature."""
+        """Decoding settings known to be suboptimal, kept for parity with released code, by name, for the signature."""
         named = {"ranking=count-bos": self.count_bos, "unfinished=cut": self.cut_unfinished}
         return tuple(name for name, on in named.items() if on)
 
 
 class VocabularyConfig(Strict):
-    """What captions are made of, learnt from the training captions alone: `words`, or pieces of them (`bpe`).
+    """The vocabulary, learnt from the training captions alone: `words`, or subwords (`bpe`).
 
-    `min_count` is how often a word must occur, or two pieces side by side to be merged, at most `merges` times.
-    Lengths, those of decoding too, count tokens: pieces with `bpe`, of which a caption has a little more than words. A
-    longer training caption loses its last words.
+    `min_count` is the minimum frequency of a word, or of a pair of subwords that is merged (at most `merges` merges).
+    Lengths, those of decoding too, count tokens: with `bpe` subwords, of which a caption has slightly more than words.
+    Longer training captions are cut.
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset({"kind", "merges"})
@@ -59,14 +59,49 @@ class VocabularyConfig(Strict):
     max_len: int = Field(20, gt=1, description="most tokens of a training caption, begin and end included")
 
 
+class Published(Strict):
+    """Scores that the paper reports for this recipe, as printed."""
+
+    source: str
+    split: str
+    scores: dict[str, float]
+
+
+class Recipe(Strict):
+    """A paper's data preparation, for its models.
+
+    Args:
+        models: names or shell patterns.
+        captions: how captions are split into words (`harness.data.preparation.PREPARATIONS`).
+        non_rgb: what becomes of images that are not stored as RGB.
+        published: the scores to reproduce.
+    """
+
+    models: tuple[str, ...] = Field(min_length=1)
+    captions: Literal["words", "expansionnet"] = "words"
+    non_rgb: Literal["convert", "black"] = "convert"
+    published: Published | None = None
+
+    def covers(self, model: str) -> bool:
+        """Whether the recipe is one for this model."""
+        return any(fnmatchcase(model, pattern) for pattern in self.models)
+
+    def settings(self) -> Iterator[str]:
+        """Names of the data settings that differ from the controlled track."""
+        if self.captions != "words":
+            yield f"captions={self.captions}"
+        if self.non_rgb != "convert":
+            yield f"non-rgb={self.non_rgb}"
+
+
 class Preset(Strict):
-    """Everything that the controlled track holds equal between models, under one name.
+    """All settings that the controlled track holds equal between models, under one name.
 
-    `size` goes to every model. `small_models` takes the sizes that only some models have (lengths of expansions, say)
-    from the small set of each model's card, instead of the paper's.
+    `size` goes to every model. With `small_models`, sizes that only some models have (lengths of expansions, for
+    example) come from the `small` arguments of each model's card, not from the paper.
 
-    With a `recipe`, the preset is one of the paper track: for the models of one paper, trained and evaluated as their
-    authors did, settings included that the controlled track refuses.
+    A preset with a `recipe` belongs to the paper track: it trains and evaluates the models of one paper as their
+    authors did, with settings that the controlled track refuses.
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset({"recipe", "energy_seconds"})
@@ -85,25 +120,25 @@ class Preset(Strict):
     @classmethod
     def _know_the_sizes(cls, size: dict[str, int | float]) -> dict[str, int | float]:
         if unknown := sorted(set(size) - set(SIZES)):
-            raise ValueError(f"there is no size {', '.join(unknown)}; sizes are {', '.join(SIZES)}")
+            raise ValueError(f"unknown size {', '.join(unknown)}; sizes are {', '.join(SIZES)}")
         return size
 
     @model_validator(mode="after")
     def _keep_tracks_apart(self) -> Self:
         if self.recipe is None and (found := self.paper_deviations()):
-            raise ValueError(f"{', '.join(found)}: for presets with a recipe alone, those of the paper track")
+            raise ValueError(f"{', '.join(found)}: only for presets with a recipe (the paper track)")
         return self
 
     def paper_deviations(self) -> tuple[str, ...]:
-        """Everything that reproduces released code against better knowledge, by name, for the signature."""
+        """All settings known to be suboptimal, kept for parity with released code, by name, for the signature."""
         return (
             *(self.recipe.settings() if self.recipe else ()),
-            *unusual_training(self.schedule),
+            *_unusual_training(self.schedule),
             *self.decoding.paper_deviations(),
         )
 
     def model_arguments(self, model: str) -> dict[str, Any]:
-        """The keyword arguments that `model` is built with under this preset.
+        """The keyword arguments to create `model` with.
 
         Raises:
             BenchError: the preset is a recipe for other models.
@@ -114,3 +149,16 @@ class Preset(Strict):
                 f"add --models '{','.join(self.recipe.models)}', or choose a preset of the controlled track",
             )
         return {**self.size, **(model_card(model).small if self.small_models else {})}
+
+
+def _unusual_training(schedule: Schedule) -> Iterator[str]:
+    """Training settings known to be suboptimal, kept for parity with released code; each once."""
+    stages = schedule.stages
+    if any(stage.optimiser.name == "radam_liu" for stage in stages):
+        yield "optimiser=radam_liu"
+    for warmup in sorted({stage.learning_rate.warmup for stage in stages} - {"linear"}):
+        yield f"warmup={warmup}"
+    if any(stage.learning_rate.plateau.negated for stage in stages):
+        yield "plateau=negated"
+    if any(stage.accumulation.gradients == "summed" for stage in stages):
+        yield "gradients=summed"

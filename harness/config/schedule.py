@@ -9,11 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 
 
 class Strict(BaseModel):
-    """Frozen settings that reject keys they do not know.
+    """Frozen settings that reject unknown keys.
 
-    `omit_if_default` names settings that came after results were stored: a dump leaves them out while they have their
-    default, so
-    that the identity of what does not use them stays what it was.
+    `omit_if_default` names settings that were added after results had been stored: a dump omits them while they have
+    their default, so that run keys and signatures that do not use them stay the same.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -30,7 +29,7 @@ class Strict(BaseModel):
 class Optimiser(Strict):
     """The optimiser of a stage.
 
-    `radam` is torch's; `radam_liu` is the first authors' form, which does not move during its first steps (see
+    `radam` is torch's; `radam_liu` is the authors' first release, which skips its first steps (see
     `harness.training.optimisers`) and exists for the paper track.
     """
 
@@ -47,12 +46,12 @@ class Optimiser(Strict):
 
 
 class Plateau(Strict):
-    """When annealing `plateau` multiplies by the learning rate's `factor`: validation CIDEr-D has not risen for more
-    than `patience` validations, where a rise is one by more than a ten-thousandth of the best.
+    """When annealing `plateau` multiplies the learning rate by `factor`: after more than `patience` validations without
+    a rise of CIDEr-D, where a rise is one by more than a ten-thousandth of the best.
 
-    `negated` is what the codes of AoANet and Image Transformer do instead, for the paper track: they hand the negative
-    CIDEr-D to torch's ReduceLROnPlateau, whose relative threshold then points the wrong way, so that a score up to a
-    ten-thousandth *below* the best counts as a rise, and becomes the best.
+    `negated` reproduces the released code of AoANet and Image Transformer, for the paper track: it passes the negative
+    CIDEr-D to torch's ReduceLROnPlateau, whose relative threshold then has the wrong sign, so that a score up to a
+    ten-thousandth *below* the best counts as a rise and becomes the best.
     """
 
     THRESHOLD: ClassVar[float] = 1e-4
@@ -70,10 +69,10 @@ class LearningRate(Strict):
     """A warm-up over `warmup_steps`, then annealing, never below `minimum` after the warm-up.
 
     Warm-ups: `linear` rises by peak / warmup_steps from the first step on; `linear-from-zero` is one step behind it;
-    `hyperbolic` is peak / (steps left), which stays near zero until its very end (ExpansionNet's released code; the
-    paper track's). Annealings: `step` multiplies by `factor` every `every_epochs`, counted from epoch `from_epoch` of
+    `hyperbolic` is peak / (steps left), near zero until its very end (ExpansionNet's released code, for the paper
+    track). Annealings: `step` multiplies by `factor` every `every_epochs`, counted from epoch `from_epoch` of
     the stage on; `cosine` falls to `floor` times the peak at the last step; `plateau` multiplies by `factor` when
-    validation stops to improve; `noam` (Vaswani et al. 2017, section 5.3) falls with the root of the step: with
+    validation stops improving; `noam` (Vaswani et al. 2017, section 5.3) falls with the root of the step: with
     peak = factor * (d_model * warmup_steps) ** -0.5 it is theirs.
     """
 
@@ -92,7 +91,7 @@ class LearningRate(Strict):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.annealing == "noam" and not self.warmup_steps:
-            raise ValueError("annealing noam falls from the end of its warm-up: warmup_steps must be above 0")
+            raise ValueError("annealing noam needs warmup_steps above 0")
         return self
 
     def at(self, step: int, steps_per_epoch: int, total_steps: int, reductions: int = 0) -> float:
@@ -123,12 +122,12 @@ class LearningRate(Strict):
 
 
 class Accumulation(Strict):
-    """How gradients of several backward passes make one step of the optimiser.
+    """How the gradients of several backward passes are combined into one optimiser step.
 
-    `mean`: a batch is worked through in `parts` parts, whose gradients are averaged as the loss would be: less memory,
-    the same step. `summed` is ExpansionNet's released code, for the paper track: a batch is itself one part; gradients
-    are added, undivided, until the number of the batch, from 0, is a multiple of `parts`. So the first batch of a stage
-    makes a step alone, and learning rates count batches.
+    `mean`: a batch is processed in `parts` micro-batches, whose gradients are averaged as the loss would be: less
+    memory, the same step. `summed` is ExpansionNet's released code, for the paper track: a batch is itself one part;
+    gradients are summed, undivided, until the number of the batch, from 0, is a multiple of `parts`. So the first batch
+    of a stage makes a step alone, and the learning rate counts batches.
     """
 
     parts: int = Field(1, gt=0)
@@ -136,10 +135,10 @@ class Accumulation(Strict):
 
 
 class ScheduledSampling(Strict):
-    """Words of a model's own as its inputs (Bengio et al. 2015), the more the longer a stage goes on.
+    """Scheduled sampling (Bengio et al. 2015): the model's own words as inputs, with a probability that rises.
 
     In epoch e each input but the first is replaced, with probability min(step * floor((e - start) / every), most), by a
-    word drawn from the model's distribution at the position before; epochs up to `start` have the truth alone.
+    word drawn from the model's distribution at the previous position; epochs up to `start` use the ground truth alone.
     """
 
     start: int = Field(0, ge=0)
@@ -148,7 +147,7 @@ class ScheduledSampling(Strict):
     most: float = Field(0.25, gt=0, le=1)
 
     def probability(self, epoch: int) -> float:
-        """Of epoch `epoch` of the stage, from 0."""
+        """The probability in epoch `epoch` of the stage, from 0."""
         return min(self.step * (max(epoch - self.start, 0) // self.every), self.most)
 
 
@@ -157,9 +156,9 @@ class SelfCritical(Strict):
 
     `baseline`: `others` is the mean reward of the image's other samples (Luo 2020), `greedy` that of the greedy
     caption. `average`: the loss is a mean over `captions` (of their summed log-probabilities) or over all `tokens`.
-    `end_in_reward`: the end token is a word of its own in captions, references and document frequencies; without it
-    captions that break off earn what whole ones do. `sampling_dropout` leaves dropout on while captions are drawn, as
-    released codes do; greedy captions are always without.
+    `end_in_reward`: the end token counts as a word in captions, references and document frequencies; without it
+    truncated captions get the same reward as complete ones. `sampling_dropout` leaves dropout on while captions are
+    sampled, as released code does; greedy captions are always decoded without.
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset({"end_in_reward", "sampling_dropout"})
@@ -171,13 +170,13 @@ class SelfCritical(Strict):
     sampling_dropout: bool = False
 
     def signature(self) -> str:
-        """How the reward treats the end token, in the manner of SacreEOS (Hu et al. 2023)."""
+        """How the reward treats the end token, in the notation of SacreEOS (Hu et al. 2023)."""
         baseline = "average" if self.baseline == "others" else "greedy"
         return _reward_signature(self.end_in_reward, baseline, self.samples)
 
 
 class Reinforce(Strict):
-    """REINFORCE with CIDEr-D as reward, one caption sampled for an image, and a baseline linear in the decoder's state.
+    """REINFORCE with CIDEr-D as reward, one caption sampled per image, and a baseline linear in the decoder's state.
 
     For recurrent models. `end_in_reward` as of `SelfCritical`.
     """
@@ -186,7 +185,7 @@ class Reinforce(Strict):
     end_in_reward: bool = True
 
     def signature(self) -> str:
-        """In the manner of SacreEOS."""
+        """How the reward treats the end token, in the notation of SacreEOS."""
         return _reward_signature(self.end_in_reward, "linear", 1)
 
 
@@ -198,9 +197,9 @@ def _reward_signature(end_in_reward: bool, baseline: str, samples: int) -> str:
 class Stage(Strict):
     """One stage of training. Batches count images; each brings `captions_per_image` captions, encoded once.
 
-    With `batch_of: captions`, a batch counts captions, an image is encoded once for each of them, and an epoch sees
-    every caption. `drop_last` leaves a smaller last batch of an epoch out. `backbone: trained` needs a model that has
-    one, on pixels.
+    With `batch_of: captions`, a batch counts captions, an image is encoded once for each of them, and an epoch uses
+    every caption. `drop_last` drops a smaller last batch of an epoch. `backbone: trained` needs a model that owns a
+    backbone.
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset(
@@ -228,7 +227,7 @@ class Stage(Strict):
     accumulation: Accumulation = Accumulation()
     self_critical: SelfCritical = SelfCritical()
     reinforce: Reinforce = Reinforce()
-    dropout: float | None = Field(0.1, ge=0, lt=1, description="of the whole model; null leaves what it was built with")
+    dropout: float | None = Field(0.1, ge=0, lt=1, description="of the whole model; null keeps the built-in rate")
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     scheduled_sampling: ScheduledSampling | None = None
     clip_norm: float | None = Field(None, gt=0)
@@ -240,11 +239,11 @@ class Stage(Strict):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.scheduled_sampling is not None and self.objective != "cross_entropy":
-            raise ValueError(f"stage {self.name}: scheduled_sampling is for the objective cross_entropy alone")
+            raise ValueError(f"stage {self.name}: scheduled_sampling needs the objective cross_entropy")
         return self
 
     def reward_signature(self) -> str | None:
-        """What the stage rewards; None where it learns from captions alone."""
+        """The reward settings of the stage; None if it learns from captions alone."""
         if self.objective == "reinforce":
             return self.reinforce.signature()
         return self.self_critical.signature() if self.objective == "self_critical" else None

@@ -1,6 +1,6 @@
-"""Data sets, their pictures and words, and the visual features cut from them.
+"""Data sets: images, captions, vocabularies, and cached visual features.
 
-`open_dataset`, `Dataset` and `Sample` are the way in; they import no torch.
+The main entry points are `open_dataset`, `Dataset` and `Sample`; they import no torch.
 """
 
 from harness.data.dataset import Dataset, Sample

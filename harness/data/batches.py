@@ -1,4 +1,4 @@
-"""Training and evaluation batches, in an order that depends on nothing but seed and epoch."""
+"""Training and evaluation batches, in an order that depends only on seed and epoch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Batch:
         return replace(self, visual=self.visual.to(device), tokens=self.tokens.to(device, non_blocking=True))
 
     def pinned(self) -> Batch:
-        """The same batch in memory that a GPU can copy from while it computes."""
+        """The same batch in pinned memory, for asynchronous copies to a GPU."""
         parts = {part.name: getattr(self.visual, part.name) for part in fields(self.visual)}
         visual = Visual(**{name: value.pin_memory() for name, value in parts.items() if value is not None})
         return replace(self, visual=visual, tokens=self.tokens.pin_memory())
@@ -61,16 +61,16 @@ class Batch:
 
 
 def _images(visual: Visual, start: int, stop: int) -> Visual:
-    """What is seen of some of the images."""
+    """The visual input of a range of the images."""
     parts = {part.name: getattr(visual, part.name) for part in fields(visual)}
     return Visual(**{name: value[start:stop] for name, value in parts.items() if value is not None})
 
 
 class VisualSource(Protocol):
-    """Where the models' eyes are: cached features, or pictures."""
+    """A source of visual input: cached features, or images."""
 
     def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
-        """What a model with this `spec` sees of the images, in the order given; called from threads."""
+        """The visual input of the images for a model with this `spec`, in the order given; called from threads."""
         ...
 
 
@@ -81,15 +81,15 @@ class CaptionBatches:
     any batch as if it had never stopped. All captions of an image are used before one is repeated. The last batch of an
     epoch may be smaller, unless `drop_last` leaves it out.
 
-    Several processes that train together make each its share of every batch: the batches are those of one process.
+    In distributed training each process makes its share of every batch; together they equal those of one process.
 
     Args:
         samples: training images; each needs a caption and features.
-        batch_size: images a batch, whatever their captions.
+        batch_size: images per batch.
         captions_per_image: n.
-        max_len: longest row of tokens, begin and end token included.
+        max_len: maximum length of a row of tokens, begin and end token included.
         share: (k, n): the k-th of n shares of every batch; a share of a small batch may hold no image.
-        pinned: make batches in memory that a GPU can copy from while it computes.
+        pinned: make batches in pinned memory.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class CaptionBatches:
             raise BenchError(f"{len(self._ids)} training images do not fill a batch of {batch_size}")
 
     def __len__(self) -> int:
-        """Batches an epoch."""
+        """Number of batches per epoch."""
         return -(-self._used // self._batch_size)
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
@@ -148,7 +148,7 @@ class CaptionBatches:
             yield batch.pinned() if self._pinned else batch
 
     def _draw(self, number: int) -> tuple[list[int], list[list[int]]]:
-        """Order of the images, and for each image the n captions."""
+        """The order of the images, and the n captions of each."""
         random = np.random.default_rng(np.random.SeedSequence([self._seed, number]))
         order = random.permutation(len(self._ids)).tolist()
         counts = np.array([len(rows) for rows in self._rows])
@@ -162,7 +162,7 @@ class CaptionBatches:
 def evaluation_batches(
     image_ids: Sequence[int], features: VisualSource, spec: VisualSpec, batch_size: int
 ) -> Iterator[tuple[tuple[int, ...], Visual]]:
-    """The images in the order given, with what a model sees of them, prepared in the background."""
+    """The images in the order given, with their visual input, prepared in the background."""
 
     def batches() -> Iterator[tuple[tuple[int, ...], Visual]]:
         for first in range(0, len(image_ids), batch_size):
@@ -182,7 +182,7 @@ def pad_rows(rows: Sequence[Sequence[int]], pad: int = PAD) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """What closes the queue of `prefetched`: nothing more to come, or an exception to raise."""
+    """The last entry in the queue of `prefetched`: the end, or an exception to raise."""
 
     error: Exception | None
 
@@ -190,8 +190,8 @@ class _End:
 def prefetched(source: Iterable[T], depth: int = PREFETCHED) -> Iterator[T]:
     """Run an iterator in a thread, at most `depth` items ahead.
 
-    Order and items stay the same, an exception is raised again here, and the thread ends with this generator, be it
-    exhausted, closed or left behind.
+    Order and items stay the same, an exception is raised again here, and the thread ends with this generator, whether
+    it is exhausted, closed or dropped.
     """
     ready: queue.Queue[T | _End] = queue.Queue(depth)
     stopped = threading.Event()

@@ -1,4 +1,4 @@
-"""A data set as the harness sees it: images with captions, splits, domains and boxes, whatever their origin."""
+"""Data sets: images with captions, splits, domains and boxes, independent of their file format."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Box = tuple[float, float, float, float]
 class Sample:
     """One image and its reference captions.
 
-    `file` is relative to the data set's root and never leaves it; it is empty where the annotation's path was refused,
-    and `captions` are empty where the annotation has none: such images are in `Dataset.faults`. `boxes` are x1, y1, x2,
-    y2 in pixels of the stored image, or None where they are unknown (an empty tuple means: known to have none).
+    `file` is relative to the data set's root and never leaves it; it is empty if the annotation's path was refused,
+    and `captions` are empty if the annotation has none: such images are in `Dataset.faults`. `boxes` are x1, y1, x2,
+    y2 in pixels of the stored image, or None if they are unknown (an empty tuple: known to have none).
     """
 
     image_id: int
@@ -31,7 +31,7 @@ class Sample:
 
 
 def told_size(entry: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Width and height in pixels, where an image's annotation has both."""
+    """Width and height in pixels, if the annotation has both."""
     width, height = entry.get("width"), entry.get("height")
     if isinstance(width, int) and isinstance(height, int) and min(width, height) > 0:
         return width, height
@@ -40,11 +40,11 @@ def told_size(entry: Mapping[str, Any]) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images under `root`, in a fixed order; `fingerprint` changes with any annotation or picture (hex digest).
+    """Images under `root`, in a fixed order; `fingerprint` changes with any annotation or image (hex digest).
 
-    `faults` says, by image id, what is wrong with annotations that were read but cannot be used. Their samples stay, so
-    that every split counts what it was meant to hold; whoever reads pictures or captions skips or refuses them. `sizes`
-    are (width, height) of the pictures that boxes are meant in, for the images whose annotations say it.
+    `faults` has, by image id, what is wrong with annotations that cannot be used. Their samples stay in the data set,
+    so that splits have their nominal sizes; readers of images or captions skip or refuse them. `sizes` are (width,
+    height) of the images that boxes refer to, where the annotations have it.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Dataset:
         """Give the samples of one split.
 
         Raises:
-            BenchError: the data set has none there.
+            BenchError: the split is empty.
         """
         if name not in self.splits:
             raise BenchError(
@@ -76,5 +76,5 @@ class Dataset:
         return self.splits[name]
 
     def path(self, sample: Sample) -> Path:
-        """Where the sample's picture lies."""
+        """Path of the sample's image."""
         return self.root / sample.file

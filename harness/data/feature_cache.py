@@ -1,9 +1,9 @@
-"""Features of a frozen backbone, computed once and kept on disk: resumable, shared between processes, checked.
+"""Cache of a frozen backbone's features on disk: resumable, shared between processes, verified by checksums.
 
-A cache folder `features/<key>/` holds `plan.json` (what an unfinished extraction is made of), `chunks.log` (a line with
-index and sha256 for every chunk that lies safely in the array file), `lock`, and in the end `features.npy` and
-`meta.json`, whose appearance says that the array is complete. Batches never cross a chunk, so that an extraction that
-was killed at any instant and goes on later computes the same batches, hence the same bytes, as an undisturbed one.
+A cache folder `features/<key>/` holds `plan.json` (settings of an unfinished extraction), `chunks.log` (a line with
+index and sha256 for every chunk written to the array file), `lock`, and in the end `features.npy` and `meta.json`,
+whose existence marks the array as complete. Batches never cross a chunk, so an extraction that is killed and resumed
+computes the same batches, hence the same bytes, as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import IO, Any
 import numpy as np
 import torch
 
-from harness.data.backbones import Backbone, TrainableBackbone
+from harness.data.backbones.backbone import Backbone, TrainableBackbone
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import ARRAY, META, Features, Half, Single, array_header
 from harness.data.images import BadImage
@@ -54,9 +54,9 @@ def extract_features(
     """Features of all images of a data set but those in `skip`, from the cache where it has them.
 
     Args:
-        progress: told (done, total) images; the first call tells what an earlier, interrupted extraction had done.
-            Not called where the cache is complete.
-        notify: told in a sentence when another process holds the cache and this one waits for it.
+        progress: called with (done, total) images, first with what an interrupted extraction had done; not called if
+            the cache is complete.
+        notify: called with a sentence when this process waits for another one that holds the cache.
 
     Raises:
         BenchError: an image that cannot be read, a full disk, features beyond half precision, a damaged cache.
@@ -103,7 +103,7 @@ class _Extraction:
         return len(self.samples), height * width, self.backbone.dim
 
     def run(self, progress: Progress) -> None:
-        """Compute the chunks that are missing, then declare the array complete."""
+        """Compute the missing chunks, then mark the array as complete."""
         header = array_header(self.shape)
         partial, log_path = self.folder / f"{ARRAY}.partial", self.folder / "chunks.log"
         total = len(self.samples)
@@ -115,7 +115,7 @@ class _Extraction:
             progress(sum(end - start for (start, end), done in zip(chunks, sums, strict=True) if done), total)
             self._compute(array, log_path, len(header), chunks, sums, progress)
         if isinstance(self.backbone, TrainableBackbone):
-            self.backbone.rest()  # what is trained next needs the memory, and is measured
+            self.backbone.rest()  # frees its memory for training, whose peak memory is measured
         partial.replace(self.folder / ARRAY)
         height, width = self.backbone.grid
         meta = {
@@ -130,7 +130,7 @@ class _Extraction:
             leftover.unlink(missing_ok=True)
 
     def _plan(self) -> dict[str, Any]:
-        """What the bytes may depend on beyond the key, and what a reader of the folder wants to know."""
+        """What the bytes may depend on beyond the key, and a description for readers of the folder."""
         return {
             "key": self.key,
             "shape": list(self.shape),
@@ -146,7 +146,7 @@ class _Extraction:
         """Keep an unfinished array made under the same plan; otherwise begin anew with an empty one of full size."""
         plan_path, plan = self.folder / "plan.json", json.dumps(self._plan())
         finished = self.folder / ARRAY
-        if finished.is_file() and not partial.is_file():  # killed just before it was declared complete
+        if finished.is_file() and not partial.is_file():  # killed just before it was marked as complete
             finished.replace(partial)
         wanted = len(header) + int(np.prod(self.shape)) * 2
         if plan_path.is_file() and plan_path.read_text() == plan and _size(partial) == wanted:
@@ -163,7 +163,7 @@ class _Extraction:
         write_text(plan_path, plan)
 
     def _finished_chunks(self, array: IO[bytes], log_path: Path, offset: int, chunks: list[Chunk]) -> list[str]:
-        """Sha256 of every chunk that the log names and whose bytes bear it out; an empty string for the others."""
+        """Sha256 of every chunk in the log whose bytes match it; an empty string for the others."""
         sums = [""] * len(chunks)
         row_bytes = self.shape[1] * self.shape[2] * 2
         for line in log_path.read_text(errors="replace").splitlines() if log_path.is_file() else ():
@@ -173,7 +173,7 @@ class _Extraction:
                 array.seek(offset + start * row_bytes)
                 if hashlib.sha256(array.read((end - start) * row_bytes)).hexdigest() == digest:
                     sums[int(index)] = digest
-        # A torn last line must not swallow the next one.
+        # A partly written last line must not merge with the next one.
         log_path.write_text("".join(f"{index} {digest}\n" for index, digest in enumerate(sums) if digest))
         return sums
 
@@ -229,13 +229,13 @@ class _Extraction:
 
 
 def _size(path: Path) -> int:
-    """Bytes of a file; -1 where there is none."""
+    """Size of a file in bytes; -1 if it does not exist."""
     return path.stat().st_size if path.is_file() else -1
 
 
 @contextlib.contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Turn a full or read-only disk into a message that says so."""
+    """Turn errors of a full or read-only disk into BenchError."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Reading cached features: whatever a model asks to see, image by image, without loading the array into memory."""
+"""Read cached features image by image, without loading the array into memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Single = np.ndarray[Any, np.dtype[np.float32]]
 
 
 class VisualFeatures(Protocol):
-    """What models see instead of pictures: grid cells of one number an image, or regions of many.
+    """Cached visual input: grid cells, the same number for every image, or regions, whose number varies.
 
     Attributes:
         dim: channels C.
@@ -39,46 +39,46 @@ class VisualFeatures(Protocol):
         ...
 
     def visual_dim(self, kind: VisualKind) -> int:
-        """The `visual_dim` to create a model with that wants to see this kind; 0 where it sees nothing or pixels."""
+        """The `visual_dim` of models with this kind of visual input; 0 for none and for pixels."""
         ...
 
     def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
-        """What a model with this `VisualSpec` sees of the images, float32 on the CPU, padded and masked."""
+        """Visual input of the images for this `VisualSpec`, float32 on the CPU, padded and masked."""
         ...
 
     def pooled(self, image_ids: Sequence[int]) -> Single:
-        """One vector an image, the mean of what is valid (B, C)."""
+        """One vector per image, the mean over valid features (B, C)."""
         ...
 
     def typical(self, image_ids: Sequence[int]) -> int:
-        """The image to measure costs with."""
+        """The image whose costs are measured."""
         ...
 
 
 class NullSource:
-    """For models that see nothing, where no features were made."""
+    """Visual input of models that see nothing, without any features."""
 
     def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
-        """A zero an image; BenchError where the model wants to see something."""
+        """One zero per image; BenchError if the model needs visual input."""
         if spec.kind != "none":
-            raise BenchError(f"the model wants to see {spec.kind}, but no features were made")
+            raise BenchError(f"the model needs visual input of kind {spec.kind}, but no features were made")
         return unseen(len(image_ids))
 
 
 def unseen(count: int) -> Visual:
-    """What a model that sees nothing gets of so many images: one zero each."""
+    """Input of a model without visual input: one zero per image."""
     return Visual(features=torch.zeros(count, 1, 1), mask=torch.ones(count, 1, dtype=torch.bool))
 
 
 def array_header(shape: tuple[int, ...]) -> bytes:
-    """The head of an .npy file with a C-ordered little-endian half-precision array of this shape."""
+    """The header of an .npy file with a C-ordered little-endian half-precision array of this shape."""
     head = io.BytesIO()
     np.lib.format.write_array_header_1_0(head, {"descr": "<f2", "fortran_order": False, "shape": shape})
     return head.getvalue()
 
 
 def map_array(path: Path, dtype: str, shape: tuple[int, ...], offset: int = 0) -> np.ndarray[Any, Any]:
-    """An array of a cache, read page by page as it is used; BenchError where its file has gone since it was opened."""
+    """A memory-mapped array of a cache; BenchError if its file was removed since it was opened."""
     try:
         return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape)
     except (OSError, ValueError) as error:  # no file, or one that was cut
@@ -91,8 +91,8 @@ def map_array(path: Path, dtype: str, shape: tuple[int, ...], offset: int = 0) -
 class Features:
     """Features (N, L, C) of N images as `harness.data.feature_cache.extract_features` left them in a folder.
 
-    Every read maps the file afresh and copies the rows asked for, so that pages touched once do not stay in this
-    process: its memory does not grow with the data set. Safe to share between threads.
+    Every read maps the file afresh and copies the rows asked for, so that the memory of this process does not grow
+    with the data set. Safe to share between threads.
 
     Attributes:
         dim: channels C.
@@ -131,7 +131,7 @@ class Features:
         return image_id in self._rows
 
     def visual_dim(self, kind: VisualKind) -> int:
-        """The `visual_dim` to create a model with that wants to see this kind; 0 where it sees nothing or pixels."""
+        """The `visual_dim` of models with this kind of visual input; 0 for none and for pixels."""
         return self.dim if kind in {"grid", "regions", "pooled"} else 0
 
     def grid_features(self, image_ids: Sequence[int]) -> Half:
@@ -152,7 +152,7 @@ class Features:
         return means
 
     def typical(self, image_ids: Sequence[int]) -> int:
-        """The image to measure costs with: all have as many cells."""
+        """The image whose costs are measured; all have the same number of cells."""
         return image_ids[0]
 
     def cell_boxes(self) -> Single:
@@ -162,14 +162,14 @@ class Features:
         return np.stack((x / width, y / height, (x + 1) / width, (y + 1) / height), axis=1)
 
     def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
-        """What a model with this `VisualSpec` sees of the images: float32 tensors on the CPU.
+        """Visual input of the images for this `VisualSpec`: float32 tensors on the CPU.
 
-        "regions" are the cells with their boxes. "none" gets one zero for each image.
+        "regions" are the cells with their boxes. "none" gets one zero per image.
         """
         if spec.dim != self.visual_dim(spec.kind):
-            raise BenchError(f"the model expects {spec.dim} visual channels, the features have {self.dim}")
+            raise BenchError(f"the model expects {spec.dim} visual channels, but the features have {self.dim}")
         if spec.kind == "pixels":
-            raise BenchError("the model wants pixels, but these are cached features")
+            raise BenchError("the model needs pixels, but these are cached features")
         count = len(image_ids)
         if spec.kind == "none":
             return unseen(count)

@@ -1,4 +1,4 @@
-"""What a data set is known by: a digest that changes with any annotation or picture, in seconds for many thousands."""
+"""The fingerprint of a data set: a digest of its annotations and image files, fast for large data sets."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from harness.data.dataset import Sample
 from harness.utils.hashing import canonical_json
 
 _FIELDS = tuple(field.name for field in fields(Sample))
-_EDGE = 4096  # bytes read at each end of a picture
+_EDGE = 4096  # bytes read at each end of an image file
 
 
 def fingerprint(root: Path, samples: Iterable[Sample], faults: Mapping[int, str]) -> str:
-    """Digest the samples, the faults, and of every picture its relative name, size and first and last 4 KiB.
+    """Digest the samples, the faults, and the relative name, size and first and last 4 KiB of every image file.
 
-    The middle of a picture is not read: an edit that keeps the size and both ends goes unnoticed. Where the folder lies
-    does not matter; a missing picture counts as such.
+    The middle of a file is not read: an edit that keeps the size and both ends is not noticed. The location of the
+    folder does not matter; a missing file counts as such.
     """
     found = hashlib.sha256()
     for sample in samples:
@@ -30,7 +30,7 @@ def fingerprint(root: Path, samples: Iterable[Sample], faults: Mapping[int, str]
 
 
 def picture_digest(path: Path) -> bytes:
-    """Digest the size and both ends of a file; b"missing" where no regular file can be read."""
+    """Digest the size and both ends of a file; b"missing" if it is not a readable regular file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError:

@@ -1,4 +1,4 @@
-"""Captions as the field exchanges them: COCO's results and annotations, Karpathy's and nocaps's JSON, gzipped too."""
+"""Read captions from COCO's results and annotations, and from Karpathy's and nocaps's JSON, plain or gzipped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.utils.errors import BenchError
-from harness.utils.json_files import read_json
+from harness.utils.json_io import read_json
 
 _SHOWN = 10
 _TWICE = "predicted more than once"
@@ -18,7 +18,7 @@ EMPTY = "with an empty caption"
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """Reference captions by image id, in the order of the file's images; domains and file names where it has them."""
+    """Reference captions by image id, in the order of the file's images; domains and file names if it has them."""
 
     name: str
     captions: dict[int, tuple[str, ...]]
@@ -28,17 +28,17 @@ class References:
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """One caption by image id, and what is wrong with the others: problem -> image ids (or places in the file)."""
+    """One caption by image id, and the unusable entries: problem -> image ids (or positions in the file)."""
 
     captions: dict[int, str]
     problems: dict[str, list[str]]
 
 
 def read_predictions(path: Path) -> Predictions:
-    """Read COCO's results format, `[{"image_id": 1, "caption": "..."}]`, which nocaps's server takes too.
+    """Read COCO's results format, `[{"image_id": 1, "caption": "..."}]`, which nocaps's server accepts too.
 
     Raises:
-        BenchError: the file cannot be read or is something else. Faulty entries are collected in `problems` instead.
+        BenchError: the file cannot be read or has another format. Faulty entries are collected in `problems` instead.
     """
     content = read_json(path)
     if isinstance(content, dict) and isinstance(content.get("annotations"), list):
@@ -69,10 +69,10 @@ def read_predictions(path: Path) -> Predictions:
 
 
 def read_references(path: Path, *, split: str = "test") -> References:
-    """Read COCO's annotations (as nocaps's, with a domain per image) or Karpathy's JSON, of which `split` is taken.
+    """Read COCO's annotations (as nocaps's, with a domain per image) or Karpathy's JSON, of which `split` is read.
 
     Raises:
-        BenchError: the file cannot be read, is something else, or has images without captions.
+        BenchError: the file cannot be read, has another format, or has images without captions.
     """
     content = read_json(path)
     images = content.get("images") if isinstance(content, dict) else None
@@ -120,7 +120,7 @@ def check_predictions(
     """References and captions of the images that have both, in the references' order, and notes on what was left out.
 
     Raises:
-        BenchError: anything is wrong and `allow_subset` is not given, or nothing is left.
+        BenchError: predictions and references differ and `allow_subset` is not given, or no image is left.
     """
     wanted = references.captions
     listed = {image_id for ids in predictions.problems.values() for image_id in ids}
@@ -132,9 +132,9 @@ def check_predictions(
     both = {image_id: texts for image_id, texts in wanted.items() if image_id in predictions.captions}
     if notes and not allow_subset:
         raise BenchError(
-            "predictions and references do not fit: " + "; ".join(notes),
+            "predictions and references do not match: " + "; ".join(notes),
             f"repair the predictions, or score the {len(both)} images that have both with --allow-subset "
-            "(the signature then says so; CIDEr-D of a subset compares with nothing else)",
+            "(the signature then says so; CIDEr-D of a subset is not comparable with other scores)",
         )
     if not both:
         raise BenchError("no image has both a prediction and references" + "".join(f"; {note}" for note in notes))
@@ -149,7 +149,7 @@ def named(ids: list[str], what: str) -> str:
 
 def _coco(path: Path, images: list[Mapping[str, Any]], annotations: Any) -> dict[int, tuple[str, ...]]:
     if not isinstance(annotations, list) or not all(isinstance(entry, dict) for entry in annotations):
-        raise BenchError(f'{path}: "annotations" is no list of objects')
+        raise BenchError(f'{path}: "annotations" is not a list of objects')
     captions: dict[int, list[str]] = {image_id: [] for image_id in _ids(path, images, "id")}
     strange = []
     for number, entry in enumerate(annotations):
@@ -186,12 +186,12 @@ def _karpathy(path: Path, images: list[dict[str, Any]]) -> dict[int, tuple[str, 
 
 
 def id_key(images: Sequence[Mapping[str, Any]]) -> str:
-    """Where the ids of Karpathy's images stand: "cocoid" where all have one, else "imgid"."""
+    """The key of image ids in Karpathy's format: "cocoid" if all images have one, else "imgid"."""
     return "cocoid" if all("cocoid" in image for image in images) else "imgid"
 
 
 def _texts(images: Iterable[Mapping[str, Any]], key: str, name: str) -> dict[int, str]:
-    """By image id, a text that not every image has."""
+    """An optional text, by image id."""
     return {image[key]: image[name] for image in images if isinstance(image.get(name), str)}
 
 

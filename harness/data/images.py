@@ -1,9 +1,9 @@
-"""Pictures as they come, turned into RGB properly, and into the one declared input of a backbone.
+"""Load images as 8-bit RGB, and preprocess them for a backbone.
 
-What is done with the unusual: transparency is laid over white; 16-bit grey is scaled to 8 bits (65535 is white), 32-bit
-grey, which has no nominal white, is stretched from its least to its greatest value; CMYK and YCbCr are converted
-without their colour profile; EXIF orientation is applied; of an animation the first frame counts. A picture that cannot
-be decoded to its last row is refused (`BadImage`), never patched up.
+Transparency is composited over white; 16-bit grey is scaled to 8 bits (65535 is white); 32-bit grey, which has no
+nominal white, is stretched from its minimum to its maximum; CMYK and YCbCr are converted without their colour profile;
+EXIF orientation is applied; the first frame of an animation is used. An image that cannot be decoded to its last row is
+refused (`BadImage`), never repaired.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 MAX_PIXELS = 89_478_485
-"""Most pixels of a picture (0.25 GiB as RGB, Pillow's own limit); more is refused as a decompression bomb."""
+"""Maximum number of pixels (0.25 GiB as RGB, Pillow's own limit); more is refused as a decompression bomb."""
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
-"""What is tried on a file, as far as this Pillow has it, whatever its name says; none starts a program (EPS would)."""
+"""Formats that are tried, whatever the file's name; none of them starts a program (EPS would)."""
 
 Resize = Literal["squash", "shortest-centre-crop"]
 NonRgb = Literal["convert", "black"]
 Interpolation = Literal["bilinear", "bicubic"]
 
 STORED_MODE = "captionbench stored mode"
-"""Where `load_image` notes Pillow's mode of the picture in its file ("RGB", "L", ...), in the picture's `info`."""
+"""Key in an image's `info` under which `load_image` stores Pillow's mode of the file ("RGB", "L", ...)."""
 
 _RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 _SIXTEEN_BIT_FORMATS = {"PNG", "PPM", "JPEG2000"}  # where Pillow's 32-bit mode "I" holds 16-bit samples
 _ORIENTATION, _ON_THEIR_SIDE = 0x0112, frozenset({5, 6, 7, 8})  # of EXIF
 _quiet_lock = threading.Lock()
-Image.init()  # Pillow loads its formats on first use, which is not safe in the threads that decode pictures
+Image.init()  # Pillow loads its formats on first use, which is not safe in the threads that decode images
 
 
-class BadImage(Exception):  # noqa: N818 - it names the picture, not the failure
-    """A picture that cannot be used; `path` is the file, `reason` says why in a few words."""
+class BadImage(Exception):  # noqa: N818 - it names the image, not the failure
+    """An image that cannot be used; `path` is the file, `reason` the reason in a few words."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(path, reason)
@@ -54,10 +54,10 @@ class BadImage(Exception):  # noqa: N818 - it names the picture, not the failure
 
 
 def load_image(path: Path) -> Image.Image:
-    """Decode the whole picture at `path` as 8-bit RGB, upright.
+    """Decode the whole image at `path` as 8-bit RGB, upright.
 
     Raises:
-        BadImage: it is missing, empty, truncated, not a picture, too large (`MAX_PIXELS`) or of an unsupported mode.
+        BadImage: it is missing, empty, truncated, not an image, too large (`MAX_PIXELS`) or of an unsupported mode.
     """
     _refuse_unreadable(path)
     try:
@@ -75,7 +75,7 @@ def load_image(path: Path) -> Image.Image:
     except BadImage:
         raise
     except UnidentifiedImageError as error:
-        raise BadImage(path, "is not a picture in a supported format") from error
+        raise BadImage(path, "is not an image in a supported format") from error
     except Image.DecompressionBombError as error:
         raise BadImage(path, _bomb("its header claims more than twice as many")) from error
     except Exception as error:  # Pillow's decoders raise nearly anything on damaged data
@@ -83,10 +83,10 @@ def load_image(path: Path) -> Image.Image:
 
 
 def image_size(path: Path) -> tuple[int, int]:
-    """Width and height of the picture at `path`, upright, from its header alone.
+    """Width and height of the image at `path`, upright, from its header alone.
 
     Raises:
-        BadImage: it is missing, empty or not a picture.
+        BadImage: it is missing, empty or not an image.
     """
     _refuse_unreadable(path)
     try:
@@ -94,22 +94,22 @@ def image_size(path: Path) -> tuple[int, int]:
             turned = image.getexif().get(_ORIENTATION) in _ON_THEIR_SIDE
             return (image.height, image.width) if turned else (image.width, image.height)
     except UnidentifiedImageError as error:
-        raise BadImage(path, "is not a picture in a supported format") from error
+        raise BadImage(path, "is not an image in a supported format") from error
     except Exception as error:  # Pillow's readers raise nearly anything on damaged headers
         raise BadImage(path, f"cannot be read: {_detail(error)}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class ImagePreprocessing:
-    """How a picture becomes a backbone's input.
+    """Preprocessing of an image for a backbone.
 
     Args:
         size: (height, width) in pixels, or one number for a square.
-        resize: "squash" ignores the aspect ratio; "shortest-centre-crop" fills the size and cuts off what sticks out
-            evenly on both sides (cut and resized in one step, without the rounding of a resize followed by a crop).
+        resize: "squash" ignores the aspect ratio; "shortest-centre-crop" fills the size and crops
+            evenly on both sides (in one step, without the rounding of a resize followed by a crop).
         interpolation: "bilinear" or "bicubic", both with Pillow's anti-aliasing when shrinking.
         mean, std: per channel, for values in [0, 1].
-        non_rgb: "black" makes a picture black that is not stored as RGB (grey ones, for instance), as ExpansionNet's
+        non_rgb: "black" makes images black that are not stored as RGB (grey ones, for example), as ExpansionNet's
             code does by mistake; for the paper track.
     """
 
@@ -136,14 +136,14 @@ class ImagePreprocessing:
         return (self.size, self.size) if isinstance(self.size, int) else self.size
 
     def key(self) -> str:
-        """A stable text that differs whenever the resulting numbers may."""
+        """A stable description that changes whenever the resulting numbers may."""
         height, width = self.height_width
         mean, std = (",".join(f"{value:.12g}" for value in values) for values in (self.mean, self.std))
         unusual = "" if self.non_rgb == "convert" else f" non-rgb={self.non_rgb}"
         return f"{height}x{width} {self.resize} {self.interpolation} mean={mean} std={std}{unusual}"
 
     def __call__(self, image: Image.Image) -> np.ndarray:
-        """Turn an RGB picture of any size, from `load_image`, into float32 (3, height, width)."""
+        """Turn an RGB image of any size, from `load_image`, into float32 (3, height, width)."""
         height, width = self.height_width
         if self.non_rgb == "black" and image.info.get(STORED_MODE, "RGB") != "RGB":
             image = Image.new("RGB", image.size)
@@ -155,7 +155,7 @@ class ImagePreprocessing:
         return np.ascontiguousarray(normalised.transpose(2, 0, 1))
 
     def seen(self, width: int, height: int) -> tuple[float, float, float, float]:
-        """The part of a picture of this size that is used: left, top, right, bottom."""
+        """The part of an image of this size that is used: left, top, right, bottom."""
         if self.resize == "squash":
             return 0.0, 0.0, float(width), float(height)
         out_height, out_width = self.height_width
@@ -166,7 +166,7 @@ class ImagePreprocessing:
 
 
 def _refuse_unreadable(path: Path) -> None:
-    """Say plainly what is wrong with the file before a decoder sees it; a pipe would block for ever."""
+    """Check the file before it is decoded; opening a pipe would block for ever."""
     try:
         found = path.stat()
     except FileNotFoundError as error:
@@ -174,7 +174,7 @@ def _refuse_unreadable(path: Path) -> None:
     except (OSError, ValueError) as error:
         raise BadImage(path, f"cannot be read: {_detail(error)}") from error
     if stat.S_ISDIR(found.st_mode):
-        raise BadImage(path, "is a folder, not a picture (FOLDER/*.jpg names what lies in one)")
+        raise BadImage(path, "is a folder, not an image (FOLDER/*.jpg names what lies in one)")
     if not stat.S_ISREG(found.st_mode):
         raise BadImage(path, "is not a file")
     if not found.st_size:
@@ -183,7 +183,7 @@ def _refuse_unreadable(path: Path) -> None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Image.Image]:
-    """Open the picture without Pillow's warnings; what they warn of is checked here or harmless.
+    """Open an image without Pillow's warnings, whose causes are checked here or harmless.
 
     Only the header is read under the lock: Python's warning filters are one list for all threads.
     """
@@ -196,13 +196,13 @@ def _opened(path: Path) -> Iterator[Image.Image]:
 
 @cache
 def _known_formats() -> tuple[str, ...]:
-    """Those of `FORMATS` that this build of Pillow can read; it does not know before all its plugins are loaded."""
+    """Those of `FORMATS` that this build of Pillow can read, known once all its plugins are loaded."""
     Image.init()
     return tuple(name for name in FORMATS if name in Image.OPEN)
 
 
 def _detail(error: Exception) -> str:
-    """What the error says, on one line and without the path, which the caller names."""
+    """The error's message on one line, without the path, which the caller names."""
     told = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
     return "".join(letter if letter.isprintable() else " " for letter in told)
 
@@ -212,7 +212,7 @@ def _bomb(size: str) -> str:
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """Apply the EXIF orientation; a picture whose EXIF block is unreadable is taken as it is stored, as viewers do."""
+    """Apply the EXIF orientation; an image with an unreadable EXIF block is used as stored, as viewers do."""
     with _quiet_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

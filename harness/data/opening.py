@@ -1,4 +1,4 @@
-"""From what the user typed after `--data` to a data set."""
+"""Open the data set that `--data` names."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ def open_dataset(spec: str, *, cache_dir: Path, images: Path | None = None) -> D
     """Open the embedded data set or a folder in Karpathy's format.
 
     Args:
-        spec: "scenes" (generated under `cache_dir` on first use), a folder with dataset*.json[.gz] and its pictures, or
-            an annotation file itself.
+        spec: "scenes" (generated under `cache_dir` on first use), a folder with dataset*.json[.gz] and images, or an
+            annotation file itself.
         cache_dir: where generated data is kept.
-        images: the pictures' folder, where it is not beside the annotations.
+        images: the image folder, if it is not beside the annotations.
 
     Raises:
-        BenchError: nothing is there, or it cannot be read; single unusable images are in `Dataset.faults` instead.
+        BenchError: it does not exist or cannot be read; single unusable images are in `Dataset.faults` instead.
     """
-    from harness.data.karpathy import read_karpathy
+    from harness.data.annotations.karpathy import read_karpathy
 
     if spec == SCENES:
         if images is not None:
-            raise BenchError("the embedded data set draws its own pictures: --images does not go with scenes")
+            raise BenchError("--images cannot be used with scenes: the embedded data set has its own images")
         from harness.data.scenes.dataset import prepare_scenes
 
         return read_karpathy(prepare_scenes(cache_dir), name=SCENES)

@@ -1,4 +1,4 @@
-"""Pictures as pixels: read in threads, for backbones that make features of them and for models that see them."""
+"""Load images as pixels in threads, for feature extraction and for models on pixels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from harness.data.dataset import Dataset
-from harness.data.hub_preprocessing import HubPreprocessing
+from harness.data.hub.preprocessing import HubPreprocessing
 from harness.data.images import BadImage, ImagePreprocessing, load_image
 from harness.utils.errors import BenchError
 from zoo.captioner import Visual, VisualSpec
@@ -22,7 +22,7 @@ Pixels = np.ndarray[Any, np.dtype[np.float32]]
 
 
 def read_pixels(path: Path, preprocessing: Preprocessing) -> Pixels | BadImage:
-    """Pixels (3, H, W), or the complaint, so that one message can name all bad images of a batch."""
+    """Pixels (3, H, W), or the error, so that one message can name all bad images of a batch."""
     try:
         return preprocessing(load_image(path))
     except BadImage as bad:
@@ -30,7 +30,7 @@ def read_pixels(path: Path, preprocessing: Preprocessing) -> Pixels | BadImage:
 
 
 def stack_pixels(results: Sequence[Pixels | BadImage]) -> Pixels:
-    """Pixels (B, 3, H, W); BenchError that names every picture that could not be read."""
+    """Pixels (B, 3, H, W); raises BenchError that names every image that cannot be read."""
     bad = [result for result in results if isinstance(result, BadImage)]
     if bad:
         raise BenchError(
@@ -41,10 +41,10 @@ def stack_pixels(results: Sequence[Pixels | BadImage]) -> Pixels:
 
 
 class PixelSource:
-    """The pictures of a data set, for models that see pixels; nothing is cached. Safe to share between threads.
+    """The images of a data set, for models on pixels, without a cache. Safe to share between threads.
 
     Args:
-        preprocessing: what is done to every picture.
+        preprocessing: applied to every image.
     """
 
     def __init__(self, dataset: Dataset, preprocessing: Preprocessing) -> None:
@@ -55,10 +55,10 @@ class PixelSource:
         """Pixels of the images, in the order asked for.
 
         Raises:
-            BenchError: a picture cannot be read, or the model wants to see something else.
+            BenchError: an image cannot be read, or the model needs another kind of visual input.
         """
         if spec.kind != "pixels":
-            raise BenchError(f"the model wants to see {spec.kind}, but these are pictures")
+            raise BenchError(f"the model needs visual input of kind {spec.kind}, but these are images")
         paths = [self._paths[image_id] for image_id in image_ids]
         with ThreadPoolExecutor(READERS, thread_name_prefix="picture-reader") as readers:
             found = list(readers.map(read_pixels, paths, [self._preprocessing] * len(paths)))

@@ -1,6 +1,6 @@
-"""How captions become words: the harness' own way, and those of papers, for the paper track.
+"""Tokenisation of training captions: the harness's own, and those of papers for the paper track.
 
-A preparation is named in the vocabulary's file and in the signature, since scores depend on it.
+The name of the preparation is in the vocabulary's file and in the signature, since scores depend on it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def tokenize(caption: str) -> list[str]:
     """Split a caption into lower-case words; punctuation is dropped.
 
     A word is a run of letters, digits and combining marks of any script. Single hyphens and apostrophes within a word
-    belong to it ("t-shirt", "man's", "don't"), those at its edges do not. The text is brought to Unicode's NFC form, so
-    that two spellings of one accent are one word. Scripts without spaces are not segmented.
+    belong to it ("t-shirt", "man's", "don't"), those at its edges do not. The text is normalised to NFC, so that both
+    encodings of an accented letter give the same word. Scripts without spaces are not segmented.
     """
     text = unicodedata.normalize("NFC", unicodedata.normalize("NFC", caption).lower()).translate(_APOSTROPHES)
     return _WORD.findall("".join(letter if _in_word(letter) else " " for letter in text))
@@ -30,8 +30,8 @@ def tokenize(caption: str) -> list[str]:
 def tokenize_expansionnet(caption: str) -> list[str]:
     """Split a caption as the released code of ExpansionNet v2 does.
 
-    Every symbol stands alone, so that words are cut at apostrophes and hyphens; a short list of punctuation is dropped,
-    quotes, brackets, `&`, `#`, `$` and line breaks within the caption stay as words.
+    Every symbol is a token, so words are split at apostrophes and hyphens; a short list of punctuation is dropped, but
+    quotes, brackets, `&`, `#`, `$` and line breaks within the caption are kept as words.
     """
     spaced = _SYMBOL.sub(r" \1 ", caption.lower().rstrip())
     return [token for token in spaced.split(" ") if token not in _DROPPED]
@@ -39,12 +39,12 @@ def tokenize_expansionnet(caption: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """A way to make words of captions.
+    """A tokenisation of captions.
 
     Attributes:
-        tokenize: words of a caption.
-        specials: names of padding, begin, end and unknown word among the words, where a paper's vocabulary sorts them
-            in; None for the four numbers in front.
+        tokenize: splits a caption into words.
+        specials: names of padding, begin, end and unknown word, if a paper's vocabulary sorts them among the words;
+            None if they are the first four numbers.
     """
 
     tokenize: Callable[[str], list[str]]

@@ -1,4 +1,4 @@
-"""The features of a run: pictures checked, the backbone opened, grid cells or regions made ready, bad images named."""
+"""Prepare the features of a run: check the images, open the backbone, extract grid cells or convert regions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from harness.config.features import FeatureConfig
-from harness.data.backbones import Backbone, open_backbone
+from harness.data.backbones.backbone import Backbone, open_backbone
 from harness.data.dataset import Dataset
 from harness.data.feature_cache import extract_features
 from harness.data.features import Features, VisualFeatures
@@ -37,10 +37,10 @@ def configured_backbone(config: FeatureConfig) -> Backbone:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What the models of a run see.
+    """Visual input of the models of a run.
 
-    `features` are None where none looks at any; `described` is what a signature says of them; `skipped` are the reasons
-    by id of the images that are left out.
+    `features` are None if no model uses any; `described` is their description in signatures; `skipped` has the reasons
+    for the images left out, by id.
     """
 
     features: VisualFeatures | None
@@ -59,20 +59,20 @@ def prepare_features(
     device: torch.device,
     reporter: Reporter,
 ) -> Prepared:
-    """Check every picture, then extract, convert or re-use the features.
+    """Check every image, then extract, convert or re-use the features.
 
-    Where files bring the features of regions, and no model reads pixels, the pictures are not looked at.
+    Images are not checked if region features come from files and no model uses pixels.
 
     Args:
-        sees: what each model wants to see, by its name. Grid cells are extracted only where one looks at them;
-            regions, whose digest is in the signature, are always prepared.
+        sees: the `VisualSpec` kind of each model, by name. Grid cells are extracted only if a model uses them; regions,
+            whose digest is in the signature, are always prepared.
 
     Raises:
-        BenchError: naming images with unusable pictures or regions, unless `may_skip`; a source that cannot be read.
+        BenchError: unusable images or regions, unless `may_skip`; a source that cannot be read.
     """
     regions = config.regions
     if regions is None or needs_backbone(regions.source) or "pixels" in sees.values():
-        with reporter.task("pictures checked", len(dataset.samples)) as task:
+        with reporter.task("images checked", len(dataset.samples)) as task:
             bad = find_bad_images(dataset, cache_dir=cache_dir, progress=lambda done, _: task.reach(done))
     else:
         bad = dict(dataset.faults)
@@ -113,7 +113,7 @@ def prepare_features(
     _skip_or_refuse(found.bad, dataset, may_skip, reporter)
     if found.whole_images:
         reporter.note(
-            f"{found.whole_images} of {len(found)} images have no box: one region, the whole image, stands in"
+            f"{found.whole_images} of {len(found)} images have no box: the whole image is used as their one region"
         )
     if not found.has_boxes:
         reporter.note(
@@ -123,10 +123,10 @@ def prepare_features(
 
 
 def _skip_or_refuse(bad: Mapping[int, str], dataset: Dataset, may_skip: bool, reporter: Reporter) -> None:
-    """Say which images are skipped.
+    """Report which images are skipped.
 
     Raises:
-        BenchError: naming them, where none may be skipped.
+        BenchError: naming them, if none may be skipped.
     """
     if not bad:
         return
@@ -134,7 +134,7 @@ def _skip_or_refuse(bad: Mapping[int, str], dataset: Dataset, may_skip: bool, re
     if not may_skip:
         raise BenchError(
             f"{len(bad)} of {len(dataset.samples)} images cannot be used:\n{listing}",
-            "repair them, or add --skip-bad-images to go on without them (recorded with the results); "
+            "repair them, or add --skip-bad-images to leave them out (recorded with the results); "
             "`bench data verify` lists them all",
         )
     in_test = sum(sample.image_id in bad and sample.split not in TRAINING_SPLITS for sample in dataset.samples)

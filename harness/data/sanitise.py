@@ -1,7 +1,7 @@
-"""Captions made harmless for the line-based Java programs that read them, without changing any score otherwise.
+"""Sanitise captions for the line-based Java programs, without changing any score otherwise.
 
-The tokenizer reads one caption a line, so a character that Java takes for a line end would shift every later caption
-to the wrong image without a word. METEOR separates the fields of a line by `|||`.
+The tokenizer reads one caption per line, so a character that Java takes for a line end would silently assign every
+later caption to the wrong image. METEOR separates the fields of a line by `|||`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def sanitise_caption(caption: str) -> str:
 def sanitise_meteor_field(tokens: str) -> str:
     """Tokenised caption without METEOR's field separator.
 
-    The same two replacements that pycocoevalcap makes on candidates; it leaves references alone, where a separator
-    would silently count as one reference more.
+    The same two replacements that pycocoevalcap makes on candidates; it leaves references alone, where a
+    separator would silently count as one more reference.
     """
     return tokens.replace(METEOR_SEPARATOR, "").replace("  ", " ")

@@ -1,7 +1,7 @@
-"""Captions as pieces of words: byte-pair encoding (Sennrich et al., ACL 2016), by the `tokenizers` library.
+"""Subword vocabulary: byte-pair encoding (Sennrich et al., ACL 2016) by the `tokenizers` library.
 
-Pieces never cross a word's end. The first piece of a word begins with a space, which no word holds, so that joining the
-pieces of a caption gives its words back.
+Subwords never cross a word's end. The first subword of a word begins with a space, which no word contains, so that
+joining the subwords of a caption gives its words back.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from harness.data.vocabulary import Vocabulary
 FORMAT = "captionbench subwords 1"
 MERGES = 5000
 _UNKNOWN = "  "
-"""What the library calls a character that no training caption holds; a piece has one space at most."""
+"""The library's token for characters that occur in no training caption; subwords have at most one space."""
 
 
 @dataclass(frozen=True)
 class SubwordVocabulary(Vocabulary):
-    """A vocabulary whose entries (`words`) are pieces of words.
+    """A vocabulary whose entries (`words`) are subwords.
 
-    It knows every word that consists of the characters of the training captions; a word with another character in it is
-    unknown as a whole.
+    It covers every word made of characters of the training captions; a word with another character is unknown as a
+    whole.
 
     Attributes:
-        merges: pairs of pieces that are joined, the most frequent ones first.
+        merges: pairs of subwords that are merged, the most frequent ones first.
     """
 
     merges: tuple[tuple[str, str], ...] = ()
@@ -45,7 +45,7 @@ class SubwordVocabulary(Vocabulary):
         pieces = set(self.words)
         for left, right in self.merges:
             if not {left, right, left + right} <= pieces:
-                raise ValueError(f"the merge of {left!r} and {right!r} is not one of pieces")
+                raise ValueError(f"the merge of {left!r} and {right!r} does not consist of entries")
 
     @classmethod
     def build(
@@ -68,7 +68,7 @@ class SubwordVocabulary(Vocabulary):
         return cls(tuple(pieces), preparation=preparation, merges=tuple(learnt))
 
     def encode(self, caption: str, max_len: int) -> list[int]:
-        """As of words; a caption that is too long loses whole words, never the end of one."""
+        """As `Vocabulary.encode`; a caption that is too long loses whole words, never part of one."""
         if max_len < 1:
             raise ValueError(f"max_len must be at least 1, not {max_len}")
         numbers: list[int] = []
@@ -80,7 +80,7 @@ class SubwordVocabulary(Vocabulary):
         return [*numbers, self.eos]
 
     def words_of(self, ids: Iterable[int]) -> list[str | None]:
-        """See `Vocabulary.words_of`; pieces that nothing begins are a word too."""
+        """See `Vocabulary.words_of`; subwords before the first space are a word too."""
         found: list[str | None] = []
         for number in self._spoken(ids):
             piece = self._words_by_id.get(number)
@@ -91,7 +91,7 @@ class SubwordVocabulary(Vocabulary):
         return [word for word in found if word != ""]
 
     def digest(self) -> str:
-        """A hex digest of the pieces in their order and of how they are merged."""
+        """A hex digest of the entries in their order and of the merges."""
         return hashlib.sha256(json.dumps(self.content()).encode()).hexdigest()
 
     def content(self) -> dict[str, Any]:
@@ -105,7 +105,7 @@ class SubwordVocabulary(Vocabulary):
 
     @cached_property
     def _encoded(self) -> dict[str, list[int]]:
-        """Words met so far; captions have few different ones."""
+        """Cached subwords of a word; captions have few different words."""
         return {}
 
     def _pieces(self, word: str) -> list[int]:

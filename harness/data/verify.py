@@ -1,4 +1,4 @@
-"""Finds every picture of a data set that cannot be used, before hours are spent on the others."""
+"""Find all unusable images of a data set before training starts."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.hashing import digest
 
-VERSION = 1  # raise it when `load_image` begins to refuse or accept other pictures
-_PORTION = 32  # pictures a thread takes at a time
+VERSION = 1  # raise it when `load_image` changes which images it accepts
+_PORTION = 32  # images that a thread takes at a time
 _MAX_THREADS = 8
 
 
@@ -28,16 +28,15 @@ def find_bad_images(
     progress: Callable[[int, int], None] | None = None,
     reuse: bool = True,
 ) -> dict[int, str]:
-    """Decode every picture to its last row and give what is wrong, by image id in the data set's order.
+    """Decode every image to its last row; returns the reasons of failures, by image id in the data set's order.
 
     Args:
-        cache_dir: where the answer is kept, for this fingerprint and this version of Pillow.
-        progress: told (done, total) images.
-        reuse: take a kept answer. A picture that was changed without changing its size and both ends is found only by
-            decoding anew.
+        cache_dir: folder of cached results, by fingerprint and version of Pillow.
+        progress: called with (done, total) images.
+        reuse: use a cached result. A file changed without changing its size and both ends is found only without it.
 
     Returns:
-        Reasons, each naming the file; with those of `Dataset.faults`. Empty where all is well.
+        Reasons, each naming the file, including those of `Dataset.faults`; empty if all images are usable.
 
     Raises:
         BenchError: as `require_pictures`.
@@ -62,22 +61,22 @@ def find_bad_images(
 
 
 def has_pictures(dataset: Dataset) -> bool:
-    """Whether any picture is where the data set looks for it, or none is looked for."""
+    """Whether any image file exists, or none is expected."""
     files = [sample.file for sample in dataset.samples if sample.file]
     return not files or any(os.path.lexists(f"{dataset.root}/{file}") for file in files)
 
 
 def require_pictures(dataset: Dataset) -> None:
-    """Say once that the folder is the wrong one, where thousands of pictures would each be called missing.
+    """Report a wrong image folder once, instead of thousands of missing images.
 
     Raises:
-        BenchError: not one of them is there.
+        BenchError: none of the image files exists.
     """
     if not has_pictures(dataset):
         first = next(sample.file for sample in dataset.samples if sample.file)
         raise BenchError(
-            f"none of the {len(dataset.samples)} pictures of {dataset.name} is in {dataset.root}: no {first}, for one",
-            "say where they lie: --images DIR",
+            f"none of the {len(dataset.samples)} images of {dataset.name} is in {dataset.root}: no {first}, for one",
+            "give their folder: --images DIR",
         )
 
 
@@ -96,7 +95,7 @@ def _check(dataset: Dataset, samples: Sequence[Sample]) -> Mapping[int, str]:
 
 
 def _read(kept: Path) -> dict[int, str] | None:
-    """The kept answer in the data set's order, or None where there is none that can be read."""
+    """The cached result in the data set's order, or None if there is none that can be read."""
     try:
         return {int(image_id): str(reason) for image_id, reason in json.loads(kept.read_text("utf-8")).items()}
     except (OSError, ValueError, AttributeError):

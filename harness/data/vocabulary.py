@@ -1,4 +1,4 @@
-"""Captions as words, and words as numbers."""
+"""Word vocabularies: captions as words, and words as token numbers."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from harness.utils.errors import BenchError
 __all__ = ["BOS", "EOS", "PAD", "UNK", "Vocabulary", "tokenize"]
 
 PAD, BOS, EOS, UNK = range(4)
-"""The numbers of the special tokens, unless a vocabulary says otherwise."""
+"""Default numbers of the special tokens."""
 FORMAT = "captionbench vocabulary 2"
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Words in the order of their numbers, which leave out those of the special tokens.
+    """Words in the order of their numbers, without the special tokens.
 
     Attributes:
         words: without the special tokens.
-        pad, bos, eos, unk: numbers of padding, begin, end and the unknown word; 0 to 3 unless a paper has it otherwise.
-        preparation: how captions become words, a name of `harness.data.preparation.PREPARATIONS`.
+        pad, bos, eos, unk: numbers of padding, begin, end and unknown word; 0 to 3, except in papers' vocabularies.
+        preparation: tokenisation of captions, a name of `harness.data.preparation.PREPARATIONS`.
     """
 
     words: tuple[str, ...]
@@ -41,14 +41,14 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         if len(set(self.specials)) != 4 or not set(self.specials) <= set(range(len(self))):
-            raise ValueError(f"{self.specials} are no four different numbers of a vocabulary of {len(self)}")
+            raise ValueError(f"{self.specials} are not four different numbers of a vocabulary of {len(self)}")
 
     @classmethod
     def build(cls, captions: Iterable[str], min_count: int, preparation: str = "words") -> Vocabulary:
         """Collect the words that occur at least `min_count` times.
 
-        Frequent words come first, ties in code-point order; a preparation that names the special tokens has all sorted
-        by code point.
+        Frequent words come first, ties in code-point order; with a preparation that names the special tokens, all are
+        sorted by code point.
         """
         prepared = PREPARATIONS[preparation]
         counts = Counter(word for caption in captions for word in prepared.tokenize(caption))
@@ -59,7 +59,7 @@ class Vocabulary:
 
     @classmethod
     def of_entries(cls, entries: Sequence[str], preparation: str) -> Vocabulary:
-        """A vocabulary whose special tokens lie among the words, under the names that the preparation gives them.
+        """A vocabulary whose special tokens are among the words, under the names that the preparation gives them.
 
         Raises:
             BenchError: a special token is missing, or a word is listed twice.
@@ -95,21 +95,21 @@ class Vocabulary:
         return {number: word for word, number in self._ids.items()}
 
     def tokenize(self, caption: str) -> list[str]:
-        """The caption's words, known or not."""
+        """The caption's words, known or unknown."""
         return PREPARATIONS[self.preparation].tokenize(caption)
 
     def encode(self, caption: str, max_len: int) -> list[int]:
-        """Give the caption's numbers, closed by `eos` and at most `max_len` of them, `eos` included; no `bos`."""
+        """The caption's token numbers without `bos`, ended by `eos`; at most `max_len`, `eos` included."""
         if max_len < 1:
             raise ValueError(f"max_len must be at least 1, not {max_len}")
         return [self._ids.get(word, self.unk) for word in self.tokenize(caption)[: max_len - 1]] + [self.eos]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Give the words up to the first `eos`, separated by spaces; the four special tokens leave no trace."""
+        """The words up to the first `eos`, separated by spaces, without special tokens."""
         return " ".join(word for word in self.words_of(ids) if word is not None)
 
     def words_of(self, ids: Iterable[int]) -> list[str | None]:
-        """The words up to the first `eos`; None stands where there is one that the vocabulary does not know."""
+        """The words up to the first `eos`; None for unknown ones."""
         return [self._words_by_id.get(number) for number in self._spoken(ids)]
 
     def _spoken(self, ids: Iterable[int]) -> Iterator[int]:
@@ -121,12 +121,12 @@ class Vocabulary:
                 yield number
 
     def digest(self) -> str:
-        """A hex digest of the words in their order, and of whatever differs from the usual."""
+        """A hex digest of the words in their order, and of settings that differ from the default."""
         unusual = [] if self == Vocabulary(self.words) else [f"{self.preparation} {self.specials}"]
         return hashlib.sha256("\n".join([*self.words, *unusual]).encode()).hexdigest()
 
     def save(self, path: Path) -> None:
-        """Write the vocabulary as JSON, all at once; `harness.data.vocabulary_file.load_vocabulary` reads it."""
+        """Write the vocabulary as JSON, atomically; `harness.data.vocabulary_file.load_vocabulary` reads it."""
         write_text(path, json.dumps(self.content(), ensure_ascii=False, indent=0) + "\n")
 
     def content(self) -> dict[str, Any]:

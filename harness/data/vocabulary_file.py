@@ -1,4 +1,4 @@
-"""Reading a vocabulary of any kind back from its file."""
+"""Load a vocabulary of any kind from its file."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import json
 from pathlib import Path
 from typing import Any
 
-from harness.data import hub_vocabulary, subwords
-from harness.data.hub_vocabulary import HubVocabulary
+from harness.data import subwords
+from harness.data.hub import vocabulary as hub_vocabulary
+from harness.data.hub.vocabulary import HubVocabulary
 from harness.data.preparation import PREPARATIONS
 from harness.data.subwords import SubwordVocabulary
 from harness.data.vocabulary import FORMAT, Vocabulary
 from harness.utils.errors import BenchError
 
 _FIRST_FORMAT = "captionbench vocabulary 1"
-"""Words alone, with the four special tokens in front."""
+"""Words only, after the four special tokens."""
 _FORMATS = {_FIRST_FORMAT, FORMAT, subwords.FORMAT, hub_vocabulary.FORMAT}
 
 
 def load_vocabulary(path: Path) -> Vocabulary:
-    """Read what `save` of any kind of vocabulary wrote, in this version or an earlier one.
+    """Load a vocabulary of any kind, written by this version or an earlier one.
 
     Raises:
         BenchError: the file is missing, damaged or not a vocabulary.

@@ -1,1 +1,1 @@
-"""Captions and attention maps from a trained model."""
+"""Generate captions and attention maps with a trained model."""

@@ -1,4 +1,4 @@
-"""Where a model looked for each word of captions that it gave, as places of the pictures."""
+"""Attention maps: the image locations that a model attended to for each word of its captions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zoo import Captioner
 from zoo.attention_maps import attends, attention_weights
 
 IMAGES = 24
-"""Of how many images a run keeps where its words looked."""
+"""Number of images of which a run keeps attention maps."""
 _AT_ONCE = 24
 
 Box = tuple[float, float, float, float]
@@ -28,13 +28,13 @@ WHOLE: Box = (0.0, 0.0, 1.0, 1.0)
 
 
 def chosen_images(image_ids: Sequence[int]) -> list[int]:
-    """At most `IMAGES` of them, evenly spread: of a split the same for every model."""
+    """At most `IMAGES` of the images, evenly spread: the same for every model."""
     count = min(IMAGES, len(image_ids))
     return [image_ids[number * len(image_ids) // count] for number in range(count)]
 
 
 def shown_parts(pictures: Dataset, preprocessing: Preprocessing) -> Callable[[int], Box]:
-    """By image id the part of its picture that `preprocessing` leaves, in fractions of the picture."""
+    """By image id, the part of the image that `preprocessing` keeps, in fractions of its sides."""
     paths = {sample.image_id: pictures.path(sample) for sample in pictures.samples}
 
     def part(image_id: int) -> Box:
@@ -47,13 +47,13 @@ def shown_parts(pictures: Dataset, preprocessing: Preprocessing) -> Callable[[in
 
 
 def check_attends(name: str, model: Captioner, source: VisualSource) -> None:
-    """BenchError where the model has no attention to show, or where what it attends to has no known place."""
+    """Raise BenchError if the model has no attention to show, or attends to regions without boxes."""
     if not attends(model):
-        seen = {"none": "nothing", "pooled": "the image as one vector"}.get(model.visual.kind, "the image otherwise")
-        raise BenchError(f"{name} does not attend to places of an image: it sees {seen}", "leave out --attention")
+        seen = {"none": "nothing", "pooled": "one vector an image"}.get(model.visual.kind, "the image otherwise")
+        raise BenchError(f"{name} does not attend to image locations: it gets {seen}", "leave out --attention")
     if isinstance(source, RegionFeatures) and not source.has_boxes:
         raise BenchError(
-            f"{name} sees regions without boxes: where they lie is not known", "use regions that come with boxes"
+            f"{name} gets regions without boxes, so their locations are unknown", "use regions that come with boxes"
         )
 
 
@@ -66,22 +66,22 @@ def attention_records(
     *,
     device: torch.device,
 ) -> Iterator[AttentionRecord]:
-    """Where each word of a caption looked, image by image; captions without a word are left out.
+    """Attention of each word of a caption, image by image; captions without a word are left out.
 
     Args:
         model: one that passes `check_attends`.
-        said: the captions' tokens by image id, without the begin token.
-        parts: of `shown_parts`.
+        said: tokens of the captions by image id, without the begin token.
+        parts: as `shown_parts` gives them.
 
     Raises:
-        BenchError: how the visual tokens of a model on pixels lie in the picture cannot be told.
+        BenchError: the visual tokens of a model on pixels form no regular grid.
     """
     for ids, visual in evaluation_batches(list(said), source, model.visual, _AT_ONCE):
         spoken = [list(takewhile(lambda token: token != vocabulary.eos, said[image_id])) for image_id in ids]
         tokens = pad_rows([[vocabulary.bos, *row[:-1]] for row in spoken], vocabulary.pad)
         found = attention_weights(model, visual.to(device), tokens.to(device))
         assert found is not None, "checked by check_attends"
-        weights = found.cpu().clamp(max=1.0)  # rounding may lift a lone place above it
+        weights = found.cpu().clamp(max=1.0)  # rounding may exceed 1 for a single location
         if isinstance(source, RegionFeatures):
             boxes, grid = _regions(source, ids), None
         else:
@@ -105,10 +105,10 @@ def attention_records(
 
 
 def words_with_positions(vocabulary: Vocabulary, tokens: Sequence[int]) -> list[tuple[str, list[int]]]:
-    """The words of a caption, each with the positions of the tokens that it consists of.
+    """The words of a caption, each with the positions of its tokens.
 
-    What a token adds to the caption shows to which word it belongs, be it a word or a piece of one; tokens that leave
-    no trace belong to none.
+    A token belongs to the word that it extends when the caption is decoded token by token; tokens that add no text
+    belong to none.
     """
     positions: list[list[int]] = []
     text = ""
@@ -117,7 +117,7 @@ def words_with_positions(vocabulary: Vocabulary, tokens: Sequence[int]) -> list[
         count = len(text.split())
         if count > len(positions):
             positions += [[position] for _ in range(count - len(positions))]
-        elif count < len(positions):  # an unknown piece takes the whole word away
+        elif count < len(positions):  # an unknown subword makes the whole word unknown
             del positions[count:]
         elif text != before:
             positions[-1].append(position)
@@ -125,19 +125,19 @@ def words_with_positions(vocabulary: Vocabulary, tokens: Sequence[int]) -> list[
 
 
 def grid_of(count: int, height: int, width: int) -> tuple[int, int]:
-    """Rows and columns of `count` cells that cover height x width pixels, each as high as it is wide.
+    """Rows and columns of `count` square cells that cover height x width pixels.
 
     Raises:
-        BenchError: no number of rows and columns does.
+        BenchError: no such grid exists.
     """
     rows = round((count * height / width) ** 0.5)
     if not rows or count % rows:
-        raise BenchError(f"{count} visual tokens do not lie evenly in pictures of {height} x {width} pixels")
+        raise BenchError(f"{count} visual tokens form no regular grid over images of {height} x {width} pixels")
     return rows, count // rows
 
 
 def cells_within(grid: tuple[int, int], part: Box) -> tuple[Box, ...]:
-    """Boxes of the cells of a grid that covers a part of a picture, row by row."""
+    """Boxes of the cells of a grid over a part of an image, row by row."""
     (rows, columns), (left, top, right, bottom) = grid, part
     x = [left + (right - left) * column / columns for column in range(columns + 1)]
     y = [top + (bottom - top) * row / rows for row in range(rows + 1)]

@@ -1,4 +1,4 @@
-"""Pictures of where words looked: a panel for each word, the picture under a translucent heat map."""
+"""Plot attention maps: one panel per word, the image under a translucent heat map."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from harness.utils.atomic import replacing
 from results.records import AttentionRecord
 
 PANEL = 224
-"""Pixels of a panel's longer side."""
+"""Longer side of a panel, in pixels."""
 COLUMNS = 6
 _LABEL, _GAP = 26, 8
 _HEAT, _DARKEST, _STRONGEST = (255, 60, 0), 0.45, 0.6
 
 
 def draw_attention(picture: Path, record: AttentionRecord, out: Path) -> None:
-    """Write a PNG: the picture as it is, then once for each word of its caption, with the word below.
+    """Write a PNG: the plain image, then one panel for each word of its caption, with the word below.
 
-    Within a panel the heat runs from nothing to the most that any place has there. Cells of a grid run into each other;
-    regions keep their edges, overlaps show the greater weight, and a frame marks the region with the most.
+    Each panel is scaled to its own maximum weight. Cells of a grid are interpolated; regions keep their edges, overlaps
+    show the greater weight, and a frame marks the region of the greatest weight.
 
     Raises:
-        BadImage: the picture cannot be read.
+        BadImage: the image cannot be read.
         OSError: the file cannot be written.
     """
     plain = ImageOps.contain(load_image(picture), (PANEL, PANEL), Image.Resampling.LANCZOS)
@@ -73,14 +73,14 @@ def _box_heat(weights: tuple[float, ...], record: AttentionRecord, size: tuple[i
 
 
 def _pixels(box: tuple[float, float, float, float], size: tuple[int, int]) -> tuple[int, int, int, int]:
-    """A box in whole pixels of a picture of this size, at least one a side."""
+    """A box in whole pixels of an image of this size, at least one a side."""
     (left, top, right, bottom), (width, height) = box, size
     x, y = (min(max(round(edge * side), 0), side - 1) for edge, side in ((left, width), (top, height)))
     return x, y, max(x + 1, min(round(right * width), width)), max(y + 1, min(round(bottom * height), height))
 
 
 def _fitting(word: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:
-    """The word, cut with an ellipsis where it is wider than its panel."""
+    """The word, cut with an ellipsis if it is wider than its panel."""
     shown = word[:80]
     while len(shown) > 1 and font.getlength(shown) > width:
         shown = shown[:-2] + "…"

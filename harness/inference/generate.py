@@ -1,4 +1,4 @@
-"""Captions for many images: batches in, one sentence an image out."""
+"""Generate captions for many images by beam search."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from zoo.decoding import beam_search
 class Captions:
     """Captions by image id, and the seconds that encoding and decoding took (reading features left out).
 
-    `tokens` are those that the captions were made of, as the search gave them; `generated` is how many it generated for
-    all of these captions together, end tokens included.
+    `tokens` are the tokens of the captions as the search gave them; `generated` is the number of tokens generated for
+    all captions together, end tokens included.
     """
 
     by_image: dict[int, str]
@@ -45,9 +45,9 @@ def caption_images(
     title: str,
     batch_size: int = 50,
 ) -> Captions:
-    """Caption the images in order with beam search; the model is put into evaluation mode and back.
+    """Caption the images in order with beam search; the model is in evaluation mode meanwhile.
 
-    `precision` is what `harness.utils.precision.autocast` knows; the search itself compares in float32.
+    `precision` is that of `harness.utils.precision.autocast`; the search itself compares in float32.
     """
     was_training = model.training
     model.eval()

@@ -1,1 +1,1 @@
-"""What a model costs: multiply-accumulates, peak memory, latency, and the machine that they were measured on."""
+"""Costs of a model: multiply-accumulates, memory, latency and energy, and the machine they were measured on."""

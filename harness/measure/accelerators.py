@@ -1,7 +1,7 @@
-"""How many multiply-accumulates devices can make at most, by their makers' data sheets, and what that says of another.
+"""Peak multiply-accumulate rates of GPUs by their data sheets, and estimates of run time on an A100.
 
-Rates are of dense matrix products: bf16 of tensor cores, fp32 without them, which is torch's default. Data sheets
-count two operations a multiply-accumulate.
+Rates are those of dense matrix products: bf16 on tensor cores, fp32 without them, which is torch's default. Data sheets
+count two operations per multiply-accumulate.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 
 A100 = "A100"
 _TFLOPS: dict[str, dict[str, float]] = {
-    # A part of the name that torch gives, the most particular first.
+    # Part of the device name that torch reports, the most specific first.
     "H100 PCIe": {"bf16": 756, "fp32": 51},
     "H100 NVL": {"bf16": 835, "fp32": 60},
     "H100": {"bf16": 989, "fp32": 67},
@@ -23,7 +23,7 @@ _TFLOPS: dict[str, dict[str, float]] = {
 
 
 def peak_macs(device: str, precision: str) -> float | None:
-    """Multiply-accumulates a second at most, by a device's name as torch gives it; None for one that is not listed."""
+    """Peak multiply-accumulates a second by torch's name of the device; None if it is not listed."""
     for name, rates in _TFLOPS.items():
         if re.search(rf"\b{name}\b", device):
             return rates[precision] * 1e12 / 2
@@ -31,16 +31,15 @@ def peak_macs(device: str, precision: str) -> float | None:
 
 
 def a100_seconds(macs: float, rate: float, peak: float, precision: str) -> tuple[float, float]:
-    """An estimate: what one A100 would take for work that another device did, between two assumptions.
+    """Estimated time of one A100 for work that another device did, under two assumptions.
 
-    One is that it would reach the same share of its peak rate as the device, the other that it would reach the same
-    rate, as far as its peak allows. Work that is bound by arithmetic takes longer on a device of a lower peak; what is
-    bound by launches and by the processor does not.
+    Either the A100 reaches the same share of its peak rate as the device (compute-bound work), or it reaches the same
+    rate, as far as its peak allows (work bound by kernel launches and by the processor).
 
     Args:
         macs: multiply-accumulates of the work.
         rate: multiply-accumulates a second that the device reached.
-        peak: of that device, by `peak_macs`.
+        peak: peak rate of that device, by `peak_macs`.
 
     Returns:
         Seconds at the same share, and at the same rate.

@@ -1,6 +1,6 @@
-"""What captioning costs a model: multiply-accumulates, time and energy, all that a row of results has of it.
+"""Costs of captioning with a model: multiply-accumulates, time and energy, as stored with its results.
 
-A model may have trained for days when it comes to this: whatever cannot be measured is NULL with its reason, and
+A model may have trained for days before its costs are measured: what cannot be measured is NULL with its reason, and
 nothing here raises.
 """
 
@@ -15,8 +15,8 @@ import torch
 
 from harness.measure.energy import measure_energy, missing_energy
 from harness.measure.environment import describe_state
-from harness.measure.flops import COSTS as GMAC
-from harness.measure.flops import FlopCounts, count_caption, count_flops
+from harness.measure.flops.counting import COSTS as GMAC
+from harness.measure.flops.counting import FlopCounts, count_caption, count_flops
 from harness.measure.latency import captioning, measure_latency, missing_latency
 from harness.measure.model_modes import eval_mode
 from harness.utils.precision import autocast
@@ -26,7 +26,7 @@ from zoo.captioner import Captioner, Visual
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long to measure: timed runs of each batch, and seconds of each energy window; 0 leaves energy out."""
+    """How long to measure: timed runs of each batch, and seconds of each energy window (0: no energy)."""
 
     repeats: int = 30
     energy_seconds: float = 5.0
@@ -34,27 +34,27 @@ class Effort:
 
 @dataclass(slots=True)
 class Counted:
-    """Costs by name, and the counts behind them where there are any."""
+    """Costs by name, and the counts they are based on, if any."""
 
     costs: dict[str, Quantity] = field(default_factory=dict)
     counts: FlopCounts | None = None
 
     @property
     def operators(self) -> dict[str, Any]:
-        """Behind the counts, JSON-able."""
+        """Counts by operator, JSON-able."""
         return {} if self.counts is None else self.counts.operators()
 
 
 @dataclass(slots=True)
 class Timed:
-    """Costs by name, and the state that the machine was in: load, clocks, threads, noise."""
+    """Costs by name, and the state of the machine meanwhile: load, clocks, threads, noise."""
 
     costs: dict[str, Quantity] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
 
 
 def count_captioning(model: Captioner, visual: Visual, *, beam_size: int, max_len: int) -> Counted:
-    """Count captioning of one image by beam search; greedy captions are counted beside it.
+    """Count captioning of one image by beam search, and by greedy decoding.
 
     Args:
         model: left as it was found.
@@ -76,9 +76,9 @@ def count_captioning(model: Captioner, visual: Visual, *, beam_size: int, max_le
 
 
 def count_mean_caption(model: Captioner, visual: Visual, *, beam_size: int, length: float) -> dict[str, Quantity]:
-    """Count captioning of one image by beam search where its caption is as long as captions were on average.
+    """Count captioning of one image by beam search for the mean caption length.
 
-    The whole lengths on either side of the mean are counted, and the mean's count lies on the line between them.
+    The count is interpolated linearly between the integer lengths on either side of the mean.
 
     Args:
         model: left as it was found.
@@ -110,7 +110,7 @@ def time_captioning(
     precision: str = "fp32",
     full_length: bool = False,
 ) -> Timed:
-    """Time captioning of batches by beam search on the model's device, and count the energy that it takes.
+    """Measure time and energy of captioning batches by beam search on the model's device.
 
     Args:
         model: left as it was found.
@@ -150,8 +150,8 @@ def time_captioning(
 def _or_missing(
     measure: Callable[[], dict[str, Quantity]], missing: Callable[[str], dict[str, Quantity]]
 ) -> dict[str, Quantity]:
-    """What `measure` gives; NULL for all of it where the model's code raises, with what it said."""
+    """What `measure` gives; NULL for all of it if the model's code raises, with the error as the reason."""
     try:
         return measure()
-    except Exception as error:  # whatever a model raises is the reason why it has no such cost
+    except Exception as error:  # a model's code may raise anything: it becomes the reason
         return missing(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")

@@ -1,4 +1,4 @@
-"""Energy of a device by its own counter, over windows long enough for it, with what it draws while nothing runs."""
+"""Energy of a device by its own counter, with and without its idle power."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from harness.measure.nvml import NvmlError, nvml_device
 from results.records import Quantity
 
 COSTS = {"energy_per_image": "J", "energy_per_image_above_idle": "J", "idle_power": "W"}
-"""What a measurement is stored as, with units."""
+"""Names of the stored costs, with units."""
 
 
 def measure_energy(
     work: Callable[[], None], images: int, device: torch.device, *, window_s: float
 ) -> dict[str, Quantity]:
-    """Joules that captioning an image takes: all that the device draws meanwhile, and the part above its idle power.
+    """Joules per captioned image: the total that the device draws meanwhile, and the part above its idle power.
 
-    The counter of a device moves about ten times a second, so that windows of several seconds are needed. Idle power
-    is measured first, over half a window in which this process gives the device nothing to do.
+    A device updates its counter about ten times a second, so windows of several seconds are needed. Idle power is
+    measured first, over half a window in which this process leaves the device idle.
 
     Args:
         work: captions one batch.
         images: in that batch.
         device: where it runs.
-        window_s: the batch is repeated for so many seconds.
+        window_s: seconds for which the batch is repeated.
 
     Returns:
-        The costs of `COSTS`; NULL with the reason where there is no such counter.
+        The costs of `COSTS`; NULL with the reason if there is no such counter.
     """
     if device.type == "cuda" and window_s <= 0:
         return missing_energy("this preset leaves energy out (energy_seconds)")

@@ -1,4 +1,4 @@
-"""What a result was measured with: versions, machine, device. Nothing that names a person, a host or a folder."""
+"""The environment of a measurement: versions, machine, device; nothing that names a person, a host or a folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 import harness
-from harness.config.cores import usable_cores
+from harness.config.execution import usable_cores
 from harness.measure.nvml import NvmlError, nvml_device
 
 _PACKAGES = ("torch", "timm", "numpy", "fvcore", "pillow", "pycocoevalcap", "safetensors", "sqlalchemy")
@@ -42,7 +42,7 @@ def describe_environment(device: torch.device | str) -> dict[str, Any]:
 
 
 def code_commit(root: Path) -> str | None:
-    """The git commit checked out at `root`, with "-dirty" where tracked files differ; None where it is no checkout."""
+    """The git commit checked out at `root`, with "-dirty" where tracked files differ; None if it is not a checkout."""
     if not (root / ".git").exists():
         return None
     try:
@@ -97,7 +97,7 @@ def _device(device: torch.device) -> dict[str, Any]:
 
 
 def describe_state(device: torch.device) -> dict[str, Any]:
-    """What changes from minute to minute: load of the processors, and clocks, temperature and users of a device."""
+    """The current state of the machine: load of the processors, and clocks, temperature and users of a device."""
     state: dict[str, Any] = {"load_average": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None}
     try:
         with nvml_device(device) as found:

@@ -1,4 +1,4 @@
-"""What a run would do, counted before anything starts: steps, images, multiply-accumulates, bytes. Imports no torch."""
+"""Estimate of a run before it starts: steps, images, multiply-accumulates, bytes. Imports no torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from harness.config.schedule import Schedule, Stage
 
 FORWARD_AND_BACKWARD = 3
-"""A pass with gradients costs this many without: one forward, and one backward for inputs and weights each."""
+"""Cost of a pass with gradients in forward passes: one forward, and one backward each for inputs and weights."""
 WEIGHT, MOMENTS = 4, 8
 """Bytes of a parameter, and of its two moments in an optimiser."""
 KEPT_CHECKPOINTS = 2
@@ -18,14 +18,14 @@ KEPT_CHECKPOINTS = 2
 
 @dataclass(frozen=True, slots=True)
 class DataShape:
-    """What of a data set a run's cost depends on.
+    """The properties of a data set that the cost of a run depends on.
 
     Attributes:
         train, val, test: images; `test` counts all evaluated splits.
-        captions: of a training image, on average.
-        words: of the vocabulary, special tokens included.
+        captions: mean number per training image.
+        words: size of the vocabulary, special tokens included.
         caption_length: tokens of the longest caption of a batch, the end token included.
-        cells, channels: of an image's features, unless the user says otherwise.
+        cells, channels: of an image's features, unless given by options.
     """
 
     train: int
@@ -44,20 +44,20 @@ KNOWN = {
     "flickr30k": DataShape(29_000, 1_014, 1_000, 5.0, 7_500, 20),
     "flickr8k": DataShape(6_000, 1_000, 1_000, 5.0, 2_600, 18),
 }
-"""Data sets whose sizes need no file: the embedded one with its filterbank, and Karpathy's splits, with about as many
-words as occur five times there, and features as of a Swin-L of 384 pixels."""
+"""Data sets of known size: the embedded one with its filterbank, and Karpathy's splits, with about as many words as
+occur five times there, and the features of a Swin-L at 384 pixels."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassCosts:
-    """Multiply-accumulates of a model on one image, as `harness.measure.flops.FlopCounts` has them.
+    """Multiply-accumulates of a model on one image, as `harness.measure.flops.counting.FlopCounts` has them.
 
     Attributes:
         parameters: of the model.
-        encoder, start: once an image.
-        step: a word of one row.
-        caption: a pass of the decoder alone over one whole caption.
-        backbone: a pass of the model's own backbone, which cached features save; 0 where it has none.
+        encoder, start: once per image.
+        step: one word of one row.
+        caption: one pass of the decoder over a whole caption.
+        backbone: one pass of the model's own backbone, which cached features save; 0 if it has none.
     """
 
     parameters: int
@@ -68,7 +68,7 @@ class PassCosts:
     backbone: int = 0
 
     def decoding(self, rows: int, length: int) -> int:
-        """Decoding captions of one image, from its features on."""
+        """Cost of decoding the captions of one image from its features."""
         return self.encoder + self.start + rows * length * self.step
 
 
@@ -85,10 +85,10 @@ class StagePlan:
     """One stage of one model.
 
     Attributes:
-        epochs: at most: an early stop may end the stage before.
+        epochs: the maximum; the stage may stop early.
         steps, images: batches and images (encoded once each) over all epochs.
         training: multiply-accumulates of passes with gradients.
-        decoding: of passes without: sampling, validation, and extracting the backbone's features anew.
+        decoding: of passes without gradients: sampling, validation, and extracting the backbone's features anew.
     """
 
     stage: str
@@ -99,7 +99,7 @@ class StagePlan:
     decoding: int
 
     def seconds(self, speed: Speed, devices: int) -> float:
-        """As if the devices shared all of it; validation, which they do not share, is a small part."""
+        """Seconds if the devices share all of the work; validation, which they do not share, is a small part of it."""
         return (self.training / speed.training + self.decoding / speed.decoding) / devices
 
 
@@ -112,7 +112,7 @@ def plan_stages(schedule: Schedule, costs: PassCosts, data: DataShape, max_len: 
 
 
 def plan_captioning(costs: PassCosts, data: DataShape, beam_size: int, max_len: int) -> StagePlan:
-    """Captioning the evaluated splits once training is over."""
+    """Cost of captioning the evaluated splits after training."""
     macs = data.test * (costs.backbone + costs.decoding(beam_size, max_len))
     return StagePlan("captioning", 0, 0, data.test, 0, macs)
 

@@ -1,4 +1,4 @@
-"""Stand-ins for visual input, for costs that depend on its shape alone."""
+"""Dummy visual inputs, for costs that depend only on shapes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _PIXELS = 224
 
 
 def example_visual(spec: VisualSpec, *, length: int) -> Visual:
-    """One image as a model with this `spec` sees it: `length` grid cells or regions, all valid, boxes side by side.
+    """One image for a model with this `spec`: `length` grid cells or regions, all valid, boxes side by side.
 
-    A pooled input has one vector; a model that sees nothing gets one empty vector; pixels are 224 x 224.
+    A pooled input has one vector, a model without visual input gets one empty vector, and pixels are 224 x 224.
     """
     if spec.kind == "pixels":
         return Visual(pixels=torch.zeros(1, 3, _PIXELS, _PIXELS))

@@ -1,6 +1,7 @@
-"""Costs of a model in a process of its own, so that no other model's memory, threads or caches are measured with it.
+"""Measure a model in its own process, isolated from the memory, threads and caches of other models.
 
-`python -m harness.measure.isolated` reads one `Question` as JSON and answers with one JSON object in its last line.
+`python -m harness.measure.isolated` reads one `BenchmarkJob` as JSON from standard input and prints the results as the
+last line.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _BOS, _EOS = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What to measure of one model; weights are random, and every caption is as long as it may be.
+class BenchmarkJob:
+    """What to measure of one model; weights are random, and every caption has the maximum length.
 
     Attributes:
         model, arguments, vocab_size, visual_dim: of `zoo.create_model`.
@@ -60,7 +61,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class BenchmarkResult:
     """Costs of one batch size, width and precision, with the machine's state meanwhile."""
 
     model: str
@@ -71,60 +72,58 @@ class Answer:
     state: dict[str, Any]
 
 
-def run_isolated(question: Question) -> tuple[list[Answer], dict[str, Any]]:
-    """Measure in a new process; gives the answers, and the environment that they were measured in.
+def run_isolated(job: BenchmarkJob) -> tuple[list[BenchmarkResult], dict[str, Any]]:
+    """Measure in a new process; gives the results, and the environment that they were measured in.
 
     Raises:
-        BenchError: the process fails; with what it said last.
+        BenchError: the process fails; the message ends with its last line.
     """
     root = str(Path(harness.__file__).resolve().parent.parent)
     paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-    environment = os.environ | {"OMP_NUM_THREADS": str(question.threads), "PYTHONPATH": paths}
+    environment = os.environ | {"OMP_NUM_THREADS": str(job.threads), "PYTHONPATH": paths}
     command = [sys.executable, "-m", "harness.measure.isolated"]
     done = subprocess.run(
-        command, input=json.dumps(asdict(question)), capture_output=True, text=True, env=environment, check=False
+        command, input=json.dumps(asdict(job)), capture_output=True, text=True, env=environment, check=False
     )
     if done.returncode:
         said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise BenchError(f"{question.model} could not be measured: {said}")
+        raise BenchError(f"{job.model} could not be measured: {said}")
     found = json.loads(done.stdout.strip().splitlines()[-1])
-    answers = [
-        Answer(**{**answer, "costs": {name: Quantity(**cost) for name, cost in answer["costs"].items()}})
-        for answer in found["answers"]
+    results = [
+        BenchmarkResult(**{**result, "costs": {name: Quantity(**cost) for name, cost in result["costs"].items()}})
+        for result in found["results"]
     ]
-    return answers, found["environment"]
+    return results, found["environment"]
 
 
-def measure(question: Question) -> list[Answer]:
+def measure(job: BenchmarkJob) -> list[BenchmarkResult]:
     """Measure in this process: every pair of a batch size and a width, at every precision."""
-    model = create_model(
-        question.model, vocab_size=question.vocab_size, visual_dim=question.visual_dim, **question.arguments
-    )
-    model.to(question.device).eval()
-    one = example_visual(model.visual, length=question.regions)
-    answers = []
-    for precision in question.precisions:
-        for batch in question.batches:
-            for width in question.widths:
-                with PeakMemory(question.device) as memory:
+    model = create_model(job.model, vocab_size=job.vocab_size, visual_dim=job.visual_dim, **job.arguments)
+    model.to(job.device).eval()
+    one = example_visual(model.visual, length=job.regions)
+    results = []
+    for precision in job.precisions:
+        for batch in job.batches:
+            for width in job.widths:
+                with PeakMemory(job.device) as memory:
                     timed = time_captioning(
                         model,
                         [batch_of(one, batch)],
                         beam_size=width,
-                        max_len=question.max_len,
+                        max_len=job.max_len,
                         bos=_BOS,
                         eos=_EOS,
-                        effort=question.effort,
+                        effort=job.effort,
                         precision=precision,
                         full_length=True,
                     )
                 costs = timed.costs | memory.quantities("caption")
-                answers.append(Answer(question.model, batch, width, precision, costs, timed.state))
-    return answers
+                results.append(BenchmarkResult(job.model, batch, width, precision, costs, timed.state))
+    return results
 
 
 def _pin(threads: int) -> list[int] | None:
-    """Keep to as many cores as there are threads; gives their numbers, None where the system cannot."""
+    """Pin this process to `threads` cores; gives their numbers, None if the system does not support it."""
     torch.set_num_threads(threads)
     if not hasattr(os, "sched_setaffinity"):
         return None
@@ -135,13 +134,13 @@ def _pin(threads: int) -> list[int] | None:
 
 def _main() -> None:
     given = json.load(sys.stdin)
-    question = Question(**{**given, "effort": Effort(**given["effort"])})
-    load_plugins(question.plugins)
-    cores = _pin(question.threads)
+    job = BenchmarkJob(**{**given, "effort": Effort(**given["effort"])})
+    load_plugins(job.plugins)
+    cores = _pin(job.threads)
     torch.manual_seed(0)
-    environment = describe_environment(question.device) | {"pinned_cores": cores}
-    answers = [asdict(answer) for answer in measure(question)]
-    sys.stdout.write("\n" + json.dumps({"answers": answers, "environment": environment}) + "\n")
+    environment = describe_environment(job.device) | {"pinned_cores": cores}
+    results = [asdict(result) for result in measure(job)]
+    sys.stdout.write("\n" + json.dumps({"results": results, "environment": environment}) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How long captioning a batch takes, and how many images a second that makes, on a named number of threads."""
+"""Latency and throughput of captioning a batch, on a given number of threads."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ COSTS = {
     "latency_images": "images",
     "latency_noisy": "",
 }
-"""What a measurement is stored as, with units."""
+"""Names of the stored costs, with units."""
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Timed captioning: `noise` says why it is not to be believed, one sentence each."""
+    """Timed captioning; `noise` lists the reasons why it is unreliable, one sentence each."""
 
     timing: Timing
     batch: int
@@ -97,18 +97,18 @@ def measure_latency(
         model: left as it was found, training flags included.
         visuals: the batches, of one size; batches of 1 give the latency of a single image.
         beam_size: 1 is greedy.
-        max_len: tokens generated at most; captions that end early take less time, as in use.
+        max_len: tokens generated at most; captions that end early take less time.
         repeats: how often each batch is timed, round after round.
         warmup: untimed runs before; unless given, a tenth of the repeats or of the batches, whichever are more.
-        threads: torch's intra-op threads meanwhile; None keeps the current number. Reported either way.
+        threads: torch's intra-op threads; None keeps the current number. Reported either way.
         precision: of `harness.utils.precision.autocast`.
         full_length: never generate `eos`, so that all captions are `max_len` long, whatever the weights.
 
     Raises:
-        BenchError: fewer than two runs of a batch are asked for.
+        BenchError: `repeats` is below 2.
     """
     if repeats < 2:
-        raise BenchError(f"{repeats} timed runs give no spread", hint="time at least 2 runs")
+        raise BenchError(f"{repeats} timed runs have no spread", hint="time at least 2 runs")
     device, count = next(model.parameters()).device, len(visuals)
     seen = [visual.to(device) for visual in visuals]
     caption = captioning(model, seen, beam_size=beam_size, max_len=max_len, bos=bos, eos=eos, full_length=full_length)
@@ -124,7 +124,7 @@ def measure_latency(
 def captioning(
     model: Captioner, visuals: Sequence[Visual], *, beam_size: int, max_len: int, bos: int, eos: int, full_length: bool
 ) -> Callable[[], None]:
-    """The work that is measured: the next batch, of those on the model's device; arguments as in `measure_latency`."""
+    """The measured work: captioning the next batch, on the model's device; arguments as in `measure_latency`."""
     banned, turns = ((eos,) if full_length else ()), cycle(visuals)
 
     def caption() -> None:
@@ -135,7 +135,7 @@ def captioning(
 
 
 def seconds_of(work: Callable[[], None], device: torch.device) -> float:
-    """Time one call: by events in the queue of a CUDA device, by the clock elsewhere."""
+    """Time one call: by CUDA events on a CUDA device, by the clock elsewhere."""
     if device.type != "cuda":
         begin = time.perf_counter()
         work()
@@ -152,7 +152,7 @@ def seconds_of(work: Callable[[], None], device: torch.device) -> float:
 
 @contextmanager
 def _threads(wanted: int | None) -> Iterator[int]:
-    """Pin torch's intra-op threads for a while; gives their number."""
+    """Set torch's intra-op threads within a block; gives their number."""
     before = torch.get_num_threads()
     torch.set_num_threads(wanted or before)
     try:

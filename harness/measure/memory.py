@@ -20,8 +20,8 @@ _MEBIBYTE = 2**20
 class PeakMemory:
     """Measure the peak resident memory of this process, and the peaks on a CUDA device, within a block.
 
-    `with PeakMemory(device) as peak: ...`, then `peak.host`, `peak.device` (tensors) and `peak.reserved` (what torch
-    holds of the device, with what it keeps for later) are in MiB, or NULL with the reason. The host's number includes
+    `with PeakMemory(device) as peak: ...`, then `peak.host`, `peak.device` (tensors) and `peak.reserved` (device
+    memory that torch holds, its cache included) are in MiB, or NULL with the reason. The host's number includes
     what was resident when the block began (the interpreter, torch, mapped files) and leaves child processes out.
     Blocks do not nest: the inner one would reset the outer one's peak, so it raises RuntimeError.
     """
@@ -46,7 +46,7 @@ class PeakMemory:
         except OSError as error:
             self._obstacle = f"the kernel does not let this process reset its peak memory ({error.strerror})"
         if self._device.type == "cuda":
-            # What is left of earlier work would count: models that only the collector frees, and what torch keeps.
+            # Leftovers of earlier work would count: models awaiting garbage collection, and torch's cache.
             gc.collect()
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(self._device)

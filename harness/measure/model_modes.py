@@ -1,4 +1,4 @@
-"""What measuring must not change of a model: evaluation mode for a while, and training mode for a while."""
+"""Context managers that put a model into a mode and restore its state afterwards."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def preserve_state(model: nn.Module) -> Iterator[None]:
-    """Let passes in training mode leave no trace: flags, buffers (running statistics), gradients, random numbers."""
+    """Restore what passes in training mode change: flags, buffers (running statistics), gradients, generators."""
     flags = {module: module.training for module in model.modules()}
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
-    # Of the GPU that the model is on: of several, torch would warn, and ask each for its random numbers.
+    # Only of the model's GPU: with several GPUs torch would warn, and save the state of each.
     gpus = {parameter.device for parameter in model.parameters() if parameter.device.type == "cuda"}
     with torch.random.fork_rng(gpus):
         try:

@@ -1,4 +1,4 @@
-"""What NVIDIA's management library tells of a CUDA device: energy, clocks, temperature, and who else uses it."""
+"""NVIDIA's management library (NVML): energy, clocks, temperature and other processes of a CUDA device."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 
 
 class NvmlError(Exception):
-    """The library tells nothing of this device; the message is the reason."""
+    """NVML gives no information about this device; the message is the reason."""
 
 
 class NvmlDevice:
-    """One device; every method raises NvmlError where the device does not know."""
+    """One device; every method raises NvmlError if the device does not report the value."""
 
     def __init__(self, library: Any, handle: Any, used_here: bool) -> None:
         self._library, self._handle, self._used_here = library, handle, used_here
@@ -38,7 +38,7 @@ class NvmlDevice:
         limit = self._known("nvmlDeviceGetEnforcedPowerLimit")
         found["power_limit_w"] = None if limit is None else limit / 1000
         running = self._known("nvmlDeviceGetComputeRunningProcesses")
-        # By their number alone: in a container, processes have other ones there.
+        # Only their number is compared: in a container, process ids differ.
         found["other_processes"] = None if running is None else max(len(running) - int(self._used_here), 0)
         return found
 
@@ -52,15 +52,15 @@ class NvmlDevice:
         try:
             return getattr(self._library, function)(self._handle, *arguments)
         except (self._library.NVMLError, self._library.NVMLLibraryMismatchError) as error:
-            raise NvmlError(f"the device does not tell ({error})") from error
+            raise NvmlError(f"the device does not report it ({error})") from error
 
 
 @contextmanager
 def nvml_device(device: torch.device) -> Iterator[NvmlDevice]:
-    """Open the library for a while.
+    """Open NVML within a block.
 
     Raises:
-        NvmlError: no CUDA device, no library, or the library does not know the device.
+        NvmlError: no CUDA device, no library, or NVML does not know the device.
     """
     if device.type != "cuda":
         raise NvmlError("no CUDA device")
@@ -79,7 +79,7 @@ def nvml_device(device: torch.device) -> Iterator[NvmlDevice]:
         except pynvml.NVMLError as error:
             raise NvmlError(f"NVML does not know this device ({error})") from error
         index = torch.cuda.current_device() if str(device) == "cuda" else device.index
-        # A process is one of a device's from its first tensor on, not from the first question to torch.cuda.
+        # A process appears on a device with its first tensor, not with the first call of torch.cuda.
         yield NvmlDevice(pynvml, handle, torch._C._cuda_hasPrimaryContext(index))
     finally:
         pynvml.nvmlShutdown()

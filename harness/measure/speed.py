@@ -1,4 +1,4 @@
-"""How many multiply-accumulates a second a model makes here: seconds that turn counts into an estimate of time."""
+"""Measure the multiply-accumulate rate of a model on this machine, for estimates of time."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def measure_speed(
     *,
     images: int = IMAGES,
     captions: int = CAPTIONS,
-    least_s: float = MIN_SECONDS,
+    min_s: float = MIN_SECONDS,
 ) -> Speed:
     """Time training passes and greedy decoding on copies of one image.
 
     Args:
         model: left as it was found.
-        visual: of one image, on the model's device.
+        visual: one image, on the model's device.
         length: tokens of a caption.
-        images: in a batch.
-        captions: of an image.
-        least_s: seconds to time each of the two at least.
+        images: images in a batch.
+        captions: captions per image.
+        min_s: minimum seconds to time each of the two.
     """
     batch = batch_of(visual, images)
     device = next(model.parameters()).device
@@ -52,18 +52,18 @@ def measure_speed(
     per_pass = images * (seen + captions * costs.caption) * FORWARD_AND_BACKWARD
     with preserve_state(model):
         model.train()
-        training = per_pass / _seconds(train, device, least_s)
+        training = per_pass / _seconds(train, device, min_s)
         model.eval()
         with torch.no_grad():
-            decoding = images * (costs.backbone + costs.decoding(1, length)) / _seconds(decode, device, least_s)
+            decoding = images * (costs.backbone + costs.decoding(1, length)) / _seconds(decode, device, min_s)
     return Speed(training, decoding)
 
 
-def _seconds(work: Callable[[], None], device: torch.device, least_s: float) -> float:
-    """Of one call, after one that warms up."""
+def _seconds(work: Callable[[], None], device: torch.device, min_s: float) -> float:
+    """Seconds of one call, after a warm-up call."""
     work()
     calls, started = 0, _now(device)
-    while (elapsed := _now(device) - started) < least_s:
+    while (elapsed := _now(device) - started) < min_s:
         work()
         calls += 1
     return elapsed / calls

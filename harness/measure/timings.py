@@ -1,4 +1,4 @@
-"""What repeated timings say: median, quartiles, how far another run's median may lie, and whether to believe them."""
+"""Statistics of repeated timings: median, quartiles, margin of another run's median, and noise."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ SPREAD = 0.10
 DRIFT = 0.05
 """Medians of the first and the second half that differ by more than this fraction of the median are noisy."""
 MIN_RUNS = 5
-"""Fewer runs say nothing of how far another run's median may lie."""
+"""Minimum number of runs for a margin."""
 _PLACEMENT = 0.03
-"""What one process differs from the next by, since it lies elsewhere in memory, as a fraction; no run sees that."""
+"""Relative difference between processes, due to memory placement, which cannot be seen within one run."""
 _NORMAL_95 = 1.96
 _DRAWN_RUNS = 2000
 
@@ -24,14 +24,14 @@ Seconds = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds of the same work, or of several pieces of work round after round, in the order in which they were taken.
+    """Seconds of the same work, or of several pieces of work round after round, in the order taken.
 
-    What pieces differ by is no noise: a caption of twelve words takes longer than one of eight. What the same piece
-    differs by from round to round is.
+    Differences between pieces are not noise: a caption of twelve words takes longer than one of eight. Differences
+    of the same piece between rounds are.
 
     Attributes:
-        seconds: two at least; of several pieces, two whole rounds at least.
-        pieces: how many there are; each is timed once a round.
+        seconds: at least two; for several pieces, at least two whole rounds.
+        pieces: their number; each is timed once a round.
     """
 
     seconds: tuple[float, ...]
@@ -39,23 +39,23 @@ class Timing:
 
     @property
     def median(self) -> float:
-        """Half of all timings took less."""
+        """The median of all timings."""
         return float(np.median(self.seconds))
 
     @property
     def quartiles(self) -> tuple[float, float]:
-        """A quarter of all timings took less than the first, a quarter more than the second."""
+        """First and third quartile of all timings."""
         low, high = np.percentile(self.seconds, (25, 75))
         return float(low), float(high)
 
     @property
     def margin(self) -> float | None:
-        """How far the median of another run over the same pieces lies from this one, at most, in 9 of 10 tries.
+        """Bound on the difference to the median of another run over the same pieces, which holds in 9 of 10 tries.
 
-        From the 95 % interval of the median, which asks nothing of the timings' distribution: of one piece by order
-        statistics, of several by drawing runs. It is wider where neighbouring timings resemble each other, and taken
-        times the square root of two since the other median varies too. At least what the halves differ by, and 3 % for
-        the luck of a process. None for fewer than `MIN_RUNS`.
+        From the distribution-free 95 % interval of the median: by order statistics for one piece, by resampling runs
+        for several. It is widened for autocorrelated timings, and multiplied by the square root of two since the other
+        median varies too. At least the difference of the two halves, and 3 % for differences between processes. None
+        for fewer than `MIN_RUNS`.
         """
         if len(self.seconds) < MIN_RUNS:
             return None
@@ -63,7 +63,7 @@ class Timing:
         return max(math.sqrt(2) * reach, self._drift, _PLACEMENT * self.median)
 
     def noise(self) -> tuple[str, ...]:
-        """Why the timings are not to be believed, one sentence each; empty where they are steady."""
+        """Why the timings are unreliable, one sentence each; empty if they are steady."""
         found = []
         low, high = np.percentile(self._noise, (25, 75))
         if (spread := high - low) > SPREAD:
@@ -79,7 +79,7 @@ class Timing:
         return tuple(found)
 
     def _reach_of_one(self) -> float:
-        """How far the ends of the median's interval lie, by the ranks beside it."""
+        """Distance of the ends of the median's interval, by order statistics."""
         count, likeness = len(self.seconds), _likeness(np.array(self.seconds))
         reach = _NORMAL_95 / 2 * math.sqrt(count * (1 + likeness) / (1 - likeness))
         ordered, median = sorted(self.seconds), self.median
@@ -88,7 +88,7 @@ class Timing:
         return max(median - low, high - median)
 
     def _reach_of_several(self) -> float:
-        """The same from runs in which each piece takes what it took, times the noise of any timing drawn at random."""
+        """The same from resampled runs: the time of each piece, times the noise of a random timing."""
         noise, rounds = self._noise, len(self._rounds)
         drawn = np.random.default_rng(0).choice(noise, (_DRAWN_RUNS, len(noise))) * np.tile(self._levels, rounds)
         reach = float(np.quantile(np.abs(np.median(drawn, axis=1) - self.median), 0.95))
@@ -102,14 +102,14 @@ class Timing:
 
     @property
     def _levels(self) -> Seconds:
-        """What each piece takes."""
+        """Median of each piece."""
         return np.median(self._rounds, axis=0)
 
     @property
     def _noise(self) -> Seconds:
-        """Each timing as a multiple of what its piece takes, in the order taken.
+        """Each timing as a multiple of its piece's median, in the order taken.
 
-        A timing has a part in its piece's own level, so that it lies too near to it where rounds are few.
+        Each timing contributes to its piece's median, so the deviations are scaled up for few rounds.
         """
         rounds = len(self._rounds)
         away = (self._rounds / self._levels - 1).ravel()
@@ -123,6 +123,6 @@ class Timing:
 
 
 def _likeness(noise: Seconds) -> float:
-    """Correlation of the ranks of neighbours, in [0, 0.95]; ranks, so that one outlier says nothing."""
+    """Correlation of the ranks of neighbours, in [0, 0.95]; of ranks, which are robust to outliers."""
     ranks = np.argsort(np.argsort(noise)) - (len(noise) - 1) / 2
     return min(max(float(ranks[:-1] @ ranks[1:] / (ranks @ ranks)), 0.0), 0.95)

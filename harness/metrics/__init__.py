@@ -1,4 +1,4 @@
-"""Scores of captions: BLEU, METEOR, ROUGE-L, CIDEr-D and SPICE exactly as pycocoevalcap 1.2 computes them."""
+"""Caption metrics: BLEU, METEOR, ROUGE-L, CIDEr-D and SPICE, with the exact scores of pycocoevalcap 1.2."""
 
 from harness.metrics.evaluation import METRICS, OVERALL, Evaluation
 from harness.metrics.evaluator import Evaluator

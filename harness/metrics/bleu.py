@@ -1,4 +1,4 @@
-"""BLEU-1 to 4 as coco-caption computes it: clipped counts, "closest" reference length, tiny numbers against zeros.
+"""BLEU-1 to 4 as coco-caption computes it: clipped counts, "closest" reference length, smoothing by tiny constants.
 
 Papineni et al., "BLEU: a Method for Automatic Evaluation of Machine Translation", ACL 2002. Equal to pycocoevalcap's
 `BleuScorer`: a tie between reference lengths goes to the shorter one.
@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 
 from harness.metrics.contract import Array, Metric, Statistics
-from harness.metrics.corpus import CANDIDATE_SLOT, Block, Corpus
-from harness.metrics.ngrams import MAX_ORDER
+from harness.metrics.ngrams.corpus import CANDIDATE_SLOT, Block, Corpus
+from harness.metrics.ngrams.counting import MAX_ORDER
 
 _TINY, _SMALL = 1e-15, 1e-9  # coco-caption's, so that an empty caption has a score
 
@@ -34,7 +34,7 @@ class Bleu(Metric):
         return np.where(ratio < 1, scores * brevity, scores)
 
     def statistics(self, corpus: Corpus) -> Statistics:
-        """Of a corpus with one candidate an image."""
+        """Statistics of a corpus with one candidate an image."""
         return Statistics(self, np.concatenate([_of_block(block) for block in corpus]))
 
 
@@ -57,7 +57,7 @@ def _of_block(block: Block) -> Array:
 
 
 def _closest_lengths(block: Block) -> Array:
-    """Of each image the reference length closest to the candidate's, the shorter on a tie."""
+    """For each image, the reference length closest to the candidate's; the shorter on a tie."""
     image = np.repeat(np.arange(len(block.first) - 1), np.diff(block.first))
     gap = np.abs(block.lengths - block.lengths[block.first[:-1]][image])
     widest = int(block.lengths.max(initial=0)) + 1

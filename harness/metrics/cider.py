@@ -1,4 +1,4 @@
-"""CIDEr-D, for evaluation, for validation after every epoch and as the reward of self-critical training.
+"""CIDEr-D, for evaluation, validation and the reward of self-critical training.
 
 Vedantam et al., "CIDEr: Consensus-based Image Description Evaluation", CVPR 2015 (section 5 for the D variant). Equal
 to pycocoevalcap's `Cider`, whose settings are: n-grams of order 1 to 4, counts clipped, a Gaussian penalty on length
@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 
 from harness.metrics.contract import Array
-from harness.metrics.corpus import Block, Corpus
-from harness.metrics.frequencies import DocumentFrequencies
 from harness.metrics.image_ids import require_same_images
-from harness.metrics.ngrams import MAX_ORDER, Ints
+from harness.metrics.ngrams.corpus import Block, Corpus
+from harness.metrics.ngrams.counting import MAX_ORDER, Ints
+from harness.metrics.ngrams.frequencies import DocumentFrequencies
 
 SIGMA: Final = 6.0
 SCALE: Final = 10.0
@@ -25,7 +25,7 @@ SCALE: Final = 10.0
 class CiderD:
     """CIDEr-D against fixed references, tokenised, with document frequencies over these references.
 
-    With a single image every score is 0, since no n-gram tells it from another.
+    With a single image every score is 0, since every inverse document frequency is 0.
     """
 
     def __init__(self, references: Mapping[int, Sequence[str]]) -> None:
@@ -35,7 +35,7 @@ class CiderD:
         """Mean and per-image CIDEr-D of one tokenised caption per image, as fractions (times 100 in papers).
 
         Raises:
-            BenchError: the ids are not those of the references.
+            BenchError: the ids differ from those of the references.
         """
         require_same_images(self._references, candidates)
         if not self._references:

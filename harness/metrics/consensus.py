@@ -1,10 +1,9 @@
-"""How well each caption of a data set would do as the caption of every image: its mean CIDEr-D over all of them.
+"""Consensus scores: the mean CIDEr-D of each reference caption over all images of a data set.
 
-The scores are exact, and every reference is a candidate, though no candidate is ever compared with a reference: what a
-reference adds to a candidate's score depends on the n-grams that they share and on the candidate's length alone. So the
-references are summed once by n-gram, for each length that a candidate has. A candidate that holds an n-gram k times
-shares min(k, r) of it with a reference that holds it r times: 1 where k and r are at least 1, another 1 where both are
-at least 2, and so on, each sum a layer of its own.
+The scores are exact without comparing pairs of captions: what a reference adds to a candidate's score depends only on
+their shared n-grams and on the candidate's length, so references are summed once by n-gram for each length. A candidate
+with an n-gram k times shares min(k, r) of it with a reference that has it r times: 1 if k and r are at least 1, another
+1 if both are at least 2, and so on; each of these sums is one layer.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ from numpy.typing import NDArray
 
 from harness.metrics.cider import SCALE, SIGMA
 from harness.metrics.contract import Array
-from harness.metrics.corpus import Block, Corpus
-from harness.metrics.frequencies import DocumentFrequencies
-from harness.metrics.ngrams import MAX_ORDER
+from harness.metrics.ngrams.corpus import Block, Corpus
+from harness.metrics.ngrams.counting import MAX_ORDER
+from harness.metrics.ngrams.frequencies import DocumentFrequencies
 
 _ENTRY: Final = np.dtype(
     [("gram", "i4"), ("caption", "i4"), ("length", "i4"), ("count", "i4"), ("given", "f8"), ("norm", "f8")]
 )
-"""An n-gram of a caption: how often it is there, what each of it gives as a reference's, and the norm it shares in."""
+"""An n-gram of a caption: its count, what each occurrence contributes in a reference, and the caption's norm."""
 
 
 def consensus_scores(references: Mapping[int, Sequence[str]]) -> Array:
     """Mean CIDEr-D (as a fraction) over all images of each reference, image by image in the order given.
 
-    Document frequencies are those of the references, and a caption's own image counts too.
+    Document frequencies are those of the references; a caption's own image is included.
 
     Args:
         references: tokenised captions by image id, at least one of each image.
@@ -55,7 +54,7 @@ def consensus_scores(references: Mapping[int, Sequence[str]]) -> Array:
 
 
 def _entries(corpus: Corpus, frequencies: DocumentFrequencies) -> Iterator[NDArray[np.void]]:
-    """The n-grams of all references, block by block; those that every image holds weigh nothing and are left out."""
+    """The n-grams of all references, block by block; those that all images share have weight 0 and are left out."""
     before = 0
     for block in corpus:
         entries = _of_block(block, frequencies)

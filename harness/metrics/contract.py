@@ -1,7 +1,7 @@
-"""What every metric is made of: numbers per image whose sum over images is all that a corpus score needs.
+"""Base classes of metrics: sufficient statistics per image, whose sum over images gives the corpus score.
 
-That one property gives scores of the split, of a domain and of single images, and every bootstrap resample and
-permutation, without looking at a caption again.
+Scores of splits, domains and single images, bootstrap resamples and permutations are all computed from these
+statistics, without the captions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Metric(ABC):
 
     @abstractmethod
     def score(self, totals: Array) -> Array:
-        """Corpus scores of sums of statistics: (..., K) -> (..., len(names)), as fractions."""
+        """Corpus scores from summed statistics: (..., K) -> (..., len(names)), as fractions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Statistics:
         return dict(zip(self.metric.names, self.metric.score(self.values.sum(axis=0)).tolist(), strict=True))
 
     def of(self, rows: Sequence[int]) -> Self:
-        """The statistics of some of the images."""
+        """The statistics of a subset of the images."""
         return replace(self, values=self.values[rows])
 
     def per_image(self) -> dict[str, Array]:
@@ -58,7 +58,7 @@ class Mean(Metric):
         return totals[..., :1] / totals[..., 1:]
 
     def statistics(self, scores: Array) -> Statistics:
-        """Of one score per image, (N,)."""
+        """Statistics from one score per image, (N,)."""
         return Statistics(self, np.column_stack([scores, np.ones_like(scores)]))
 
 

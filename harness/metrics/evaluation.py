@@ -1,4 +1,4 @@
-"""What an evaluation gives: the scores of one system on one split, and what their significance is computed from."""
+"""Result of an evaluation: scores of one system on one split, and the statistics for significance tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from harness.metrics.contract import Statistics
 from results.records import Quantity
 
 METRICS: Final = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
-"""The metrics of every evaluation, in the order of display, as fractions as coco-caption computes them."""
+"""The metrics of every evaluation, in the order of display, as fractions."""
 
 OVERALL: Final = "overall"
 """Key of the scores over all images."""
@@ -20,9 +20,9 @@ class Evaluation:
     """Scores of one system on one split.
 
     `scores[domain][metric]` has `OVERALL` and every metric of `METRICS`; one that could not be computed is NULL with
-    the reason and has no entry in `per_image[metric][image_id]`. `seconds` is the time spent by step. `domains` holds
-    the images of each domain. `statistics` are what significance is computed from, for `OVERALL` a row for each of
-    `ids` and for each domain a row for each of its images; empty without any score.
+    a reason and has no entry in `per_image[metric][image_id]`. `seconds` is the time spent by step. `domains` holds
+    the images of each domain. `statistics` are the input of significance tests: for `OVERALL` a row for each of `ids`,
+    for each domain a row for each of its images; empty without any score.
     """
 
     scores: dict[str, dict[str, Quantity]]

@@ -1,4 +1,4 @@
-"""Scores of a system's captions: every metric, per image, over the split and per domain."""
+"""Score a system's captions: every metric, per image, over the split and per domain."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from typing import Final, Self
 from harness.metrics.bleu import BLEU
 from harness.metrics.cider import cider_d
 from harness.metrics.contract import CIDER_D, SPICE, Statistics
-from harness.metrics.corpus import Corpus
 from harness.metrics.evaluation import METRICS, OVERALL, Evaluation
 from harness.metrics.image_ids import require_same_images
 from harness.metrics.java import JavaError, find_java
-from harness.metrics.meteor import METEOR
-from harness.metrics.meteor_session import MeteorSession
-from harness.metrics.ptb import tokenize_ptb
-from harness.metrics.ptb_java import tokenize_java
+from harness.metrics.meteor.metric import METEOR
+from harness.metrics.meteor.session import MeteorSession
+from harness.metrics.ngrams.corpus import Corpus
+from harness.metrics.ptb.java import tokenize_java
+from harness.metrics.ptb.python import tokenize_ptb
 from harness.metrics.rouge import rouge_l
 from harness.metrics.rounds import Round, mean_of_rounds, meteor_answers
 from harness.metrics.signature import EvaluationSettings
-from harness.metrics.spice import SPICE_HEAP_MB, run_spice
+from harness.metrics.spice.process import SPICE_HEAP_MB, run_spice
 from harness.metrics.tokenizer import TOKENIZERS, tokenize_by_image
 from harness.utils.errors import BenchError
 from results.records import Quantity
@@ -48,11 +48,11 @@ class Evaluator:
     Args:
         java: runtime to use; found by `find_java` if not given.
         timeout_s: longest time to wait for the Java tokenizer, and for each answer of METEOR.
-        settings: every choice that may change a score. METEOR is what needs Java and most of the time.
-        spice_heap_mb: memory that SPICE's Java may take.
+        settings: every choice that may change a score. METEOR needs Java and takes most of the time.
+        spice_heap_mb: heap of SPICE's Java process.
 
-    Nothing is started before it is needed; `warm_up` hides METEOR's start behind other work. References are tokenised
-    once. Without a working Java METEOR is NULL; with the Java tokenizer every metric is.
+    Processes are started on first use; `warm_up` starts METEOR in the background. References are tokenised once.
+    Without a working Java METEOR is NULL; with the Java tokenizer every metric is.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Evaluator:
         self._references: dict[str, Tokens] = {}
 
     def warm_up(self, captions: Sequence[str]) -> None:
-        """Start METEOR in the background, for captions of the words of `captions`: others make it start anew.
+        """Start METEOR in the background for the words of `captions`; other words make it restart.
 
         A Java that does not work is reported by `evaluate`, not here.
         """
@@ -91,11 +91,11 @@ class Evaluator:
 
         Args:
             references: by image id, at least one for each. Their order is that of tokenisation, as of an annotation
-                file; in rare captions the start of the next one decides about a final full stop.
+                file; in rare captions the start of the next one decides whether a final full stop is kept.
             candidates: by image id, the same ids; an empty caption is allowed and scores 0.
             domains: image ids to domain names; images without one count in the overall scores only. BLEU and METEOR
                 are corpus scores over a domain's images, ROUGE-L and CIDEr-D means of the per-image values.
-            progress: called with the images that METEOR, the longest step, has done and their number.
+            progress: called with (done, total) images of METEOR, the longest step.
 
         Raises:
             BenchError: missing or extra images, an image without references, or nothing to score.
@@ -115,9 +115,9 @@ class Evaluator:
         without: Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> Evaluation:
-        """The mean over rounds of scoring, made of the tokenised references and candidates, which `evaluate` explains.
+        """The mean over rounds of scoring, built from tokenised references and candidates; arguments as in `evaluate`.
 
-        An image's score is the mean of its own. `without` says of METEOR and SPICE what not to compute, and why.
+        An image's score is the mean over its rounds. `without` maps METEOR or SPICE to the reason to leave it out.
         """
         if domains and OVERALL in domains.values():
             raise BenchError(f"a domain may not be called {OVERALL!r}: that names the scores over all images")
@@ -175,7 +175,7 @@ class Evaluator:
     def _statistics(
         self, rounds: Sequence[Round], without: Mapping[str, str], seconds: dict[str, float], progress: Progress | None
     ) -> tuple[tuple[Statistics, ...], dict[str, str]]:
-        """Of every metric that could be computed, and by metric why one could not."""
+        """Statistics of every metric that could be computed, and the reason for each that could not."""
         bleu, rouge, cider = [], [], []
         with ThreadPoolExecutor(1) as pool:
             pending = pool.submit(self._java_statistics, rounds, without, seconds, progress)
@@ -208,7 +208,7 @@ class Evaluator:
         return tokenize_java(captions, java=self._find_java(), timeout_s=self._timeout_s)
 
     def _tokenize_references(self, references: Mapping[int, Sequence[str]]) -> Tokens:
-        """From the cache when the same references were tokenised before."""
+        """Tokenised references, from the cache if the same ones were tokenised before."""
         content = json.dumps([(image_id, list(texts)) for image_id, texts in references.items()])
         key = hashlib.sha256(content.encode()).hexdigest()
         if key not in self._references:
@@ -218,7 +218,7 @@ class Evaluator:
     def _java_statistics(
         self, rounds: Sequence[Round], without: Mapping[str, str], seconds: dict[str, float], progress: Progress | None
     ) -> tuple[list[Statistics], dict[str, str]]:
-        """Of the metrics that need Java, and by metric why there are none. After METEOR failed it is started anew."""
+        """Statistics of the metrics that need Java, and reasons for missing ones; restarts METEOR after a failure."""
         found: list[Statistics] = []
         reasons = {**NOT_ASKED_FOR, **without}
         if self.settings.meteor and "METEOR" not in without:
@@ -250,7 +250,7 @@ def _check(references: Mapping[int, Sequence[str]], candidates: Mapping[int, str
 
 
 def _corpus(round_: Round, members: Sequence[int] | None = None) -> Corpus:
-    """Of all the images of a round, or of these."""
+    """Statistics of all images of a round, or of some."""
     references = round_.references
     return Corpus.of_texts(references if members is None else {i: references[i] for i in members}, round_.captions)
 

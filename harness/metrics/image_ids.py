@@ -1,4 +1,4 @@
-"""References and candidates must speak of the same images; what differs is named."""
+"""Check that references and candidates have the same image ids."""
 
 from __future__ import annotations
 

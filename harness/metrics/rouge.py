@@ -18,7 +18,7 @@ BETA: Final = 1.2
 
 
 def rouge_l(references: Mapping[int, Sequence[str]], candidates: Mapping[int, str]) -> Statistics:
-    """Of one tokenised caption per image, in the references' order."""
+    """ROUGE-L of one tokenised caption per image, in the references' order."""
     scores = [_score(candidates[image_id].split(" "), texts) for image_id, texts in references.items()]
     return ROUGE_L.statistics(np.array(scores, dtype=np.float64))
 
@@ -39,7 +39,7 @@ def _score(candidate: list[str], references: Sequence[str]) -> float:
 
 
 def _common_subsequence(places: Mapping[str, int], length: int, reference: Sequence[str]) -> int:
-    """Length of the longest common subsequence, a bit for each candidate token (Hyyrö 2004)."""
+    """Length of the longest common subsequence, by one bit per candidate token (Hyyrö 2004)."""
     row = whole = (1 << length) - 1
     for token in reference:
         here = places.get(token)

@@ -1,7 +1,7 @@
-"""Rounds of scoring on the same images, whose mean is the score; such as leaving out each reference in turn.
+"""Rounds of scoring on the same images, averaged: for example, leaving out each reference in turn.
 
-A person's caption can only be scored against the image's other references; so that models can be compared with people,
-their captions are scored against the same smaller sets.
+A human caption can only be scored against the other references of its image; for a fair comparison, models are scored
+against the same smaller sets.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.metrics.contract import Array, Metric, Statistics
-from harness.metrics.meteor import segment_scores
+from harness.metrics.meteor.metric import segment_scores
 
 Ask = Callable[[Mapping[int, Sequence[str]], Mapping[int, str]], Array]
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One tokenised caption an image, and the tokenised references that it is scored against, by image."""
+    """One tokenised caption per image, and its tokenised references, by image id."""
 
     references: dict[int, list[str]]
     captions: dict[int, str]
 
 
 class MeanOfRounds(Metric):
-    """The mean of a metric's scores over rounds. Statistics: those of each round, side by side."""
+    """The mean of a metric over rounds. Statistics: those of each round, concatenated."""
 
     def __init__(self, metric: Metric, rounds: int) -> None:
         self.names = metric.names
@@ -40,7 +40,7 @@ class MeanOfRounds(Metric):
 
 
 def mean_of_rounds(rounds: Sequence[Statistics]) -> Statistics:
-    """The statistics of rounds of one system on the same images, as one; of a single round as they are."""
+    """The statistics of several rounds on the same images, as one; those of a single round unchanged."""
     if len(rounds) == 1:
         return rounds[0]
     values = np.concatenate([each.values for each in rounds], axis=1)
@@ -48,9 +48,9 @@ def mean_of_rounds(rounds: Sequence[Statistics]) -> Statistics:
 
 
 def held_out_rounds(references: Mapping[int, Sequence[str]], captions: Mapping[int, str] | None = None) -> list[Round]:
-    """As many rounds as an image has references at most; round k leaves out reference k modulo the image's number.
+    """One round for each reference of the image with most; round k leaves out reference k modulo the image's number.
 
-    Scored are `captions`, or without them what is left out. Images with a single reference are in no round.
+    Scores `captions`, or without them the references left out. Images with a single reference are in no round.
     """
     several = {image_id: texts for image_id, texts in references.items() if len(texts) > 1}
     rounds = []
@@ -67,7 +67,7 @@ def held_out_rounds(references: Mapping[int, Sequence[str]], captions: Mapping[i
 def meteor_answers(rounds: Sequence[Round], ask: Ask) -> list[Array]:
     """METEOR's (N, 23) statistics of every round; for several rounds `ask` gets every caption and reference once.
 
-    Of several references METEOR takes the one that scores best, the first of those that score alike.
+    METEOR takes the reference with the best score, on a tie the first.
     """
     if len(rounds) == 1:
         return [ask(rounds[0].references, rounds[0].captions)]

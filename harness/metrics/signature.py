@@ -1,7 +1,7 @@
-"""What a score depends on besides the captions, in the manner of sacreBLEU: short to print, long to read, parsed back.
+"""Evaluation signatures, as in sacreBLEU: everything besides the captions that a score depends on.
 
-Post, "A Call for Clarity in Reporting BLEU Scores", WMT 2018. A signature is made of the settings object that drove the
-evaluation, field by field, so that no option can be left out of it.
+Post, "A Call for Clarity in Reporting BLEU Scores", WMT 2018. A signature is built field by field from the settings of
+the evaluation, so that no option can be left out. It has a short and a long form, and is parsed from either.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class EvaluationSettings:
     """Every choice of an evaluation that may change a score; each field appears in the signature.
 
     `tokenizer`: the Python tokenizer or the Java original. `domain_df`: document frequencies of a domain's CIDEr-D,
-    over all images, as the nocaps server takes them, or over the domain's alone, as many papers did. `meteor` and
-    `spice`: whether they were asked for, which changes no other score.
+    over all images, as the nocaps server does, or over the domain's alone, as many papers did. `meteor` and `spice`:
+    whether they were requested, which changes no other score.
     """
 
     tokenizer: TokenizerName = "python"
@@ -64,22 +64,22 @@ class Signature:
         return "|".join(f"{name}:{quote(value, safe=_SAFE)}" for name, value in self.fields.items())
 
     def long(self) -> str:
-        """The same with names that explain themselves."""
+        """The same with descriptive names."""
         return "|".join(f"{_LONG[name]}:{quote(value, safe=_SAFE)}" for name, value in self.fields.items())
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read either form.
+        """Parse either form.
 
         Raises:
-            BenchError: it is no signature, has an unknown field, or one twice.
+            BenchError: it is not a signature, or has an unknown or duplicate field.
         """
         found: dict[str, str] = {}
         for part in text.split("|"):
             name, colon, value = part.partition(":")
             name = _SHORT.get(name, name)
             if not colon or name not in _LONG or name in found:
-                raise BenchError(f"{text!r} is not an evaluation's signature: what is {part!r}?")
+                raise BenchError(f"{text!r} is not an evaluation signature: {part!r} is unknown or repeated")
             found[name] = unquote(value)
         return cls(found)
 
@@ -95,11 +95,11 @@ def evaluation_signature(
     """The signature of an evaluation.
 
     Args:
-        settings: what drove it.
-        references: the references scored against, by image id; a digest of them goes in.
-        name: what the references are called.
-        of: images that the reference file holds, where only some were scored.
-        domains: image ids by domain; their counts tell apart assignments of the same names.
+        settings: of the evaluation.
+        references: references by image id; the signature has their digest.
+        name: name of the references.
+        of: number of images in the reference file, if only a subset was scored.
+        domains: image ids by domain; the signature has their counts.
     """
     counts = {len(texts) for texts in references.values()}
     signed = {
@@ -118,9 +118,9 @@ def evaluation_signature(
 
 
 def run_fields(settings: EvaluationSettings) -> dict[str, str]:
-    """What a benchmark run's signature says of the settings that its scores depend on.
+    """The fields of a benchmark run's signature that come from settings which change scores.
 
-    Settings that only add a metric are left out: adding one must not make the run another.
+    Settings that only add a metric are left out: adding a metric does not change the run.
     """
     changing = [option.name for option in fields(settings) if not option.metadata.get("only_adds")]
     signed = {_SETTINGS[name][0]: _shown(name, getattr(settings, name)) for name in changing}

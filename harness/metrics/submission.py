@@ -1,4 +1,4 @@
-"""Files that evaluation servers take: complete, one caption an image, pure ASCII."""
+"""Submission files of evaluation servers: one caption for every image, ASCII only."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _CAPTION_THEM: Final = "caption them first: bench caption --run RUN --data DATA 
 
 
 def run_predictions(store: Store, key: str, images: Path) -> Predictions:
-    """What a stored run said of the images in the server's list: the captions of the split that has most of them.
+    """A stored run's captions of the images in the server's list, from the split that has most of them.
 
     Raises:
-        BenchError: it captioned none of them.
+        BenchError: the run has no caption of any of them.
         StoreError: the run was never planned.
     """
     wanted = set(read_image_ids(images))
@@ -41,7 +41,7 @@ def run_predictions(store: Store, key: str, images: Path) -> Predictions:
 def write_submission(
     predictions: Predictions, images: Path, out: Path, *, server: Server, split: str, algorithm: str
 ) -> list[Path]:
-    """Write the file that `server` takes into folder `out`.
+    """Write the submission file of `server` into folder `out`.
 
     Args:
         predictions: one caption for each image of the split.
@@ -50,10 +50,10 @@ def write_submission(
         split: val2014 or test2014 for COCO, val or test for nocaps.
         algorithm: name of the system, for COCO's file name.
 
-    COCO's server wants the files of both splits in one archive, written once both are there.
+    COCO's server expects the files of both splits in one archive, which is written once both exist.
 
     Raises:
-        BenchError: a caption is missing, empty, double, no text, or of an image that is not in the list.
+        BenchError: a caption is missing, empty, duplicate, not a text, or of an image that is not in the list.
     """
     wanted = read_image_ids(images)
     known = set(wanted)
@@ -65,9 +65,9 @@ def write_submission(
     if problems:
         raise BenchError("the server would refuse this: " + "; ".join(problems), "give one caption for every image")
     if server == "coco" and split not in _COCO_SPLITS:
-        raise BenchError(f"COCO's server takes no split {split!r}", f"--split {' or '.join(_COCO_SPLITS)}")
+        raise BenchError(f"COCO's server has no split {split!r}", f"--split {' or '.join(_COCO_SPLITS)}")
     if not algorithm.replace("-", "").isalnum() or not algorithm.isascii():
-        raise BenchError(f"{algorithm!r} cannot be part of the file's name", "--name with letters, digits and hyphens")
+        raise BenchError(f"--name {algorithm!r} cannot be part of a file name", "use letters, digits and hyphens")
     entries = [
         {"image_id": image_id, "caption": " ".join(sanitise_caption(predictions.captions[image_id]).split())}
         for image_id in wanted

@@ -1,4 +1,4 @@
-"""The Penn Treebank tokens that scores are computed on, by the Python tokenizer or by the Java original."""
+"""The choice of Penn Treebank tokenizer, Python or Java, and tokenisation by image."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, Literal
 TokenizerName = Literal["python", "java"]
 
 TOKENIZERS: Final[dict[TokenizerName, str]] = {"python": "ptb-python", "java": "ptb-java"}
-"""What signatures call each tokenizer."""
+"""Names of the tokenizers in signatures."""
 
 
 def tokenize_by_image(
@@ -16,8 +16,8 @@ def tokenize_by_image(
 ) -> dict[int, list[str]]:
     """Tokenised captions by image id, in the order given.
 
-    The order counts: the start of the next caption can decide about a final full stop. COCO's own tools keep that of
-    the annotation file, and so does whoever calls this.
+    The order matters: the start of the next caption can decide whether a final full stop is kept. Callers keep the
+    order of the annotation file, as COCO's own tools do.
     """
     tokens = iter(tokenize([caption for texts in captions.values() for caption in texts]))
     return {image_id: [next(tokens) for _ in texts] for image_id, texts in captions.items()}

@@ -10,27 +10,18 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
-from harness.data.backbones import Backbone, TrainableBackbone
+from harness.data.backbones.backbone import Backbone, TrainableBackbone
 from harness.data.feature_cache import extract_features
 from harness.data.features import Features
 from harness.data.images import ImagePreprocessing
 from harness.runner.context import RunContext
 from harness.utils.progress import Reporter
-from zoo import Captioner, Visual, VisualSpec
+from zoo import HasBackbone, Visual, VisualSpec
 from zoo.models.end_to_end import grid_tokens
-
-
-@runtime_checkable
-class HasOwnBackbone(Protocol):
-    """A captioner of grid features behind a backbone; it takes their cached output for pixels."""
-
-    backbone: nn.Module
-    body: Captioner
 
 
 class CachedBackboneSource:
@@ -44,7 +35,7 @@ class CachedBackboneSource:
         return self._features.visual(image_ids, VisualSpec("grid", self._features.dim))
 
 
-def cache_own_features(model: HasOwnBackbone, context: RunContext, reporter: Reporter) -> Path:
+def cache_own_features(model: HasBackbone, context: RunContext, reporter: Reporter) -> Path:
     """The folder with the features of the model's backbone in its present state, extracted or re-used.
 
     With the run's own weights they are the run's, which other models share; otherwise they are of the images to train

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from harness.data.dataset import Sample
 from harness.data.features import VisualFeatures
 from harness.metrics.consensus import consensus_scores
-from harness.metrics.ptb import tokenize_ptb
+from harness.metrics.ptb.python import tokenize_ptb
 from harness.metrics.tokenizer import tokenize_by_image
 
 Rows = NDArray[np.float32]

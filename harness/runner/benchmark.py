@@ -17,7 +17,7 @@ from harness.config.preset import Preset
 from harness.measure.environment import describe_state
 from harness.metrics.evaluator import Evaluator
 from harness.metrics.signature import EvaluationSettings
-from harness.metrics.spice import find_spice
+from harness.metrics.spice.process import find_spice
 from harness.runner.context import prepare_context
 from harness.runner.identity.reuse import settle
 from harness.runner.models import resolve_models

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 
 from harness.config.features import FeatureConfig
-from harness.data.backbones import Backbone
+from harness.data.backbones.backbone import Backbone
 from harness.data.batches import VisualSource
 from harness.data.dataset import Dataset, Sample
 from harness.data.feature_cache import extract_features

@@ -12,7 +12,7 @@ from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.preset import Decoding, Preset, VocabularyConfig
 from harness.data import open_dataset
-from harness.data.backbones import Backbone
+from harness.data.backbones.backbone import Backbone
 from harness.data.batches import VisualSource
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import NullSource, VisualFeatures

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from harness.data.backbones import Backbone, TrainableBackbone
+from harness.data.backbones.backbone import Backbone, TrainableBackbone
 from harness.data.regions.opening import needs_backbone
 from harness.measure.memory import PeakMemory
 from harness.metrics.evaluator import Evaluator
@@ -220,7 +220,7 @@ def model_arguments(name: str, arguments: Mapping[str, Any], backbone: Backbone)
     Raises:
         BenchError: the model needs a network for a backbone, and this one is none.
     """
-    if "backbone" not in model_card(name).arguments:
+    if not model_card(name).has_backbone:
         return dict(arguments)
     if not isinstance(backbone, TrainableBackbone):
         raise BenchError(
@@ -243,7 +243,7 @@ def build_model(
         backbone: the run's.
     """
     model = create_model(name, vocab_size=vocab_size, visual_dim=visual_dim, **arguments)
-    if isinstance(backbone, TrainableBackbone) and "backbone" in arguments:
+    if isinstance(backbone, TrainableBackbone) and model_card(name).has_backbone:
         inner = model.get_submodule("backbone")
         _copy_weights(inner, backbone)
     return model

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from harness.config.features import FeatureConfig
 from harness.config.preset import Decoding
-from harness.data.backbones import open_backbone
+from harness.data.backbones.backbone import open_backbone
 from harness.data.images import ImagePreprocessing
 from harness.data.vocabulary import Vocabulary
 from harness.runner.saved_model import VOCABULARY, WEIGHTS, SavedModel

@@ -5,11 +5,10 @@ from __future__ import annotations
 import torch
 
 from harness.measure.estimate import PassCosts
-from harness.measure.flops import count_encoder, count_flops
+from harness.measure.flops.counting import count_encoder, count_flops
 from harness.measure.inputs import example_visual
 from harness.measure.model_modes import eval_mode
-from harness.runner.backbone_features import HasOwnBackbone
-from zoo import Captioner, Visual
+from zoo import Captioner, HasBackbone, Visual
 
 
 def pass_costs(model: Captioner, *, cells: int, caption_length: int) -> tuple[PassCosts, Visual]:
@@ -21,7 +20,7 @@ def pass_costs(model: Captioner, *, cells: int, caption_length: int) -> tuple[Pa
     """
     backbone, visual = 0, example_visual(model.visual, length=cells)
     counted = model
-    if isinstance(model, HasOwnBackbone):
+    if isinstance(model, HasBackbone):
         sides = getattr(model.backbone, "default_cfg", {}).get("input_size", (3, 224, 224))
         visual = Visual(pixels=torch.zeros(1, *sides)).to(next(model.parameters()).device)
         with torch.inference_mode(), eval_mode(model):

@@ -58,7 +58,7 @@ def _trained(model: str, seed: int, context: RunContext) -> RunSpec:
         "card": _card(model, card.pretraining),
     }
     signature = context.signature | pretraining_field(card.pretraining)
-    if card.visual == "pixels" and "backbone" not in card.arguments:  # it learns to see by itself
+    if card.visual == "pixels" and not card.has_backbone:  # it learns to see by itself
         signature = {**signature, "feat": f"pixels[{context.inputs.preprocessing.key()}]"}
     settings = {
         "arguments": built_with(model, arguments),

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from harness.data.hub import hub_is_reachable
-from harness.data.hub_preprocessing import HubPreprocessing
-from harness.data.hub_vocabulary import HubVocabulary
+from harness.data.hub.offline import hub_is_reachable
+from harness.data.hub.preprocessing import HubPreprocessing
+from harness.data.hub.vocabulary import HubVocabulary
 from harness.runner.context import RunContext
 from harness.runner.identity.signature import NOT_APPLICABLE, pretraining_field
 from harness.utils.errors import BenchError

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from harness.config.features import FeatureConfig
 from harness.config.preset import Decoding
 from harness.config.schedule import Strict
-from harness.data.hub_preprocessing import HubPreprocessing
+from harness.data.hub.preprocessing import HubPreprocessing
 from harness.data.images import ImagePreprocessing
 from harness.data.vocabulary import Vocabulary
 from harness.data.vocabulary_file import load_vocabulary

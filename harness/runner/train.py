@@ -22,7 +22,7 @@ from harness.data.features import Features
 from harness.data.vocabulary import Vocabulary
 from harness.inference.generate import caption_images
 from harness.metrics.cider import CiderD
-from harness.runner.backbone_features import CachedBackboneSource, HasOwnBackbone, cache_own_features
+from harness.runner.backbone_features import CachedBackboneSource, cache_own_features
 from harness.runner.context import RunContext
 from harness.training.objectives import CrossEntropy, Objective
 from harness.training.processes import Alone, Processes
@@ -33,7 +33,7 @@ from harness.training.trainer import Trainer
 from harness.utils.plugins import load_plugins
 from harness.utils.progress import Reporter
 from results.records import EpochRecord
-from zoo import Captioner
+from zoo import Captioner, HasBackbone
 
 if TYPE_CHECKING:
     from harness.training.several import Together
@@ -149,7 +149,7 @@ class _Share:
         """The loader of a stage; one that leaves the model's own backbone as it is reads cached features of it."""
         task = self.task
         self.source = task.source
-        if stage.backbone == "frozen" and isinstance(task.model, HasOwnBackbone):
+        if stage.backbone == "frozen" and isinstance(task.model, HasBackbone):
             folder = self._processes.of_first(self._cache() if self._processes.rank == 0 else Path())
             self.source = CachedBackboneSource(Features(folder))
         samples = list(task.train)
@@ -197,7 +197,7 @@ class _Validation:
 
 
 def _cache(model: Captioner, context: RunContext, reporter: Reporter) -> Path:
-    assert isinstance(model, HasOwnBackbone)
+    assert isinstance(model, HasBackbone)
     return cache_own_features(model, context, reporter)
 
 

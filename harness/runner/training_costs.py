@@ -14,16 +14,15 @@ from torch import nn
 
 from harness.measure.accelerators import a100_seconds, peak_macs
 from harness.measure.estimate import DataShape, PassCosts, StagePlan, plan_stages
-from harness.measure.flops import FlopCounts
+from harness.measure.flops.counting import FlopCounts
 from harness.measure.memory import PeakMemory
 from harness.measure.speed import measure_speed
-from harness.runner.backbone_features import HasOwnBackbone
 from harness.runner.context import RunContext
 from harness.runner.pass_costs import pass_costs
 from harness.training.state import TrainingSummary
 from harness.utils.precision import autocast
 from results.records import Quantity
-from zoo.captioner import Captioner, Visual
+from zoo.captioner import Captioner, HasBackbone, Visual
 
 PROBE_S = 0.15
 """Seconds that each of the two probes takes at least; a wrong prediction costs less than a long one."""
@@ -97,7 +96,7 @@ def predict_training(model: Captioner, visual: Visual, counts: FlopCounts | None
                 length,
                 images=min(max(first.batch_size // machine.devices, 1), most),
                 captions=1 if first.batch_of == "captions" else first.captions_per_image,
-                least_s=PROBE_S,
+                min_s=PROBE_S,
             )
     except Exception as error:  # training itself says what is wrong, or knows how to meet it: too little memory
         reason = f"the probe failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
@@ -162,7 +161,7 @@ def _work(summary: TrainingSummary, prediction: Prediction, context: RunContext)
 
 def _pass_costs(model: Captioner, visual: Visual, counts: FlopCounts, length: int) -> tuple[PassCosts, Visual]:
     """From the counts there are, which are of captions as long as they may be; a backbone of its own is counted."""
-    if isinstance(model, HasOwnBackbone):
+    if isinstance(model, HasBackbone):
         return pass_costs(model, cells=1, caption_length=length)
     decoder = counts.teacher_forced.macs - counts.encoder.macs
     costs = PassCosts(

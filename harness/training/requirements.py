@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
-
 from harness.config.schedule import Schedule
 from harness.training.reinforce import require_states
 from harness.utils.errors import BenchError
-from zoo import Captioner
-
-
-@runtime_checkable
-class HasBackbone(Protocol):
-    """A model on pixels, whose visual backbone is a part of it."""
-
-    def freeze_backbone(self, frozen: bool = True) -> None:
-        """Keep the backbone as it is, or train it."""
-        ...
+from zoo import Captioner, HasBackbone
 
 
 def validate_schedule(model: Captioner, schedule: Schedule) -> None:

@@ -27,8 +27,8 @@ from harness.data.batches import Batch
 from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
 from harness.metrics.cider import CiderReward
-from harness.metrics.frequencies import DocumentFrequencies
-from harness.metrics.ngrams import NARROW_WORDS, Captions, WordNumbers
+from harness.metrics.ngrams.counting import NARROW_WORDS, Captions, WordNumbers
+from harness.metrics.ngrams.frequencies import DocumentFrequencies
 from harness.training.objectives import without_gradients
 from zoo import Captioner
 from zoo.decoding import Hypotheses, greedy, sample

@@ -31,13 +31,13 @@ from harness.training.gradients import BatchGradient
 from harness.training.objectives import CrossEntropy, Objective
 from harness.training.optimisers import make_optimiser
 from harness.training.processes import Alone, Processes
-from harness.training.requirements import HasBackbone, validate_schedule
+from harness.training.requirements import validate_schedule
 from harness.training.state import TrainingSummary, TrainState
 from harness.training.watching import describe_progress, warn_if_worse
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter, Task
 from results.records import EpochRecord
-from zoo import Captioner
+from zoo import Captioner, HasBackbone
 
 CHECKPOINT_INTERVAL_S = 60.0
 OTHERS_SEED = 1_000_003

@@ -1,1 +1,1 @@
-"""What every room needs: errors, progress, atomic files, hashing, plug-ins and the workspace."""
+"""Shared utilities: errors, progress, atomic files, hashing, plug-ins and the workspace."""

@@ -1,4 +1,4 @@
-"""Files that are either whole or absent, whatever instant the process is killed at."""
+"""Atomic file writes: a file is complete or absent, even if the process is killed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path in the same folder; on a clean exit its content replaces `path` at once."""
+    """Yield a temporary path in the same folder; on a clean exit it replaces `path` atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
@@ -24,6 +24,6 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace `path` by `text` (UTF-8) in one instant."""
+    """Write `text` (UTF-8) to `path` atomically."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")

@@ -1,10 +1,10 @@
-"""The error a user may see: one sentence, and what to type next."""
+"""The error shown to users: one sentence, and what to type next."""
 
 from __future__ import annotations
 
 
 class BenchError(Exception):
-    """Something the user can put right.
+    """An error that the user can fix.
 
     Args:
         message: what is wrong, naming the file, option or value.

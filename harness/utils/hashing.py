@@ -1,4 +1,4 @@
-"""Canonical JSON and short digests: equal configurations have equal keys, whatever the order they were written in."""
+"""Canonical JSON and short digests, independent of the order of keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def canonical_json(value: Any) -> str:
-    """JSON with sorted keys and no spare white space; NaN and infinity are refused (ValueError)."""
+    """JSON with sorted keys and no extra white space; NaN and infinity raise ValueError."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 

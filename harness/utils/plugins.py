@@ -1,4 +1,4 @@
-"""Models of one's own: a module or file that calls `zoo.register_model` when it is imported."""
+"""Plug-ins: modules or files that call `zoo.register_model` when they are imported."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from harness.utils.errors import BenchError
 
 
 def load_plugins(names: Iterable[str] | None) -> None:
-    """Import each; `None` where an option was not given. BenchError as `load_plugin`."""
+    """Import each plug-in; `None` for an option that was not given. Raises as `load_plugin`."""
     for name in names or ():
         load_plugin(name)
 
 
 def load_plugin(name: str) -> None:
-    """Import a plugin by module name or by path of a `.py` file.
+    """Import a plug-in by module name or by path of a `.py` file.
 
     Raises:
-        BenchError: it cannot be found or fails while being imported.
+        BenchError: it cannot be found, or its import fails.
     """
     path = Path(name)
     try:

@@ -1,4 +1,4 @@
-"""What a run's precision means on a device, the same for training, captioning and timing."""
+"""Autocast for a run's precision, shared by training, captioning and timing."""
 
 from __future__ import annotations
 

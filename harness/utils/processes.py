@@ -1,4 +1,4 @@
-"""How a process that another one started ends: with it, however that ends."""
+"""End worker processes together with their parent process."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from multiprocessing.connection import wait
 
 
 def exit_with_parent() -> None:
-    """End this process as soon as the one that started it is gone; Ctrl-C is for that one alone.
+    """End this process as soon as its parent is gone, and leave Ctrl-C to the parent.
 
-    Called first thing in a process that `multiprocessing` started.
+    To be called first in a process started by `multiprocessing`.
     """
     parent = multiprocessing.parent_process()
     assert parent is not None

@@ -1,4 +1,4 @@
-"""What a long command says while it works: bars on a terminal, plain lines elsewhere."""
+"""Progress of long commands: bars on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLAIN_INTERVAL_S = 20.0
 
 
 class Task:
-    """One countable piece of work; `advance` moves it, `detail` is the latest figure (a loss, a score)."""
+    """One countable task; `advance` adds to its count, `detail` is the latest figure (a loss, a score)."""
 
     def __init__(self, reporter: Reporter, title: str, total: int, done: int) -> None:
         self._reporter, self._title, self._total, self._done = reporter, title, total, done
@@ -46,13 +46,13 @@ class Task:
         return f" (about {describe_seconds(seconds)} left)"
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._bar is not None and self._reporter.bars:
             self._reporter.bars.remove_task(self._bar)
 
 
 class Reporter:
-    """Where a command's progress goes; a context manager, because terminal bars must be taken down."""
+    """Reports a command's progress; a context manager, because terminal bars must be removed at the end."""
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(highlight=False)
@@ -63,7 +63,7 @@ class Reporter:
                 BarColumn(bar_width=10),
                 MofNCompleteColumn(),
                 TimeRemainingColumn(compact=True),
-                # The last one takes what the others leave: a narrow terminal cuts it, never a count.
+                # The last column gets the remaining width: a narrow terminal truncates it, never a count.
                 TextColumn("{task.fields[detail]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
                 console=self.console,
                 transient=True,
@@ -82,12 +82,12 @@ class Reporter:
             self.bars.stop()
 
     def note(self, text: str, style: str = "") -> None:
-        """Print one line, literally."""
+        """Print one line, without markup."""
         self.console.print(escape(text), style=style, soft_wrap=True)
 
     @contextmanager
     def task(self, title: str, total: int, done: int = 0) -> Iterator[Task]:
-        """A task of `total` units, `done` of them done already."""
+        """A task of `total` units, of which `done` are done."""
         task = Task(self, title, total, done)
         try:
             yield task
@@ -96,7 +96,7 @@ class Reporter:
 
 
 def describe_seconds(seconds: float) -> str:
-    """A duration as people say it: 8 s, 3 min 20 s, 2 h 5 min."""
+    """A readable duration: 8 s, 3 min 20 s, 2 h 5 min."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

@@ -1,4 +1,4 @@
-"""Where a benchmark keeps what it makes: one folder, safe to delete, shared by runs that follow each other."""
+"""The workspace: the folder of a benchmark's outputs and caches, shared by successive runs and safe to delete."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEFAULT = Path("workspace")
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The folders and files of a workspace; its results may be in a database elsewhere (`db`: a file or a URL)."""
+    """The folders and files of a workspace; `db` is a file or URL if the results are in another database."""
 
     root: Path
     db: str | None = None
@@ -27,32 +27,32 @@ class Workspace:
 
     @property
     def cache(self) -> Path:
-        """What can be made again: generated data, features, verification results."""
+        """The cache: generated data, features, verification results."""
         return self.root / "cache"
 
     @property
     def report(self) -> Path:
-        """The generated HTML."""
+        """The folder of the HTML report."""
         return self.root / "report"
 
     def run_folder(self, key: str) -> Path:
-        """Weights, vocabulary and log of one run."""
+        """The folder of one run: weights, vocabulary and log."""
         return self.root / "runs" / key
 
     def create(self) -> None:
-        """Make the root folder; BenchError when it cannot be made or written."""
+        """Create the root folder; BenchError if it cannot be created or written."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BenchError(
-                f"cannot make the workspace {self.root}: {error.strerror}", "choose another with --workspace DIR"
+                f"the workspace {self.root} cannot be created: {error.strerror}", "choose another with --workspace DIR"
             ) from error
         if not os.access(self.root, os.W_OK):
             raise BenchError(f"the workspace {self.root} is not writable", "choose another with --workspace DIR")
 
 
 def user_cache() -> Path:
-    """The folder of what any run of this user may use again, safe to delete; it need not exist.
+    """The user's cache folder, shared by all workspaces and safe to delete; it may not exist yet.
 
     `$XDG_CACHE_HOME/captionbench`, by default the platform's: on Linux `~/.cache/captionbench`.
     """
@@ -65,7 +65,7 @@ def user_cache() -> Path:
 def locked(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
     """Hold an exclusive lock on `path`; when another process has it, call `on_wait` once and wait.
 
-    The system lets go of the lock when its holder dies, so a killed run never leaves one behind.
+    The system releases the lock when its holder ends, so a killed run never leaves one behind.
     """
     from filelock import FileLock, Timeout
 

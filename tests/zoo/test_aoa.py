@@ -105,7 +105,7 @@ def test_half_precision_gives_numbers_and_gradients():
 
 
 @torch.no_grad()
-def test_one_memory_has_its_values_first_as_in_the_authors_decoder_of_one(official):
+def test_single_memory_has_values_first(official):
     """The same keys and values under either name, and in either order, give the same captioner."""
     numbers = official("image_transformer_model", zoo_name)
     several = {key: value for key, value in numbers.group("param/").items() if "implicit" not in key}
@@ -128,6 +128,6 @@ def test_weights_of_another_variant_are_named(official):
     weights = official("aoanet", zoo_name).group("param/")
     with pytest.raises(zoo.ZooError, match=r"refiner.layers.0.self_attn.linears.0.weight: unknown to aoanet/no-ref"):
         from_official("aoanet/no-refiner", weights, n_heads=4)
-    with pytest.raises(zoo.ZooError, match="no state dict of AoANet") as caught:
+    with pytest.raises(zoo.ZooError, match="not a state dict of AoANet") as caught:
         from_official("aoanet", {"model": torch.ones(1)})
     assert "model_state_dict" in caught.value.hint

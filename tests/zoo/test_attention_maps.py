@@ -138,7 +138,7 @@ def test_probabilities_are_those_of_torch_s_attention(mask):
     close(weights @ value, F.scaled_dot_product_attention(query, key, value, mask, scale=0.7), 1e-5)
 
 
-def test_a_plug_in_that_says_nothing_of_its_attention_has_no_maps():
+def test_plug_in_without_attention_modules_has_no_maps():
     model = tiny("att2in")
     model.cross_attention_modules = lambda: ()
     assert not attends(model)

@@ -214,7 +214,7 @@ def test_samples_follow_the_distribution():
         torch.testing.assert_close(counted.double(), log_probs[image, BOS].exp(), atol=0.03, rtol=0)
 
 
-def test_temperature_sharpens_samples_and_a_generator_repeats_them():
+def test_temperature_sharpens_and_generator_repeats_samples():
     model, memory, log_probs = bigram(images=2, seed=3)
 
     def draw(temperature, seed=0):

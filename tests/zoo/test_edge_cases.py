@@ -87,7 +87,7 @@ def test_longer_captions_are_refused():
 
 
 @torch.no_grad()
-def test_beams_up_to_the_vocabulary_work_and_wider_ones_are_refused():
+def test_beams_wider_than_vocabulary_are_refused():
     model = tiny("expansionnet_v2")
     memory = model.encode(zoo.Visual(torch.rand(2, 5, 6)))
     found = beam_search(model, memory, beam_size=9, max_len=6, **SEARCH)

@@ -80,7 +80,7 @@ def model():
 
 
 @torch.no_grad()
-def test_captions_depend_on_where_boxes_lie_to_each_other_and_on_nothing_else(model):
+def test_captions_depend_only_on_relative_box_geometry(model):
     features, boxes = torch.rand(2, REGIONS, 6, dtype=torch.float64), random_boxes()
     tokens = torch.ones(2, 4, dtype=torch.long)
 

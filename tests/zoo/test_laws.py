@@ -177,7 +177,7 @@ def test_an_ensemble_of_one_is_the_model(architecture):
     close(found.scores, alone.scores)
 
 
-def test_log_probabilities_of_samples_are_those_of_teacher_forcing(architecture):
+def test_sample_log_probabilities_equal_teacher_forcing(architecture):
     model = tiny(architecture)
     memory = model.encode(look(model))
     drawn = sample(model, memory, n=3, max_len=8, bos=BOS, eos=EOS, generator=torch.Generator().manual_seed(3))

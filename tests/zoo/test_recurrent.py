@@ -21,7 +21,7 @@ def attend(attention, queries, regions, mask):
     return attention(queries, keys, regions, barrier)
 
 
-def test_attention_is_a_softmax_over_all_masked_and_normalised_anew():
+def test_attention_equals_softmax_masked_and_renormalised():
     attention = AdditiveAttention(6, 5, 4).double()
     queries, regions = torch.randn(4, 6).double(), torch.randn(2, 7, 5).double()
     mask = torch.arange(7) < torch.tensor([[7], [4]])

@@ -164,7 +164,7 @@ def test_sizes_are_read_off_the_shapes(official):
 
 def test_other_weights_are_refused(official):
     tensors = official("att2in2").group("param/")
-    with pytest.raises(zoo.ZooError, match=r"no state dict of an LSTM captioner.*logit\.weight"):
+    with pytest.raises(zoo.ZooError, match=r"not a state dict of an LSTM captioner.*logit\.weight"):
         from_official("updown", {"encoder.weight": torch.ones(1)})
     with pytest.raises(zoo.ZooError, match=r"region_embedding\.1\.weight: unknown to att2in/embedded"):
         from_official("att2in/embedded", {**tensors, "att_embed.1.weight": torch.ones(16)})

@@ -45,6 +45,13 @@ def test_pretrained_weights_say_what_they_saw(name):
         assert all((seen.captions, seen.source, "coco" in seen.overlap, *seen.overlap.values()))
 
 
+@pytest.mark.parametrize("name", zoo.list_models())
+def test_card_knows_whether_model_owns_backbone(name):
+    card = zoo.model_card(name)
+    model = zoo.create_model(name, **SIZES, **card.tiny)
+    assert card.has_backbone == isinstance(model, zoo.HasBackbone)
+
+
 def test_patterns_find_families_and_variants():
     zoo.register_model(a_card(name="expansionnet_v2/mine"))
     assert {"expansionnet_v2", "expansionnet_v2/mine"} <= set(zoo.list_models("expansionnet*"))
@@ -105,7 +112,7 @@ def test_sizes_that_a_model_has_no_use_for_are_left_out():
 
 def test_collisions_are_refused():
     zoo.register_model(a_card())
-    with pytest.raises(zoo.ZooError, match="'mine' is registered already"):
+    with pytest.raises(zoo.ZooError, match="'mine' is already registered"):
         zoo.register_model(a_card())
     with pytest.raises(zoo.ZooError, match="'blind'"):
         zoo.register_model(a_card(name="blind"))
@@ -113,7 +120,7 @@ def test_collisions_are_refused():
 
 @pytest.mark.parametrize("name", ["", "Upper", "a b", "a/b/c", "../x", "a*"])
 def test_malformed_names_are_refused(name):
-    with pytest.raises(zoo.ZooError, match="no model name"):
+    with pytest.raises(zoo.ZooError, match="not a valid model name"):
         zoo.register_model(a_card(name=name))
 
 

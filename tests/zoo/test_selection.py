@@ -5,12 +5,12 @@ from __future__ import annotations
 from zoo import list_models, model_card, select_models
 
 
-def test_all_is_every_model_but_variants_and_the_small_forms_of_pretrained_ones() -> None:
+def test_all_leaves_out_variants_except_small_pretrained_forms() -> None:
     small = {"blip/small", "git/small", "vit_gpt2/small"}
     assert select_models("all") == [name for name in list_models() if "/" not in name or name in small]
 
 
-def test_a_pattern_finds_variants_but_none_that_trains_its_own_backbone() -> None:
+def test_pattern_finds_variants_except_those_on_pixels() -> None:
     found = select_models("expansionnet_v2/*")
     assert len(found) > 5
     assert "expansionnet_v2/end-to-end" not in found

@@ -80,7 +80,7 @@ def test_half_precision_boxes_are_compared_in_single():
 
 
 @torch.no_grad()
-def test_where_all_are_neighbours_one_attention_of_the_three_remains():
+def test_all_neighbours_leave_one_of_three_attentions():
     torch.manual_seed(0)
     gate = AttentionOnAttention(16)
     wide = SpatialGraphAttention(16, 4, 0.0, gate)

@@ -133,7 +133,7 @@ def test_m2_masks_padding_where_the_released_code_does_not():
     assert changed == {False: False, True: True}
 
 
-def test_m2_starts_as_the_paper_says_or_as_the_released_code_does():
+def test_m2_initialises_as_paper_or_as_released_code():
     torch.manual_seed(0)
     sane, released = (zoo.create_model("m2", vocab_size=9, visual_dim=6, quirks=quirks) for quirks in (False, True))
     memory = sane.encoder_layers[0].mixer

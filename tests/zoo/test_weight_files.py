@@ -48,7 +48,7 @@ def test_weights_stand_alone_or_under_either_usual_name(tmp_path, place):
     ("content", "message"),
     [
         ({"weight": torch.ones(1), "epoch": 3}, "its keys are epoch, weight"),
-        ({}, "is no state dict"),
+        ({}, "is not a state dict"),
         ({"model_state_dict": {"weight": 3.0}}, "no tensors under 'model_state_dict'"),
         ([torch.ones(1)], "no tensors under 'model_state_dict'"),
         ({"model_state_dict": {}, "more": Runs()}, "cannot be read"),

@@ -45,12 +45,12 @@ def test_other_group_lengths_are_told_by_shape(weights):
 
 
 def test_a_whole_checkpoint_instead_of_its_weights_is_told(weights):
-    with pytest.raises(ZooError, match="no state dict of ExpansionNet") as caught:
+    with pytest.raises(ZooError, match="not a state dict of ExpansionNet") as caught:
         from_official("expansionnet_v2", {"model_state_dict": weights})
     assert "model_state_dict" in caught.value.hint
 
 
 def test_a_family_without_released_weights_is_told(weights):
-    with pytest.raises(ZooError, match="no released weights of 'blind'") as caught:
+    with pytest.raises(ZooError, match="no converter for released weights of 'blind'") as caught:
         from_official("blind", weights)
     assert "expansionnet_v2" in caught.value.hint

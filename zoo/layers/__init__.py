@@ -1,1 +1,1 @@
-"""Building blocks that have a name in the literature."""
+"""Building blocks of the models, as named in the literature."""

@@ -1,4 +1,4 @@
-"""Additive attention of one query a row to the regions of its image.
+"""Additive attention of one query per row to the regions of its image.
 
 D. Bahdanau, K. Cho, Y. Bengio: "Neural Machine Translation by Jointly Learning to Align and Translate", ICLR 2015;
 over image regions as in K. Xu et al. 2015, S. J. Rennie et al. 2017 and P. Anderson et al. 2018.
@@ -14,8 +14,8 @@ from torch.nn import functional as F
 class AdditiveAttention(nn.Module):
     """softmax(w . tanh(W_k a + W_q h)) V over the valid regions a.
 
-    A softmax over all regions, then masked and normalised anew, as ImageCaptioning.pytorch has it, is the softmax over
-    the valid ones; only this form also survives scores of padding that lie far above all others.
+    ImageCaptioning.pytorch masks and normalises again after a softmax over all regions, which equals the softmax over
+    the valid ones; this form is also stable if padding has much higher scores than all others.
 
     Args:
         d_query, d_regions: widths of queries and regions.
@@ -29,9 +29,9 @@ class AdditiveAttention(nn.Module):
         self.score = nn.Linear(d_attention, 1)
 
     def project(self, regions: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """What the attention needs of an image: keys (B, L, A), and a barrier (B, 1, L) to be added to the scores.
+        """Project an image once: keys (B, L, A), and a barrier (B, 1, L) to be added to the scores.
 
-        `regions` are (B, L, D), `mask` (B, L) is true where valid. All biases are in it, so that no query adds them.
+        `regions` are (B, L, D), `mask` (B, L) is true where valid. The keys contain all biases, so queries add none.
         """
         keys = 2 * F.linear(regions, self.key.weight, self.key.bias + self.query.bias)
         # The lowest number, not minus infinity: an image without valid regions attends to all of them evenly.
@@ -42,16 +42,16 @@ class AdditiveAttention(nn.Module):
         """Attend.
 
         Args:
-            queries: (B * n, D_q); the n rows of an image stand together and share its keys.
-            keys, barrier: of `project`.
+            queries: (B * n, D_q); the n rows of an image are adjacent and share its keys.
+            keys, barrier: from `project`.
             values: (B, L, D_v).
 
         Returns:
             (B * n, D_v).
         """
         projected = F.linear(queries, self.query.weight).view(keys.shape[0], -1, 1, keys.shape[2])
-        # tanh(x) = 2 sigmoid(2 x) - 1. On processors a sigmoid takes a sixth of tanh's time, and the softmax does not
-        # notice what lowers all scores alike.
+        # tanh(x) = 2 sigmoid(2 x) - 1. On CPUs a sigmoid takes a sixth of tanh's time, and the softmax is
+        # invariant to a constant in all scores.
         scores = torch.sigmoid(torch.add(keys[:, None], projected, alpha=2)) @ (2 * self.score.weight[0])
         attended = (scores + barrier).softmax(-1).to(values.dtype) @ values
         return attended.flatten(0, 1)

@@ -1,4 +1,4 @@
-"""Layer normalisation as in "The Annotated Transformer" (Rush 2018), which the older captioners' codes took over."""
+"""Layer normalisation as in "The Annotated Transformer" (Rush 2018), which the code of older captioners uses."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from zoo.layers.spatial_graph import SpatialGraphAttention
 
 
 class AttentionOnAttention(nn.Module):
-    """GLU(W [attended; query] + b): an information vector times a sigmoid gate, both seen from answer and query.
+    """GLU(W [attended; query] + b): an information vector times a sigmoid gate, both computed from answer and query.
 
     Without a rate there is no dropout on the input, and a stage cannot set one.
     """
@@ -36,7 +36,7 @@ class AttentionOnAttention(nn.Module):
 
 
 class MemoriesAttention(nn.Module):
-    """1/M sum_m attend_m(q): one query of `n_heads` heads meets M keys and values of the image, projected already."""
+    """1/M sum_m attend_m(q): one query of `n_heads` heads attends to M projected keys and values."""
 
     def __init__(self, n_heads: int, n_memories: int, dropout: float) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class AoADropouts:
 class AoARefiner(nn.Module):
     """AoANet's refiner: layers x + dropout(AoA(attention(norm(x)), norm(x))) without feed-forward, and a last norm.
 
-    Layers whose numbers, counted from 1, are in `wide` have three attentions, along a spatial graph if there is one.
+    Layers whose number, counted from 1, is in `wide` have three attentions, along a spatial graph if there is one.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Multi-head attention (Vaswani et al. 2017, section 3.2) with keys that all captions or beams of an image share."""
+"""Multi-head attention (Vaswani et al. 2017, section 3.2) with keys shared by all captions or beams of an image."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from zoo.errors import ZooError
 
 Cache = dict[str, Tensor]
-"""What one layer remembers of the positions already decoded, one row a beam."""
+"""Cache of one layer for the positions already decoded, one row per beam."""
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
@@ -25,14 +25,14 @@ def attend(
     dropout: float = 0.0,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """softmax(Q K^T / sqrt(d_k) + bias) V, with the probabilities dropped at the rate `dropout`.
+    """softmax(Q K^T / sqrt(d_k) + bias) V, with dropout on the probabilities.
 
     Args:
         queries: (B, H, T, d_k).
         keys, values: (B, H, L, d_k).
-        mask: (B, L), or (B, T, L) where queries differ; true where a key may be seen. A query that may see no key
-            attends to all of them evenly, but for the bias.
-        bias: (B, H, T, L), what else speaks for a key.
+        mask: (B, L), or (B, T, L) where queries differ; true where a key is visible. A query without visible keys
+            attends to all of them evenly, except for the bias.
+        bias: (B, H, T, L), added to the scores.
 
     Returns:
         (B, H, T, d_k).
@@ -53,9 +53,9 @@ class MultiHeadAttention(nn.Module):
 
     Args:
         d_model, n_heads: sizes.
-        dropout: rate on the probabilities; without a rate there is no dropout inside, and a stage cannot set one.
-        gate: what joins the heads' answer (B, T, D) with the query of the same shape, in place of multiplying the
-            answer by W_O; see `zoo.layers.aoa`.
+        dropout: rate on the probabilities; None for no dropout module, so that a stage cannot set a rate.
+        gate: combines the heads' answer (B, T, D) with the query of the same shape, instead of multiplying the answer
+            by W_O; see `zoo.layers.aoa`.
     """
 
     def __init__(
@@ -81,9 +81,9 @@ class MultiHeadAttention(nn.Module):
         """Attend.
 
         Args:
-            queries: (B * n, T, D); the n rows of an image stand together and share its keys.
-            keys, values: (B, H, L, d_k), of `project`.
-            mask: (B, L), or (B, n * T, L) where queries differ; true where a key may be seen.
+            queries: (B * n, T, D); the n rows of an image are adjacent and share its keys.
+            keys, values: (B, H, L, d_k), from `project`.
+            mask: (B, L), or (B, n * T, L) where queries differ; true where a key is visible.
 
         Returns:
             (B * n, T, D).
@@ -104,7 +104,7 @@ class MultiHeadAttention(nn.Module):
 
 
 class SelfAttention(MultiHeadAttention):
-    """Attention of a sequence to itself; `causal` hides what comes later."""
+    """Self-attention; `causal` hides later positions."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class SelfAttention(MultiHeadAttention):
         self.causal = causal
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
-        """(B, T, D) to (B, T, D); `mask` (B, T) is true at the positions that may be seen."""
+        """(B, T, D) to (B, T, D); `mask` (B, T) is true at visible positions."""
         if not self.causal:
             return super().forward(x, *self.project(x), mask)
         heads = self._heads(self.query(x))

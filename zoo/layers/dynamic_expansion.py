@@ -18,8 +18,8 @@ _ROWS = ("condition", "key", "value_a", "value_b")
 class DynamicExpansion(nn.Module):
     """Expand each of T positions to `length` elements conditioned on it, and contract T * length elements again.
 
-    Element (i, e) has the query C_i + Q_e and the bias C_i + B_e. When `causal`, it looks at positions j <= i, and
-    position j collects the elements of positions i <= j, so that row j depends on x_1 .. x_j alone.
+    Element (i, e) has the query C_i + Q_e and the bias C_i + B_e. If `causal`, it attends to positions j <= i, and
+    position j collects the elements of positions i <= j, so that row j depends on x_1 .. x_j only.
     """
 
     def __init__(self, d_model: int, length: int, dropout: float, causal: bool) -> None:
@@ -35,7 +35,7 @@ class DynamicExpansion(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B, T, D) to (B, T, D); `mask` (B, T) is true at valid positions, the others get an output of zero."""
         condition, key = self.condition(x), self.key(x)
-        # (C_i + Q_e) . K_j = C_i . K_j + Q_e . K_j, so that no expanded query is ever built.
+        # (C_i + Q_e) . K_j = C_i . K_j + Q_e . K_j, so no expanded query is ever built.
         by_position = (condition @ key.transpose(1, 2))[:, :, None]  # (B, i, 1, j)
         by_element = F.linear(key, self.queries).transpose(1, 2)[:, None]  # (B, 1, e, j)
         scores = full_precision(self.dropout((by_position + by_element) / x.shape[-1] ** 0.5))  # (B, i, e, j)
@@ -64,7 +64,7 @@ class DynamicExpansion(nn.Module):
             gathered = transposed @ self.dropout(expand @ values)
         else:  # R_bw (R_fw V) = (R_bw R_fw) V, and T is far smaller than D
             gathered = (transposed @ expand) @ values
-        # R_bw (C_i + B_e) = (sum_e R_bw) C + (sum_i R_bw) B, so that no expanded bias is built either.
+        # R_bw (C_i + B_e) = (sum_e R_bw) C + (sum_i R_bw) B, so no expanded bias is built either.
         by_element = contract.view_as(backward)
         bias = by_element.sum(2).transpose(1, 2) @ condition + by_element.sum(1).transpose(1, 2) @ self.biases
         collected: Tensor = self.dropout(gathered + bias)
@@ -82,7 +82,7 @@ class DynamicExpansion(nn.Module):
         return {**dict.fromkeys(_ROWS, rows), "element": element, "expand": expand}
 
     def projection(self) -> tuple[Tensor, Tensor]:
-        """Weight and bias of one product for all that a step derives from x: selector, `_ROWS`, element."""
+        """Weight and bias of one product for everything that a step computes from x: selector, `_ROWS`, element."""
         streams = self.streams
         layers = (streams.selector, self.condition, self.key, streams.value_a, streams.value_b)
         weight = torch.cat([*(layer.weight for layer in layers), self.queries @ self.key.weight])
@@ -91,7 +91,7 @@ class DynamicExpansion(nn.Module):
     def step(self, x: Tensor, cache: Cache, projection: tuple[Tensor, Tensor]) -> tuple[Tensor, Cache]:
         """One position: x (R, 1, D), the cache of R rows, and what `projection` gives.
 
-        The forward rows of earlier positions see nothing later, so they are kept normalised as they were; only the
+        The forward rows of earlier positions do not depend on later ones, so they are cached normalised; only the
         new position's forward rows and its backward row are scored. Dropout is not applied.
         """
         width, length = x.shape[-1], len(self.queries)
@@ -101,7 +101,7 @@ class DynamicExpansion(nn.Module):
         forward = condition[:, -1:] @ key.transpose(1, 2) + element.transpose(1, 2)  # (R, E, T)
         backward = condition @ key[:, -1:].transpose(1, 2) + element[:, -1:]  # (R, T, E)
         new = normalise(_both_streams(forward / width**0.5), -1)
-        # The new position's forward rows join those of the earlier ones, who never saw it: a column of zeros.
+        # Append the new position's forward rows; earlier rows do not depend on it and get a column of zeros.
         expand = torch.cat((F.pad(cache["expand"], (0, 1)), new[:, :, None]), 2)
         contract = normalise(_both_streams(backward / width**0.5), (2, 3))  # (R, 2, T, E)
         gathered = contract.flatten(2)[:, :, None] @ expand.flatten(2, 3)  # (R, 2, 1, T)

@@ -12,7 +12,7 @@ from zoo.errors import ZooError
 
 
 class FixedPositions(nn.Module):
-    """A table of positions that is not trained.
+    """A fixed table of positions.
 
     Args:
         table: (T, D).
@@ -37,9 +37,9 @@ class TokenEmbedding(nn.Module):
 
     Args:
         vocab_size, d_model: sizes.
-        max_len: longest caption.
-        dropout: without a rate there is none, and a stage cannot set one.
-        positions: a table; positions are learned if not given.
+        max_len: maximum caption length.
+        dropout: rate; None for no dropout module, so that a stage cannot set a rate.
+        positions: a table; learned positions if not given.
         scale: sqrt(d_model) if not given.
     """
 
@@ -79,7 +79,7 @@ class TokenEmbedding(nn.Module):
 def sinusoids(length: int, d_model: int) -> Tensor:
     """sin (even channels) and cos (odd ones) of i / 10000^(2k / d_model), (length, d_model); Vaswani et al. 2017.
 
-    Computed in float32 whatever the model's type, as the captioners' codes do, so that their numbers can be met.
+    Computed in float32 whatever the model's type, as the authors' code does, for numerical parity.
     """
     positions = torch.arange(length, dtype=torch.float32)[:, None]
     rates = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float32) * -(math.log(10_000.0) / d_model))

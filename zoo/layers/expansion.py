@@ -1,9 +1,9 @@
-"""What static and dynamic expansion share (Hu, Cavicchioli, Capotondi, ExpansionNet v2, arXiv:2208.06551).
+"""Common parts of static and dynamic expansion (Hu, Cavicchioli, Capotondi, ExpansionNet v2, arXiv:2208.06551).
 
 Both layers expand a sequence to another length and contract it back, in two streams: stream a weighs by relu(Z),
-stream b by relu(-Z), where Z (B, N, L) scores N expanded elements against L positions. Here Z is kept as one tensor
-and never transposed in memory: the forward step (equation 3 of the paper) normalises it over L, the backward step
-(equation 5) over N. The paper's stream 1 is the stream b of the authors' code and of this one; its later version
+stream b by relu(-Z), where Z (B, N, L) scores N expanded elements against L positions. Here Z is one tensor, never
+transposed in memory: the forward step (equation 3 of the paper) normalises it over L, the backward step
+(equation 5) over N. The paper's stream 1 is stream b of the authors' code and of this module; its later version
 misprints R_bw for R_fw in both equations.
 """
 

@@ -1,4 +1,4 @@
-"""Attention that also weighs how two boxes lie to each other.
+"""Self-attention of regions weighted by the relative geometry of their boxes.
 
 H. Hu et al.: "Relation Networks for Object Detection", CVPR 2018 (equations 3 to 5);
 S. Herdade et al.: "Image Captioning: Transforming Objects into Words", NeurIPS 2019 (equations 5 to 8).
@@ -14,23 +14,23 @@ from zoo.layers.attention import MultiHeadAttention, attend
 GEOMETRY_DIM = 64
 _WAVE_LENGTH, _STRETCH = 1000.0, 100.0
 _NEAREST = 1e-3
-"""Relative offsets below this count as this: a box has an offset of 0 to itself, of which there is no logarithm."""
+"""Minimum relative offset: a box has an offset of 0 to itself, whose logarithm does not exist."""
 _THINNEST = 1e-6
-"""Of the picture: boxes are checked when features are prepared, but rounding may still close a very thin one."""
+"""Of the picture: boxes are checked when features are prepared, but rounding may still collapse a very thin one."""
 
 
 def box_geometry(boxes: Tensor, mask: Tensor) -> Tensor:
-    """How every box n lies as seen from every box m of its image.
+    """Geometry of every box n relative to every box m of its image.
 
-    (log |dx| / w_m, log |dy| / h_m, log w_n / w_m, log h_n / h_m), each as sines and cosines of 8 wave lengths; neither
-    moving nor stretching all boxes of an image alike changes them.
+    (log |dx| / w_m, log |dy| / h_m, log w_n / w_m, log h_n / h_m), each as sines and cosines of 8 wave lengths;
+    invariant to a common shift or scaling of all boxes of an image.
 
     Args:
         boxes: (B, L, 4), x1, y1, x2, y2.
-        mask: (B, L), true at valid boxes; the others may hold anything.
+        mask: (B, L), true at valid boxes; the others are arbitrary.
 
     Returns:
-        (B, L, L, 64) in at least float32, where half precision would round large phases to noise.
+        (B, L, L, 64) in at least float32, since half precision would round large phases to noise.
     """
     boxes = boxes.to(torch.promote_types(boxes.dtype, torch.float32))
     boxes = torch.where(mask[..., None], boxes, boxes.new_tensor((0.0, 0.0, 1.0, 1.0)))
@@ -45,9 +45,9 @@ def box_geometry(boxes: Tensor, mask: Tensor) -> Tensor:
 
 
 class GeometricAttention(MultiHeadAttention):
-    """Self-attention of regions with w_G exp(w_A) / sum w_G exp(w_A) in the place of a softmax.
+    """Self-attention of regions with w_G exp(w_A) / sum w_G exp(w_A) in place of a softmax.
 
-    w_A is the scaled product of query and key, w_G = relu(W_G geometry) a number a head and pair of boxes.
+    w_A is the scaled product of query and key, w_G = relu(W_G geometry) one number per head and pair of boxes.
     """
 
     def __init__(self, d_model: int, n_heads: int, *, dropout: float | None = None) -> None:
@@ -56,7 +56,7 @@ class GeometricAttention(MultiHeadAttention):
 
     def forward(self, x: Tensor, mask: Tensor | None, geometry: Tensor) -> Tensor:  # type: ignore[override]
         """(B, L, D) to (B, L, D); `mask` (B, L) is true at valid regions, `geometry` is that of `box_geometry`."""
-        # log w_G is added to w_A before the softmax. Clamping from below is the relu too.
+        # log w_G is added to w_A before the softmax; clamping from below includes the relu.
         weights = self.geometry(geometry.to(self.geometry.weight.dtype)).clamp(min=1e-6)
         bias = weights.log().permute(0, 3, 1, 2)
         heads = self._heads(self.query(x))

@@ -1,4 +1,4 @@
-"""LSTM cells whose inputs are projected beforehand, for all positions of a caption in one product.
+"""LSTM cells whose inputs are projected for all positions of a caption in one product.
 
 S. Hochreiter, J. Schmidhuber: "Long Short-Term Memory", Neural Computation 1997; with maxout candidates as in
 S. J. Rennie et al.: "Self-critical Sequence Training for Image Captioning", CVPR 2017, equations 1 to 5.
@@ -14,14 +14,14 @@ from torch.nn import functional as F
 class LSTMCell(nn.Module):
     """c' = f c + i z, h' = o tanh(c'), with the gates i, f, o and the candidate z from input and past states.
 
-    The candidate is tanh(z1), or with `maxout` max(z1, z2) without a tanh. Pre-activations stand in the order
+    The candidate is tanh(z1), or with `maxout` max(z1, z2) without a tanh. Pre-activations are in the order
     [input | forget | output | z1 | z2], each R wide.
 
     Args:
         d_input: width of the input.
         d_hidden: R.
         d_past: width of the past hidden state, or of several joined.
-        maxout: which candidate.
+        maxout: whether the candidate is the maxout form.
         bias: whether both projections have one.
     """
 
@@ -35,12 +35,12 @@ class LSTMCell(nn.Module):
             nn.init.uniform_(parameter, -(d_hidden**-0.5), d_hidden**-0.5)
 
     def project(self, x: Tensor) -> Tensor:
-        """The input's part (..., 4R or 5R) of the pre-activations, all biases included."""
+        """Part (..., 4R or 5R) of the pre-activations from the input, all biases included."""
         bias = self.input.bias + self.recurrent.bias if self.biased else None
         return F.linear(x, self.input.weight, bias)
 
     def preactivate(self, projected: Tensor, past: Tensor) -> Tensor:
-        """Add the part of the past state (rows, d_past) to what `project` gives of one position (rows, 4R or 5R)."""
+        """Add the part from the past state (rows, d_past) to `project` of one position (rows, 4R or 5R)."""
         return torch.addmm(projected, past, self.recurrent.weight.t())
 
     def update(self, gates: Tensor, candidates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,9 +16,9 @@ from zoo.layers.residual import DecoderLayer
 
 
 class MemoryAttention(MultiHeadAttention):
-    """Attention of regions to each other and to learned keys and values that are the same for every image.
+    """Self-attention of regions, extended by learned keys and values that are the same for every image.
 
-    The slots stand scaled beside the projected regions: keys by sqrt(d_k), values by sqrt(slots).
+    These slots are scaled: keys by sqrt(d_k), values by sqrt(slots).
     """
 
     def __init__(self, d_model: int, n_heads: int, slots: int) -> None:
@@ -39,14 +39,14 @@ class MemoryAttention(MultiHeadAttention):
 
 
 class LevelAttention(MultiHeadAttention):
-    """Attention to each of N levels of an encoder alone, by the same weights."""
+    """Attention to each of N levels of an encoder separately, with the same weights."""
 
     def __init__(self, d_model: int, n_heads: int, n_levels: int) -> None:
         super().__init__(d_model, n_heads)
         self.n_levels = n_levels
 
     def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values (B, N * H, L, d_k) of levels that stand side by side (B, L, N * D)."""
+        """Keys and values (B, N * H, L, d_k) of concatenated levels (B, L, N * D)."""
         levels = memory.view(*memory.shape[:2], self.n_levels, -1)
         keys, values = (layer(levels).flatten(2) for layer in (self.key, self.value))
         heads = self.n_levels * self.n_heads
@@ -60,9 +60,9 @@ class LevelAttention(MultiHeadAttention):
 
 
 class MeshedDecoderLayer(DecoderLayer):
-    """A post-norm layer that looks at every level of the encoder and gates what it saw there, channel by channel.
+    """A post-norm layer with cross-attention to every level of the encoder, gated channel by channel.
 
-    s_j = norm(x + look_j(x)) for each level j; what goes on is sum_j sigmoid(W_j [x; s_j] + b_j) * s_j / sqrt(N).
+    s_j = norm(x + look_j(x)) for each level j; the output is sum_j sigmoid(W_j [x; s_j] + b_j) * s_j / sqrt(N).
     """
 
     def __init__(

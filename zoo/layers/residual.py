@@ -1,7 +1,7 @@
-"""Encoder and decoder layers around any token mixer, and what ends a stack of them.
+"""Encoder and decoder layers with any token mixer, and the output of a stack of them.
 
-A mixer is a `SelfAttention`, a `StaticExpansion`, a `DynamicExpansion` or whatever is called as they are; each residual
-branch is x + dropout(f(norm(x))), or with `post_norm` norm(x + dropout(f(x))).
+A mixer is a `SelfAttention`, a `StaticExpansion`, a `DynamicExpansion` or another module with their interface; each
+residual branch is x + dropout(f(norm(x))), or with `post_norm` norm(x + dropout(f(x))).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NormFactory = Callable[[int], nn.Module]
 
 
 class ResidualLayer(nn.Module):
-    """Where a layer's branches leave its residual stream, and where they come back; the last may be a feed-forward."""
+    """The residual connections of a layer, with an optional feed-forward branch at the end."""
 
     def __init__(self, dropout: float, post_norm: bool) -> None:
         super().__init__()
@@ -28,30 +28,30 @@ class ResidualLayer(nn.Module):
         self.feed_forward: FeedForward | None = None
 
     def enter(self, x: Tensor, norm: nn.Module) -> Tensor:
-        """What a branch gets of the stream."""
+        """Input of a branch."""
         entering: Tensor = x if self.post_norm else norm(x)
         return entering
 
     def leave(self, x: Tensor, branch: Tensor, norm: nn.Module) -> Tensor:
-        """The stream after a branch."""
+        """The residual stream after a branch."""
         left: Tensor = x + self.dropout(branch)
         return norm(left) if self.post_norm else left
 
     def add_feed_forward(self, d_model: int, d_ff: int | None, norm: NormFactory) -> None:
-        """Close the layer with a feed-forward, unless `d_ff` is none."""
+        """Add the feed-forward branch, unless `d_ff` is None."""
         if d_ff is not None:
             self.feed_forward_norm = norm(d_model)
             self.feed_forward = FeedForward(d_model, d_ff, self.dropout.p)
 
     def feed(self, x: Tensor) -> Tensor:
-        """The stream after the feed-forward, if there is one."""
+        """The residual stream after the feed-forward, if there is one."""
         if self.feed_forward is None:
             return x
         return self.leave(x, self.feed_forward(self.enter(x, self.feed_forward_norm)), self.feed_forward_norm)
 
 
 class EncoderLayer(ResidualLayer):
-    """Mix the visual tokens, then feed forward, unless `d_ff` is none."""
+    """An encoder layer: mixer, then feed-forward unless `d_ff` is None."""
 
     def __init__(
         self,
@@ -69,13 +69,13 @@ class EncoderLayer(ResidualLayer):
         self.add_feed_forward(d_model, d_ff, norm)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, *context: Tensor) -> Tensor:
-        """(B, L, D) to (B, L, D); `mask` (B, L) is true at valid tokens, `context` goes to the mixer as it is."""
+        """(B, L, D) to (B, L, D); `mask` (B, L) is true at valid tokens, `context` is passed to the mixer."""
         mixed = self.mixer(self.enter(x, self.mixer_norm), mask, *context)
         return self.feed(self.leave(x, mixed, self.mixer_norm))
 
 
 class DecoderLayer(ResidualLayer):
-    """Mix the words so far, look at the image, then feed forward, unless `d_ff` is none."""
+    """A decoder layer: mixer, cross-attention, then feed-forward unless `d_ff` is None."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class DecoderLayer(ResidualLayer):
     def forward(
         self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """(B * n, T, D) to the same; keys and values of `cross_attention.project`, `mask` (B * n, T) of the words."""
+        """(B * n, T, D) to the same; keys and values from `cross_attention.project`, `mask` (B * n, T) of the words."""
         mixed = self.mixer(self.enter(x, self.mixer_norm), mask)
         return self._go_on(x, mixed, keys, values, memory_mask)
 
@@ -116,7 +116,7 @@ class DecoderLayer(ResidualLayer):
         return self._go_on(x, mixed, keys, values, memory_mask), cache
 
     def look(self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None) -> Tensor:
-        """The branch between the words and the feed-forward, (B * n, T, D) to the same."""
+        """The cross-attention branch, (B * n, T, D) to the same."""
         looked = self.cross_attention(self.enter(x, self.cross_norm), keys, values, memory_mask)
         return self.leave(x, looked, self.cross_norm)
 
@@ -125,7 +125,7 @@ class DecoderLayer(ResidualLayer):
 
 
 class StackOutput(nn.Module):
-    """What leaves a stack: norm(x_N), or with `reduce` norm(x_N + dropout(W [x_1; ...; x_N])) over all its layers."""
+    """The output of a stack: norm(x_N), or with `reduce` norm(x_N + dropout(W [x_1; ...; x_N])) over all its layers."""
 
     def __init__(
         self, d_model: int, n_layers: int, dropout: float, reduce: bool, *, norm: NormFactory = nn.LayerNorm

@@ -15,19 +15,19 @@ from zoo.errors import ZooError
 from zoo.layers.attention import split_heads
 
 GraphMode = Literal["paper", "official"]
-"""`paper` clamps an intersection at zero. `official` does not, as in the released code: boxes that are apart in both
-directions then intersect in the product of their two gaps, and some of them count as one inside the other."""
+"""`paper` clamps an intersection at zero. `official` does not, as in the released code: the intersection of boxes that
+are apart in both directions is then the product of the two gaps, and some of them count as one inside the other."""
 
 CHILD, NEIGHBOUR, PARENT = 1, 2, 3
-"""What region j is to region i: inside of it, neither, or around it. 0 stands for no region at all."""
+"""Relation of region j to region i: inside it, neither, or around it; 0 for padding."""
 
 
 def spatial_graph(
     boxes: Tensor, mask: Tensor | None = None, *, threshold: float = 0.9, mode: GraphMode = "paper"
 ) -> Tensor:
-    """What every region is to every other one.
+    """The relations of all pairs of regions.
 
-    Region i lies inside j where at least `threshold` of its area does, and more of its own than of j's: equal boxes are
+    Region i is inside j if at least `threshold` of its area does, and more of its own than of j's: equal boxes are
     neighbours. The shares are compared in the boxes' own precision, or in single if that is higher.
 
     Args:
@@ -54,11 +54,11 @@ def spatial_graph(
 
 
 class SpatialGraphAttention(nn.Module):
-    """Three attentions with one query, each over the regions of its own kind (equations 7 and 8), added up.
+    """The sum of three attentions with one query, each over the regions of one relation (equations 7 and 8).
 
-    Every branch has its softmax over all valid regions; those of another kind are blanked afterwards, and what is left
-    is not normalised again. Without a graph, the branches see all regions and are averaged. The `gate` joins their
-    answer with the query (attention on attention).
+    Every branch has its softmax over all valid regions; those of other relations are set to zero afterwards, without
+    normalising again. Without a graph, the branches use all regions and are averaged. The `gate` combines their answer
+    with the query (attention on attention).
     """
 
     def __init__(self, d_model: int, n_heads: int, dropout: float, gate: nn.Module) -> None:

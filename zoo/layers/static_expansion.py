@@ -17,7 +17,7 @@ from zoo.layers.expansion import GatedStreams, full_precision, normalise
 
 
 class _Kept(NamedTuple):
-    """A fold and what it was made of; the parts are held so that no other tensor can come to lie at their addresses."""
+    """A fold and its source tensors, which are kept alive so that no other tensor gets their addresses."""
 
     parts: list[Tensor]
     versions: list[tuple[int, int]]
@@ -38,9 +38,9 @@ class StaticExpansion(nn.Module):
         self._kept: _Kept | None = None
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(B, L, D) to (B, L, D); `mask` (B, L) is true at the positions that others may see.
+        """(B, L, D) to (B, L, D); `mask` (B, L) is true at visible positions.
 
-        Masked positions get an output too, which means nothing and reaches no other position.
+        Masked positions get an output too, which is meaningless and does not affect other positions.
         """
         scores = full_precision(self.dropout(self._scores(x)))
         visible = scores if mask is None else scores.masked_fill(~mask[..., None], 0.0)
@@ -64,10 +64,10 @@ class StaticExpansion(nn.Module):
         return queries @ self.key.weight, queries @ self.key.bias
 
     def _kept_fold(self) -> tuple[Tensor, Tensor] | None:
-        """The fold, kept from batch to batch in full precision; none where gradients or training would need it anew.
+        """The fold, cached between batches in full precision; None in training or with gradients.
 
-        It is made again when a weight was changed in place or moved, and after `train()` or `eval()`; writing through
-        `.data` alone goes unseen.
+        It is computed again if a weight was changed in place or moved, and after `train()` or `eval()`; writes through
+        `.data` are not noticed.
         """
         parts = (self.queries, self.key.weight, self.key.bias)
         learning = torch.is_grad_enabled() and any(part.requires_grad for part in parts)
@@ -86,7 +86,7 @@ class StaticExpansion(nn.Module):
         return kept.fold
 
     def train(self, mode: bool = True) -> Self:
-        """As of any module; forgets what was folded for inference."""
+        """As in any module; also drops the cached fold."""
         self._kept = None
         return super().train(mode)
 
@@ -104,7 +104,7 @@ class StaticExpansion(nn.Module):
     def _reassociates(self, values: Tensor) -> bool:
         """Whether R_bw (R_fw V + B) = (R_bw R_fw) V + R_bw B holds and saves products.
 
-        Dropout between the two forbids it; otherwise it costs L^2 (N + D) in the place of L N D.
+        Dropout between the two forbids it; otherwise it costs L^2 (N + D) instead of L N D.
         """
         length, width = values.shape[-2:]
         expanded = len(self.queries)

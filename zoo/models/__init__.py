@@ -1,1 +1,1 @@
-"""One file an architecture; the registry imports them when they are asked for."""
+"""The architectures, one file each; the registry imports them on creation."""

@@ -1,4 +1,4 @@
-"""AoANet, and what its descendants share with it.
+"""AoANet, and the base class of its descendants.
 
 L. Huang, W. Wang, J. Chen, X.-Y. Wei: "Attention on Attention for Image Captioning", ICCV 2019 (arXiv:1908.06954).
 Code: https://github.com/husthuaan/AoANet (MIT). Where code and paper differ, this follows the code.
@@ -21,17 +21,17 @@ from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid
 
 
 class AoACaptioner(RecurrentCaptioner):
-    """Refined regions, and an LSTM with attention on attention: AoANet and what was made of it.
+    """Refined regions, and an LSTM with attention on attention: AoANet and its descendants.
 
     h = LSTM([word; mean + context], h); context = GLU(W [1/M sum_m attend_m(norm(h)); h]); p = softmax(W context).
 
     Args:
         vocab_size, visual_dim, d_model, d_word, n_heads, max_len: sizes.
-        dropout: on embedded regions and words, on the context that goes back into the LSTM, and before the vocabulary.
+        dropout: on embedded regions and words, on the context that is fed back to the LSTM, and before the vocabulary.
         attention_dropout: on the probabilities of the decoder's attention.
-        refiner: of the embedded regions; without it the decoder sees them as they are.
-        n_memories: M, how many keys and values of the image a query meets; the answers are averaged.
-        values_first: which half of a memory's projection are the values. The authors' codes differ in it.
+        refiner: of the embedded regions; without it the decoder attends to them directly.
+        n_memories: M, the number of keys and values of the image for each query; the answers are averaged.
+        values_first: which half of a memory's projection are the values; the authors' two codebases differ.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class AoACaptioner(RecurrentCaptioner):
         self.vocabulary = nn.Linear(d_model, vocab_size)
 
     def relations(self, visual: Visual, mask: Tensor) -> tuple[Tensor, ...]:  # noqa: ARG002  # none here
-        """What the refiner needs to know of the regions beside their features."""
+        """Further inputs of the refiner besides the regions' features."""
         return ()
 
     def encode(self, visual: Visual) -> Memory:
@@ -95,7 +95,7 @@ class AoACaptioner(RecurrentCaptioner):
         return self.blank_rows(memory, "hidden", "cell", "context", width=self.d_model)
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
-        """See `RecurrentCaptioner.advance`; the rows of an image stand together and share its keys and values."""
+        """See `RecurrentCaptioner.advance`; the rows of an image are adjacent and share its keys and values."""
         mean = images["mean"][:, None]
         seen = self.context_dropout(rows["context"]).view(mean.shape[0], -1, self.d_model) + mean
         hidden, cell = self.lstm(inputs, torch.cat((seen.flatten(0, 1), rows["hidden"]), 1), rows["cell"])
@@ -106,15 +106,15 @@ class AoACaptioner(RecurrentCaptioner):
 
 
 class AoANet(AoACaptioner):
-    """Regions refined by attention on attention, and an LSTM that looks at them in the same way.
+    """AoANet: regions refined by attention on attention, and an LSTM with attention on attention.
 
     Args:
         vocab_size, visual_dim, d_model, n_heads, n_encoder_layers: sizes.
-        d_word: of the word embeddings; d_model if not given.
+        d_word: width of word embeddings; d_model if not given.
         dropout: see `AoACaptioner`.
         attention_dropout, branch_dropout, gate_dropout: in the refiner; the first one in the decoder too.
-        max_len: longest caption; no parameter depends on it.
-        refiner: whether there is one.
+        max_len: maximum caption length; no parameter depends on it.
+        refiner: whether to use a refiner.
     """
 
     def __init__(

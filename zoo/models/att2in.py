@@ -3,7 +3,7 @@
 S. J. Rennie, E. Marcheret, Y. Mroueh, J. Ross, V. Goel: "Self-critical Sequence Training for Image Captioning",
 CVPR 2017, section 2.
 Numerically equal to `att2in`, `att2in2` and `att2all2` of https://github.com/ruotianluo/ImageCaptioning.pytorch (MIT),
-which says of the last itself that it is no exact Att2all.
+which states that the last is not exactly Att2all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from zoo.recurrent import RecurrentCaptioner, Rows, init_words_and_vocabulary
 
 
 class Att2in(RecurrentCaptioner):
-    """One LSTM; what is attended to enters its candidates alone, or its gates as well.
+    """One LSTM; the attended vector enters only its candidates, or its gates as well.
 
     Args:
         vocab_size, visual_dim, max_len: sizes.
@@ -32,7 +32,7 @@ class Att2in(RecurrentCaptioner):
         attended: "candidates" is Att2in, "all" is Att2all.
         rectified: embed words and regions through a ReLU (`att2in2`, `att2all2`), instead of words linearly and
             regions not at all (`att2in`).
-        visual_kind: what the visual tokens are.
+        visual_kind: kind of the visual tokens.
     """
 
     def __init__(

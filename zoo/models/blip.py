@@ -12,12 +12,12 @@ from zoo.models.vision_language import KeysValues, VisionLanguage, cross_attendi
 
 
 class Blip(VisionLanguage):
-    """A vision transformer, and a BERT-like decoder that attends across to its tokens.
+    """A vision transformer, and a BERT-like decoder with cross-attention to its tokens.
 
     Args:
-        vocab_size: V; with `folder` that of its tokenizer.
-        folder: a pretrained model on this machine; its sizes count, not those given here.
-        image_size: side of the pictures that position embeddings are made for; others are interpolated.
+        vocab_size: V; with `folder`, that of its tokenizer.
+        folder: of a pretrained model, whose sizes replace the arguments.
+        image_size: side of the images of the position embeddings, which are interpolated for others.
         patch_size: side of a visual token, in pixels.
     """
 
@@ -69,8 +69,8 @@ class Blip(VisionLanguage):
         config = self.network.config.text_config
         return config.bos_token_id, config.sep_token_id
 
-    def look(self, pixels: Tensor) -> Tensor:
-        """See `VisionLanguage.look`."""
+    def encode_image(self, pixels: Tensor) -> Tensor:
+        """See `VisionLanguage.encode_image`."""
         tokens: Tensor = self.network.vision_model(pixels, interpolate_pos_encoding=True).last_hidden_state
         return tokens
 
@@ -86,7 +86,7 @@ class Blip(VisionLanguage):
         """See `Captioner.cross_attention_modules`."""
         return [layer.crossattention for layer in self.network.text_decoder.bert.encoder.layer]
 
-    def read(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
-        """See `VisionLanguage.read`."""
+    def decode_tokens(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
+        """See `VisionLanguage.decode_tokens`."""
         width = self.network.config.vision_config.hidden_size
         return cross_attending(self.network.text_decoder, tokens, images, past, width)

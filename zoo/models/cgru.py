@@ -1,7 +1,7 @@
-"""The conditional GRU captioner: two GRUs with the image between them, and a third one as bottleneck of the output.
+"""The conditional GRU captioner: two GRUs with the image between them, and a third as bottleneck of the output.
 
 J.-B. Delbrouck, S. Dupont: "Bringing back simplicity and lightliness into neural image captioning", arXiv:1810.06245.
-The authors' code for it is not available. Where the paper is silent, this follows their WMT18 system, a fork of
+The authors' code is not available. Where the paper gives no details, this follows their WMT18 system, a fork of
 nmtpytorch (https://github.com/jbdel/WMT18_MNMT): initialisation, biases, and the projection from the bottleneck to the
 word embeddings' size, without which the output could not be tied to them.
 """
@@ -43,8 +43,8 @@ class ImageGate(nn.Module):
 class SharedHeads(nn.Module):
     """c_t = W_O [head_1; ...; head_n]: every head is as wide as the state, and its keys are also its values.
 
-    head_i = softmax(q_i K_i^T / sqrt(D)) K_i with q_i = Q_i h'_t and K_i = P_i V. Sharing P_i between keys and values
-    is what the paper's parameter counts ask for (+0.92 M at D = 256, +2.63 M at 512).
+    head_i = softmax(q_i K_i^T / sqrt(D)) K_i with q_i = Q_i h'_t and K_i = P_i V. Keys and values share P_i, as the
+    paper's parameter counts imply (+0.92 M at D = 256, +2.63 M at 512).
     """
 
     def __init__(self, visual_dim: int, d_model: int, n_heads: int) -> None:
@@ -60,7 +60,7 @@ class SharedHeads(nn.Module):
         return keys
 
     def forward(self, states: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
-        """States (B, n, D) as queries. Where no cell of an image may be seen, all count alike."""
+        """States (B, n, D) as queries. If no cell of an image is visible, all get the same weight."""
         shared, queries = self._heads(keys), self._heads(self.query(states))
         seen = (mask | ~mask.any(-1, keepdim=True))[:, None, None]
         heads = F.scaled_dot_product_attention(queries, shared, shared, seen)
@@ -81,10 +81,10 @@ class ConditionalGRU(RecurrentCaptioner):
         d_model: width of the states; word embeddings have half of it.
         n_heads: heads of `look="attention"`.
         dropout: of the bottleneck b.
-        max_len: longest caption.
+        max_len: maximum caption length.
         look: "gate" multiplies by one pooled vector; "attention" has heads over a grid.
         bottleneck: "gru" is GRU3; "linear" is the paper's equation 9, b = W [E y; h; c].
-        only_dim: refuse features of another width, for a preset whose size is a claim; None takes any.
+        only_dim: the only accepted width of features, for a preset with the paper's exact size; None accepts any.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class ConditionalGRU(RecurrentCaptioner):
         return torch.cat((state, between, seen), 1), {"state": state}
 
     def predict(self, outputs: Tensor, words: Tensor) -> Tensor:
-        """See `RecurrentCaptioner.predict`; the bottleneck hands nothing on, so that it works on all positions."""
+        """See `RecurrentCaptioner.predict`; the bottleneck is not recurrent, so it runs on all positions at once."""
         state, between, seen = outputs.chunk(3, -1)
         if self.bottleneck is None:
             narrow = self.output_dropout(self.projection(torch.cat((words, state, seen), -1)))
@@ -167,7 +167,7 @@ class ConditionalGRU(RecurrentCaptioner):
 
 
 def gru_update(inputs: Tensor, cell: nn.GRUCell, state: Tensor) -> Tensor:
-    """The next state of a GRU (..., D) whose product with its input, W_ih x + b_ih (..., 3 D), is known already."""
+    """The next state of a GRU (..., D) given the projection of its input, W_ih x + b_ih (..., 3 D)."""
     reset_in, update_in, new_in = inputs.chunk(3, -1)
     reset, update, new = F.linear(state, cell.weight_hh, cell.bias_hh).chunk(3, -1)
     candidate = (new_in + (reset_in + reset).sigmoid() * new).tanh()

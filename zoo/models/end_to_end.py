@@ -1,6 +1,7 @@
 """A visual backbone and a captioner as one trainable model, on pixels.
 
-ExpansionNet v2 (arXiv:2208.06551) trains so in its end-to-end stages, on Swin Transformer (Liu et al., ICCV 2021).
+ExpansionNet v2 (arXiv:2208.06551) is trained this way in its end-to-end stages, with a Swin
+Transformer (Liu et al., ICCV 2021).
 """
 
 from __future__ import annotations
@@ -51,13 +52,13 @@ class EndToEnd(Captioner):
         self._frozen = False
 
     def freeze_backbone(self, frozen: bool = True) -> None:
-        """Keep the backbone as it is: no gradients, and evaluation mode (norms, drop-path) even while training."""
+        """Freeze the backbone: no gradients, and evaluation mode (norms, drop-path) even while training."""
         self._frozen = frozen
         self.backbone.requires_grad_(not frozen)
         self.train(self.training)
 
     def train(self, mode: bool = True) -> Self:
-        """As of any module, but a frozen backbone stays in evaluation mode."""
+        """As in any module, but a frozen backbone stays in evaluation mode."""
         super().train(mode)
         self.backbone.train(mode and not self._frozen)
         return self
@@ -67,7 +68,7 @@ class EndToEnd(Captioner):
         self.body.set_dropout(p)
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`; of a frozen backbone, `features` stand for the pixels that it gave them for."""
+        """See `Captioner.encode`; with a frozen backbone, its cached `features` are accepted in place of pixels."""
         if visual.pixels is None and visual.features is not None and self._frozen:
             return self.body.encode(visual)
         if visual.pixels is None:
@@ -107,7 +108,7 @@ def grid_tokens(backbone: nn.Module, pixels: Tensor) -> Tensor:
 
 
 def _create_backbone(name: str, options: dict[str, Any], drop_path: float) -> nn.Module:
-    import timm  # takes a second, which models without a backbone need not wait for
+    import timm  # takes a second to import, and models without a backbone do not need it
 
     if drop_path:
         options["drop_path_rate"] = drop_path
@@ -119,6 +120,6 @@ def _create_backbone(name: str, options: dict[str, Any], drop_path: float) -> nn
             f"the backbone {name!r} cannot be built with options {shown or '(none)'}: {error}",
             "backbone=... is a name of timm.list_models(), backbone_options=... arguments of that model",
         ) from error
-    if hasattr(backbone, "head"):  # some keep a norm in it even without classes, which would be a weight without use
+    if hasattr(backbone, "head"):  # some keep a norm in it even without classes, which would be an unused weight
         backbone.head = nn.Identity()
     return backbone

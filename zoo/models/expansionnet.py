@@ -1,4 +1,4 @@
-"""ExpansionNet v1 and v2, and the transformer that their ablations start from.
+"""ExpansionNet v1 and v2, and the base transformer of their ablations.
 
 J. C. Hu, R. Cavicchioli, A. Capotondi:
 "ExpansionNet v2: Block Static Expansion in fast end to end training for Image Captioning", arXiv:2208.06551;
@@ -29,18 +29,18 @@ DecoderMixer = Literal["self_attention", "dynamic"]
 
 
 class ExpansionNet(StackedCaptioner):
-    """Pre-norm encoder and decoder with a choice of token mixer on either side.
+    """Pre-norm encoder and decoder, each with a choice of token mixer.
 
     Args:
         vocab_size, visual_dim, d_model, d_ff, n_heads, n_encoder_layers, n_decoder_layers: sizes.
         dropout: at every site of both stacks.
         max_len: rows of the position table.
-        encoder: mixer of the visual tokens; "none" sees no image and decodes from one learned vector.
+        encoder: mixer of the visual tokens; "none" ignores the image and decodes from one learned vector.
         decoder: mixer of the words.
         static_lengths: the groups G of static expansion.
         dynamic_length: N_E of dynamic expansion.
         encoder_reduce, decoder_reduce: fuse all layers of a stack; by default where the stack uses expansion.
-        visual_kind: what the visual tokens are.
+        visual_kind: kind of the visual tokens.
     """
 
     def __init__(

@@ -13,12 +13,12 @@ from zoo.models.vision_language import KeysValues, VisionLanguage, cached, heads
 
 
 class Git(VisionLanguage):
-    """One transformer over visual tokens, which see each other, and words, which see both what is before them.
+    """One transformer over visual tokens, which attend to each other, and words, which attend to all previous tokens.
 
     Args:
-        vocab_size: V; with `folder` that of its tokenizer.
-        folder: a pretrained model on this machine; its sizes count, not those given here.
-        image_size: side of the pictures that position embeddings are made for; others are interpolated.
+        vocab_size: V; with `folder`, that of its tokenizer.
+        folder: of a pretrained model, whose sizes replace the arguments.
+        image_size: side of the images of the position embeddings, which are interpolated for others.
         patch_size: side of a visual token, in pixels.
     """
 
@@ -72,8 +72,8 @@ class Git(VisionLanguage):
         config = self.network.config
         return config.bos_token_id, config.eos_token_id
 
-    def look(self, pixels: Tensor) -> Tensor:
-        """See `VisionLanguage.look`."""
+    def encode_image(self, pixels: Tensor) -> Tensor:
+        """See `VisionLanguage.encode_image`."""
         git = self.network.git
         projected: Tensor = git.visual_projection(
             git.image_encoder(pixels, interpolate_pos_encoding=True).last_hidden_state
@@ -81,9 +81,9 @@ class Git(VisionLanguage):
         return projected
 
     def image_keys_values(self, features: Tensor) -> KeysValues:
-        """See `VisionLanguage.image_keys_values`: visual tokens see each other alone, so no caption changes these.
+        """See `VisionLanguage.image_keys_values`: they do not depend on captions.
 
-        Of the last layer, words see no more than keys and values, and nothing else is computed.
+        Of the last layer only keys and values are computed, which is all that words attend to.
         """
         from transformers import DynamicCache
 
@@ -101,8 +101,8 @@ class Git(VisionLanguage):
         """See `Captioner.cross_attention_modules`; words attend to the image and to each other at once."""
         return [layer.attention for layer in self.network.git.encoder.layer]
 
-    def read(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
-        """See `VisionLanguage.read`."""
+    def decode_tokens(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
+        """See `VisionLanguage.decode_tokens`."""
         from transformers import DynamicCache
 
         seen = images[0][0].shape[2]
@@ -122,6 +122,6 @@ def _joined(image: tuple[Tensor, Tensor], row: tuple[Tensor, Tensor]) -> tuple[T
 
 
 def _causal(length: int, before: int, like: Tensor) -> Tensor:
-    """(1, 1, T, before + T), added to attention scores: zero where a word may look, very negative where not."""
+    """(1, 1, T, before + T), added to attention scores: zero at visible positions, very negative elsewhere."""
     later = torch.ones(length, before + length, dtype=torch.bool, device=like.device).triu(before + 1)
     return like.new_zeros(later.shape).masked_fill(later, torch.finfo(like.dtype).min)[None, None]

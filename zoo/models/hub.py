@@ -1,4 +1,4 @@
-"""Pretrained networks from a folder as transformers writes it: safetensors alone, nothing fetched, nothing executed."""
+"""Load pretrained networks of the transformers library from a folder: safetensors only, without download or code."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _HINT = "fetch it again, or name the folder of a complete model: config.json and
 
 
 def load_network(kind: type[PreTrainedModel], folder: Path, unused: str = "") -> PreTrainedModel:
-    """The network in `folder`, in the type its weights are stored in.
+    """The network in `folder`, in the type of its stored weights.
 
     Args:
         kind: the class that the folder must hold.
         folder: config.json and weights as .safetensors.
-        unused: beginning of the names of weights that may be missing, since nothing is computed with them.
+        unused: prefix of names of weights that may be missing, since they are not used.
 
     Raises:
         ZooError: naming the folder and what is wrong with it: no configuration, of another architecture, weights that
@@ -35,7 +35,7 @@ def load_network(kind: type[PreTrainedModel], folder: Path, unused: str = "") ->
         loaded: Any = kind.from_pretrained(
             str(folder), local_files_only=True, use_safetensors=True, trust_remote_code=False, output_loading_info=True
         )
-    except Exception as error:  # the library raises whatever its parts raise: OSError, SafetensorError, ValueError ...
+    except Exception as error:  # the library may raise anything: OSError, SafetensorError, ValueError ...
         raise ZooError(f"{folder} holds no usable {kind.__name__}: {first_line(error)}", _HINT) from error
     finally:
         logging.set_verbosity(verbosity)

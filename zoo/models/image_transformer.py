@@ -2,7 +2,7 @@
 
 S. He, W. Liao, H. R. Tavakoli, M. Yang, B. Rosenhahn, N. Pugeault: "Image Captioning through Image Transformer", ACCV
 2020 (arXiv:2004.14231). Code: https://github.com/wtliao/ImageTransformer (no licence stated), which builds on AoANet.
-Where code and paper differ, this follows the code, but for the spatial graph, where `graph` chooses between both.
+Where code and paper differ, this follows the code, except for the spatial graph, where `graph` chooses.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ _GRAPHS = ("paper", "official")
 
 
 class ImageTransformer(AoACaptioner):
-    """AoANet whose refiner attends along a spatial graph, and whose decoder asks M memories of the image.
+    """AoANet whose refiner attends along a spatial graph, and whose decoder attends to M memories of the image.
 
     Args:
         vocab_size, visual_dim, d_model, n_heads, n_encoder_layers: sizes.
-        d_word: of the word embeddings; d_model if not given.
+        d_word: width of word embeddings; d_model if not given.
         dropout: see `AoACaptioner`.
         attention_dropout, branch_dropout, gate_dropout: in the refiner; the first one in the decoder too.
-        max_len: longest caption; no parameter depends on it.
+        max_len: maximum caption length; no parameter depends on it.
         wide_layers: encoder layers, counted from 1, with three attentions; the others are AoANet's. All by default.
-        spatial: let these attend along the graph of parents, neighbours and children; otherwise their three attentions
-            see all regions and are averaged.
+        spatial: whether these attend along the graph of parents, neighbours and children; otherwise their three
+            attentions use all regions and are averaged.
         sub_transformers: M of the decoder, the paper's number of parallel sub-transformers.
-        graph: how boxes make the graph; see `GraphMode`.
-        threshold: share of its area from which on a region counts as inside another.
+        graph: how the graph is built from boxes; see `GraphMode`.
+        threshold: minimum share of its area for a region to be inside another.
     """
 
     def __init__(
@@ -79,14 +79,14 @@ class ImageTransformer(AoACaptioner):
             attention_dropout=attention_dropout,
             refiner=AoARefiner(d_model, n_heads, n_encoder_layers, dropouts, wide),
             n_memories=sub_transformers,
-            values_first=sub_transformers == 1,  # the authors' model of one has AoANet's decoder
+            values_first=sub_transformers == 1,  # with M = 1, the authors use AoANet's decoder
         )
         self.sees_graph = spatial and bool(wide)
         self.graph: GraphMode = graph
         self.threshold = threshold
 
     def relations(self, visual: Visual, mask: Tensor) -> tuple[Tensor, ...]:
-        """The spatial graph, if there is to be one; ZooError where it is, but there are no boxes."""
+        """The spatial graph, if `spatial`; ZooError without boxes."""
         if not self.sees_graph:
             return ()
         if visual.boxes is None:

@@ -1,8 +1,8 @@
 """The meshed-memory transformer.
 
 M. Cornia, M. Stefanini, L. Baraldi, R. Cucchiara: "Meshed-Memory Transformer for Image Captioning", CVPR 2020
-(arXiv:1912.08226). Code: https://github.com/aimagelab/meshed-memory-transformer (BSD-3-Clause), which also blanks the
-rows of padding words; standing at the end, they are seen by no other row and counted by no loss, and stay as they come.
+(arXiv:1912.08226). Code: https://github.com/aimagelab/meshed-memory-transformer (BSD-3-Clause), which also zeroes the
+rows of padding words; this is not needed, since they are at the end, invisible to other rows and ignored by losses.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from zoo.stacked import StackedCaptioner
 
 
 class MeshedMemoryTransformer(StackedCaptioner):
-    """An encoder with memory slots, and a decoder that looks at every level of it through gates; all post-norm.
+    """An encoder with memory slots, and a decoder with gated cross-attention to every level of it; all post-norm.
 
     Args:
         vocab_size, visual_dim, d_model, d_ff, n_heads, n_encoder_layers, n_decoder_layers: sizes; the encoder has as
             many levels as layers.
         dropout: on the embedded regions, in every feed-forward and on every branch.
-        max_len: longest caption; no parameter depends on it.
+        max_len: maximum caption length; no parameter depends on it.
         memory_slots: learned keys and values of each encoder layer.
-        quirks: as the released code runs, not as it reads. All matrices start Xavier-uniform, the memory slots and the
-            fixed table of positions too, which so is random; and which regions count as padding is guessed from the
-            embedded regions after their norm, which finds none, so that an image's captions depend on its padding.
+        quirks: reproduce faults of the released code: all matrices start Xavier-uniform, including the memory slots
+            and the fixed table of positions, which is therefore random; and padding is inferred from the embedded
+            regions after their norm, which finds none, so that an image's captions depend on its padding.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class MeshedMemoryTransformer(StackedCaptioner):
             EncoderLayer(MemoryAttention(d_model, n_heads, memory_slots), d_model, d_ff, dropout, post_norm=True)
             for _ in range(n_encoder_layers)
         )
-        # Position 0 is that of padding in the authors' table. It is saved, since theirs cannot be computed.
+        # Position 0 is padding in the authors' table, which is saved since it cannot be computed.
         positions = FixedPositions(sinusoids(max_len + 1, d_model), first=1, saved=True)
         self.embedding = TokenEmbedding(vocab_size, d_model, max_len, None, positions=positions, scale=1.0)
         self.decoder_layers = nn.ModuleList(
@@ -86,7 +86,7 @@ class MeshedMemoryTransformer(StackedCaptioner):
             nn.init.xavier_uniform_(positions.table)
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`; the features (B, L, N * D) hold the levels side by side."""
+        """See `Captioner.encode`; the features (B, L, N * D) hold the concatenated levels."""
         features, mask = visual.valid_features(self.input.weight.dtype)
         x = self.input_norm(self.input_dropout(self.input(features).relu()))
         if self.quirks:

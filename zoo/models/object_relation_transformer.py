@@ -1,9 +1,9 @@
-"""The object relation transformer: a transformer whose encoder knows where its regions lie.
+"""The object relation transformer: a transformer with geometric attention in its encoder.
 
 S. Herdade, A. Kappeler, K. Boakye, J. Soares: "Image Captioning: Transforming Objects into Words", NeurIPS 2019
 (arXiv:1906.05963). Code: https://github.com/yahoo/object_relation_transformer (MIT). This follows the paper where the
-code differs: it adds 1 to the width and height of boxes already in [0, 1], and takes the ratio of sizes upside down.
-Weights trained with it would see other geometry here, so that none are converted.
+code differs: it adds 1 to the width and height of boxes already in [0, 1], and inverts the ratio of sizes.
+Weights trained with it assume that geometry, so there is no converter.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from zoo.models.transformer import Transformer
 
 
 class ObjectRelationTransformer(Transformer):
-    """`Transformer` with geometric attention in the place of the encoder's self-attention; takes its arguments."""
+    """`Transformer` with geometric attention instead of self-attention in the encoder; takes its arguments."""
 
     def region_mixer(self, d_model: int, n_heads: int, dropout: float) -> nn.Module:
         """See `Transformer.region_mixer`."""

@@ -2,7 +2,7 @@
 
 K. Xu, J. L. Ba, R. Kiros, K. Cho, A. Courville, R. Salakhutdinov, R. S. Zemel, Y. Bengio: "Show, Attend and Tell:
 Neural Image Caption Generation with Visual Attention", ICML 2015, sections 3.1 and 4.2.
-Code: https://github.com/kelvinxu/arctic-captions (BSD-3-Clause), from which the sizes for COCO are. Where it differs,
+Code: https://github.com/kelvinxu/arctic-captions (BSD-3-Clause), the source of the sizes for COCO. Where it differs,
 this follows the paper: no tanh before the logits (equation 7), and no second layer in the projection of the grid. The
 doubly stochastic regularisation (equation 14) belongs to a training objective and is not here.
 """
@@ -69,7 +69,7 @@ class ShowAttendTell(RecurrentCaptioner):
         return (self.attention,)
 
     def first_rows(self, memory: Memory) -> Rows:
-        """Two small networks of the grid's mean."""
+        """The initial state, by two small networks from the mean of the grid."""
         mean = mean_of_valid(memory.features, memory.mask)
         return {"hidden": self.first_hidden(mean), "cell": self.first_cell(mean)}
 

@@ -1,4 +1,4 @@
-"""Show and Tell: the image is what an LSTM reads before the first word.
+"""Show and Tell: an LSTM that reads the image before the first word.
 
 O. Vinyals, A. Toshev, S. Bengio, D. Erhan: "Show and Tell: A Neural Image Caption Generator", CVPR 2015; with maxout
 candidates it is the FC model of S. J. Rennie et al.: "Self-critical Sequence Training for Image Captioning", CVPR 2017.
@@ -68,7 +68,7 @@ class ShowTell(RecurrentCaptioner):
         return Memory(self.image_embedding(mean_of_valid(features, mask))[:, None], mask.any(1, keepdim=True))
 
     def first_rows(self, memory: Memory) -> Rows:
-        """The state behind the image, which is read like a word."""
+        """The state after the image, which is read like a word."""
         names = [f"{part}{index}" for index in range(1 + len(self.upper_layers)) for part in ("hidden", "cell")]
         blank = self.blank_rows(memory, *names, width=self.d_model)
         return self.advance(self.lstm.project(memory.features[:, 0]), blank, {})[1]

@@ -1,8 +1,8 @@
-"""The transformer as a captioner of region features, of pre-norm layers, without positions of regions.
+"""The pre-norm transformer on region features, without positions of regions.
 
-A. Vaswani et al.: "Attention Is All You Need", NeurIPS 2017; P. Sharma et al.: "Conceptual Captions", ACL 2018, brought
-it to captioning. Conventions: https://github.com/ruotianluo/ImageCaptioning.pytorch (MIT), whose words of padding also
-hide from other words; standing at the end, they are hidden by the causal mask here.
+A. Vaswani et al.: "Attention Is All You Need", NeurIPS 2017; P. Sharma et al.: "Conceptual Captions", ACL 2018, applied
+it to captioning. Conventions: https://github.com/ruotianluo/ImageCaptioning.pytorch (MIT), which also masks
+padding words; here they are at the end and hidden by the causal mask.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Transformer(StackedCaptioner):
         vocab_size, visual_dim, d_model, d_ff, n_heads, n_encoder_layers, n_decoder_layers: sizes.
         dropout: on the probabilities of every attention, in every feed-forward, on every branch and embedded word.
         region_dropout: on the embedded regions.
-        max_len: longest caption; no parameter depends on it.
+        max_len: maximum caption length; no parameter depends on it.
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class Transformer(StackedCaptioner):
                 nn.init.xavier_uniform_(parameter)
 
     def region_mixer(self, d_model: int, n_heads: int, dropout: float) -> nn.Module:
-        """How the regions of an encoder layer attend to each other."""
+        """The mixer of an encoder layer."""
         return SelfAttention(d_model, n_heads, causal=False, dropout=dropout)
 
     def relations(self, visual: Visual, mask: Tensor) -> tuple[Tensor, ...]:  # noqa: ARG002  # none here
-        """What the mixers need to know of the regions beside their features, once for all layers."""
+        """Further inputs of the mixers besides the regions' features, computed once for all layers."""
         return ()
 
     def encode(self, visual: Visual) -> Memory:

@@ -2,8 +2,8 @@
 
 J. C. Hu, R. Cavicchioli, A. Capotondi: "ExpansionNet: exploring the sequence length bottleneck in the Transformer for
 Image Captioning", arXiv:2207.03327, after L. Huang et al.: "Attention on Attention for Image Captioning", ICCV 2019.
-No code of this row was released; the paper tells three layers, no feed-forward, and self-attention instead of the LSTM.
-Here the blocks are AoANet's, and words are embedded and weights drawn as in ExpansionNet.
+No code of this row was released; the paper states three layers, no feed-forward, and self-attention instead of an LSTM.
+Here the blocks are AoANet's; word embeddings and initialisation are ExpansionNet's.
 """
 
 from __future__ import annotations

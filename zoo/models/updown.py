@@ -3,7 +3,7 @@
 P. Anderson, X. He, C. Buehler, D. Teney, M. Johnson, S. Gould, L. Zhang: "Bottom-Up and Top-Down Attention for Image
 Captioning and Visual Question Answering", CVPR 2018, section 3.2.
 Numerically equal to `updown` of https://github.com/ruotianluo/ImageCaptioning.pytorch (MIT), which embeds the regions
-in R dimensions, where the paper attends to them as they are. The image as a whole is the mean of its regions.
+in R dimensions, where the paper attends to them directly. The global image feature is the mean of its regions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class UpDown(RecurrentCaptioner):
         d_embedding: of the words; R by default.
         d_attention: of the attention's tanh layer.
         dropout: of embedded words, regions and image, and before the logits.
-        visual_kind: what the visual tokens are.
+        visual_kind: kind of the visual tokens.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class UpDown(RecurrentCaptioner):
         return self.blank_rows(memory, *names, width=self.d_model)
 
     def word_inputs(self, words: Tensor, images: dict[str, Tensor]) -> Tensor:
-        """See `RecurrentCaptioner.word_inputs`; the image as a whole goes in with every word."""
+        """See `RecurrentCaptioner.word_inputs`; the global image feature is an input at every word."""
         projected, image = super().word_inputs(words, images), images["image"]
         return (projected.view(image.shape[0], -1, image.shape[1]) + image[:, None]).view(projected.shape)
 

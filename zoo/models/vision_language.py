@@ -1,6 +1,6 @@
-"""Vision-language models of the transformers library behind the interface, decoded by the zoo's own searches.
+"""Vision-language models of the transformers library as captioners, decoded by the zoo's own searches.
 
-Their key-value caches become decoding states: what belongs to an image is kept once, what belongs to a beam reordered.
+Their key-value caches become decoding states: entries of an image are stored once, entries of a beam are reordered.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ KeysValues = list[tuple[Tensor, Tensor]]
 
 
 class VisionLanguage(Captioner):
-    """A pretrained network, or one of its kind with random weights, on pixels.
+    """A network of the transformers library on pixels, pretrained or with random weights.
 
     Args:
-        network: of the transformers library.
-        max_len: the most tokens, the begin token included.
+        network: a model of the transformers library.
+        max_len: maximum number of tokens, the begin token included.
     """
 
-    n_prefix_tokens = 1  # their vision transformers begin with a class token
+    n_prefix_tokens = 1  # the class token of their vision transformers
 
     def __init__(self, network: PreTrainedModel, *, vocab_size: int, max_len: int) -> None:
         super().__init__()
@@ -42,25 +42,25 @@ class VisionLanguage(Captioner):
 
     @abstractmethod
     def begin_and_end(self) -> tuple[int, int]:
-        """Numbers of the tokens that begin and end a caption in the pretrained model's own vocabulary."""
+        """Numbers of the begin and end tokens in the pretrained model's own vocabulary."""
 
     @abstractmethod
-    def look(self, pixels: Tensor) -> Tensor:
+    def encode_image(self, pixels: Tensor) -> Tensor:
         """Pixels (B, 3, H, W) to visual tokens (B, L, D)."""
 
     @abstractmethod
     def image_keys_values(self, features: Tensor) -> KeysValues:
-        """What the words of a caption attend to of the images: one pair (B, H, L, d_k) for each layer."""
+        """Keys and values of the images that words attend to: one pair (B, H, L, d_k) per layer."""
 
     @abstractmethod
-    def read(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
-        """Tokens (R, T) after those of `past`, R rows of everything, to logits (R, T, V) and the new past."""
+    def decode_tokens(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
+        """Tokens (R, T) after those of `past`, all with R rows, to logits (R, T, V) and the new past."""
 
     def encode(self, visual: Visual) -> Memory:
         """See `Captioner.encode`."""
         if visual.pixels is None:
             raise ZooError("this model needs pixels, and got none")
-        features = self.look(visual.pixels.to(next(self.parameters()).dtype))
+        features = self.encode_image(visual.pixels.to(next(self.parameters()).dtype))
         extra = {
             f"{part}.{layer}": tensor
             for layer, pair in enumerate(self.image_keys_values(features))
@@ -72,7 +72,7 @@ class VisionLanguage(Captioner):
         """See `Captioner.decode`."""
         if tokens.shape[1] > self.max_len:
             raise ZooError(f"a caption of {tokens.shape[1]} tokens is longer than max_len {self.max_len}")
-        return self.read(tokens, _layers(memory.extra, tokens.shape[0]), None)[0]
+        return self.decode_tokens(tokens, _layers(memory.extra, tokens.shape[0]), None)[0]
 
     def start(self, memory: Memory) -> DecodingState:
         """See `Captioner.start`."""
@@ -82,7 +82,7 @@ class VisionLanguage(Captioner):
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
         """See `Captioner.step`."""
         rows = tokens.shape[0]
-        logits, past = self.read(tokens[:, None], _layers(state.images, rows), _layers(state.rows, rows))
+        logits, past = self.decode_tokens(tokens[:, None], _layers(state.images, rows), _layers(state.rows, rows))
         new = {f"{part}.{layer}": pair[part == "values"] for layer, pair in enumerate(past) for part in _PARTS}
         return logits[:, -1], DecodingState(state.images, new)
 
@@ -102,7 +102,7 @@ def _shared_names(module: nn.Module) -> dict[str, str]:
 
 
 def _leave_out_copies(module: VisionLanguage, state_dict: dict[str, Tensor], prefix: str, _: Any) -> None:
-    """Store a tied parameter once, as safetensors demands."""
+    """Store a tied parameter once, as safetensors requires."""
     for name in module._same:
         del state_dict[prefix + name]
 
@@ -113,7 +113,7 @@ def _put_back_copies(module: VisionLanguage, state_dict: dict[str, Tensor], pref
 
 
 def _layers(tensors: dict[str, Tensor], rows: int) -> KeysValues:
-    """The pairs by layer, each image's repeated for its share of the rows."""
+    """The pairs by layer, repeated for the rows of each image."""
 
     def repeated(name: str) -> Tensor:
         tensor = tensors[name]
@@ -128,18 +128,18 @@ def heads(projected: Tensor, count: int) -> Tensor:
 
 
 def cached(cache: Any) -> KeysValues:
-    """What a cache of transformers holds, layer by layer."""
+    """The content of a transformers cache, layer by layer."""
     return [(layer.keys, layer.values) for layer in cache.layers]
 
 
 def cross_attending(
     decoder: nn.Module, tokens: Tensor, images: KeysValues, past: KeysValues | None, width: int
 ) -> tuple[Tensor, KeysValues]:
-    """`VisionLanguage.read` for a text decoder that attends across to the images.
+    """`VisionLanguage.decode_tokens` for a text decoder with cross-attention to the images.
 
     Args:
         decoder: a causal language model of transformers with cross-attention.
-        width: channels of the visual tokens, which the decoder asks for though it finds keys and values cached.
+        width: channels of the visual tokens, which the decoder requires even though keys and values are cached.
     """
     from transformers import DynamicCache, EncoderDecoderCache
 

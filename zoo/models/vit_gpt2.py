@@ -15,9 +15,9 @@ class VitGpt2(VisionLanguage):
     """transformers' VisionEncoderDecoder of a ViT and a GPT-2.
 
     Args:
-        vocab_size: V; with `folder` that of its tokenizer.
-        folder: a pretrained model on this machine; its sizes count, not those given here.
-        image_size: side of the pictures that position embeddings are made for; others are interpolated.
+        vocab_size: V; with `folder`, that of its tokenizer.
+        folder: of a pretrained model, whose sizes replace the arguments.
+        image_size: side of the images of the position embeddings, which are interpolated for others.
         patch_size: side of a visual token, in pixels.
     """
 
@@ -79,8 +79,8 @@ class VitGpt2(VisionLanguage):
             config.decoder.eos_token_id if end is None else end,
         )
 
-    def look(self, pixels: Tensor) -> Tensor:
-        """See `VisionLanguage.look`."""
+    def encode_image(self, pixels: Tensor) -> Tensor:
+        """See `VisionLanguage.encode_image`."""
         tokens: Tensor = self.network.encoder(pixels, interpolate_pos_encoding=True).last_hidden_state
         if hasattr(self.network, "enc_to_dec_proj"):
             tokens = self.network.enc_to_dec_proj(tokens)
@@ -99,6 +99,6 @@ class VitGpt2(VisionLanguage):
         """See `Captioner.cross_attention_modules`."""
         return [block.crossattention for block in self.network.decoder.transformer.h]
 
-    def read(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
-        """See `VisionLanguage.read`."""
+    def decode_tokens(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
+        """See `VisionLanguage.decode_tokens`."""
         return cross_attending(self.network.decoder, tokens, images, past, self.network.config.decoder.n_embd)

@@ -1,1 +1,1 @@
-"""The cards of the built-in models, one file a family. They import no torch."""
+"""Model cards of the built-in models, one file per family. They import no torch."""

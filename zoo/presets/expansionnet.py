@@ -1,4 +1,4 @@
-"""Cards of ExpansionNet v1 and v2, of every row of their ablation tables, and of what they are measured against."""
+"""Cards of ExpansionNet v1 and v2, of every row of their ablation tables, and of their baselines."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _tiny(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _small(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Lengths for a small run, shortened alike, so that the rows of a table still differ."""
+    """Lengths for a small run, all shortened by the same factor, so that the rows of a table still differ."""
     small: dict[str, Any] = {}
     if "static_lengths" in arguments:
         groups = arguments["static_lengths"]
@@ -127,7 +127,7 @@ register_model(
         summary="ExpansionNet v2 on pixels, with Swin-L as a part of the model",
         **{**_V2, "visual": "pixels"},
         arguments={"body": "expansionnet_v2", "backbone": "swin_large_patch4_window12_384", "drop_path": 0.1},
-        # A stride of 8, so that even pictures of 32 x 32 give a grid.
+        # A stride of 8, so that even images of 32 x 32 give a grid.
         tiny={
             **_tiny(_V2_FULL),
             "backbone": "resnet10t",

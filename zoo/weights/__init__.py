@@ -1,4 +1,4 @@
-"""Weights that the authors released, under the zoo's names: one converter file an architecture."""
+"""Convert weights released by the authors to the zoo's names: one converter file per architecture."""
 
 from zoo.weights.files import read_checkpoint, read_vocabulary
 from zoo.weights.official import from_official, read_sizes

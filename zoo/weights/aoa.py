@@ -2,8 +2,8 @@
 
 The latter's is https://github.com/wtliao/ImageTransformer (no licence stated).
 
-Both have one number for begin, end and padding (0), and the unknown word is the last of the V others: embedding and
-logits have V + 1 rows.
+Both use number 0 for begin, end and padding, and the unknown word is the last of the V others: embedding and logits
+have V + 1 rows.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def zoo_name(official: str) -> str:
 
 
 def zoo_lstm(official: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The LSTM's tensors, or their gradients, cut into what reads the word and what reads context and past state."""
+    """The LSTM's tensors, or their gradients, split into the weights of the word, and of context and past state."""
     weight_input, weight_past, bias_input, bias_past = (candidate_last(official[key]) for key in _LSTM)
     d_word = weight_input.shape[1] - weight_past.shape[1]
     return {
@@ -65,7 +65,7 @@ def zoo_lstm(official: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def from_official(name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> Captioner:
-    """See `zoo.weights.from_official`. Shapes do not tell `n_heads` and, of an Image Transformer, `graph`."""
+    """See `zoo.weights.from_official`. Shapes do not determine `n_heads` and, for Image Transformer, `graph`."""
     sizes = {**read_sizes(state_dict), **sizes}
     lstm = zoo_lstm(state_dict)
     names = {zoo_name(key): key for key in state_dict if key not in _LSTM} | {key: key for key in lstm}
@@ -74,7 +74,7 @@ def from_official(name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> 
 
 
 def read_sizes(official: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The arguments of `create_model` that shapes tell; ZooError where this is no state dict of the family."""
+    """The arguments of `create_model` that shapes determine; ZooError if this is not a state dict of the family."""
     where = {
         "vocab_size": ("logit.weight", 0),
         "visual_dim": ("att_embed.0.weight", 1),

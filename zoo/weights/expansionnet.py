@@ -59,11 +59,11 @@ def from_official(name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> 
     """Build a registered ExpansionNet with the authors' weights, in their floating-point type.
 
     Args:
-        name: a model of static encoder and dynamic decoder. `expansionnet_v2` takes the captioner alone and leaves a
-            backbone's tensors (`swin_transf.*`) aside; `expansionnet_v2/end-to-end` takes both.
+        name: a model of static encoder and dynamic decoder. `expansionnet_v2` uses the captioner only and ignores a
+            backbone's tensors (`swin_transf.*`); `expansionnet_v2/end-to-end` uses both.
         state_dict: a checkpoint's `model_state_dict`; see `zoo.weights.read_checkpoint`.
-        sizes: arguments of `create_model` that shapes do not tell: `n_heads` and `static_lengths`, and `backbone` and
-            `backbone_options`, where they differ from the preset's. What shapes tell is read off them.
+        sizes: arguments of `create_model` that shapes do not determine: `n_heads`, `static_lengths`, `backbone` and
+            `backbone_options`, if they differ from the preset's. The others are read off the shapes.
 
     Raises:
         ZooError: names every tensor that is missing, unknown or of another shape.
@@ -75,7 +75,7 @@ def from_official(name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> 
 
 
 def _own_names(state_dict: Mapping[str, Tensor], *, with_backbone: bool) -> dict[str, str]:
-    """The authors' name of every tensor that the model takes, by the zoo's name."""
+    """The authors' name of every tensor of the model, by the zoo's name."""
     place = "body." if with_backbone else ""
     names = {}
     for key in state_dict:
@@ -87,7 +87,7 @@ def _own_names(state_dict: Mapping[str, Tensor], *, with_backbone: bool) -> dict
 
 
 def read_sizes(official: Mapping[str, Tensor]) -> dict[str, int]:
-    """The arguments of `create_model` that shapes tell; ZooError where this is no state dict of ExpansionNet."""
+    """The arguments of `create_model` that shapes determine; ZooError if this is not a state dict of ExpansionNet."""
     where = {
         "vocab_size": ("vocab_linear.weight", 0),
         "visual_dim": ("input_linear.weight", 1),

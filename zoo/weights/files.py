@@ -1,4 +1,4 @@
-"""Reading what authors released, without running anything that lies in the files."""
+"""Read released checkpoints and vocabularies without executing code from them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _PLAIN = (dict, list, str, int)
 def read_checkpoint(path: Path) -> dict[str, Tensor]:
     """The tensors of a checkpoint: a torch file of a state dict, alone or as `model_state_dict` or `state_dict`.
 
-    The states of optimiser, scheduler and data loader beside it are left aside. Only tensors and plain containers are
-    read (`weights_only`), so that a file cannot run code.
+    The states of optimiser, scheduler and data loader are ignored. Only tensors and plain containers are read
+    (`weights_only`), so that a file cannot execute code.
 
     Raises:
-        ZooError: there is no such file, it cannot be read so, or it holds something else.
+        ZooError: the file does not exist, cannot be read this way, or contains something else.
     """
     if not path.is_file():
         raise ZooError(f"there is no checkpoint at {path}")
@@ -42,19 +42,19 @@ def read_checkpoint(path: Path) -> dict[str, Tensor]:
     shown = f"its keys are {', '.join(sorted(map(str, found))[:6])}" if isinstance(found, dict) else type(found)
     places = " or ".join(map(repr, _STATE_DICTS))
     raise ZooError(
-        f"the checkpoint {path} is no state dict, and has no tensors under {places}: {shown}",
+        f"the checkpoint {path} is not a state dict, and has no tensors under {places}: {shown}",
         f"save a dictionary {{{_STATE_DICTS[0]!r}: model.state_dict()}}",
     )
 
 
 def read_vocabulary(path: Path) -> list[str]:
-    """The words in the order of their indices, from a pickle (by a reader that admits plain data alone) or from JSON.
+    """The words in the order of their indices, from a pickle (restricted to plain data) or from JSON.
 
-    The file holds a list of words, or a dictionary of words to indices, or a dictionary with either of them inside, as
-    the authors of ExpansionNet pickle it.
+    The file contains a list of words, a dictionary of words to indices, or a dictionary with either of them inside, as
+    in ExpansionNet's pickles.
 
     Raises:
-        ZooError: there is no such file, it holds something else, or its indices are not 0 .. n - 1, each once.
+        ZooError: the file does not exist, contains something else, or its indices are not 0 .. n - 1, each once.
     """
     if not path.is_file():
         raise ZooError(f"there is no vocabulary at {path}")
@@ -75,7 +75,7 @@ def read_vocabulary(path: Path) -> list[str]:
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Refuses everything that a pickle would import, and with it everything that could run."""
+    """Refuses every import of a pickle, and so everything that could execute code."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")

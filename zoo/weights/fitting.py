@@ -1,4 +1,4 @@
-"""Putting an authors' tensors into a registered model, with every misfit named at once."""
+"""Load the authors' tensors into a registered model, and report all mismatches at once."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def build_fitting(
     Args:
         name: a registered model.
         state_dict: the authors' tensors.
-        own_names: the authors' name of every tensor that is to be used, by the zoo's name.
+        own_names: the authors' name of every tensor to be used, by the zoo's name.
         sizes: arguments of `create_model`.
-        hint: what to check where tensors do not fit.
+        hint: what to check if tensors do not match.
 
     Raises:
         ZooError: names every tensor that is missing, unknown or of another shape.
@@ -46,17 +46,18 @@ def build_fitting(
 def sizes_of_shapes(
     state_dict: Mapping[str, Tensor], where: Mapping[str, tuple[str, int]], what: str, needed: Iterable[str] = ()
 ) -> dict[str, int]:
-    """Sizes that single dimensions tell: `where` maps an argument to a tensor's name and one of its axes.
+    """Sizes read off tensor shapes: `where` maps an argument to a tensor's name and one of its axes.
 
-    Further tensors may be `needed` to go on.
+    `needed` names further tensors that must exist.
 
     Raises:
-        ZooError: a tensor is missing, so that this is no state dict of `what`.
+        ZooError: a tensor is missing, so this is not a state dict of `what`.
     """
     missing = sorted({*needed, *(key for key, _ in where.values())} - set(state_dict))
     if missing:
         raise ZooError(
-            f"this is no state dict of {what}: {', '.join(missing)} missing", "pass the checkpoint's 'model_state_dict'"
+            f"this is not a state dict of {what}: {', '.join(missing)} missing",
+            "pass the checkpoint's 'model_state_dict'",
         )
     return {size: state_dict[key].shape[axis] for size, (key, axis) in where.items()}
 

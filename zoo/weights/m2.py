@@ -1,6 +1,6 @@
 """Weights of the meshed-memory transformer (https://github.com/aimagelab/meshed-memory-transformer, BSD-3-Clause).
 
-They were trained with the quirks of the released code, so that they get a model that has these.
+They were trained with the faults of the released code, so the model is created with `quirks`.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def zoo_name(official: str) -> str:
 
 
 def from_official(name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> Captioner:
-    """See `zoo.weights.from_official`. Shapes do not tell `n_heads`; `quirks=False` masks padded regions even so."""
+    """See `zoo.weights.from_official`. Shapes do not give `n_heads`; `quirks=False` masks padded regions anyway."""
     names = {zoo_name(key): key for key in state_dict if not _DECODING_STATE.search(key)}
     hint = "n_heads=... must be that of the training"
     return build_fitting(name, state_dict, names, {**read_sizes(state_dict), **sizes}, hint)
 
 
 def read_sizes(official: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The arguments of `create_model` for these weights; ZooError where this is no state dict of the model."""
+    """The arguments of `create_model` for these weights; ZooError if this is not a state dict of the model."""
     where = {
         "vocab_size": ("decoder.fc.weight", 0),
         "visual_dim": ("encoder.fc.weight", 1),

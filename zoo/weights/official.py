@@ -1,7 +1,7 @@
-"""Which converter reads the weights that a family's authors released.
+"""Choose the converter of a family's released weights.
 
-A converter is a module of this folder with `zoo_name` (the zoo's name of a tensor, given the authors'), `read_sizes`
-(the arguments of `create_model` that shapes tell) and `from_official`.
+A converter is a module of this package with `zoo_name` (the zoo's name of a tensor, given the authors'), `read_sizes`
+(the arguments of `create_model` that shapes determine) and `from_official`.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ def from_official(name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> 
     Args:
         name: a registered model, a variant too.
         state_dict: the tensors of a checkpoint under the authors' names; see `zoo.weights.read_checkpoint`.
-        sizes: arguments of `create_model` that shapes do not tell, such as `n_heads`, where they differ from the
-            preset's; the converter says which.
+        sizes: arguments of `create_model` that shapes do not determine, such as `n_heads`, if they differ from the
+            preset's; see the converter.
 
     Raises:
-        ZooError: nothing is known of such weights, or some tensors do not fit, which are all named.
+        ZooError: there is no converter, or some tensors do not match, which are all named.
     """
     model: Captioner = _converter(name).from_official(name, state_dict, **sizes)
     return model
 
 
 def read_sizes(name: str, state_dict: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The arguments of `create_model` that the shapes of the authors' tensors tell."""
+    """The arguments of `create_model` that the shapes of the authors' tensors determine."""
     sizes: dict[str, Any] = _converter(name).read_sizes(state_dict)
     return sizes
 
@@ -57,5 +57,5 @@ def _converter(name: str) -> Any:
     family = name.split("/")[0]
     if family not in CONVERTERS:
         known = ", ".join(sorted(CONVERTERS))
-        raise ZooError(f"no released weights of {name!r} can be read", f"there are converters for {known}")
+        raise ZooError(f"there is no converter for released weights of {name!r}", f"there are converters for {known}")
     return importlib.import_module(CONVERTERS[family])

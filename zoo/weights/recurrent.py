@@ -36,7 +36,7 @@ _UPDOWN_LSTMS = [f"core.{lstm}.{part}" for lstm in ("att_lstm", "lang_lstm") for
 
 
 def zoo_tensors(official: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The authors' tensors, or their gradients, under the zoo's names and in its layout; unknown names stay.
+    """The authors' tensors, or their gradients, under the zoo's names and in its layout; unknown names are kept.
 
     Raises:
         ZooError: one of Up-Down's two LSTMs is incomplete.
@@ -61,7 +61,7 @@ def from_official(name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> 
     Args:
         name: `show_tell`, `show_tell/fc`, `att2in`, `att2in/embedded`, `att2all` or `updown`.
         state_dict: the tensors under the authors' names.
-        sizes: arguments of `create_model` that shapes do not tell, such as `max_len`.
+        sizes: arguments of `create_model` that shapes do not determine, such as `max_len`.
 
     Raises:
         ZooError: names every tensor that is missing, unknown or of another shape.
@@ -72,7 +72,7 @@ def from_official(name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> 
 
 
 def read_sizes(official: Mapping[str, Tensor]) -> dict[str, int]:
-    """The arguments of `create_model` that shapes tell; ZooError where this is no state dict of such a model."""
+    """The arguments of `create_model` that shapes determine; ZooError if this is not a state dict of such a model."""
 
     def first(*keys: str) -> str:
         return next((key for key in keys if key in official), keys[0])
@@ -91,10 +91,10 @@ def read_sizes(official: Mapping[str, Tensor]) -> dict[str, int]:
 
 
 def _updown_lstms(official: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Both LSTMs, each cut into what reads its input and what reads past states."""
+    """Both LSTMs, each split into the weights of its input and those of past states."""
     missing = [key for key in _UPDOWN_LSTMS if key not in official]
     if missing:
-        raise ZooError(f"this is no state dict of {_WHAT}: {', '.join(missing)} missing")
+        raise ZooError(f"this is not a state dict of {_WHAT}: {', '.join(missing)} missing")
     att_ih, att_hh, att_bias, att_past_bias, lang_ih, lang_hh, lang_bias, lang_past_bias = (
         candidate_last(official[key]) for key in _UPDOWN_LSTMS
     )

@@ -9,7 +9,7 @@ _DOWNSAMPLE = re.compile(r"(?<=layers\.)(\d+)(?=\.downsample\.)")
 
 
 def timm_name(official: str) -> str | None:
-    """timm's name of a tensor, given the authors'; none for what timm computes from the sizes.
+    """timm's name of a tensor, given the authors'; None for what timm computes from the sizes.
 
     The authors merge patches at the end of a stage, timm at the beginning of the next one.
     """

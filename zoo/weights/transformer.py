@@ -42,14 +42,14 @@ def zoo_name(official: str) -> str:
 
 
 def from_official(name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> Captioner:
-    """See `zoo.weights.from_official`. Shapes do not tell `n_heads` and `max_len`."""
+    """See `zoo.weights.from_official`. Shapes do not determine `n_heads` and `max_len`."""
     names = {zoo_name(key): key for key in state_dict if key != _COMPUTED}
     hint = "n_heads=... must be that of the training, and the model without batch normalisation"
     return build_fitting(name, state_dict, names, {**read_sizes(state_dict), **sizes}, hint)
 
 
 def read_sizes(official: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The arguments of `create_model` that shapes tell; ZooError where this is no state dict of the transformer."""
+    """The arguments of `create_model` that shapes give; ZooError if this is not a state dict of the transformer."""
     where = {
         "vocab_size": ("model.generator.proj.weight", 0),
         "visual_dim": ("att_embed.0.weight", 1),

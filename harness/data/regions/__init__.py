@@ -1,4 +1,5 @@
-"""Region features: read from the files that users hold, or cut by boxes from a backbone's map, and kept in one cache.
+"""Region features: read from files, or pooled by boxes from a backbone's feature map, and cached.
 
-`harness.data.regions.cache.prepare_regions` is the way in, and gives `harness.data.regions.features.RegionFeatures`.
+The entry point is `harness.data.regions.cache.prepare_regions`, which gives a
+`harness.data.regions.features.RegionFeatures`.
 """

@@ -1,4 +1,4 @@
-"""RoIAlign: features of regions, cut by their boxes from a frozen backbone's map.
+"""RoIAlign: region features pooled by boxes from a frozen backbone's feature map.
 
 He et al., "Mask R-CNN", ICCV 2017. A region's feature is the mean over its box, sampled bilinearly about once a cell;
 with several bins a side, the means of the bins, one after the other within each channel.
@@ -23,7 +23,7 @@ AT_ONCE = 32
 def cut_regions(
     found: Iterator[tuple[int, Regions | str]], grid: Features, bins: int
 ) -> Iterator[tuple[int, Regions | str]]:
-    """Give every image with boxes its features (K, C * bins * bins); complaints pass through."""
+    """Give every image with boxes its features (K, C * bins * bins); errors are passed on."""
     while group := list(islice(found, AT_ONCE)):
         boxes = {image_id: regions.boxes for image_id, regions in group if not isinstance(regions, str)}
         cut = _cut(grid, {image_id: rows for image_id, rows in boxes.items() if rows is not None}, bins)

@@ -1,7 +1,7 @@
 """Boxes without features: the data set's own, COCO's `instances_*.json`, or a detector's output as COCO results.
 
-The features are cut from a backbone's map (`harness.data.regions.align`). An image without any box is seen as one
-region, the whole image, and counted as such.
+The features are pooled from a backbone's map (`harness.data.regions.align`). An image without any box gets one region,
+the whole image, and is counted as such.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class CocoBoxes:
 
 
 def _number(value: object, finite: bool = False) -> float:
-    """A number of JSON; boxes that are not finite are told later, with the others that are unsound."""
+    """A JSON number; boxes that are not finite are reported later, with other invalid boxes."""
     if not isinstance(value, int | float) or (finite and not math.isfinite(value)):
         raise ValueError("not a number")
     return float(value)
@@ -100,7 +100,7 @@ def _rows(boxes: Iterable[Sequence[float]]) -> Numbers:
 
 
 def _entries(path: Path, content: Any) -> tuple[list[Any], list[Any]]:
-    """The boxes' entries, and the images' where the file lists them."""
+    """The entries of the boxes, and those of the images if the file lists them."""
     entries = content.get("annotations") if isinstance(content, dict) else content
     images = content.get("images", []) if isinstance(content, dict) else []
     if not isinstance(entries, list) or not isinstance(images, list) or not all(map(_has_id, entries)):
@@ -125,5 +125,5 @@ def _by_image(entries: Iterable[Mapping[str, Any]]) -> dict[int, _Image]:
             if "score" in entry:
                 image.scores.append(_number(entry["score"], finite=True))
         except (TypeError, ValueError):
-            image.complaint = f"has a bbox or score that is no number: {str(entry['bbox'])[:60]}"
+            image.complaint = f"has a bbox or score that is not a number: {str(entry['bbox'])[:60]}"
     return found

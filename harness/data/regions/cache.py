@@ -1,8 +1,8 @@
-"""Region features converted once: flat arrays on disk that are read by image, whatever form the user holds them in.
+"""Cache of region features: converted once from any source to flat arrays on disk, read by image.
 
 A cache folder `regions/<key>/` holds `features.f16` and `boxes.f32` (all regions, one image after the other),
-`index.npy` (where each image's lie) and in the end `meta.json`, whose appearance says that all is complete: a
-conversion that was killed begins anew. Memory holds one image at a time, or a batch of maps where regions are cut.
+`index.npy` (the position of each image's regions) and in the end `meta.json`, whose existence marks the cache as
+complete: a killed conversion starts again. Memory holds one image at a time, or a batch of maps for pooled regions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.config.features import RegionConfig
-from harness.data.backbones import Backbone
+from harness.data.backbones.backbone import Backbone
 from harness.data.dataset import Dataset
 from harness.data.feature_cache import disk_errors
 from harness.data.features import Features
@@ -46,24 +46,24 @@ def prepare_regions(
 ) -> RegionFeatures:
     """Region features of all images of a data set but those in `skip`, from the cache where it has them.
 
-    Images with unusable regions are in `RegionFeatures.bad`, and nothing else is said of them.
+    Images with unusable regions are only listed in `RegionFeatures.bad`.
 
     Args:
-        backbone: whose maps are cut, where the source has boxes alone.
-        maps: gives these maps for all images but those in `skip`; called once all boxes are checked, with what is
-            wrong with them, so that it can refuse before the work begins.
-        progress: told the number of images done; not called where the cache is complete.
-        notify: told in a sentence when another process holds the cache and this one waits for it.
+        backbone: its feature maps are used if the source has boxes only.
+        maps: gives these maps for all images but those in `skip`; called with the faulty images once all boxes are
+            checked, so that it can refuse before the work begins.
+        progress: called with the number of images done; not called if the cache is complete.
+        notify: called with a sentence when this process waits for another one that holds the cache.
 
     Raises:
-        BenchError: a source that cannot be read, a full disk, a damaged cache, pictures that do not fit boxes.
+        BenchError: a source that cannot be read, a full disk, a damaged cache, images that do not match the boxes.
     """
     source = open_source(config.source, dataset)
     settings = [source.name, config.keep]
     depends = [FORMAT, source.fingerprint, config.keep]
     if source.boxes_only:
         if backbone.preprocessing.resize != "squash":
-            raise BenchError(f"boxes do not fit what the backbone {backbone.name} sees: it cuts pictures")
+            raise BenchError(f"boxes do not match the input of the backbone {backbone.name}, which crops images")
         settings += [f"roi{config.bins}", backbone.describe()]
         depends += [config.bins, backbone.digest, backbone.preprocessing.key()]
     key = digest([*depends, dataset.fingerprint, sorted(dataset.sizes.items()), sorted(skip)], 24)
@@ -79,7 +79,7 @@ def prepare_regions(
                 found = read_regions(source, dataset, skip=skip, limits=config.limits)
                 if source.boxes_only:
                     found = _cut(list(found), maps, config.bins)
-                # Maps differ in their last bits between devices, so that what they are made of identifies them.
+                # Maps differ in their last bits between devices, so their inputs identify them.
                 known = digest(depends, 24) if source.boxes_only else None
                 _write(folder, found, ",".join(settings), known, source, progress or (lambda _done: None))
     return RegionFeatures(folder)
@@ -88,7 +88,7 @@ def prepare_regions(
 def _cut(
     checked: Sequence[tuple[int, Regions | str]], maps: Callable[[Mapping[int, str]], Features], bins: int
 ) -> Found:
-    # torchvision takes seconds to import, and files of features need none of it.
+    # torchvision takes seconds to import, and files of features do not need it.
     from harness.data.regions.align import cut_regions
 
     bad = {image_id: found for image_id, found in checked if isinstance(found, str)}
@@ -98,10 +98,10 @@ def _cut(
 def _write(
     folder: Path, found: Found, settings: str, known: str | None, source: RegionSource, progress: Callable[[int], None]
 ) -> None:
-    """Write all arrays and, last, what they mean.
+    """Write all arrays and, last, their description.
 
     Args:
-        known: the digest, where it is known beforehand; else the arrays' checksums make it.
+        known: the digest, if known beforehand; else it is made from the arrays' checksums.
     """
     index: dict[int, tuple[int, int, int, int]] = {}
     bad: dict[int, str] = {}

@@ -1,7 +1,7 @@
-"""Which regions are sound, and which of them are kept: every complaint names what is wrong with the image.
+"""Validate and select regions.
 
-Boxes end up in [0, 1] of the image. What reaches out of it by one pixel at most is rounding, and is clipped; more is an
-error, since such boxes belong to a picture of another size.
+Boxes are converted to [0, 1] of the image. Boxes that exceed the image by at most one pixel are clipped, as rounding;
+more is an error, since such boxes belong to an image of another size.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from harness.data.regions.contract import BadRegions, Numbers, RawRegions, Regio
 Limits = tuple[int, int]
 
 ROUNDING = 1.0
-"""Pixels that a box may reach out of its image."""
+"""Pixels by which a box may exceed its image."""
 
 MIN_SCORE = 0.2
-"""A detector's score from which `adaptive` keeps a region beyond the least number, as in bottom-up attention."""
+"""Minimum detector score at which `adaptive` keeps regions beyond the minimum number, as in bottom-up attention."""
 
-_FIRST = 9  # images whose commonest number of channels is the one that all must have
+_FIRST = 9  # number of images whose most common number of channels is required of all
 _WHOLE = ((0.0, 0.0, 1.0, 1.0),)
 
 
 def read_regions(
     source: RegionSource, dataset: Dataset, *, skip: Collection[int] = (), limits: Limits | None = None
 ) -> Iterator[tuple[int, Regions | str]]:
-    """Sound regions, or the complaint, of every image of a data set but those in `skip`; each at least once.
+    """Valid regions, or the error, of every image of a data set but those in `skip`; each at least once.
 
-    An id comes again only with a complaint, which makes void what came before.
+    An id is repeated only with an error, which replaces its regions.
 
     Args:
-        limits: least and most regions that are kept: those of the highest score if it is 0.2 or more, but at least and
-            at most so many; without scores the most that there may be, of the largest area; without boxes the first.
-            They stay in their source's order, and an image with fewer has fewer. None keeps all.
+        limits: minimum and maximum number of regions kept: those of a score of 0.2 or more, best first, within these
+            limits; without scores the maximum number, largest area first; without boxes the first ones. They stay in
+            their source's order. None keeps all.
 
     Raises:
         BenchError: the source itself cannot be read.
@@ -54,7 +54,7 @@ def read_regions(
         try:
             return image_size(dataset.path(samples[image_id]))
         except BadImage as bad:
-            raise BadRegions(f"its boxes are in pixels, and its picture {bad.reason}") from bad
+            raise BadRegions(f"its boxes are in pixels, and its image file {bad.reason}") from bad
 
     missing = dict.fromkeys(samples)
     told = _widths_known(source.read(list(samples)))
@@ -73,7 +73,7 @@ def read_regions(
 def _widths_known(
     told: Iterator[tuple[int, RawRegions | str]],
 ) -> Iterator[tuple[int, RawRegions | str, int | None]]:
-    """Add the number of channels that all images must have: the commonest of the first few."""
+    """Add the number of channels that all images must have: the most common of the first few."""
     first = list(islice(told, _FIRST))
     widths = Counter(
         raw.features.shape[-1] for _, raw in first if not isinstance(raw, str) and raw.features is not None
@@ -145,13 +145,13 @@ def _kept(regions: Regions, scores: Numbers | None, limits: Limits | None) -> Re
     """The regions that are kept, in their source's order."""
     if limits is None:
         return regions
-    least, most = limits
+    min_count, max_count = limits
     told = regions.boxes if regions.features is None else regions.features
     assert told is not None
     worth = scores if scores is not None else _areas(regions.boxes, len(told))
     ranked = np.argsort(-worth, kind="stable")
-    count = most if scores is None else max(least, int((scores >= MIN_SCORE).sum()))
-    chosen = np.sort(ranked[: min(count, most)])
+    count = max_count if scores is None else max(min_count, int((scores >= MIN_SCORE).sum()))
+    chosen = np.sort(ranked[: min(count, max_count)])
     return replace(
         regions,
         features=None if regions.features is None else regions.features[chosen],

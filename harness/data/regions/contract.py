@@ -1,4 +1,4 @@
-"""What a source of regions tells of an image, and what is left of it after checking."""
+"""Interface of region sources: raw regions of an image, and valid regions after checking."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ Numbers = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Size = tuple[int, int]  # width, height in pixels
 
 MAX_BYTES = 1 << 28
-"""Bytes of one image's regions (256 MiB); more is damage or malice."""
+"""Maximum size of one image's regions (256 MiB); more is refused as damaged or malicious."""
 
 
 class BadRegions(Exception):  # noqa: N818 - it tells of the image, not of the failure
-    """An image whose regions cannot be used; the message says why in a few words."""
+    """An image whose regions cannot be used; the message is the reason in a few words."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawRegions:
-    """K regions as their source tells them, unchecked.
+    """K regions as their source has them, unchecked.
 
-    features: (K, C), or None where a backbone's map is still to be cut; boxes: (K, 4) as x1, y1, x2, y2 in pixels, or
-    None where there are none; size: of the image that the pixels are meant in, where the source says it; scores: (K,)
-    of the detector, where it gave any.
+    features: (K, C), or None if they are to be pooled from a backbone's map; boxes: (K, 4) as x1, y1, x2, y2 in pixels,
+    or None; size: of the image that the pixels refer to, if the source has it; scores: (K,) of the detector, if any.
     """
 
     features: Numbers | None = None
@@ -36,9 +35,9 @@ class RawRegions:
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """K >= 1 sound regions: features (K, C) or None as yet, boxes (K, 4) in [0, 1] of the image or None.
+    """K >= 1 valid regions: features (K, C) or still None, boxes (K, 4) in [0, 1] of the image or None.
 
-    `whole` says that the source knew no box, and the whole image stands in as the one region.
+    `whole`: the source has no box, and the whole image is the only region.
     """
 
     features: Numbers | None
@@ -48,12 +47,12 @@ class Regions:
 
 
 class RegionSource(Protocol):
-    """Files, or boxes, that tell regions by image id.
+    """A source of regions by image id.
 
     Attributes:
-        name: as the signature shows it.
+        name: as shown in the signature.
         fingerprint: hex; changes with any of the source's files, cheap to compute.
-        boxes_only: the features are still to be cut from a backbone's map.
+        boxes_only: the features are to be pooled from a backbone's map.
     """
 
     name: str
@@ -61,8 +60,8 @@ class RegionSource(Protocol):
     boxes_only: bool
 
     def read(self, image_ids: Sequence[int]) -> Iterator[tuple[int, RawRegions | str]]:
-        """Regions of the images, or what is wrong with them, in any order; what is missing does not come.
+        """Regions of the images, or their errors, in any order; missing images are left out.
 
-        An id may come again with a complaint: what came before is then void.
+        An id may be repeated with an error, which replaces its regions.
         """
         ...

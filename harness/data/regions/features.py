@@ -1,4 +1,4 @@
-"""Reading converted region features: each image has its own number of regions, and batches are padded and masked."""
+"""Read cached region features: the number of regions varies by image, and batches are padded and masked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zoo.captioner import Visual, VisualKind, VisualSpec
 
 FEATURES, BOXES, INDEX, META = "features.f16", "boxes.f32", "index.npy", "meta.json"
 COLUMNS = 5
-"""Of the index: image id, first row, number of regions, width and height (0 where unknown)."""
+"""Columns of the index: image id, first row, number of regions, width and height (0 where unknown)."""
 
 _BLOCK = 1 << 22
 
@@ -30,11 +30,11 @@ class RegionFeatures:
 
     Attributes:
         dim: channels C.
-        image_ids: of the sound images, in the order of conversion.
-        bad: what is wrong with the others, by image id.
-        digest: hex, over all that determines the regions, wherever their files lie.
-        has_boxes: whether the source has boxes; models that need them refuse to look without.
-        whole_images: how many images have no box, and are seen as one region.
+        image_ids: of the valid images, in the order of conversion.
+        bad: errors of the others, by image id.
+        digest: hex, over everything that determines the regions, independent of the files' location.
+        has_boxes: whether the source has boxes, which some models need.
+        whole_images: number of images without a box, which have one region, the whole image.
 
     Raises:
         BenchError: on opening, where files of the cache are missing, unreadable or of the wrong size.
@@ -76,7 +76,7 @@ class RegionFeatures:
         return f"regions[{self._meta['settings']}]#{self.digest[:8]},{spread}{whole}"
 
     def visual_dim(self, kind: VisualKind) -> int:
-        """The `visual_dim` to create a model with that wants to see this kind; 0 where it sees nothing or pixels."""
+        """The `visual_dim` of models with this kind of visual input; 0 for none and for pixels."""
         return self.dim if kind in {"grid", "regions", "pooled"} else 0
 
     def counts(self, image_ids: Sequence[int]) -> tuple[int, ...]:
@@ -84,7 +84,7 @@ class RegionFeatures:
         return tuple(count for _, count in self._places(image_ids))
 
     def typical(self, image_ids: Sequence[int]) -> int:
-        """The image with the median number of regions, to measure costs with; the first of several."""
+        """The image whose costs are measured: the first with the median number of regions."""
         counts = self.counts(image_ids)
         return image_ids[counts.index(sorted(counts)[len(counts) // 2])]
 
@@ -113,20 +113,20 @@ class RegionFeatures:
         return means
 
     def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
-        """What a model with this `VisualSpec` sees of the images: float32 tensors on the CPU, padded to the longest.
+        """Visual input of the images for this `VisualSpec`: float32 tensors on the CPU, padded to the longest.
 
-        "grid" gets the regions as its sequence, "regions" their boxes too where there are any, "pooled" their mean,
+        "grid" gets the regions as its sequence, "regions" their boxes too if there are any, "pooled" their mean,
         "none" a zero.
 
         Raises:
-            BenchError: the model wants other channels, or pixels.
+            BenchError: the model needs pixels, or another number of channels.
         """
         if spec.kind == "pixels":
-            raise BenchError("the model wants pixels, but these are region features")
+            raise BenchError("the model needs pixels, but these are region features")
         if spec.kind == "none":
             return unseen(len(image_ids))
         if spec.dim != self.dim:
-            raise BenchError(f"the model expects {spec.dim} visual channels, the regions have {self.dim}")
+            raise BenchError(f"the model expects {spec.dim} visual channels, but the regions have {self.dim}")
         if spec.kind == "pooled":
             means = torch.from_numpy(self.pooled(image_ids)).unsqueeze(1)
             return Visual(features=means, mask=torch.ones(means.shape[:2], dtype=torch.bool))

@@ -24,14 +24,14 @@ _DAMAGE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, Memory
 
 
 class RegionFolder:
-    """The arrays of a folder, and the boxes of its neighbour where there is one."""
+    """The arrays of a folder, and the boxes of the folder beside it, if any."""
 
     boxes_only = False
 
     def __init__(self, folder: Path) -> None:
-        if folder.name.endswith("_box"):  # four numbers a region would pass for its features
+        if folder.name.endswith("_box"):  # boxes would pass for features of four channels
             features = folder.with_name(folder.name.removesuffix("_box") + "_att")
-            raise BenchError(f"--regions {folder}: that is a folder of boxes", f"--regions {features}")
+            raise BenchError(f"--regions {folder} is a folder of boxes", f"--regions {features}")
         self._features, files = _listing(folder)
         if not self._features:
             raise BenchError(f"the folder {folder} holds no ID.npz or ID.npy", "give the folder NAME_att, or a .tsv")
@@ -80,7 +80,7 @@ def _listing(folder: Path) -> tuple[dict[int, Path], list[str]]:
 
 
 def _load(path: Path) -> Numbers:
-    """The one array of a file, read without running anything that may lie in it."""
+    """The array of a file, read without executing code."""
     try:
         if path.suffix == ".npy":
             if path.stat().st_size > MAX_BYTES:

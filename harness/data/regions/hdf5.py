@@ -1,7 +1,7 @@
 """Region features in an HDF5 file: a dataset for each image, `ID` or `ID_features`, and boxes in `ID_boxes`.
 
-As the code of Meshed-Memory Transformer and others have them. Links to other files and virtual or external storage are
-refused: a file of features has no business elsewhere.
+This is the format of Meshed-Memory Transformer and others. Links to other files and virtual or external storage are
+refused, since the file is untrusted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SUFFIXES = (".h5", ".hdf5", ".hdf")
 
 
 class RegionHdf5:
-    """The datasets of one file; where any of its images has boxes, all must."""
+    """The datasets of one file; if any of its images has boxes, all must."""
 
     boxes_only = False
 
@@ -64,7 +64,7 @@ def _load(h5py: Any, file: Any, name: str) -> Numbers:
         raise BadRegions(f"has features but no {name}")
     found = file.get(name) if isinstance(link, h5py.HardLink) else None
     if not isinstance(found, h5py.Dataset) or found.is_virtual or found.external:
-        raise BadRegions(f"{name} is no plain dataset of the file")
+        raise BadRegions(f"{name} is not a plain dataset of the file")
     if not np.issubdtype(found.dtype, np.floating) or found.nbytes > MAX_BYTES:
         raise BadRegions(f"{name} holds {found.dtype} of shape {found.shape}")
     try:

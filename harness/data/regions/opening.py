@@ -1,4 +1,4 @@
-"""From what the user typed after `--regions` to a source of regions."""
+"""Open the source of regions that `--regions` names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FORMS = (
 
 
 def needs_backbone(source: Path | Literal["boxes"]) -> bool:
-    """Whether the source has boxes alone, so that a backbone has to give the features."""
+    """Whether the source has only boxes, so that a backbone has to give the features."""
     return not isinstance(source, Path) or source.suffix == ".json"
 
 
@@ -32,7 +32,7 @@ def open_source(source: Path | Literal["boxes"], dataset: Dataset) -> RegionSour
         source: "boxes", or a file or folder; a folder may be named with or without its `_att`.
 
     Raises:
-        BenchError: nothing is there, or it is of no known form.
+        BenchError: it does not exist, or its format is unknown.
     """
     if not isinstance(source, Path):
         return DatasetBoxes(dataset)
@@ -43,10 +43,10 @@ def open_source(source: Path | Literal["boxes"], dataset: Dataset) -> RegionSour
             return RegionHdf5(source)
         if _is_tsv(source):
             return RegionTsv(source.name, [source])
-        raise BenchError(f"--regions {source}: a file of no known form", f"give {_FORMS}")
+        raise BenchError(f"--regions {source}: unknown file format", f"give {_FORMS}")
     named = source.with_name(f"{source.name}_att")
     if not source.is_dir() and not named.is_dir():
-        raise BenchError(f"--regions {source}: there is nothing", f"give {_FORMS}")
+        raise BenchError(f"--regions {source} does not exist", f"give {_FORMS}")
     if not source.is_dir():
         return RegionFolder(named)
     entries = sorted(source.iterdir())
@@ -58,11 +58,11 @@ def open_source(source: Path | Literal["boxes"], dataset: Dataset) -> RegionSour
     if len(inner) > 1:
         raise BenchError(
             f"--regions {source}: several folders of features, {', '.join(entry.name for entry in inner)}",
-            f"name the one that is meant: --regions {inner[0]}",
+            f"name one of them: --regions {inner[0]}",
         )
     return RegionFolder(source)
 
 
 def _is_tsv(path: Path) -> bool:
-    """Also the parts of a split file: `NAME.tsv.0`."""
+    """Whether it is a TSV, or a part of a split one: `NAME.tsv.0`."""
     return ".tsv" in path.suffixes[-2:]

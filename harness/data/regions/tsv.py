@@ -1,7 +1,7 @@
 """The bottom-up TSV: no header, six columns, boxes and features as base64 of little-endian float32.
 
 `image_id, image_w, image_h, num_boxes, boxes (K, 4), features (K, C)`. Files of many gigabytes are read line by line;
-memory holds one line. Images that the data set does not have are passed over.
+memory holds one line. Images that are not in the data set are skipped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COLUMNS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 class RegionTsv:
     """One or several TSV files, read in the order given.
 
-    An image that comes twice with the same line is one; with two different ones it is bad.
+    An image with two equal lines counts once; with two different ones it is an error.
     """
 
     boxes_only = False
@@ -67,7 +67,7 @@ def _lines(stream: BinaryIO, file: Path) -> Iterator[tuple[int, int, bytes]]:
     while line := stream.readline(MAX_BYTES + 1):
         number += 1
         if len(line) > MAX_BYTES:
-            raise BenchError(f"line {number} of {file} is longer than {MAX_BYTES >> 20} MiB: it is no bottom-up TSV")
+            raise BenchError(f"line {number} of {file} is longer than {MAX_BYTES >> 20} MiB: not a bottom-up TSV")
         if line.isspace():
             continue
         name, _, rest = line.partition(b"\t")
@@ -93,7 +93,7 @@ def _parse(rest: bytes) -> RawRegions:
     if len(boxes) != 4 * count:
         raise BadRegions(f"has {len(boxes) / 4:g} boxes instead of {count}")
     if not len(features) or len(features) % count:
-        raise BadRegions(f"has {len(features)} feature values, which {count} regions cannot share")
+        raise BadRegions(f"has {len(features)} feature values, which is not a multiple of {count} regions")
     return RawRegions(features.reshape(count, -1), boxes.reshape(count, 4), (width, height))
 
 
@@ -107,7 +107,7 @@ def _floats(text: bytes, name: str) -> Numbers:
     try:
         raw = binascii.a2b_base64(text, strict_mode=True)
     except binascii.Error as error:
-        raise BadRegions(f"has {name} that are no base64: {str(error).lower()}") from error
+        raise BadRegions(f"has {name} that are not base64: {str(error).lower()}") from error
     if len(raw) % 4:
-        raise BadRegions(f"has {name} of {len(raw)} bytes, which is no array of float32")
+        raise BadRegions(f"has {name} of {len(raw)} bytes, which is not an array of float32")
     return np.frombuffer(raw, dtype="<f4")

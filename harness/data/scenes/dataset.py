@@ -1,7 +1,7 @@
-"""The embedded data set: drawn pictures of coloured objects in relations, made on first use, the same on every machine.
+"""The embedded data set: drawn images of coloured objects in relations, generated on first use, equal on every machine.
 
-It asks of a captioner what photographs ask, in small: name objects, colours and sizes, count, and tell how things stand
-to each other, in the words of annotators who differ. It comes as a folder in Karpathy's format, with object boxes, and
+It poses the tasks of photographs on a small scale: name objects, colours and sizes, count, and describe relations, with
+references by different annotators. It comes as a folder in Karpathy's format, with object boxes, and
 with a nocaps-like split (Agrawal et al., "nocaps: novel object captioning at scale", ICCV 2019) whose images are
 in-domain (objects of the training split), near-domain (those beside novel ones) or out-domain (novel objects only).
 """
@@ -30,7 +30,7 @@ from harness.utils.errors import BenchError
 from harness.utils.hashing import canonical_json, digest
 from harness.utils.workspace import locked
 
-VERSION = 1  # raise it with any change to pictures or captions: results of different versions must not be compared
+VERSION = 1  # raise it with any change to images or captions: results of different versions must not be compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,11 @@ class ScenesConfig:
     Args:
         train, val, test: images of these splits; objects are drawn from the seen shapes.
         nocaps_per_domain: images of each of the three domains of the "nocaps" split.
-        captions: differing references of an image, 6 to 16 words each.
-        image_size: side of a picture in pixels; two large objects must fit beside each other.
-        small, large: least and greatest side of an object called small or large, in pixels.
-        noise: greatest change of a pixel's brightness, of 255.
-        colour_jitter: greatest change of an object's colour, per channel and picture, of 255; backgrounds: half of it.
+        captions: different references per image, 6 to 16 words each.
+        image_size: side of an image in pixels; two large objects must fit beside each other.
+        small, large: minimum and maximum side of a small or large object, in pixels.
+        noise: maximum change of a pixel's brightness, of 255.
+        colour_jitter: maximum change of an object's colour, per channel and image, of 255; backgrounds: half of it.
         seed: another seed, another data set of the same kind.
     """
 
@@ -64,24 +64,24 @@ class ScenesConfig:
         if min(self.train, self.val, self.test, self.nocaps_per_domain) < 0 or self.captions < 1:
             raise ValueError("the numbers of images and captions must not be negative, and captions at least 1")
         if not 4 < self.small[0] <= self.small[1] < self.large[0] <= self.large[1]:
-            raise ValueError("sizes must be (least, greatest), with small below large")
+            raise ValueError("sizes must be (minimum, maximum), with small below large")
         if self.image_size < max(2 * self.large[1] + 12, 3 * self.small[1] + 4):
             raise ValueError("the image is too small for two large objects, or three small ones, beside each other")
 
     def digest(self) -> str:
-        """What the generated folder is named by: these values and the generator's version."""
+        """The name of the generated folder, from these values and the generator's version."""
         return digest({"version": VERSION, **asdict(self)})
 
 
 def scenes_folder(cache_dir: Path, config: ScenesConfig) -> Path:
-    """Where the data set is, or would be, drawn."""
+    """The folder of the data set, generated or not."""
     return cache_dir / f"scenes-{config.digest()}"
 
 
 def prepare_scenes(cache_dir: Path, config: ScenesConfig | None = None) -> Path:
-    """Give the folder of the embedded data set, drawing it if it is not there yet (a few seconds).
+    """The folder of the embedded data set, generated if it does not exist yet (a few seconds).
 
-    The folder appears whole or not at all; a second process that wants it meanwhile waits.
+    The folder is created atomically; a second process that needs it meanwhile waits.
     """
     config = config or ScenesConfig()
     folder = scenes_folder(cache_dir, config)
@@ -91,7 +91,7 @@ def prepare_scenes(cache_dir: Path, config: ScenesConfig | None = None) -> Path:
     try:
         with locked(cache_dir / f".{folder.name}.lock", on_wait=lambda: None):
             if not folder.is_dir():
-                shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+                shutil.rmtree(partial, ignore_errors=True)  # left by a killed process
                 _write(partial, config)
                 partial.rename(folder)
     except OSError as error:
@@ -131,7 +131,7 @@ def _image(
 ) -> tuple[dict[str, Any], bytes]:
     """One image: its entry in the annotations and its PNG.
 
-    Each has a random generator of its own, so that the size of one split does not change the pictures of another.
+    Each has its own random generator, so that the size of one split does not change the images of another.
     """
     name = f"{config.seed}/{split}/{domain}/{number}"
     chance = Chance(name)
@@ -157,7 +157,7 @@ def _draw(
     colours = [background, _shifted(background, contrast)]
     layers = draw_background(config.image_size, scene.texture)
     boxes = {}
-    for place, item in reversed(list(enumerate(scene.items))):  # what is inside or on something is painted over it
+    for place, item in reversed(list(enumerate(scene.items))):  # objects inside or on others are painted over them
         boxes[place] = draw_object(layers, item.shape, item.x, item.y, item.size, layer=len(colours))
         body = _varied(chance, OBJECT_COLOURS[item.colour], config.colour_jitter)
         colours += [body, (body[0] * 11 // 20, body[1] * 11 // 20, body[2] * 11 // 20)]

@@ -1,7 +1,7 @@
-"""Pixels of the embedded data set: shapes, backgrounds, noise and PNG files that are the same bytes everywhere.
+"""Draw the embedded data set: shapes, backgrounds, noise and PNG files, with the same bytes on every machine.
 
 Shapes are masks of integer inequalities, noise comes from SHAKE-256, and the PNG files are stored without compression,
-so that neither a drawing library nor a compressor nor a random generator of another version can change a byte.
+so that no version of a drawing library, compressor or random generator can change a byte.
 """
 
 from __future__ import annotations

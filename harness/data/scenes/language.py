@@ -1,4 +1,4 @@
-"""Reference captions of the embedded data set: each as another annotator might have put it."""
+"""Generate the reference captions of the embedded data set, varied as by different annotators."""
 
 from __future__ import annotations
 

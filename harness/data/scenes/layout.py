@@ -1,4 +1,4 @@
-"""What is in a picture of the embedded data set, and where: objects, their sizes and the relation that holds."""
+"""Compose the scenes of the embedded data set: objects, their sizes, positions and relations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _THIRD_PLACES = {
     "inside": ("left", "right", "above", "below"),
 }
 _TEXTURES = dict(zip(TEXTURES, (0.55, 0.15, 0.15, 0.15), strict=True))
-_JITTER = 7  # pixels that neighbours in a row may be out of line
+_JITTER = 7  # maximum misalignment of neighbours in a row, in pixels
 _MARGIN = 2
 
 Region = tuple[int, int, int, int]  # x1, y1, x2, y2
@@ -76,11 +76,11 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A picture's content.
+    """The content of an image.
 
-    `relation` depends on the arrangement: where a single stands; what items[0] is to items[1] in a pair or trio (left,
-    above, inside, on); how a group is lined up (row, column). `third` is where items[2] of a
-    trio is, seen from the pair.
+    `relation` depends on the arrangement: the position of a single object; the relation of items[0] to items[1] in a
+    pair or trio (left, above, inside, on); the line of a group (row, column). `third` is the position of items[2] of a
+    trio relative to the pair.
     """
 
     arrangement: str
@@ -93,7 +93,7 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Side of a picture and the ranges of small and large objects, in pixels."""
+    """Side of an image and the ranges of small and large objects, in pixels."""
 
     image: int
     small: tuple[int, int]
@@ -101,7 +101,7 @@ class Sizes:
 
 
 def compose(chance: Chance, domain: str, sizes: Sizes) -> Scene:
-    """Invent a scene.
+    """Compose a random scene.
 
     Args:
         domain: "in-domain" shows objects of `SEEN` only, "out-domain" of `UNSEEN` only, "near-domain" some of each.
@@ -163,7 +163,7 @@ def _anywhere(chance: Chance, shape: str, colour: str, sizes: Sizes, region: Reg
 
 
 def _single(chance: Chance, pool: Sequence[str], place: str, sizes: Sizes, region: Region) -> Item:
-    """One object in the named third of the picture, in its middle along the other direction."""
+    """One object in the named third of the image, in its middle along the other direction."""
     item = _anywhere(chance, chance.pick(pool), chance.pick(tuple(OBJECT_COLOURS)), sizes, region)
     low, high = region[0], region[2] - item.size
     ranges = {"low": (low, low + _JITTER), "high": (high - _JITTER, high)}

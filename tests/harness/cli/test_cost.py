@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from harness.cli.cost import register
 from harness.measure import isolated as apart
-from harness.measure.isolated import Answer, Question
+from harness.measure.isolated import BenchmarkJob, BenchmarkResult
 from harness.utils.errors import BenchError
 from results import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store
 from results.db.recosting import add_costs
@@ -39,11 +39,11 @@ def bench() -> typer.Typer:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Question]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[BenchmarkJob]:
     """Questions that were asked; the answers are made up, and `m2` cannot be measured."""
-    questions: list[Question] = []
+    questions: list[BenchmarkJob] = []
 
-    def answer(question: Question) -> tuple[list[Answer], dict[str, Any]]:
+    def answer(question: BenchmarkJob) -> tuple[list[BenchmarkResult], dict[str, Any]]:
         questions.append(question)
         if question.model == "m2":
             raise BenchError("m2 could not be measured: out of memory")
@@ -52,7 +52,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Question]:
             name: Quantity(None, "no CUDA device") for name in ("caption_peak_memory_reserved", "energy_per_image")
         }
         return [
-            Answer(
+            BenchmarkResult(
                 question.model,
                 batch,
                 width,
@@ -79,7 +79,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Question]:
 MEASURE = ["cost", "measure", "--batch", "1,4", "--beam", "1,3", "--device", "cpu"]
 
 
-def test_a_table_with_noise_and_reasons(bench: typer.Typer, asked: list[Question]) -> None:
+def test_a_table_with_noise_and_reasons(bench: typer.Typer, asked: list[BenchmarkJob]) -> None:
     result = CliRunner().invoke(bench, [*MEASURE, "--models", "updown,show_tell", "--threads", "2"])
     assert result.exit_code == 0, result.output
     assert max(len(line) for line in result.output.splitlines()) <= 80
@@ -95,7 +95,9 @@ def test_a_table_with_noise_and_reasons(bench: typer.Typer, asked: list[Question
     assert (asked[0].threads, asked[0].effort.repeats) == (2, 30)
 
 
-def test_everything_is_kept_and_a_failure_is_told(bench: typer.Typer, asked: list[Question], tmp_path: Path) -> None:
+def test_everything_is_kept_and_a_failure_is_told(
+    bench: typer.Typer, asked: list[BenchmarkJob], tmp_path: Path
+) -> None:
     out = tmp_path / "costs.json"
     command = [*MEASURE, "--models", "m2,updown", "--preset", "quick", "--set", "size.d_model=64", "--out", str(out)]
     result = CliRunner().invoke(bench, [*command, "--precision", "fp32,bf16", "--format", "csv"])
@@ -115,7 +117,9 @@ def test_everything_is_kept_and_a_failure_is_told(bench: typer.Typer, asked: lis
 @pytest.mark.parametrize(
     ("option", "value"), [("--batch", "1,x"), ("--beam", "0"), ("--precision", "fp8"), ("--models", ",")]
 )
-def test_wrong_options_are_refused_by_name(bench: typer.Typer, asked: list[Question], option: str, value: str) -> None:
+def test_wrong_options_are_refused_by_name(
+    bench: typer.Typer, asked: list[BenchmarkJob], option: str, value: str
+) -> None:
     result = CliRunner().invoke(bench, [*MEASURE, option, value])
     assert isinstance(result.exception, BenchError)
     assert option in str(result.exception)

@@ -58,7 +58,7 @@ def test_every_bad_image_is_listed_and_the_exit_code_is_one(photos: Path) -> Non
     (photos / "photos" / "1.png").unlink()
     code, output = bench("verify", photos, "--images", photos / "photos", "--workspace", photos / "ws")
     assert code == 1
-    assert "image 0 (train): 0.png is not a picture" in output
+    assert "image 0 (train): 0.png is not an image" in output
     assert "image 1 (test): 1.png is missing" in output
     assert "2 of 2 images cannot be used (train 1, test 1)" in output
     assert "--skip-bad-images" in output
@@ -82,7 +82,7 @@ def test_regions_are_verified_where_no_picture_is(photos: Path) -> None:
     (photos / "bu_att").mkdir()
     np.save(photos / "bu_att" / "0.npy", np.ones((2, 4), np.float32))
     arguments = ("verify", photos / "dataset_photos.json", "--workspace", photos / "ws")
-    with pytest.raises(BenchError, match="none of the 2 pictures"):
+    with pytest.raises(BenchError, match="none of the 2 images"):
         bench(*arguments)
     code, output = bench(*arguments, "--regions", photos / "bu_att")
     assert code == 1

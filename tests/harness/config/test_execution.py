@@ -28,14 +28,14 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
         (ExecutionConfig(jobs=8), CPU, 2, 3, 3),
     ],
 )
-def test_as_many_models_at_once_as_there_are_cores_to_use_unless_asked(
+def test_auto_jobs_follow_usable_cores(
     monkeypatch: pytest.MonkeyPatch, asked: ExecutionConfig, device: torch.device, cores: int, models: int, jobs: int
 ) -> None:
     monkeypatch.setattr(machine, "usable_cores", lambda: cores)
     assert asked.jobs_for(models, device) == jobs
 
 
-def test_models_at_once_and_devices_a_model_contradict_each_other() -> None:
+def test_jobs_and_devices_contradict_each_other() -> None:
     with pytest.raises(BenchError, match="--jobs 2 and --devices 4"):
         ExecutionConfig(jobs=2, devices=4).check(GPU)
 

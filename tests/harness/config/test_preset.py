@@ -50,7 +50,7 @@ def test_model_arguments_add_what_a_glob_matches() -> None:
     assert "static_lengths" not in preset.model_arguments("transformer_base")
 
 
-def test_feature_options_need_an_equals_sign_and_a_known_normalisation() -> None:
+def test_feature_options_need_equals_sign_and_known_normalisation() -> None:
     config = feature_config("resnet18", Path("w.pth"), ("pad_type=same",), 224, "half")
     assert config.options == {"pad_type": "same"}
     with pytest.raises(BenchError, match="no '='"):

@@ -56,7 +56,7 @@ def test_the_rate_never_falls_below_its_minimum() -> None:
     assert [rate.at(step, 1, 4) for step in range(4)] == pytest.approx([1.0, 0.1, 0.05, 0.05])
 
 
-def test_settings_that_came_later_show_in_a_dump_only_where_they_are_used() -> None:
+def test_later_settings_are_dumped_only_where_used() -> None:
     plain = {"name": "xe", "epochs": 1, "batch_size": 2, "learning_rate": {"peak": 0.1}}
     dumped = Stage.model_validate(plain).model_dump(mode="json")
     assert not {"accumulation", "backbone", "batch_of", "drop_last", "self_critical"} & set(dumped)
@@ -111,7 +111,7 @@ def test_plateaus_are_those_of_torch(negated: bool) -> None:
     assert found[-1] < 1.0
 
 
-def test_the_negated_metric_takes_a_slightly_worse_score_for_a_better_one() -> None:
+def test_negated_plateau_accepts_slightly_worse_score() -> None:
     assert Plateau(negated=True).rises(0.99995, 1.0)
     assert not Plateau().rises(0.99995, 1.0)
     assert not Plateau().rises(1.00005, 1.0)
@@ -128,7 +128,7 @@ def test_scheduled_sampling_rises_in_steps_up_to_its_most() -> None:
 
 def test_scheduled_sampling_is_for_cross_entropy() -> None:
     plain = {"name": "rl", "epochs": 1, "batch_size": 2, "learning_rate": {"peak": 0.1}, "scheduled_sampling": {}}
-    with pytest.raises(ValidationError, match="scheduled_sampling is for"):
+    with pytest.raises(ValidationError, match="scheduled_sampling needs"):
         Stage.model_validate(plain | {"objective": "self_critical"})
 
 

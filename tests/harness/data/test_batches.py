@@ -62,7 +62,7 @@ def drawn(loader: CaptionBatches, epoch: int) -> list[tuple[int, str]]:
     return found
 
 
-def test_every_image_once_an_epoch_with_its_own_captions_and_features(features: Features) -> None:
+def test_epoch_has_every_image_once_with_captions_and_features(features: Features) -> None:
     loader = batches(features)
     found = list(loader.epoch(0))
     assert len(found) == len(loader) == 3

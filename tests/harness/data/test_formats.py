@@ -79,7 +79,7 @@ def test_another_images_number_of_the_other_kind_gives_no_domain(write):
         ({"images": [1]}, "holds no reference captions"),
         ({"images": [{"id": 1}]}, "lists images without captions"),
         ({"images": [], "annotations": []}, "has no images"),
-        ({"images": [{"id": 1}], "annotations": {}}, "no list of objects"),
+        ({"images": [{"id": 1}], "annotations": {}}, "not a list of objects"),
         ({"images": [{"id": 1}], "annotations": []}, r"1 image without a reference caption \(1\)"),
         ({"images": [{"id": 1}, {"id": 1}], "annotations": []}, r"1 image listed more than once \(1\)"),
         ({"images": [{"id": "1"}], "annotations": []}, 'no whole number as "id"'),

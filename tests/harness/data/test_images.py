@@ -57,7 +57,7 @@ def test_grey_levels_span_black_to_white(tmp_path: Path, mode: str, white: int, 
 
 
 @pytest.mark.parametrize("suffix", ["png", "tif", "pgm"])
-def test_sixteen_bits_are_scaled_and_neither_clipped_nor_blacked_out(tmp_path: Path, suffix: str) -> None:
+def test_sixteen_bit_images_are_scaled_not_clipped(tmp_path: Path, suffix: str) -> None:
     values = np.linspace(0, 65535, 64).astype(np.uint16).reshape(8, 8)
     Image.fromarray(values).save(tmp_path / f"deep.{suffix}")
     loaded = np.asarray(load_image(tmp_path / f"deep.{suffix}"))
@@ -190,7 +190,7 @@ def test_what_cannot_be_used_is_refused_with_file_and_reason(tmp_path: Path) -> 
         "truncated.jpg": "truncated",
         "truncated.png": "truncated",
         "empty.jpg": "is an empty file",
-        "text.jpg": "is not a picture",
+        "text.jpg": "is not an image",
         "missing.jpg": "is missing",
         "folder.jpg": "is a folder",
         "pipe.jpg": "is not a file",
@@ -209,7 +209,7 @@ def test_what_cannot_be_used_is_refused_with_file_and_reason(tmp_path: Path) -> 
 
 def test_postscript_is_never_handed_to_another_program(tmp_path: Path) -> None:
     (tmp_path / "script.jpg").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n")
-    with pytest.raises(BadImage, match="is not a picture"):
+    with pytest.raises(BadImage, match="is not an image"):
         load_image(tmp_path / "script.jpg")
 
 

@@ -26,7 +26,7 @@ def dataset(tmp_path: Path) -> Dataset:
     return Dataset("d", tmp_path, samples, "d")
 
 
-def test_pixels_come_in_the_order_asked_for_as_the_backbone_gets_them(dataset: Dataset) -> None:
+def test_pixels_have_requested_order_and_backbone_preprocessing(dataset: Dataset) -> None:
     preprocessing = ImagePreprocessing(8)
     found = PixelSource(dataset, preprocessing).visual([2, 0, 2], PIXELS)
     assert found.features is None
@@ -36,7 +36,7 @@ def test_pixels_come_in_the_order_asked_for_as_the_backbone_gets_them(dataset: D
 
 
 def test_pictures_are_pixels_alone(dataset: Dataset) -> None:
-    with pytest.raises(BenchError, match="wants to see grid"):
+    with pytest.raises(BenchError, match="needs visual input of kind grid"):
         PixelSource(dataset, ImagePreprocessing(8)).visual([0], VisualSpec("grid", 3))
 
 
@@ -48,7 +48,7 @@ def test_all_unreadable_pictures_of_a_batch_are_named(dataset: Dataset) -> None:
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "RGBA", "CMYK", "I;16"])
-def test_what_is_not_stored_as_rgb_is_black_where_a_recipe_says_so(tmp_path: Path, mode: str) -> None:
+def test_non_rgb_images_are_black_where_recipe_says_so(tmp_path: Path, mode: str) -> None:
     path = tmp_path / ("p.tiff" if mode == "CMYK" else "p.png")
     source = Image.new("L", (6, 4), 200)
     (Image.new("I;16", (6, 4), 40_000) if mode == "I;16" else source.convert("RGB").convert(mode)).save(path)

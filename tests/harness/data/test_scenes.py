@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 
 from harness.data import Dataset, open_dataset
+from harness.data.annotations.karpathy import read_karpathy
 from harness.data.images import load_image
-from harness.data.karpathy import read_karpathy
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.data.scenes.drawing import OBJECT_COLOURS, SHAPES, encode_png
 from harness.data.scenes.language import SHORTEST, describe
@@ -256,7 +256,7 @@ def test_captions_name_the_colours_that_are_there() -> None:
         assert min(len(tokenize(caption)) for caption in captions) >= SHORTEST
 
 
-def test_the_language_is_small_but_not_trivial_and_people_beat_blindness() -> None:
+def test_language_is_not_trivial_and_humans_beat_blind() -> None:
     """CIDEr-D in x100: one reference against the four others, and the best of many constant captions."""
     told = [describe(Chance(f"words {number}"), scene, 5) for number, scene in enumerate(scenes(400))]
     assert 90 <= len(Vocabulary.build((caption for captions in told for caption in captions), 2).words) <= 120

@@ -62,11 +62,11 @@ def damaged_folder(entry: Make, folder: Make) -> Path:
 EXPECTED = {
     0: "truncated.jpg cannot be decoded: .*truncated",
     1: "empty.jpg is an empty file",
-    2: "text.jpg is not a picture",
+    2: "text.jpg is not an image",
     3: "missing.jpg is missing",
     4: "bomb.png has more than .* decompression bomb",
     20: "'silent.png' has no sentences",
-    21: "'plain.jpg' is already the picture of image 10",
+    21: "'plain.jpg' is already the file of image 10",
     22: "'../outside.png' leads out",
     23: "'speechless-and-missing.png' has no sentences; speechless-and-missing.png is missing",
 }
@@ -119,10 +119,10 @@ def test_a_damaged_answer_is_found_anew(damaged: Dataset, tmp_path: Path, conten
     assert find_bad_images(damaged, cache_dir=tmp_path / "fresh") == first
 
 
-def test_a_wrong_folder_is_one_sentence_and_not_one_for_each_picture(entry: Make, folder: Make, tmp_path: Path) -> None:
+def test_wrong_folder_is_reported_once(entry: Make, folder: Make, tmp_path: Path) -> None:
     root = folder([entry(number, f"{number}.png") for number in range(3)], pictures=False)
     dataset = open_dataset(str(root), cache_dir=tmp_path)
-    with pytest.raises(BenchError, match=r"none of the 3 pictures of tiny is in .*images: no 0\.png") as caught:
+    with pytest.raises(BenchError, match=r"none of the 3 images of tiny is in .*images: no 0\.png") as caught:
         find_bad_images(dataset, cache_dir=tmp_path)
     assert "--images DIR" in (caught.value.hint or "")
 

@@ -119,7 +119,7 @@ def test_a_missing_file_and_a_repeated_word_are_named(tmp_path: Path) -> None:
         load_vocabulary(tmp_path / "twice.json")
 
 
-def test_a_papers_vocabulary_has_its_special_tokens_among_the_words(tmp_path: Path) -> None:
+def test_paper_vocabulary_has_special_tokens_among_words(tmp_path: Path) -> None:
     vocabulary = Vocabulary.of_entries(["\n", "EOS", "PAD", "SOS", "UNK", "a", "dog"], "expansionnet")
     assert (vocabulary.pad, vocabulary.bos, vocabulary.eos, vocabulary.unk) == (2, 3, 1, 4)
     assert len(vocabulary) == 7
@@ -135,7 +135,7 @@ def test_a_vocabulary_without_its_special_tokens_is_refused() -> None:
         Vocabulary.of_entries(["PAD", "EOS", "a"], "expansionnet")
     with pytest.raises(BenchError, match="twice"):
         Vocabulary.of_entries(["PAD", "SOS", "EOS", "UNK", "a", "a"], "expansionnet")
-    with pytest.raises(ValueError, match="no four different"):
+    with pytest.raises(ValueError, match="not four different"):
         Vocabulary(("a",), pad=1)
 
 

@@ -15,7 +15,7 @@ from PIL import Image
 
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import NullSource
-from harness.data.hub_preprocessing import HubPreprocessing
+from harness.data.hub.preprocessing import HubPreprocessing
 from harness.data.images import ImagePreprocessing
 from harness.data.subwords import SubwordVocabulary
 from harness.data.vocabulary import BOS, EOS, UNK, Vocabulary
@@ -60,7 +60,7 @@ def records(model: Any, said: dict[int, list[int]], part: Box = WHOLE) -> list[A
     return list(attention_records(model, VOCABULARY, Cells(), said, lambda _: part, device=torch.device("cpu")))
 
 
-def test_images_are_spread_over_the_split_and_the_same_for_every_model() -> None:
+def test_images_are_spread_evenly_and_equal_for_every_model() -> None:
     ids = list(range(100, 1100))
     assert chosen_images(ids) == chosen_images(list(ids))
     assert len(chosen_images(ids)) == len(set(chosen_images(ids))) == IMAGES
@@ -144,7 +144,7 @@ def test_cells_that_fit_no_picture_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("blind", "sees nothing"), ("show_tell", "as one vector"), ("cgru", "as one")]
+    ("name", "words"), [("blind", "gets nothing"), ("show_tell", "one vector an image"), ("cgru", "one vector")]
 )
 def test_models_that_do_not_attend_say_so(name: str, words: str) -> None:
     with pytest.raises(BenchError, match=f"{name} does not attend .*{words}"):

@@ -58,7 +58,7 @@ def test_a_recipe_may_cut_what_has_no_end_and_count_the_begin(monkeypatch: pytes
     assert asked["count_bos"] is True
 
 
-def test_generated_tokens_are_counted_with_ends_and_with_what_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generated_tokens_include_ends_and_cut_words(monkeypatch: pytest.MonkeyPatch) -> None:
     for cut in (False, True):
         found, _ = captions(monkeypatch, cut_unfinished=cut)
         assert found.generated == 3 + 4

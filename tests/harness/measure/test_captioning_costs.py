@@ -11,8 +11,8 @@ from torch import Tensor
 
 from harness.measure import captioning_costs, latency
 from harness.measure.captioning_costs import Effort, count_captioning, count_mean_caption, time_captioning
-from harness.measure.flops import COSTS as GMAC
-from harness.measure.flops import count_caption
+from harness.measure.flops.counting import COSTS as GMAC
+from harness.measure.flops.counting import count_caption
 from results.records import Quantity
 from zoo.captioner import Captioner, DecodingState, Visual
 
@@ -32,7 +32,7 @@ def measured(model: Captioner, visual: Visual, *, max_len: int = 3) -> Measured:
     return Measured(counted.costs | timed.costs, counted.operators, timed.state)
 
 
-def test_what_a_model_does_not_let_count_is_null_and_the_rest_stands(
+def test_uncountable_cost_is_null_and_others_remain(
     tiny: Captioner, visual: Callable[..., Visual], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(type(tiny), "decode", _raise)
@@ -99,7 +99,7 @@ def test_what_was_said_is_counted_in_no_more_than_two_traces(
     assert sorted(lengths) == [3, 7, 8]
 
 
-def test_what_was_said_keeps_its_length_where_it_cannot_be_counted(
+def test_caption_length_is_kept_where_counting_fails(
     tiny: Captioner, visual: Callable[..., Visual], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(type(tiny), "step", _raise)

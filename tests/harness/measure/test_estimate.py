@@ -23,7 +23,7 @@ from harness.measure.estimate import (
     plan_stages,
     run_bytes,
 )
-from harness.measure.flops import count_flops
+from harness.measure.flops.counting import count_flops
 from harness.measure.speed import measure_speed
 from harness.runner.pass_costs import pass_costs
 from harness.training.checkpoint import KEPT
@@ -49,7 +49,7 @@ def test_cross_entropy_costs_three_passes_and_validation() -> None:
     assert decoding == 2 * 10 * (100 + 10 + 2 * 20 * 3)
 
 
-def test_batches_of_captions_see_every_caption_and_may_drop_the_last() -> None:
+def test_caption_batches_use_every_caption_and_may_drop_last() -> None:
     [(steps, images, training, _)] = planned({"batch_of": "captions", "drop_last": True, "batch_size": 100})
     assert (steps, images) == (10, 1000)
     assert training == 1000 * (100 + 40) * 3
@@ -63,7 +63,7 @@ def test_rewards_cost_sampling_without_gradients(baseline: str, rows: int) -> No
     assert decoding == images * (100 + 10 + rows * 20 * 3) + 10 * (100 + 10 + 20 * 3)
 
 
-def test_a_backbone_is_paid_for_where_it_is_trained_and_once_after_that() -> None:
+def test_backbone_costs_count_where_trained_and_once_after() -> None:
     before, trained, after = planned({}, {"name": "b", "backbone": "trained"}, {"name": "c"})
     assert trained[2] - before[2] == 206 * 7000 * 3
     assert trained[3] - before[3] == 2 * 10 * 7000

@@ -12,10 +12,10 @@ import pytest
 from harness.measure import energy, latency
 from harness.measure import isolated as apart
 from harness.measure.captioning_costs import Effort
-from harness.measure.isolated import Question, measure, run_isolated
+from harness.measure.isolated import BenchmarkJob, measure, run_isolated
 from harness.utils.errors import BenchError
 
-QUESTION = Question(
+QUESTION = BenchmarkJob(
     model="updown",
     arguments={"d_model": 8, "d_ff": 8},
     vocab_size=20,

@@ -64,7 +64,7 @@ def test_median_spread_and_throughput_of_the_timed_runs(
     assert clock.searches[0]["max_len"] == 9
 
 
-def test_several_images_take_turns_and_their_lengths_are_no_noise(
+def test_images_take_turns_and_length_is_not_noise(
     tiny: Captioner, visual: Callable[..., Visual], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images = [visual(regions=regions) for regions in range(1, 31)]
@@ -94,7 +94,7 @@ def test_a_few_runs_have_no_margin(
     assert costs["latency_noisy"].value == 0
 
 
-def test_runs_in_evaluation_mode_on_the_named_threads_and_puts_both_back(
+def test_evaluation_mode_and_threads_are_set_and_restored(
     tiny: Captioner, visual: Callable[..., Visual], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = _Clock(monkeypatch, [0.1] * 3)

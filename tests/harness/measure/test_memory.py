@@ -58,14 +58,14 @@ def test_no_cuda_device_is_null_with_a_reason() -> None:
     }
 
 
-def test_without_a_resettable_peak_the_host_is_null_with_a_reason(tmp_path: Path) -> None:
+def test_unresettable_peak_is_null_with_reason(tmp_path: Path) -> None:
     with PeakMemory(proc=tmp_path / "missing") as peak:
         pass
     assert peak.host.value is None
     assert "reset its peak memory" in str(peak.host.reason)
 
 
-def test_a_kernel_without_the_peak_in_its_status_is_null_with_a_reason(tmp_path: Path) -> None:
+def test_missing_vmhwm_is_null_with_reason(tmp_path: Path) -> None:
     (tmp_path / "status").write_text("VmRSS:\t 12 kB\n", encoding="utf-8")
     with PeakMemory(proc=tmp_path) as peak:
         pass
@@ -102,7 +102,7 @@ def test_what_torch_kept_of_earlier_work_is_given_back_first(monkeypatch: pytest
     assert (peak.device.value, peak.reserved.value) == (3.0, 3.0)
 
 
-def test_models_that_only_the_collector_frees_leave_the_device_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_garbage_models_are_freed_before_measuring(monkeypatch: pytest.MonkeyPatch) -> None:
     model, alive = torch.nn.Linear(1, 1), []
     model.hold = model.forward
     found = weakref.ref(model)

@@ -34,7 +34,7 @@ DISTRIBUTIONS: dict[str, Draw] = {
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 @pytest.mark.parametrize("count", [30, 60])
-def test_two_runs_differ_by_less_than_their_margins_in_nine_of_ten_tries(name: str, count: int) -> None:
+def test_runs_differ_within_margins_in_nine_of_ten_tries(name: str, count: int) -> None:
     generator, tries, held = np.random.default_rng(0), 400, 0
     for _ in range(tries):
         first, second = (Timing(tuple(DISTRIBUTIONS[name](generator, count))) for _ in range(2))

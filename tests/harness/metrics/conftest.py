@@ -13,7 +13,7 @@ import pytest
 
 from harness.metrics import Evaluator
 from harness.metrics.java import bundled_java
-from harness.metrics.ptb import tokenize_ptb
+from harness.metrics.ptb.python import tokenize_ptb
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "evaluation"
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from pycocoevalcap.cider.cider_scorer import CiderScorer, precook
 
-from harness.metrics import ngrams
 from harness.metrics.cider import CiderReward
-from harness.metrics.frequencies import DocumentFrequencies
+from harness.metrics.ngrams import counting as ngrams
+from harness.metrics.ngrams.frequencies import DocumentFrequencies
 from harness.utils.errors import BenchError
 
 
@@ -57,7 +57,7 @@ def test_equals_pycocoevalcap_with_the_training_sets_frequencies(data):
     assert found.std() > 0.1
 
 
-def test_frequencies_do_not_depend_on_the_blocks_and_survive_saving(data, tmp_path, monkeypatch):
+def test_frequencies_are_independent_of_blocks_and_saved(data, tmp_path, monkeypatch):
     references, samples = data
     whole = DocumentFrequencies.of_numbers(references)
     monkeypatch.setattr(ngrams, "_BLOCK_TOKENS", 1_000)
@@ -109,8 +109,8 @@ def test_other_files_are_refused(tmp_path):
     path = tmp_path / "frequencies.npz"
     for content in (b"", b"text", b"PK"):
         path.write_bytes(content)
-        with pytest.raises(BenchError, match="holds no document frequencies"):
+        with pytest.raises(BenchError, match="contains no document frequencies"):
             DocumentFrequencies.load(path)
     np.savez(path, keys=np.array([object()]))
-    with pytest.raises(BenchError, match="holds no document frequencies"):
+    with pytest.raises(BenchError, match="contains no document frequencies"):
         DocumentFrequencies.load(path)

@@ -31,7 +31,7 @@ def test_every_reference_is_left_out_in_turn() -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_model_that_repeats_a_reference_is_scored_as_people_are(place: int) -> None:
+def test_model_repeating_reference_scores_as_human(place: int) -> None:
     repeating = {image_id: texts[place % len(texts)] for image_id, texts in UNEQUAL.items()}
     rounds = held_out_rounds(UNEQUAL, repeating)
     assert rounds[place] == held_out_rounds(UNEQUAL)[place]

@@ -34,7 +34,7 @@ def test_every_option_is_in_the_signature():
         assert changed.short() != sign().short()
 
 
-def test_every_option_that_changes_a_score_is_in_a_runs_signature():
+def test_every_scoring_option_is_in_run_signature():
     def sign_run(**options):
         conditions = dict.fromkeys(("data", "nrefs", "features", "vocabulary", "precision"), "x")
         return model_signature(load_preset("quick"), evaluation=EvaluationSettings(**options), **conditions)
@@ -85,7 +85,7 @@ def test_both_forms_are_parsed_back(name, domains):
     "text", ["", "nrefs", "nrefs:5|nrefs:5", "colour:red", "nrefs:5||n:3", "nrefs:5|references per image:5"]
 )
 def test_other_texts_are_refused(text):
-    with pytest.raises(BenchError, match="not an evaluation's signature"):
+    with pytest.raises(BenchError, match="not an evaluation signature"):
         Signature.parse(text)
 
 

@@ -11,10 +11,10 @@ import pytest
 from harness.metrics.bleu import BLEU
 from harness.metrics.cider import cider_d
 from harness.metrics.contract import CIDER_D, ROUGE_L, Statistics
-from harness.metrics.corpus import Corpus
 from harness.metrics.evaluation import OVERALL
 from harness.metrics.evaluator import Evaluator
-from harness.metrics.meteor import METEOR, STATISTICS
+from harness.metrics.meteor.metric import METEOR, STATISTICS
+from harness.metrics.ngrams.corpus import Corpus
 from harness.metrics.rouge import rouge_l
 from harness.metrics.signature import EvaluationSettings
 from harness.metrics.significance import Comparison, Interval, bootstrap, compare, paired_test, tiers, with_intervals

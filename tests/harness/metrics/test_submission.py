@@ -59,9 +59,9 @@ def test_nocaps_is_one_file(images, tmp_path):
             {"captions": {1: "a", 2: "b"}, "problems": {"with an empty caption": ["9"]}},
             r"1 image with an empty caption",
         ),
-        ({"split": "train2014"}, "takes no split 'train2014'"),
-        ({"algorithm": "../x"}, "cannot be part of the file's name"),
-        ({"algorithm": ""}, "cannot be part of the file's name"),
+        ({"split": "train2014"}, "has no split 'train2014'"),
+        ({"algorithm": "../x"}, "cannot be part of a file name"),
+        ({"algorithm": ""}, "cannot be part of a file name"),
     ],
 )
 def test_what_the_server_would_refuse_is_refused(images, tmp_path, change, says):

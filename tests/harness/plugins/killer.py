@@ -7,8 +7,8 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+import harness.data.backbones.filterbank
 import harness.data.feature_cache
-import harness.data.filterbank
 import harness.inference.generate
 import harness.runner.timing
 import harness.training.trainer
@@ -39,7 +39,7 @@ def _dying(function: Callable[..., Any], call: int, *, after: bool = False) -> C
 moment = os.environ["BENCH_TEST_KILL_AT"]
 trainer = harness.training.trainer
 if moment == "extraction":
-    bank = harness.data.filterbank.FilterBank
+    bank = harness.data.backbones.filterbank.FilterBank
     bank.__call__ = _dying(bank.__call__, 2)  # type: ignore[method-assign]
 elif moment == "training":
     trainer.CHECKPOINT_INTERVAL_S = 0.0

@@ -17,7 +17,7 @@ import harness.inference.generate
 from harness.cli import app as cli
 from harness.config.features import FeatureConfig
 from harness.config.preset import Decoding
-from harness.data.backbones import open_backbone
+from harness.data.backbones.backbone import open_backbone
 from harness.data.formats import read_predictions, read_references
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.data.vocabulary import Vocabulary

@@ -25,8 +25,8 @@ from harness.cli import app as cli
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
 from harness.config.preset import Decoding
-from harness.data.hub_preprocessing import HubPreprocessing
-from harness.data.hub_vocabulary import HubVocabulary
+from harness.data.hub.preprocessing import HubPreprocessing
+from harness.data.hub.vocabulary import HubVocabulary
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.data.vocabulary_file import load_vocabulary
 from harness.runner.context import Execution, ModelInputs, RunContext

@@ -16,8 +16,8 @@ from typer.testing import CliRunner, Result
 
 from harness.cli import app as cli
 from harness.data import prepare_features as run_features
-from harness.data.backbones import open_backbone
-from harness.data.hub import quick_hub
+from harness.data.backbones.backbone import open_backbone
+from harness.data.hub.offline import quick_hub
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.metrics.evaluator import EvaluationSettings, Evaluator
 from harness.runner import benchmark as run

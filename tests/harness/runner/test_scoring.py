@@ -14,7 +14,7 @@ from harness.data.dataset import Sample
 from harness.metrics import evaluator as evaluator_module
 from harness.metrics.evaluator import Evaluator
 from harness.metrics.java import JavaError
-from harness.metrics.meteor_session import MeteorSession
+from harness.metrics.meteor.session import MeteorSession
 from harness.metrics.signature import EvaluationSettings
 from harness.runner.context import BenchmarkData
 from harness.runner.scoring import SINGLE, SPICE_ONCE, score_people, score_split

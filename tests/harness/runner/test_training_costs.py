@@ -13,7 +13,7 @@ from torch import nn
 from harness.config.schedule import Schedule
 from harness.measure.accelerators import a100_seconds, peak_macs
 from harness.measure.estimate import FORWARD_AND_BACKWARD, Speed
-from harness.measure.flops import count_flops
+from harness.measure.flops.counting import count_flops
 from harness.measure.memory import PeakMemory
 from harness.measure.model_modes import preserve_state
 from harness.runner import training_costs as module
@@ -66,7 +66,7 @@ def test_the_schedules_work_over_the_probed_speed(
     per_image = FORWARD_AND_BACKWARD * (counts.encoder.macs + 2 * decoder)
     assert found.macs_per_image == pytest.approx(per_image)
     assert found.seconds.value == pytest.approx(8 * 3 * per_image / 1e6)
-    assert asked == {"images": 4, "captions": 2, "least_s": module.PROBE_S, "length": 4, "rate": [0.0]}
+    assert asked == {"images": 4, "captions": 2, "min_s": module.PROBE_S, "length": 4, "rate": [0.0]}
     assert tiny.dropout.p == 0.5
     halved = predict_training(tiny, visual(), counts, context_of({"dropout": None}, devices=2))
     assert halved.seconds.value == pytest.approx(8 * 3 * per_image / 2e6)

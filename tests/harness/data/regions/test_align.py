@@ -113,7 +113,7 @@ def test_malformed_boxes_name_their_image(make_dataset: Make, tmp_path: Path, en
     source = CocoBoxes(write(tmp_path / "r.json", [{"image_id": 1} | entry]), make_dataset([1]))
     [(image_id, complaint)] = source.read((1,))
     assert image_id == 1
-    assert "bbox or score that is no number" in str(complaint)
+    assert "bbox or score that is not a number" in str(complaint)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from harness.config.features import RegionConfig
-from harness.data.backbones import open_backbone
+from harness.data.backbones.backbone import open_backbone
 from harness.data.batches import CaptionBatches, evaluation_batches
 from harness.data.dataset import Dataset, Sample
 from harness.data.feature_cache import extract_features
@@ -184,7 +184,7 @@ def test_a_kill_at_any_moment_leaves_nothing_half_done(
     assert killed == 4
 
 
-def test_boxes_are_cut_from_the_backbones_map_once_they_are_all_checked(make_dataset: Make, tmp_path: Path) -> None:
+def test_boxes_are_pooled_after_all_are_checked(make_dataset: Make, tmp_path: Path) -> None:
     dataset = make_dataset((1, 2, 3), b1=((0.0, 0.0, 40.0, 30.0), (0.0, 0.0, 20.0, 30.0)), b2=((9.0, 9.0, 90.0, 9.0),))
     told: list[dict[int, str]] = []
 

@@ -60,7 +60,7 @@ def test_unsound_boxes_are_named(box: tuple[float, ...], complaint: str) -> None
         normalised(np.array([(0, 0, 9, 9), box]), (40, 30))
 
 
-def test_several_unsound_boxes_are_counted_and_normalised_ones_recognised() -> None:
+def test_invalid_boxes_are_counted_and_normalised_recognised() -> None:
     with pytest.raises(BadRegions, match="has no area, and 2 more"):
         normalised(np.zeros((3, 4)), (40, 30))
     with pytest.raises(BadRegions, match="they seem normalised"):
@@ -100,7 +100,7 @@ def test_every_complaint_names_its_image(make_dataset: Make, sound_regions: Call
         5: "image 5: has 0 regions (told)",
         6: "image 6: is torn (told)",
         7: "image 7: has no regions in told",
-        10: "image 10: its boxes are in pixels, and its picture is missing (told)",
+        10: "image 10: its boxes are in pixels, and its image file is missing (told)",
     }
     assert {image_id for image_id in found if image_id not in complaints} == {8, 9}
     regions = found[9]
@@ -110,7 +110,7 @@ def test_every_complaint_names_its_image(make_dataset: Make, sound_regions: Call
     assert regions.boxes.shape == (100, 4)
 
 
-def test_sizes_come_from_the_source_then_the_annotations_then_the_picture(make_dataset: Make) -> None:
+def test_sizes_come_from_source_then_annotations_then_image(make_dataset: Make) -> None:
     dataset = make_dataset((1, 2, 3))
     told = Dataset("tiny", dataset.root, dataset.samples, "f1ea", sizes={1: (80, 60), 2: (80, 60)})
     box = np.array([[0, 0, 20, 30]], np.float32)
@@ -157,5 +157,5 @@ def test_unknown_region_counts_are_refused(keep: str) -> None:
 
 @pytest.mark.parametrize(("keep", "bins"), [("fixed:36", 1), ("all", 2)])
 def test_a_choice_among_regions_needs_regions(keep: str, bins: int) -> None:
-    with pytest.raises(BenchError, match="none are named"):
+    with pytest.raises(BenchError, match="need --regions"):
         region_config(None, keep, bins)

@@ -84,8 +84,8 @@ def test_several_tsv_files_are_one_source(
         (b"7\t40\t30\tmany\tAAAA\tAAAA\n", "b'many' as num_boxes"),
         (b"7\t40\t30\t0\t\t\n", "has 0 regions"),
         (b"7\t40\t30\t2\tAAAAAAAAAAAAAAAAAAAAAA==\tAAAAAA==\n", "1 boxes instead of 2"),
-        (b"7\t40\t30\t1\tAAAAAAAAAAAAAAAAAAAAAA==\tAAAA\n", "3 bytes, which is no array"),
-        (b"7\t40\t30\t1\tAAA*AAAAAAAAAAAAAAAAAA==\tAAAAAA==\n", "boxes that are no base64"),
+        (b"7\t40\t30\t1\tAAAAAAAAAAAAAAAAAAAAAA==\tAAAA\n", "3 bytes, which is not an array"),
+        (b"7\t40\t30\t1\tAAA*AAAAAAAAAAAAAAAAAA==\tAAAAAA==\n", "boxes that are not base64"),
     ],
 )
 def test_a_bad_line_names_its_image(
@@ -198,7 +198,7 @@ def test_hdf5_in_both_namings(tmp_path: Path, sound_regions: Callable[..., Any])
     found = dict(open_source(tmp_path / "named.hdf5", EMPTY).read((7, 8, 9, 10)))
     np.testing.assert_array_equal(told(found[7]).boxes, boxes)
     assert found[8] == "has features but no 8_boxes"
-    assert found[9] == "9_features is no plain dataset of the file"
+    assert found[9] == "9_features is not a plain dataset of the file"
     assert "10_features holds" in str(found[10])
     (tmp_path / "text.h5").write_text("not HDF5")
     with pytest.raises(BenchError, match=r"text\.h5 cannot be read as HDF5"):
@@ -207,7 +207,7 @@ def test_hdf5_in_both_namings(tmp_path: Path, sound_regions: Callable[..., Any])
 
 def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
-    for name, what in (("notes.txt", "no known form"), ("absent", "there is nothing"), ("", "holds no ID")):
+    for name, what in (("notes.txt", "unknown file format"), ("absent", "does not exist"), ("", "holds no ID")):
         with pytest.raises(BenchError, match=what):
             open_source(tmp_path / name, EMPTY)
     for name in ("a_att", "b_att"):
@@ -232,5 +232,5 @@ def test_a_fingerprint_changes_with_any_file(
 def test_a_folder_of_boxes_is_not_taken_for_features(tmp_path: Path) -> None:
     (tmp_path / "bu_box").mkdir()
     np.save(tmp_path / "bu_box" / "1.npy", np.ones((2, 4), np.float32))
-    with pytest.raises(BenchError, match="bu_box: that is a folder of boxes"):
+    with pytest.raises(BenchError, match="bu_box is a folder of boxes"):
         open_source(tmp_path / "bu_box", EMPTY)

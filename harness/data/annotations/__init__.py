@@ -1,0 +1,1 @@
+"""Readers of annotation files: Karpathy's splits and nocaps."""

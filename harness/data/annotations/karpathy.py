@@ -1,0 +1,199 @@
+"""Read COCO, Flickr8k and Flickr30k in the JSON of Karpathy and Fei-Fei (CVPR 2015), with an image folder.
+
+`{"dataset": NAME, "images": [{"filename", "filepath"?, "cocoid"? or "imgid", "split", "sentences": [{"raw"}]}]}`, and
+optional keys of an image: "domain" (as nocaps has), "boxes" (x1, y1, x2, y2 in pixels), "width" and "height". Faults
+of the file raise an error; faults of single images are collected in `Dataset.faults`, to be reported together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.data.annotations.image_paths import PicturePaths, RefusedPath
+from harness.data.dataset import Box, Dataset, Sample, told_size
+from harness.data.fingerprint import fingerprint
+from harness.data.formats import id_key
+from harness.data.sanitise import sanitise_caption
+from harness.utils.errors import BenchError
+from harness.utils.json_io import read_json
+
+SPLITS = {"train": "train", "restval": "train", "val": "val", "test": "test", "nocaps": "nocaps"}
+_LISTED = 8  # faulty entries named in one message
+
+
+def read_karpathy(location: Path, *, images: Path | None = None, name: str | None = None) -> Dataset:
+    """Read a data set.
+
+    Args:
+        location: the annotation file, or a folder that holds one dataset*.json or .json.gz.
+        images: the image folder; by default "images" beside the annotations, or else their own folder. Within it, the
+            image's "filepath" is tried first.
+        name: name of the data set; by default the file's "dataset".
+
+    Raises:
+        BenchError: it does not exist or has another format, an id is missing or used twice, a split is unknown.
+    """
+    file = _annotation_file(location)
+    content, entries, ids = read_entries(file)
+    paths = PicturePaths(_picture_folder(file, images))
+    splits = _splits(file, entries)
+    faults: dict[int, str] = {}
+    samples = tuple(
+        _sample(entry, image_id, split, paths, faults)
+        for entry, image_id, split in zip(entries, ids, splits, strict=True)
+    )
+    title = name or content.get("dataset")
+    return Dataset(
+        name=title if isinstance(title, str) and title.isprintable() else file.name.partition(".")[0],
+        root=paths.root,
+        samples=samples,
+        fingerprint=fingerprint(paths.root, samples, faults),
+        faults=faults,
+        sizes={image_id: size for image_id, entry in zip(ids, entries, strict=True) if (size := told_size(entry))},
+    )
+
+
+def read_entries(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list[int]]:
+    """The content of an annotation file, its image entries, and their ids.
+
+    Raises:
+        BenchError: it has another format, or an id is missing or used twice.
+    """
+    content = read_json(file)
+    entries = content.get("images") if isinstance(content, dict) else None
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise BenchError(f'{file} is not in Karpathy\'s format: it has no list of objects named "images"')
+    if "annotations" in content:
+        raise BenchError(
+            f"{file} is in COCO's own format, which names no splits",
+            hint="give Karpathy's file of it (dataset_coco.json); bench data nocaps adds nocaps's captions to one",
+        )
+    if not entries:
+        raise BenchError(f"{file} lists no images")
+    return content, entries, _ids(file, entries)
+
+
+def _annotation_file(location: Path) -> Path:
+    if location.is_file():
+        return location
+    if not location.is_dir():
+        raise BenchError(
+            f"there is no data set at {location}",
+            hint="give scenes, a folder with dataset*.json and images/, or an annotation file with --images DIR",
+        )
+    found = sorted(path for pattern in ("dataset*.json", "dataset*.json.gz") for path in location.glob(pattern))
+    if not found:
+        raise BenchError(
+            f"the folder {location} holds no dataset*.json or dataset*.json.gz in Karpathy's format",
+            hint="name the annotation file itself, and the image folder with --images DIR",
+        )
+    if len(found) > 1:
+        raise BenchError(
+            f"the folder {location} holds several annotation files: {', '.join(path.name for path in found)}",
+            hint=f"name the one that is meant: {found[0]}",
+        )
+    return found[0]
+
+
+def _picture_folder(file: Path, images: Path | None) -> Path:
+    home = file.parent.resolve()
+    if images is None:
+        folder = (home / "images").resolve() if (home / "images").is_dir() else home
+        if not folder.is_relative_to(home):
+            raise BenchError(
+                f"{home / 'images'} is a link to {folder}, outside the data set",
+                hint=f"if that is meant, say so: --images {folder}",
+            )
+        return folder
+    if not images.is_dir():
+        raise BenchError(f"the image folder {images} does not exist", hint="give another with --images DIR")
+    return images.resolve()
+
+
+def _ids(file: Path, entries: list[dict[str, Any]]) -> list[int]:
+    key = id_key(entries)
+    without = [
+        _label(number, entry)
+        for number, entry in enumerate(entries)
+        if not isinstance(entry.get(key), int) or isinstance(entry.get(key), bool)
+    ]
+    if without:
+        raise BenchError(
+            f'{file}: images without a whole number as "cocoid" or "imgid": {_listed(without)}',
+            hint='an image is {"cocoid": 42, "filename": "42.jpg", "split": "test", "sentences": [{"raw": "A dog."}]}',
+        )
+    ids = [int(entry[key]) for entry in entries]
+    twice = [str(image_id) for image_id, count in Counter(ids).items() if count > 1]
+    if twice:
+        raise BenchError(f"{file}: several images have the same {key}: {_listed(twice)}")
+    return ids
+
+
+def _splits(file: Path, entries: list[dict[str, Any]]) -> list[str]:
+    unknown = [
+        f"{_label(number, entry)} ({entry.get('split')!r})"
+        for number, entry in enumerate(entries)
+        if not isinstance(entry.get("split"), str) or entry["split"] not in SPLITS
+    ]
+    if unknown:
+        raise BenchError(f"{file}: the split must be one of {', '.join(SPLITS)}: {_listed(unknown)}")
+    return [SPLITS[entry["split"]] for entry in entries]
+
+
+def _sample(entry: Mapping[str, Any], image_id: int, split: str, paths: PicturePaths, faults: dict[int, str]) -> Sample:
+    """One image; what makes it unusable goes to `faults`."""
+    reasons = []
+    name = entry.get("filename", entry.get("file_name"))
+    try:
+        file = paths.claim(name, entry.get("filepath"), image_id)
+    except RefusedPath as refusal:
+        file = ""
+        reasons.append(str(refusal))
+    captions = _captions(entry.get("sentences"))
+    if not captions:
+        reasons.append(f"{name!r} has no sentences")
+    domain, boxes = entry.get("domain"), None
+    if not (domain is None or (isinstance(domain, str) and domain.isprintable())):
+        reasons.append(f"the domain of {name!r} is not a plain text")
+        domain = None
+    if entry.get("boxes") is not None:
+        try:
+            boxes = tuple(_box(box) for box in entry["boxes"])
+        except (TypeError, ValueError):
+            reasons.append(f"the boxes of {name!r} are not lists of x1, y1, x2, y2 with x1 <= x2 and y1 <= y2")
+    if reasons:
+        faults[image_id] = "; ".join(reasons)
+    return Sample(image_id, file, split, captions, domain, boxes)
+
+
+def _captions(sentences: object) -> tuple[str, ...]:
+    """The sentences' raw texts, with white space collapsed; empty ones are dropped."""
+    if not isinstance(sentences, list):
+        return ()
+    raw = [sentence.get("raw") for sentence in sentences if isinstance(sentence, dict)]
+    cleaned = (" ".join(sanitise_caption(text).split()) for text in raw if isinstance(text, str))
+    return tuple(text for text in cleaned if text)
+
+
+def _box(box: Any) -> Box:
+    x1, y1, x2, y2 = (float(edge) for edge in box)
+    if not (x1 <= x2 < math.inf and y1 <= y2 < math.inf and min(x1, y1) > -math.inf):
+        raise ValueError("not a box")
+    return x1, y1, x2, y2
+
+
+def _label(number: int, entry: Mapping[str, Any]) -> str:
+    """An entry's name in messages: its file name, or else its position in the list."""
+    name = entry.get("filename", entry.get("file_name"))
+    return name if isinstance(name, str) and name.isprintable() and name else f"entry {number}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    """The first few names, and how many more there are."""
+    names = list(names)
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more

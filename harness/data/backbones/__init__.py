@@ -1,0 +1,1 @@
+"""Frozen image encoders: the built-in filterbank, and timm models."""

@@ -1,0 +1,128 @@
+"""The interface of frozen image encoders; opens the built-in filterbank or any timm model by name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from torch import Tensor
+
+from harness.data.backbones.filterbank import FilterBank
+from harness.data.images import ImagePreprocessing
+from harness.utils.errors import BenchError
+
+
+class Backbone(Protocol):
+    """A frozen image encoder: pixels (B, 3, H, W), prepared by `preprocessing`, to (B, h * w, C) float32.
+
+    It computes on the pixels' device, without gradients; cells are ordered row by row from the top left.
+    """
+
+    preprocessing: ImagePreprocessing
+    """From images to pixels."""
+
+    @property
+    def name(self) -> str:
+        """Name as given on the command line."""
+        ...
+
+    @property
+    def dim(self) -> int:
+        """Channels C."""
+        ...
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Cells (h, w)."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """Hex digest; changes with architecture, options or any weight."""
+        ...
+
+    def describe(self) -> str:
+        """Name, weights and input size, as a score's signature shows them."""
+        ...
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        """Features of the pixels."""
+        ...
+
+
+@runtime_checkable
+class TrainableBackbone(Backbone, Protocol):
+    """A backbone whose network can be part of a model on pixels."""
+
+    arguments: dict[str, Any]
+    """Arguments of timm.create_model, besides the name."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The weights, by timm's names."""
+        ...
+
+    def rest(self) -> None:
+        """Free its GPU memory until features are needed again."""
+        ...
+
+
+Weights = Path | Literal["random"] | None
+"""A file, an explicit request for random weights, or None for timm's pretrained weights."""
+
+
+def open_backbone(
+    name: str,
+    *,
+    weights: Weights = None,
+    options: Mapping[str, str] | None = None,
+    image_size: int | None = None,
+    normalisation: str | None = None,
+) -> Backbone:
+    """Open `filterbank` or a timm model, frozen and in evaluation mode.
+
+    Args:
+        name: `filterbank`, or a timm model, with or without a pretrained tag.
+        weights: checkpoint for a timm model, or "random"; without either, timm's own pretrained weights are fetched.
+        options: settings of the filterbank (`grid`) or keyword arguments of the timm model (`pad_type=same`).
+        image_size: side of the square input; None for the backbone's own.
+        normalisation: "imagenet", "half" (x / 127.5 - 1) or "clip"; None for the backbone's own.
+
+    Raises:
+        BenchError: unknown name, option or normalisation; unreadable, missing or mismatching weights.
+    """
+    if image_size is not None and image_size < 1:
+        raise BenchError(f"--image-size must be at least 1, not {image_size}", hint="for example --image-size 224")
+    chosen = dict(options or {})
+    if name == FilterBank.name:
+        return _open_filterbank(weights, chosen, image_size, normalisation)
+
+    # timm takes seconds to import, and the default does not need it.
+    import timm
+
+    from harness.data.backbones.timm_backbone import TimmBackbone
+
+    if not timm.is_model(name):
+        known = [FilterBank.name, *timm.list_models()]
+        near = difflib.get_close_matches(name.partition(".")[0], known, n=3, cutoff=0.5)
+        raise BenchError(
+            f"unknown backbone {name!r}",
+            hint=f"did you mean {' or '.join(near)}?" if near else "use filterbank, or a model name of timm's",
+        )
+    return TimmBackbone(name, weights=weights, options=chosen, image_size=image_size, normalisation=normalisation)
+
+
+def _open_filterbank(
+    weights: Weights, options: dict[str, str], image_size: int | None, normalisation: str | None
+) -> FilterBank:
+    if weights is not None or normalisation is not None:
+        given = "--backbone-weights" if weights is not None else "a normalisation"
+        raise BenchError(f"the filterbank takes no {given.removeprefix('a ')}: it is fixed", hint="leave it out")
+    grid = options.pop("grid", "8")
+    if options:
+        raise BenchError(f"the filterbank has no option {', '.join(sorted(options))}", hint="its only option is grid=8")
+    if not grid.isdecimal():
+        raise BenchError(f"the filterbank's grid must be a whole number, not {grid!r}", hint="for instance grid=8")
+    cells = int(grid)
+    return FilterBank(cells, image_size if image_size is not None else 12 * cells)

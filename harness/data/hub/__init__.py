@@ -1,0 +1,1 @@
+"""Weights, image processors and tokenizers of the Hugging Face hub."""

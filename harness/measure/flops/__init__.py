@@ -1,0 +1,1 @@
+"""Multiply-accumulates of captioners and backbones, counted on traces."""

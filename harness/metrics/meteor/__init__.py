@@ -1,0 +1,1 @@
+"""METEOR 1.5, by its Java program in a child process."""

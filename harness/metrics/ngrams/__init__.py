@@ -1,0 +1,1 @@
+"""N-gram counts of captions and their document frequencies, in sorted arrays."""

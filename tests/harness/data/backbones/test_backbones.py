@@ -1,0 +1,211 @@
+"""Backbones: timm models with weights from a file, and messages for what does not fit."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from safetensors.torch import load_file, save_file
+
+from harness.data.backbones.backbone import Backbone, TrainableBackbone, open_backbone
+from harness.utils.errors import BenchError
+
+NAME = "mobilenetv3_small_050"
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Random weights with classifier, in half precision."""
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("weights") / "half.safetensors"
+    state = timm.create_model(NAME, pretrained=False).state_dict()
+    save_file({key: value.half() if value.is_floating_point() else value for key, value in state.items()}, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def backbone(weights: Path) -> Backbone:
+    return open_backbone(NAME, weights=weights, image_size=64, normalisation="half")
+
+
+def test_a_timm_model_gives_its_last_map_as_cells(backbone: Backbone, weights: Path) -> None:
+    model = timm.create_model(NAME, pretrained=False).eval()
+    model.load_state_dict({key: value.to(torch.float32) for key, value in load_file(weights).items()})
+    pixels = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        wanted = model.forward_features(pixels)
+    found = backbone(pixels)
+    assert (backbone.grid, backbone.dim) == ((2, 2), wanted.shape[1])
+    assert found.dtype == torch.float32
+    assert not found.requires_grad
+    assert torch.allclose(found[:, 1], wanted[:, :, 0, 1], atol=1e-4)
+    assert torch.allclose(found[:, 2], wanted[:, :, 1, 0], atol=1e-4)
+
+
+def test_another_process_gets_the_same_backbone(backbone: Backbone) -> None:
+    copy: Backbone = pickle.loads(pickle.dumps(backbone))  # noqa: S301  # made here
+    pixels = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(copy(pixels), backbone(pixels))
+    assert (copy.digest, copy.grid, copy.dim) == (backbone.digest, backbone.grid, backbone.dim)
+
+
+def test_resting_backbone_frees_gpu_memory(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[str] = []
+    monkeypatch.setattr(torch.nn.Module, "cpu", lambda _: left.append("weights"))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: left.append("what torch kept"))
+    assert isinstance(backbone, TrainableBackbone)
+    backbone.rest()
+    assert left == ["weights", "what torch kept"]
+
+
+def test_preprocessing_is_declared(backbone: Backbone, weights: Path) -> None:
+    assert backbone.preprocessing.size == 64
+    assert backbone.preprocessing.resize == "squash"
+    assert backbone.preprocessing.mean == (0.5, 0.5, 0.5)
+    own = open_backbone(NAME, weights=weights, image_size=64)
+    assert own.preprocessing.mean == timm.get_pretrained_cfg(NAME).mean
+    assert open_backbone(NAME, weights=weights, image_size=64, normalisation="clip").preprocessing.std[0] > 0.26
+
+
+def test_the_digest_follows_the_numbers_not_the_container(backbone: Backbone, weights: Path, tmp_path: Path) -> None:
+    state = load_file(weights)
+    torch.save({"epoch": 3, "state_dict": {f"module.{key}": value for key, value in state.items()}}, tmp_path / "a.pth")
+    same = open_backbone(NAME, weights=tmp_path / "a.pth", image_size=64)
+    assert same.digest == backbone.digest
+    state["conv_stem.weight"][0, 0, 0, 0] += 1
+    torch.save({"model": state}, tmp_path / "b.pth")
+    assert open_backbone(NAME, weights=tmp_path / "b.pth", image_size=64).digest != backbone.digest
+    padded = open_backbone(NAME, weights=weights, image_size=64, options={"pad_type": "same"})
+    assert padded.digest != backbone.digest
+    assert "a.pth" in same.describe()
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "settings"),
+    [
+        ("vit_tiny_patch16_224", 32, {"embed_dim": 48, "depth": 1, "num_heads": 3}),
+        ("swin_tiny_patch4_window7_224", 64, {"embed_dim": 12, "window_size": 2}),
+    ],
+)
+def test_token_models_give_cells_without_class_tokens(
+    name: str, size: int, settings: dict[str, int], tmp_path: Path
+) -> None:
+    model = timm.create_model(name, pretrained=False, img_size=size, **settings).eval()
+    torch.save(model.state_dict(), tmp_path / "weights.pth")
+    options = {key: str(value) for key, value in settings.items()}
+    backbone = open_backbone(name, weights=tmp_path / "weights.pth", image_size=size, options=options)
+    pixels = torch.rand(1, 3, size, size, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        wanted = model.forward_features(pixels)
+    wanted = wanted[:, 1:] if wanted.ndim == 3 else wanted.flatten(1, 2)
+    assert backbone.grid == (2, 2)
+    assert torch.allclose(backbone(pixels), wanted, atol=1e-4)
+
+
+def test_unknown_names_get_a_suggestion() -> None:
+    with pytest.raises(BenchError, match="unknown backbone 'mobilenetv2_10'") as caught:
+        open_backbone("mobilenetv2_10")
+    assert "mobilenetv2_100" in (caught.value.hint or "")
+    with pytest.raises(BenchError) as caught:
+        open_backbone("filterbnk")
+    assert "filterbank" in (caught.value.hint or "")
+
+
+def test_weights_that_do_not_fit_are_named(weights: Path, tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match=r"half\.safetensors do not fit the model: missing .*unexpected|more"):
+        open_backbone("resnet10t", weights=weights)
+    state = load_file(weights)
+    state["conv_stem.weight"] = state["conv_stem.weight"][:4].clone()
+    save_file(state, tmp_path / "short.safetensors")
+    with pytest.raises(BenchError, match=r"conv_stem\.weight is \(4, 3, 3, 3\) instead of \(16, 3, 3, 3\)"):
+        open_backbone(NAME, weights=tmp_path / "short.safetensors")
+
+
+def test_unreadable_weights_run_no_code(tmp_path: Path) -> None:
+    class Harmful:
+        def __reduce__(self) -> tuple[object, ...]:
+            return (Path(tmp_path / "ran").touch, ())
+
+    (tmp_path / "harmful.pth").write_bytes(pickle.dumps({"state_dict": Harmful()}, protocol=2))
+    (tmp_path / "noise.safetensors").write_bytes(b"not tensors")
+    (tmp_path / "empty.pth").touch()
+    (tmp_path / "text.pth").write_text("no torch file")
+    torch.save([1, 2], tmp_path / "list.pth")
+    for name in ("harmful.pth", "noise.safetensors", "empty.pth", "text.pth", "list.pth", "absent.pth"):
+        with pytest.raises(BenchError, match=name) as caught:
+            open_backbone(NAME, weights=tmp_path / name)
+        assert "weights_only" not in str(caught.value), "torch's advice to run what lies in the file"
+    assert not (tmp_path / "ran").exists()
+
+
+def test_without_weights_and_network_the_message_asks_for_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    create = timm.create_model
+
+    def offline(name: str, pretrained: bool = False, **arguments: object) -> torch.nn.Module:
+        if pretrained:
+            raise ConnectionError("name resolution failed")
+        return create(name, pretrained=False, **arguments)
+
+    monkeypatch.setattr(timm, "create_model", offline)
+    with pytest.raises(BenchError, match="could not be fetched: name resolution failed") as caught:
+        open_backbone(NAME)
+    assert "--backbone-weights" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"options": {"checkpoint_path": "x.pth"}}, "set by the benchmark itself"),
+        ({"options": {"bogus": "1"}}, "cannot be built with options bogus=1"),
+        ({"normalisation": "imagnet"}, "unknown normalisation"),
+        ({"image_size": 0}, "at least 1"),
+    ],
+)
+def test_wrong_settings_are_named(arguments: dict[str, object], message: str, weights: Path) -> None:
+    with pytest.raises(BenchError, match=message):
+        open_backbone(NAME, weights=weights, **arguments)  # type: ignore[arg-type]
+
+
+def test_the_filterbank_takes_a_grid_and_nothing_else(weights: Path) -> None:
+    assert open_backbone("filterbank").grid == (8, 8)
+    assert open_backbone("filterbank", options={"grid": "4"}).preprocessing.size == 48
+    for arguments in ({"options": {"cells": "4"}}, {"options": {"grid": "x"}}, {"weights": weights}):
+        with pytest.raises(BenchError, match="filterbank"):
+            open_backbone("filterbank", **arguments)  # type: ignore[arg-type]
+
+
+def test_random_weights_are_taken_on_demand_and_always_the_same() -> None:
+    before = torch.random.get_rng_state()
+    first = open_backbone(NAME, weights="random", image_size=64)
+    assert torch.equal(before, torch.random.get_rng_state())
+    torch.manual_seed(9)
+    assert open_backbone(NAME, weights="random", image_size=64).digest == first.digest
+    assert first.describe().startswith(f"{NAME}[random#")
+    assert isinstance(first, TrainableBackbone)
+    assert not isinstance(open_backbone("filterbank"), TrainableBackbone)
+
+
+def test_swins_own_checkpoints_are_read_as_timms(tmp_path: Path) -> None:
+    options = {"embed_dim": "12", "window_size": "2"}
+    state = timm.create_model(
+        "swin_tiny_patch4_window7_224", num_classes=0, img_size=64, embed_dim=12, window_size=2
+    ).state_dict()
+    save_file(state, tmp_path / "timm.safetensors")
+    theirs = {
+        re.sub(r"layers\.(\d)\.downsample", lambda at: f"layers.{int(at[1]) - 1}.downsample", key): value
+        for key, value in state.items()
+    }
+    theirs |= {
+        "head.weight": torch.ones(3, 96),
+        "layers.0.blocks.0.attn.relative_position_index": torch.ones(4, 4).long(),
+    }
+    torch.save({"model": theirs}, tmp_path / "swin.pth")
+    first, second = (
+        open_backbone("swin_tiny_patch4_window7_224", weights=tmp_path / name, options=options, image_size=64)
+        for name in ("timm.safetensors", "swin.pth")
+    )
+    assert first.digest == second.digest

@@ -1,0 +1,102 @@
+"""The built-in descriptor tells shapes, colours and places apart, and always the same way."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageDraw
+from torch import Tensor
+
+from harness.data.backbones.filterbank import FilterBank
+from harness.utils.errors import BenchError
+
+SHAPES = ("circle", "square", "triangle", "cross")
+COLOURS = ((200, 40, 40), (40, 160, 60), (50, 70, 200), (220, 200, 50))
+
+
+def drawn(shape: str, colour: tuple[int, int, int], x: float, y: float, radius: float, noise: int) -> Tensor:
+    """A noisy 96 x 96 picture of one object, as pixels (3, 96, 96) in [-1, 1]."""
+    image = Image.new("RGB", (96, 96), (235, 235, 225))
+    pen = ImageDraw.Draw(image)
+    box = (x - radius, y - radius, x + radius, y + radius)
+    if shape == "circle":
+        pen.ellipse(box, fill=colour)
+    elif shape == "square":
+        pen.rectangle(box, fill=colour)
+    elif shape == "triangle":
+        pen.polygon([(x, y - radius), (x + radius, y + radius), (x - radius, y + radius)], fill=colour)
+    else:
+        pen.rectangle((x - radius, y - radius / 3, x + radius, y + radius / 3), fill=colour)
+        pen.rectangle((x - radius / 3, y - radius, x + radius / 3, y + radius), fill=colour)
+    pixels = np.asarray(image, dtype=np.float32) + np.random.default_rng(noise).normal(0, 6, (96, 96, 3))
+    return torch.from_numpy((pixels / 127.5 - 1).astype(np.float32).transpose(2, 0, 1).copy())
+
+
+def test_linear_classifier_reads_shape_and_colour_of_centre_cell() -> None:
+    bank = FilterBank()
+    random = np.random.default_rng(0)
+    pixels, cells, labels = [], [], []
+    for number in range(480):
+        shape, colour = int(random.integers(4)), int(random.integers(4))
+        radius = random.uniform(10, 22)
+        x, y = random.uniform(radius, 96 - radius, size=2)
+        pixels.append(drawn(SHAPES[shape], COLOURS[colour], x, y, radius, number))
+        cells.append(int(y // 12) * 8 + int(x // 12))
+        labels.append((shape, colour))
+    features = torch.cat([bank(torch.stack(pixels[start : start + 32])) for start in range(0, 480, 32)])
+    described = torch.cat((features[torch.arange(480), torch.tensor(cells)], torch.ones(480, 1)), dim=1).double()
+    train, test = described[:360], described[360:]
+    for task in range(2):
+        wanted = torch.tensor([label[task] for label in labels])
+        targets = torch.nn.functional.one_hot(wanted[:360], 4).double()
+        ridge = 10 * torch.eye(train.shape[1], dtype=torch.float64)
+        weights = torch.linalg.solve(train.T @ train + ridge, train.T @ targets)
+        accuracy = ((test @ weights).argmax(1) == wanted[360:]).double().mean()
+        assert accuracy > 0.93, f"{('shape', 'colour')[task]}: {accuracy:.2f}"
+
+
+def test_values_are_finite_of_unit_scale_and_repeatable() -> None:
+    bank = FilterBank()
+    batch = torch.stack([drawn("circle", COLOURS[number % 4], 40, 50, 15, number) for number in range(6)])
+    features = bank(batch)
+    assert features.shape == (6, 64, bank.dim)
+    assert features.dtype == torch.float32
+    assert torch.isfinite(features).all()
+    assert 0.3 < features.std() < 1.5
+    assert features.abs().max() < 20
+    assert torch.equal(features, bank(batch))
+    assert torch.allclose(features[2:3], bank(batch[2:3]), atol=1e-5)
+
+
+def test_flat_image_has_no_gradients_and_cells_differ_by_position() -> None:
+    features = FilterBank()(torch.full((1, 3, 96, 96), 0.25))[0]
+    inner = features.view(8, 8, -1)[2:6, 2:6, :-10].reshape(16, -1)
+    assert torch.allclose(inner, inner[:1].expand_as(inner))
+    assert len(torch.unique(features[:, -10:], dim=0)) == 64
+
+
+def test_shifting_image_by_cell_shifts_features() -> None:
+    bank = FilterBank()
+    here, there = (bank(drawn("cross", COLOURS[0], x, 50, 14, 0)[None])[0].view(8, 8, -1) for x in (40, 52))
+    flat = here[4, 3, :-10], there[4, 4, :-10]
+    assert torch.nn.functional.cosine_similarity(*flat, dim=0) > 0.97
+    assert here[4, 3, -10] < there[4, 4, -10]
+
+
+def test_settings_are_in_the_digest_and_sizes_are_checked() -> None:
+    assert FilterBank(grid=4, image_size=48).digest != FilterBank().digest
+    assert FilterBank(grid=4, image_size=48).grid == (4, 4)
+    with pytest.raises(BenchError, match="multiple of 6 x grid") as caught:
+        FilterBank(grid=8, image_size=100)
+    assert "--image-size 96" in (caught.value.hint or "")
+
+
+def test_threads_are_left_as_they_were() -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        FilterBank(grid=1, image_size=12)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

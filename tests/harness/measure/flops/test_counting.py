@@ -1,0 +1,166 @@
+"""Whole-model counts, by hand on a small captioner."""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from harness.measure.flops.counting import count_caption, count_flops, count_step
+from harness.measure.inputs import example_visual
+from harness.utils.errors import BenchError
+from zoo.captioner import Captioner, Visual, VisualSpec
+
+DIM, WIDTH, VOCABULARY, REGIONS = 8, 16, 12, 6
+ENCODER = REGIONS * DIM * WIDTH
+START = REGIONS * WIDTH * WIDTH
+STEP = 3 * 2 * WIDTH * WIDTH + 2 * REGIONS * WIDTH + WIDTH * VOCABULARY
+
+
+def test_tiny_captioner_by_hand(tiny: Captioner, visual: Callable[..., Visual]) -> None:
+    counts = count_flops(tiny, visual(), caption_length=7, beam_size=3)
+    assert counts.encoder.macs == ENCODER
+    assert counts.start.macs == START
+    assert counts.step.macs == STEP
+    assert counts.step.by_operator["scaled_dot_product_attention"] == 2 * REGIONS * WIDTH
+    assert counts.greedy.macs == counts.teacher_forced.macs == ENCODER + START + 7 * STEP
+    assert counts.beam.macs == ENCODER + START + STEP + 6 * 3 * STEP
+    assert counts.parameters == sum(parameter.numel() for parameter in tiny.parameters())
+    assert counts.uncounted["tanh_"] == 7
+    assert "linear" not in counts.uncounted
+
+
+def test_width_one_is_greedy(tiny: Captioner, visual: Callable[..., Visual]) -> None:
+    counts = count_flops(tiny, visual(), caption_length=4)
+    assert counts.beam == counts.greedy
+
+
+def test_a_caption_of_one_word_is_one_step(tiny: Captioner, visual: Callable[..., Visual]) -> None:
+    counts = count_flops(tiny, visual(), caption_length=1, beam_size=5)
+    assert counts.beam.macs == counts.greedy.macs == ENCODER + START + STEP
+
+
+def test_counting_leaves_the_model_as_it_was(tiny: Captioner, visual: Callable[..., Visual]) -> None:
+    tiny.train()
+    tiny.cell.eval()
+    before = {name: value.clone() for name, value in tiny.state_dict().items()}
+    generator = torch.get_rng_state()
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    count_flops(tiny, visual(), caption_length=3)
+    assert tiny.training
+    assert tiny.dropout.training
+    assert not tiny.cell.training
+    assert torch.backends.mha.get_fastpath_enabled() == fast_path
+    assert torch.equal(torch.get_rng_state(), generator)
+    assert all(torch.equal(value, before[name]) for name, value in tiny.state_dict().items())
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in tiny.modules())
+    assert all(parameter.requires_grad for parameter in tiny.parameters())
+
+
+def test_counts_depend_on_nothing_but_shapes(tiny: Captioner, visual: Callable[..., Visual]) -> None:
+    first = count_flops(tiny, visual(), caption_length=5, beam_size=2)
+    with torch.no_grad():
+        for parameter in tiny.parameters():
+            parameter.normal_()
+    torch.set_num_threads(2)
+    tiny.train()
+    assert (
+        count_flops(tiny, Visual(torch.zeros(1, REGIONS, DIM), visual().mask), caption_length=5, beam_size=2) == first
+    )
+    assert count_flops(tiny.double(), visual(), caption_length=5, beam_size=2) == first
+
+
+def test_fused_transformer_paths_do_not_hide_operators(tiny: Captioner, visual: Callable[..., Visual]) -> None:
+    class Fused(type(tiny)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.TransformerEncoderLayer(WIDTH, 2, 32, batch_first=True)
+
+        def encode(self, visual: Visual):  # type: ignore[no-untyped-def]
+            memory = super().encode(visual)
+            return type(memory)(self.layer(memory.features), memory.mask)
+
+    extra = count_flops(Fused(), visual(), caption_length=2).encoder.macs - ENCODER
+    projections = REGIONS * (4 * WIDTH * WIDTH + 2 * WIDTH * 32)
+    assert extra == projections + 2 * REGIONS * REGIONS * WIDTH + 2 * 5 * REGIONS * WIDTH
+
+
+def test_training_is_forward_and_backward_with_dropout(tiny: Captioner, visual: Callable[..., Visual]) -> None:
+    tiny.cell.requires_grad_(False)
+    found = count_flops(tiny, visual(), caption_length=5).training
+    # Of every product: forward, and the gradients of weights and inputs, where anyone wants these. The features and
+    # the embedded words of the first step, and the weights of the cell, want none.
+    projections = 2 * ENCODER + 3 * START
+    cells, heads = 6 * WIDTH * WIDTH, 3 * WIDTH * VOCABULARY
+    attention = 3 * 2 * REGIONS * WIDTH
+    assert found.macs == projections + 5 * (2 * cells + heads + attention)
+    assert found.by_operator.keys() >= {"addmm", "mm"}
+
+
+def test_a_step_is_counted_at_any_position(tiny: Captioner, visual: Callable[..., Visual]) -> None:
+    assert count_flops(tiny, visual(), caption_length=3, step_position=9).step_position == 9
+    assert count_step(tiny, visual(), 9).macs == count_step(tiny, visual(), 1).macs == STEP
+
+
+def test_element_wise_work_is_estimated(tiny: Captioner, visual: Callable[..., Visual]) -> None:
+    encoder = count_flops(tiny, visual(), caption_length=2).encoder
+    assert encoder.uncounted == {"relu": 1}
+    assert encoder.element_wise == {"relu": REGIONS * WIDTH}
+    assert encoder.uncounted_share == REGIONS * WIDTH / (REGIONS * WIDTH + ENCODER)
+
+
+def test_no_count_without_an_encoder_or_a_batch_of_one(tiny: Captioner, visual: Callable[..., Visual]) -> None:
+    with pytest.raises(BenchError, match="batch of 3"):
+        count_caption(tiny, visual(3), 2)
+
+
+def test_quiet(
+    tiny: Captioner, visual: Callable[..., Visual], caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with warnings.catch_warnings(), caplog.at_level(logging.DEBUG):
+        warnings.simplefilter("error")
+        count_flops(tiny, visual(), caption_length=3)
+    assert not caplog.records
+    assert capfd.readouterr() == ("", "")
+
+
+def test_costs_and_operators_can_be_stored(tiny: Captioner, visual: Callable[..., Visual]) -> None:
+    counts = count_flops(tiny, visual(), caption_length=3, beam_size=2)
+    costs = counts.quantities()
+    assert costs["gmac_beam"].value == counts.beam.macs / 1e9
+    assert costs["gmac_beam"].unit == "GMAC"
+    assert costs["parameters"].value == counts.parameters
+    assert set(costs) == {"parameters", *(f"gmac_{part}" for part in counts.operators())}
+    assert json.loads(json.dumps(counts.operators()))["step"]["macs"] == STEP
+
+
+def test_wrong_questions_are_refused(tiny: Captioner, visual: Callable[..., Visual]) -> None:
+    with pytest.raises(BenchError, match="batch of 2"):
+        count_flops(tiny, visual(2))
+    with pytest.raises(BenchError, match="33 tokens"):
+        count_flops(tiny, visual(), caption_length=33)
+    with pytest.raises(BenchError, match="at position 40 tokens"):
+        count_flops(tiny, visual(), caption_length=3, step_position=40)
+    with pytest.raises(BenchError, match="0 tokens"):
+        count_flops(tiny, visual(), caption_length=0)
+
+
+@pytest.mark.parametrize("kind", ["grid", "regions", "pooled", "none", "pixels"])
+def test_example_visual_has_the_shape_a_model_asks_for(kind: str) -> None:
+    seen = example_visual(VisualSpec(kind, 5), length=9)  # type: ignore[arg-type]
+    assert seen.batch_size == 1
+    if kind == "pixels":
+        assert seen.pixels is not None
+        assert seen.pixels.shape == (1, 3, 224, 224)
+        return
+    tokens = 9 if kind in {"grid", "regions"} else 1
+    assert seen.features is not None
+    assert seen.features.shape == (1, tokens, 5)
+    assert seen.mask is not None
+    assert bool(seen.mask.all())
+    assert (seen.boxes is not None) == (kind == "regions")

@@ -1,0 +1,62 @@
+"""How every registered model's parts grow with what they are given, as docs/costs.md says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from harness.measure.flops.counting import count_caption, count_encoder, count_step
+from harness.measure.inputs import example_visual
+from zoo.registry import create_model, model_card
+
+STEP = {
+    # Multiply-accumulates of a step as a polynomial of its position: a state that summarises what went before (0),
+    # attention over what went before (1), expansion of all that went before by all that went before (2).
+    **dict.fromkeys(("aoanet", "att2all", "att2in", "cgru", "image_transformer"), 0),
+    **dict.fromkeys(("show_attend_tell", "show_tell", "updown"), 0),
+    **dict.fromkeys(("blind", "blip", "git", "vit_gpt2", "m2", "object_relation_transformer"), 1),
+    **dict.fromkeys(("transformer", "transformer_aoa", "transformer_base"), 1),
+    **dict.fromkeys(("expansionnet_v1", "expansionnet_v2"), 2),
+    **dict.fromkeys(("expansionnet_v1/baseline", "expansionnet_v1/dynamic-encoder-1"), 1),
+    **dict.fromkeys(("expansionnet_v1/static-64", "expansionnet_v2/static-16"), 1),
+}
+ENCODER = {
+    # The same of the encoder and the number of regions: projections and static expansion (1), attention between
+    # regions (2), dynamic expansion of all regions by all regions (3).
+    **dict.fromkeys(("aoanet/no-refiner", "att2all", "att2in", "cgru", "show_attend_tell", "updown"), 1),
+    **dict.fromkeys(("expansionnet_v1", "expansionnet_v2"), 1),
+    **dict.fromkeys(("aoanet", "image_transformer", "m2", "object_relation_transformer"), 2),
+    **dict.fromkeys(("transformer", "transformer_aoa", "transformer_base"), 2),
+    **dict.fromkeys(("expansionnet_v1/baseline", "expansionnet_v2/dynamic-16"), 2),
+    "expansionnet_v1/dynamic-encoder-1": 3,
+}
+
+
+def degree(values: list[int]) -> int:
+    """Of the polynomial through values at consecutive points, two more than it should have."""
+    differences, found = np.array(values), 0
+    while differences.any():
+        differences, found = np.diff(differences), found + 1
+    assert len(differences) > 0, "of a higher degree than documented"
+    return found - 1
+
+
+def documented(name: str, by_name: Mapping[str, int]) -> int:
+    return by_name.get(name, by_name[name.partition("/")[0]])
+
+
+def test_grows_as_documented(architecture: str) -> None:
+    """Steps with their position, encoders with regions, and captions linearly with the beam's width."""
+    torch.manual_seed(0)
+    model = create_model(architecture, vocab_size=30, visual_dim=8, **model_card(architecture).tiny)
+    seen = example_visual(model.visual, length=6)
+    steps = documented(architecture, STEP)
+    assert degree([count_step(model, seen, position).macs for position in range(1, steps + 3)]) == steps
+    assert degree([count_caption(model, seen, 2, width).macs for width in (1, 2, 3)]) == 1
+    if model.visual.kind in {"grid", "regions"}:
+        encoder = documented(architecture, ENCODER)
+        lengths = [example_visual(model.visual, length=length) for length in range(6, encoder + 8)]
+        assert degree([count_encoder(model, visual).macs for visual in lengths]) == encoder
+        assert degree([count_step(model, visual, 1).macs for visual in lengths[:3]]) == 1

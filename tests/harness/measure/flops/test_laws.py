@@ -1,0 +1,122 @@
+"""What holds for every registered model: a second counter, sums of parts, and a complete row of costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from copy import deepcopy
+from functools import cache
+
+import pytest
+import torch
+
+from harness.measure import energy, latency
+from harness.measure.captioning_costs import (
+    Counted,
+    Effort,
+    count_captioning,
+    count_mean_caption,
+    time_captioning,
+)
+from harness.measure.flops.counting import COSTS as GMAC
+from harness.measure.flops.counting import FlopCounts
+from harness.measure.flops.tracing import PASSES
+from harness.measure.flops.training import count_dispatched
+from harness.measure.inputs import batch_of, example_visual
+from zoo.captioner import Captioner
+from zoo.registry import create_model, model_card
+
+CHANNELS, REGIONS, LENGTH, BEAM = 8, 9, 4, 3
+CONTRACTIONS = {"linear", "matmul", "bmm", "mm", "addmm", "baddbmm", "scaled_dot_product_attention", "conv", "einsum"}
+SECOND_COUNTER: Mapping[str, str] = {}
+"""Models whose two counts differ by more than 2 %, each with the reason; none does."""
+
+
+@cache
+def tiny(name: str) -> Captioner:
+    torch.manual_seed(0)
+    return create_model(name, vocab_size=30, visual_dim=CHANNELS, **model_card(name).tiny).eval()
+
+
+@cache
+def counted(name: str) -> Counted:
+    model = tiny(name)
+    return count_captioning(model, example_visual(model.visual, length=REGIONS), beam_size=BEAM, max_len=LENGTH)
+
+
+def whole(name: str) -> FlopCounts:
+    counts = counted(name).counts
+    assert counts is not None
+    return counts
+
+
+def test_two_counters_agree(architecture: str) -> None:
+    """One on traces and one on dispatched kernels: equal within 2 % on products."""
+    counts = whole(architecture)
+    model = deepcopy(tiny(architecture)).requires_grad_(False)  # torch's counter hooks itself to what wants gradients
+    visual = example_visual(model.visual, length=REGIONS)
+    model.encode(visual)  # makes what evaluation keeps
+    with count_dispatched() as reference:
+        model(visual, torch.ones(1, counts.caption_length, dtype=torch.long))
+    traced = sum(macs for name, macs in counts.teacher_forced.by_operator.items() if name in CONTRACTIONS)
+    same = math.isclose(traced, reference.get_total_flops() / 2, rel_tol=0.02)
+    assert same != (architecture in SECOND_COUNTER)
+
+
+def test_parts_add_up(architecture: str) -> None:
+    counts = whole(architecture)
+    rest = counts.greedy.macs - counts.encoder.macs - counts.start.macs
+    assert 0 < rest <= counts.caption_length * counts.step.macs
+    assert counts.greedy.macs < counts.beam.macs <= counts.greedy.macs + 2 * rest
+    assert counts.step.macs > 0
+    assert counts.greedy.macs <= 1.01 * counts.teacher_forced.macs  # no prefix is decoded anew
+
+
+def test_a_training_step_is_two_to_four_passes(architecture: str) -> None:
+    """A forward and two backward ones, but for what wants no gradient and what evaluation shortens."""
+    counts = whole(architecture)
+    assert 2 < counts.training.macs / counts.teacher_forced.macs < 4
+    assert not [name for name in counts.training.by_operator if "attention" in name], "kernels of this device alone"
+
+
+def test_every_uncounted_operator_is_estimated(architecture: str) -> None:
+    for part in (whole(architecture).beam, whole(architecture).teacher_forced):
+        assert set(part.uncounted) <= set(PASSES)
+        assert set(part.element_wise) == set(part.uncounted)
+        assert 0 < part.uncounted_share < 1
+
+
+def test_every_model_has_a_complete_row_without_a_gpu(architecture: str) -> None:
+    model, found = tiny(architecture), counted(architecture)
+    visual = example_visual(model.visual, length=REGIONS)
+    effort = Effort(repeats=2, energy_seconds=1.0)
+    timed = time_captioning(model, [visual], beam_size=2, max_len=3, bos=1, eos=2, effort=effort)
+    said = count_mean_caption(model, visual, beam_size=BEAM, length=LENGTH - 1.5)
+    costs = found.costs | timed.costs | said
+    assert set(costs) == {"parameters", *GMAC, *latency.COSTS, *energy.COSTS, *said}
+    assert (said["gmac_beam_mean_length"].value or 0.0) < (costs["gmac_beam"].value or 0.0)
+    for name, cost in costs.items():
+        if name in {"latency_margin", *energy.COSTS}:
+            assert cost.value is None
+            assert cost.reason in {"no CUDA device", "fewer than 5 timed runs"}
+        else:
+            assert cost.reason is None
+            assert cost.value is not None
+            assert cost.value > 0 or name in {"gmac_encoder", "gmac_start", "latency_noisy"}
+    assert found.operators["beam"]["macs"] == round(1e9 * (costs["gmac_beam"].value or 0))
+    assert timed.state["threads"] == 1
+    assert isinstance(timed.state["noise"], list)
+
+
+@pytest.mark.parametrize("name", ["transformer_base", "updown", "expansionnet_v2", "m2"])
+def test_a_batch_costs_its_images(name: str) -> None:
+    """Counted per image, so that no batch changes it: a batch of three costs three times as much."""
+    model = deepcopy(tiny(name)).requires_grad_(False)
+    one = example_visual(model.visual, length=REGIONS)
+    model.encode(one)  # makes what evaluation keeps
+    macs = []
+    for batch in (1, 3):
+        with count_dispatched() as counter:
+            model(batch_of(one, batch), torch.ones(batch, 5, dtype=torch.long))
+        macs.append(counter.get_total_flops())
+    assert macs[1] == 3 * macs[0]
