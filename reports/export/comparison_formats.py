@@ -29,7 +29,7 @@ def markdown(comparison: Comparison) -> str:
     """Every pair with all its scores and costs, then the captions that changed most."""
     parts = ["".join(f"- {escape_markdown(line.strip())}\n" for line in warnings(comparison))]
     parts += [_pair(pair) for pair in comparison.pairs]
-    said = (*untested(comparison), *caption_counts(comparison), *left_over(comparison))
+    said = (*untested(comparison, everything=True), *caption_counts(comparison), *left_over(comparison))
     parts.append("".join(f"- {escape_markdown(line)}\n" for line in said))
     for change in most_changed(comparison):
         spoken = (("A", change.before), ("B", change.after), *(("reference", text) for text in change.image.references))

@@ -41,7 +41,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
             console.print()
             console.print(table)
         console.print()
-    for line in (*untested(comparison), *caption_counts(comparison), *left_over(comparison)):
+    for line in (*untested(comparison, everything=single), *caption_counts(comparison), *left_over(comparison)):
         console.print(Text(printable(line)))
     for change in most_changed(comparison):
         _print_caption(change, console)
@@ -104,15 +104,20 @@ def score_cells(score: ScoreChange) -> tuple[str, ...]:
     return before, after, change, bounds, p_value(score.test.adjusted)
 
 
-def untested(comparison: Comparison) -> list[str]:
-    """Why scores that are shown have no test: what each reason is about, by pair."""
-    single, found = len(comparison.pairs) == 1, dict[str, list[str]]()
+def untested(comparison: Comparison, everything: bool) -> list[str]:
+    """Why scores that are shown, all or the main metric's, have no test, and why tested ones have no interval."""
+    reasons: dict[str, list[str]] = {}
     for pair in comparison.pairs:
-        for score in shown_scores(pair, everything=single):
+        for score in shown_scores(pair, everything):
             if score.test is None:
-                what = f"{score.metric} on {score.split}" if single else f"{title(pair)} on {score.split}"
-                found.setdefault(score.reason or "not measured", []).append(what)
-    return [f"Not tested, {reason}: {', '.join(scores)}" for reason, scores in found.items()]
+                why = f"Not tested, {score.reason or 'not measured'}"
+            elif score.no_interval:
+                why = f"No 95 % interval, {score.no_interval}"
+            else:
+                continue
+            parts = [title(pair)] * (len(comparison.pairs) > 1) + [score.metric] * everything
+            reasons.setdefault(why, []).append(f"{', '.join(parts)} on {score.split}")
+    return [f"{why}: {', '.join(scores)}" for why, scores in reasons.items()]
 
 
 def costs(pair: Pair) -> list[CostChange]:

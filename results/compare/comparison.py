@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Any
+from typing import Any, Final
 
 from results.compare.baseline_making import differing, newest_runs, run_of, told_apart
 from results.compare.comparison_types import CaptionChange, Comparison, Differing, Pair, ScoreChange, Side
@@ -14,7 +14,9 @@ from results.compare.repeats import cost_changes
 from results.compare.run_snapshot import Measured
 from results.queries.leaderboard import RANKING_METRIC
 from results.records import ImageRecord, Quantity
-from results.statistics.paired import ByImage, mean_of_seeds, paired_differences
+from results.statistics.paired import MEANS, ByImage, Difference, mean_of_seeds, paired_differences
+
+NO_INTERVAL: Final = "the database has the images' scores, not the counts that the corpus score is computed from"
 
 Images = Mapping[str, Mapping[int, ImageRecord]]
 _Runs = list[Measured]
@@ -69,7 +71,7 @@ def _comparison(pairs: Sequence[tuple[_Runs, _Runs]], images: Images, most: int)
     paired = [by_image for found in scored for _, by_image in found if by_image is not None]
     tests = iter(paired_differences(paired))
     tested = [
-        tuple(replace(score, test=next(tests)) if by_image is not None else score for score, by_image in found)
+        tuple(score if by_image is None else _tested(score, next(tests)) for score, by_image in found)
         for found in scored
     ]
     apart = told_apart([before[0] for before, _ in pairs])
@@ -93,7 +95,7 @@ def _scores(before: _Runs, after: _Runs) -> Iterator[tuple[ScoreChange, tuple[By
             for side in (before, after)
         ]
         if score.reason is None and (len(sides[0]), len(sides[1])) != (len(before), len(after)):
-            score = replace(score, reason="without scores of single images")
+            score = replace(score, reason="the database has no scores of single images")
         if score.reason is None:
             by_image = mean_of_seeds(sides[0]), mean_of_seeds(sides[1])
             if same_data and by_image[0] and by_image[0].keys() == by_image[1].keys():
@@ -101,6 +103,11 @@ def _scores(before: _Runs, after: _Runs) -> Iterator[tuple[ScoreChange, tuple[By
                 continue
             score = replace(score, reason="scored on other images")
         yield score, None
+
+
+def _tested(score: ScoreChange, test: Difference) -> ScoreChange:
+    """With its test; a corpus score's interval would need resampled corpora, of which nothing is stored."""
+    return replace(score, test=test, no_interval=None if score.metric in MEANS else NO_INTERVAL)
 
 
 def _mean(runs: _Runs, split: str, metric: str) -> tuple[float | None, str | None]:

@@ -24,8 +24,9 @@ class Side:
 class ScoreChange:
     """One metric of one split, fractions, means over seeds; None with a reason where a side has none.
 
-    `test` is of the images' scores, None with a reason too. Its interval is that of the metric's change where the
-    metric is the mean of the images (`results.statistics.paired.MEANS`).
+    `test` is of the images' scores, None with a reason too. Its interval is that of the metric's change only where the
+    metric is the mean of the images (`results.statistics.paired.MEANS`); elsewhere `no_interval` says why the change
+    has none.
     """
 
     split: str
@@ -34,6 +35,7 @@ class ScoreChange:
     after: float | None
     test: Difference | None = None
     reason: str | None = None
+    no_interval: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

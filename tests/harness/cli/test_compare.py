@@ -132,6 +132,20 @@ def test_a_score_that_is_not_tested_says_why(fill: Fill) -> None:
         assert "Not tested, no Java found: SPICE on test" in bench(*sides, "--format", format)
 
 
+@pytest.mark.parametrize("models", [["updown"], ["updown", "blind"]])
+def test_a_change_without_an_interval_says_why(fill: Fill, models: list[str]) -> None:
+    sides = fill("old", dict.fromkeys(models, 0)), fill("new", dict.fromkeys(models, 3))
+    said = bench(*sides, "--format", "markdown")
+    [line] = [line for line in said.splitlines() if "No 95 % interval" in line]
+    assert all(name in line for name in models if len(models) > 1)
+    assert "BLEU-4 on test" in line
+    assert "CIDEr-D" not in line
+    score = next(
+        each for each in json.loads(bench(*sides, "--format", "json"))["pairs"][0]["scores"] if each["no_interval"]
+    )
+    assert score["metric"] == "BLEU-4"
+
+
 def test_an_output_of_another_encoding_is_no_failure(fill: Fill) -> None:
     sides = str(fill("old", {"updown": 0})), str(fill("new", {"updown": 3}))
     command = [sys.executable, "-m", "harness.cli", "compare", *sides, "--format", "markdown"]

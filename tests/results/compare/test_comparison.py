@@ -110,7 +110,7 @@ def test_why_a_score_is_missing_is_kept(fill: Any) -> None:
     (pair,) = compared(fill(("updown", 1, None, {})), fill(("updown", 1, 0.4, {}))).pairs
     cider, bleu = pair.scores
     assert (cider.before, cider.after, cider.reason) == (None, 0.4, "no Java found")
-    assert (bleu.before, bleu.test, bleu.reason) == (0.25, None, "without scores of single images")
+    assert (bleu.before, bleu.test, bleu.reason) == (0.25, None, "the database has no scores of single images")
 
 
 def test_the_same_captions_are_no_change(fill: Any) -> None:
