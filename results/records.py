@@ -65,6 +65,11 @@ class CodeRecord:
     revision: str
     files: dict[str, str]
 
+    def changed_files(self, other: CodeRecord) -> list[str]:
+        """Paths of the files that only one of the two has or that differ between them, sorted."""
+        paths = self.files.keys() | other.files.keys()
+        return sorted(path for path in paths if self.files.get(path) != other.files.get(path))
+
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
