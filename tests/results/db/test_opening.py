@@ -167,7 +167,7 @@ def test_a_full_disk_leaves_the_store_as_it_was(store: Store, make: Any, tmp_pat
 
 
 def test_a_locked_database(store: Store, make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results.engine, "BUSY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(results.db.engine, "BUSY_TIMEOUT_S", 0.05)
     other = sqlite3.connect(tmp_path / "bench.sqlite", isolation_level=None)
     try:
         other.execute("BEGIN IMMEDIATE")

@@ -63,7 +63,7 @@ def test_a_user_that_may_not_write(postgres_url: str, make: Any) -> None:
 
 
 def test_a_writer_that_does_not_end(postgres_url: str, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results.engine, "BUSY_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(results.db.engine, "BUSY_TIMEOUT_S", 0.2)
     with Store(postgres_url) as store, Store(postgres_url) as other:
         with other.writing(), pytest.raises(StoreError, match="locked by another process"):
             store.record_dataset(make.dataset())
