@@ -15,7 +15,6 @@ from results.db import checks
 from results.db.engine import check_file, open_engine, resolve_url, show, translated, use_write_ahead_log, writing
 from results.db.revisions import ensure_current
 from results.db.rows import (
-    attention_columns,
     epoch_columns,
     image_columns,
     insert_all,
@@ -23,9 +22,9 @@ from results.db.rows import (
     run_columns,
     skipped_columns,
 )
-from results.db.schema import AttentionMap, Caption, DatasetRow, Epoch, Image, RunRow, SkippedImage
+from results.db.schema import DatasetRow, Epoch, Image, RunRow, SkippedImage
 from results.errors import StoreError
-from results.records import AttentionRecord, CodeRecord, DatasetRecord, EpochRecord, Outcome, RunSpec, Status
+from results.records import CodeRecord, DatasetRecord, EpochRecord, Outcome, RunSpec, Status
 
 
 class Store:
@@ -168,26 +167,6 @@ class Store:
                 connection.execute(delete(table).where(table.cell_id == cell_id))
                 insert_all(connection, table, entries, cell_id=cell_id)
             connection.execute(update(RunRow).where(RunRow.id == cell_id).values(columns))
-
-    def record_attention(self, key: str, split: str, maps: Sequence[AttentionRecord]) -> None:
-        """Store where a finished cell looked while it captioned images of a split; again replaces those images' maps.
-
-        Finishing the cell again drops them: they belong to captions that are no more.
-        """
-        rows = [attention_columns(key, record) for record in maps]
-        ids = [record.image_id for record in maps]
-        with self.writing() as connection:
-            cell_id = _cell_id(connection, key)
-            captioned = select(Caption.image_id).where(Caption.cell_id == cell_id, Caption.split == split)
-            if unknown := set(ids) - set(connection.scalars(captioned)):
-                raise StoreError(f"run {key} has no caption of image {min(unknown)} of the split {split}")
-            for image_id in ids:
-                connection.execute(
-                    delete(AttentionMap).where(
-                        AttentionMap.cell_id == cell_id, AttentionMap.split == split, AttentionMap.image_id == image_id
-                    )
-                )
-            insert_all(connection, AttentionMap, rows, cell_id=cell_id, split=split)
 
     def fail(self, key: str, error_class: str, reason: str, log_tail: str) -> None:
         """Mark a cell as failed, with the error's class, message and the last lines of its log."""

@@ -18,14 +18,14 @@ from results.records import CODE_FIELDS, Quantity
 RANKING_METRIC = "CIDEr-D"
 
 
-def leaderboard(store: Store, *, dataset: str | None = None) -> list[Group]:
-    """The groups of a data set (fingerprint or name; None: of all), in the order they were first planned.
+def leaderboard(store: Store) -> list[Group]:
+    """The groups of every data set, in the order they were first planned.
 
     Rows that differ in any field of the signature, in the track or in the data's fingerprint never share a group.
     """
     with store.reading() as connection:
-        runs = finished_runs(connection, dataset)
-        older = outdated(runs if dataset is None else finished_runs(connection))
+        runs = finished_runs(connection)
+        older = outdated(runs)
         by_image = image_scores(connection, runs, RANKING_METRIC)
     ranked: dict[tuple[object, str], list[FinishedRun]] = {}
     beside: dict[tuple[str, str], list[FinishedRun]] = {}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, cast
 
-from sqlalchemy import Connection, func, select, true
+from sqlalchemy import Connection, func, select
 
 from results.db.schema import AttentionMap, Cost, DatasetRow, Epoch, Image, RunRow, Score, SkippedImage
 from results.db.store import Store
@@ -51,10 +50,10 @@ def failures(store: Store) -> list[Failure]:
         return [Failure(**cast("Any", dict(row))) for row in connection.execute(query).mappings()]
 
 
-def costs_table(store: Store, *, dataset: str | None = None) -> list[CostRow]:
-    """What every finished run of a data set (fingerprint or name; None: of all) cost, in the order of planning."""
+def costs_table(store: Store) -> list[CostRow]:
+    """What every finished run cost, in the order of planning."""
     with store.reading() as connection:
-        runs = finished_runs(connection, dataset)
+        runs = finished_runs(connection)
     return [
         CostRow(run.key, run.model, run.role, run.seed, run.track, run.dataset, run.costs, run.operators)
         for run in runs
@@ -85,17 +84,11 @@ def run_detail(store: Store, key: str) -> RunDetail:
         return RunDetail(**run, epochs=_epochs(connection, cell_id), scores=scores, costs=costs)
 
 
-def attention_maps(
-    store: Store, key: str, split: str, image_ids: Sequence[int] | None = None
-) -> dict[int, AttentionRecord]:
-    """Where a run looked for each word, by image id ascending; `image_ids` (None: all) that have none are left out.
-
-    StoreError where the run was never planned.
-    """
+def attention_maps(store: Store, key: str, split: str) -> dict[int, AttentionRecord]:
+    """A run's attention weights for each word, by image id ascending; StoreError where the run was never planned."""
     with store.reading() as connection:
         cell_id = _cell(connection, key)["id"]
-        chosen = AttentionMap.image_id.in_(image_ids) if image_ids is not None else true()
-        query = select(AttentionMap).where(AttentionMap.cell_id == cell_id, AttentionMap.split == split, chosen)
+        query = select(AttentionMap).where(AttentionMap.cell_id == cell_id, AttentionMap.split == split)
         rows = connection.execute(query.order_by(AttentionMap.image_id)).mappings().all()
     return {
         row["image_id"]: AttentionRecord(

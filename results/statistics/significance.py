@@ -117,18 +117,18 @@ def sign_flip_tests(scores: Array, *, resamples: int = RESAMPLES, seed: int = SE
     return found
 
 
-def sign_flip_columns(differences: Array, *, resamples: int = RESAMPLES, seed: int = SEED) -> Array:
+def sign_flip_columns(differences: Array) -> Array:
     """The same p-values of differences that are taken already, one for each column of (N, K)."""
     images = len(differences)
     total = differences.sum(axis=0)
     observed, squares = np.abs(total), np.square(differences).sum(axis=0)
     extreme = np.zeros(len(total), np.int64)
-    for exchanged in exchanges(images, resamples=resamples, seed=seed):
+    for exchanged in exchanges(images):
         drawn = total - 2 * (exchanged @ differences)
         extreme += (np.abs(drawn) >= observed - 1e-12 * images).sum(axis=0)
     columns = zip(extreme.tolist(), observed.tolist(), squares.tolist(), strict=True)
     return np.array(
-        [_sharpened(p_value(count, images, resamples), sum_, of, images, resamples) for count, sum_, of in columns]
+        [_sharpened(p_value(count, images, RESAMPLES), sum_, of, images, RESAMPLES) for count, sum_, of in columns]
     )
 
 
@@ -226,7 +226,7 @@ def holm_of_pairs(p_values: Array) -> Array:
     return adjusted
 
 
-def tiers(scores: Sequence[float], adjusted: Array, *, alpha: float = ALPHA) -> list[int]:
+def tiers(scores: Sequence[float], adjusted: Array) -> list[int]:
     """Tier of each model, 1 the best: one that is not significantly different from a tier's best belongs to it.
 
     `adjusted` holds the corrected p-values of all pairs, (M, M).
@@ -234,7 +234,7 @@ def tiers(scores: Sequence[float], adjusted: Array, *, alpha: float = ALPHA) -> 
     placed = [0] * len(scores)
     leader, tier = -1, 0
     for model in sorted(range(len(scores)), key=lambda index: -scores[index]):
-        if leader < 0 or adjusted[leader, model] < alpha:
+        if leader < 0 or adjusted[leader, model] < ALPHA:
             leader, tier = model, tier + 1
         placed[model] = tier
     return placed

@@ -71,7 +71,7 @@ class Make:
         return RunSpec(**(fields | changes))
 
     @staticmethod
-    def outcome(cider: float | None = 0.5, **changes: Any) -> Outcome:
+    def outcome(cider: float | None = 0.5, attention: tuple[AttentionRecord, ...] = (), **changes: Any) -> Outcome:
         """Results on the test split whose per-image CIDEr-D is `cider` times 1, 2 and 3."""
         score = Quantity(None, "no Java found") if cider is None else Quantity(cider)
         result = SplitResult(
@@ -83,6 +83,7 @@ class Make:
                 "out-domain": {"CIDEr-D": Quantity(None, "one image only")},
             },
             per_image={} if cider is None else {"CIDEr-D": {1: cider, 2: 2 * cider, 30: 3 * cider}},
+            attention=attention,
         )
         fields: dict[str, Any] = {
             "splits": (result,),

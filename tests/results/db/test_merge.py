@@ -59,12 +59,12 @@ def contents(store: Store) -> dict[str, list[dict[str, Any]]]:
 
 def test_everything_of_another_store_comes_in_once(url: str, other: Store, make: Any) -> None:
     cell = make.cell("far", 2**40)
-    outcome = make.outcome(0.1 + 0.2, costs={"latency": Quantity(2.0, None, "ms", 1.5, 2.5)})
+    boxes = ((0.0, 0.25, 0.5, 1.0), (0.0, 0.0, 1.0, 1.0), (0.5, 0.5, 0.75, 0.75))
+    attention = make.attention(1), make.attention(30, grid=None, boxes=boxes)
+    outcome = make.outcome(0.1 + 0.2, attention, costs={"latency": Quantity(2.0, None, "ms", 1.5, 2.5)})
     other.record_dataset(make.dataset("e" * 16, name="more"))
     finish(other, cell, outcome)
     other.record_epoch(cell.key, make.epoch(1, val_cider=0.1 + 0.2))
-    boxes = ((0.0, 0.25, 0.5, 1.0), (0.0, 0.0, 1.0, 1.0), (0.5, 0.5, 0.75, 0.75))
-    other.record_attention(cell.key, "test", [make.attention(1), make.attention(30, grid=None, boxes=boxes)])
     crash = make.cell("crash", dataset="e" * 16)
     other.plan([crash, make.cell("waiting")])
     other.fail(crash.key, "ValueError", "no", "tail")

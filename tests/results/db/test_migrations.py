@@ -37,7 +37,7 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def migrations() -> Config:
     config = Config()
-    config.set_main_option("script_location", str(Path(results.migrations.__file__).parent))
+    config.set_main_option("script_location", str(Path(results.db.migrations.__file__).parent))
     return config
 
 
@@ -119,9 +119,9 @@ def test_an_upgrade_keeps_every_row_and_makes_the_tables_of_a_new_store(old: Pat
 def test_an_upgraded_store_takes_what_the_release_brought(old: Path, make: Any) -> None:
     upgrade(old)
     with Store(old) as store:
-        store.finish("updown-0", make.outcome(costs={"latency": Quantity(2.0, None, "ms", 1.5, 2.5)}))
+        latency = Quantity(2.0, None, "ms", 1.5, 2.5)
+        store.finish("updown-0", make.outcome(attention=(make.attention(),), costs={"latency": latency}))
         assert queries.run_detail(store, "updown-0").costs["latency"].high == 2.5
-        store.record_attention("updown-0", "test", [make.attention()])
         assert queries.attention_maps(store, "updown-0", "test") == {1: make.attention()}
 
 
@@ -189,7 +189,7 @@ def test_rows_that_hang_on_nothing_stop_an_upgrade(old: Path) -> None:
 
 def test_only_an_upgrade_imports_alembic(tmp_path: Path) -> None:
     program = (
-        "import sys; from results import Store; import results.upgrade, results.merge, results.queries\n"
+        "import sys; from results import Store; import results.db.upgrade, results.db.merge, results.queries.report\n"
         f"Store({str(tmp_path / 'new.sqlite')!r}).close()\n"
         "assert 'alembic' not in sys.modules"
     )
