@@ -87,7 +87,7 @@ def regress(
     from results.compare.baseline import read_baseline
     from results.compare.baseline_making import baseline_of
     from results.compare.run_snapshot import measured_runs
-    from results.queries.report import failures
+    from results.queries.fetch import failures
 
     if not update and (drop or metric):
         raise BenchError("--drop and --metric say what a new baseline holds", "add --update")

@@ -9,7 +9,7 @@ from io import BytesIO
 
 from reports.html.gallery import GalleryPage
 from results.db.store import Store
-from results.queries import report as queries
+from results.queries import fetch
 from results.queries.views import Group, Row
 from results.records import AttentionRecord
 
@@ -93,7 +93,7 @@ def stored_maps(store: Store, groups: Sequence[Group], labels: Mapping[str, str]
     left = BUDGET
     for place in dict.fromkeys((group.fingerprint, group.split) for group in groups):
         rows = [row for group in groups if (group.fingerprint, group.split) == place for row in group.rows]
-        records = [(row, queries.attention_maps(store, row.keys[0], place[1])) for row in rows]
+        records = [(row, fetch.attention_maps(store, row.keys[0], place[1])) for row in rows]
         ids = sorted({image_id for _, of_row in records for image_id in of_row})
         said: dict[int, tuple[Looked, ...]] = {}
         for image_id in ids:

@@ -14,7 +14,7 @@ from pathlib import Path
 from reports.html.gallery_data import disagreement, gallery_data
 from reports.html.pictures import LEFT_OUT, Thumbnails
 from results.db.store import Store
-from results.queries.report import gallery
+from results.queries.fetch import gallery
 from results.queries.views import DatasetInfo, GalleryItem, Group
 
 WRITTEN_OUT = 24

@@ -17,7 +17,7 @@ from reports.content.people import TITLE, beside_people
 from reports.content.table_values import TableValue, tier_value
 from reports.content.tables import Line, Table
 from results.db.store import Store
-from results.queries import report as queries
+from results.queries import fetch
 from results.queries.views import Failure, Group, SignificanceTest, Spread
 
 _MAIN = "CIDEr-D"
@@ -49,7 +49,7 @@ def print_leaderboard(store: Store, console: Console) -> None:
     Raises:
         StoreError: the store cannot be read.
     """
-    groups = queries.leaderboard(store)
+    groups = fetch.leaderboard(store)
     for group in groups:
         _print_group(group, console)
     if not groups:
@@ -58,7 +58,7 @@ def print_leaderboard(store: Store, console: Console) -> None:
         console.print()
         floors = any(group.test is not None and group.test.floor_tests for group in groups)
         console.print(Text(_legend(test, floors), style="dim"))
-    failures = queries.failures(store)
+    failures = fetch.failures(store)
     if failures:
         _print_failures(failures, console)
 

@@ -1,4 +1,4 @@
-"""What reports read: plain values that `results.queries.report` gives out, free of the database and of torch.
+"""What reports read: plain values that `results.queries.fetch` gives out, free of the database and of torch.
 
 Metrics are fractions as coco-caption computes them (CIDEr-D 1.2 is shown as 120); shown numbers, units and colours are
 the reports' business.

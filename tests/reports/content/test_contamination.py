@@ -22,7 +22,7 @@ from reports.html.report import write_report
 from reports.text.terminal import print_leaderboard
 from results.db.store import Store
 from results.frames.results import Results
-from results.queries import report as queries
+from results.queries import fetch
 from results.queries.pretraining import Pretraining, stored_pretraining
 from tests.reports.conftest import HOSTILE, cell, dataset, outcome
 from tests.reports.html.test_html import Element, Page
@@ -87,7 +87,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 def test_it_never_shares_a_group_with_models_trained_from_nothing(mixed: Store) -> None:
-    groups = [group for group in queries.leaderboard(mixed) if group.split == "test"]
+    groups = [group for group in fetch.leaderboard(mixed) if group.split == "test"]
     assert [[row.model for row in group.rows] for group in groups] == [["blind"], ["blip/finetuned", "git/finetuned"]]
     assert all(group.separating == ("pretraining",) for group in groups)
     several = replace(groups[0], separating=("track", "pretraining"))
@@ -141,8 +141,8 @@ def test_a_terminal_shows_a_mark_with_its_note(mixed: Store, width: int) -> None
 
 
 def test_exports_keep_it(mixed: Store) -> None:
-    groups = queries.leaderboard(mixed)
-    runs = {key: queries.run_detail(mixed, key) for group in groups for row in group.rows for key in row.keys}
+    groups = fetch.leaderboard(mixed)
+    runs = {key: fetch.run_detail(mixed, key) for group in groups for row in group.rows for key in row.keys}
     lines = {
         line["model"]: line for line in csv.DictReader(io.StringIO(export_data.as_csv(Results(mixed).leaderboard())))
     }

@@ -17,7 +17,7 @@ from reports.export import data as export_data
 from reports.export import text as export_text
 from results import Results
 from results.db.store import Store
-from results.queries import report as queries
+from results.queries import fetch
 from results.queries.views import Group, RunDetail
 
 Shown = tuple[list[Group], dict[str, RunDetail]]
@@ -25,9 +25,9 @@ Shown = tuple[list[Group], dict[str, RunDetail]]
 
 @pytest.fixture
 def shown(store: Store) -> Shown:
-    groups = queries.leaderboard(store)
+    groups = fetch.leaderboard(store)
     keys = {key for group in groups for row in (*group.rows, *group.references) for key in row.keys}
-    return groups, {key: queries.run_detail(store, key) for key in keys}
+    return groups, {key: fetch.run_detail(store, key) for key in keys}
 
 
 def test_markdown_has_a_table_a_group_with_notes_and_signature(shown: Shown) -> None:

@@ -15,7 +15,7 @@ from PIL import Image
 from reports.html import attention
 from reports.html.attention import stored_maps
 from results.db.store import Store
-from results.queries import report as queries
+from results.queries import fetch
 from tests.reports.conftest import HOSTILE
 from tests.reports.html.test_html import Page
 
@@ -78,7 +78,7 @@ def test_the_gallery_leads_there(report: Path) -> None:
 
 
 def test_a_budget_leaves_images_out_and_counts_them(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    groups = queries.leaderboard(store)
+    groups = fetch.leaderboard(store)
     [whole] = stored_maps(store, groups, {}).values()
     assert (list(whole.said), whole.left_out) == ([2, 5], 0)
     monkeypatch.setattr(attention, "BUDGET", 3 * 500)

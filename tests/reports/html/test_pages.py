@@ -22,7 +22,7 @@ from reports.html.plots import MAX_LABELS, Series, trade_off_plot
 from reports.html.trade_offs import bounded_cost, trade_off_sections
 from results.db.store import Store
 from results.published.names import RECIPES
-from results.queries import report as queries
+from results.queries import fetch
 from results.queries.views import FloorTest, Group, Row, RunDetail, Spread, Standing
 from results.records import EpochRecord, Quantity
 
@@ -362,6 +362,6 @@ def test_quartiles_of_latency_reach_the_leaderboard(tmp_path: Path) -> None:
             costs = {"latency_median": Quantity(at, None, "s", at - 0.1, at + 0.1)}
             result = SplitResult("test", {}, {"overall": {"CIDEr-D": Quantity(1.0)}}, {})
             store.finish(f"k{seed}", Outcome((result,), costs, {}))
-        [found] = queries.leaderboard(store)
+        [found] = fetch.leaderboard(store)
     cost = found.rows[0].costs["latency_median"]
     assert (cost.value, cost.low, cost.high) == pytest.approx((0.3, 0.2, 0.4))

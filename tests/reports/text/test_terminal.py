@@ -15,7 +15,7 @@ from reports.content.tables import absent_levels
 from reports.text.terminal import print_leaderboard
 from results.db.schema import HeldOutScore, Score
 from results.db.store import Store
-from results.queries.report import leaderboard
+from results.queries.fetch import leaderboard
 
 NOT_RUN = {"value": None, "reason": "not run: its models are not installed", "low": None, "high": None}
 

@@ -15,7 +15,7 @@ from results import ImageRecord, Quantity, Store, StoreError
 from results.db.merge import merge
 from results.db.schema import Base, DatasetRow, RunRow
 from results.db.upgrade import upgrade
-from results.queries import report as queries
+from results.queries import fetch
 
 ASSET = Path(__file__).parents[1] / "assets" / "v0_1_0.sqlite"
 
@@ -78,15 +78,15 @@ def test_everything_of_another_store_comes_in_once(url: str, other: Store, make:
         assert contents(store) == after
         assert (again.datasets, again.added, again.completed, again.conflicts) == ([], [], [], {})
         assert again.kept == merged.added
-        assert queries.run_detail(store, cell.key).scores["test"] == outcome.splits[0].scores
+        assert fetch.run_detail(store, cell.key).scores["test"] == outcome.splits[0].scores
 
 
 def test_runs_of_both_stand_side_by_side(store: Store, add: Callable[..., str], other: Store, make: Any) -> None:
     add("here", 1)
     finish(other, make.cell("there", 1), make.outcome(0.75))
     merge(store, str(other.url.database))
-    assert [row.model for row in queries.leaderboard(store)[0].rows] == ["there", "here"]
-    assert queries.dataset_info(store, "scenes").root == "/pictures", "where the pictures lie here stays"
+    assert [row.model for row in fetch.leaderboard(store)[0].rows] == ["there", "here"]
+    assert fetch.dataset_info(store, "scenes").root == "/pictures", "where the pictures lie here stays"
 
 
 @pytest.mark.parametrize("here", ["planned", "running", "skipped", "failed", "finished"])
@@ -148,7 +148,7 @@ def test_images_that_are_missing_here_are_added(store: Store, other: Store, make
     extra = ImageRecord(99, "near/99.png", "nocaps", ("a dog",))
     other.record_dataset(make.dataset(images=(*make.dataset().images, extra)))
     assert merge(store, str(other.url.database)).datasets == ["scenes"]
-    assert queries.dataset_info(store, "scenes").evaluated == {"nocaps": 1, "test": 3}
+    assert fetch.dataset_info(store, "scenes").evaluated == {"nocaps": 1, "test": 3}
 
 
 def test_a_file_of_an_older_release_is_read_through_a_copy(store: Store, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from results import Quantity, RunSpec, SplitResult, Store, StoreError
 from results.db.schema import Base, Caption, Cost, ImageScores, RunRow, Score
-from results.queries import report as queries
+from results.queries import fetch
 
 
 def count(store: Store, table: type[Base]) -> int:
@@ -32,7 +32,7 @@ def test_round_trip_of_everything(store: Store, make: Any) -> None:
     for epoch in epochs:
         store.record_epoch(cell.key, epoch)
     store.finish(cell.key, outcome)
-    detail = queries.run_detail(store, cell.key)
+    detail = fetch.run_detail(store, cell.key)
     assert detail.status == "finished"
     assert (detail.model, detail.role, detail.seed, detail.track) == ("blind", "model", 1, "controlled")
     assert (detail.dataset, detail.fingerprint, detail.code_version) == ("scenes", "f" * 16, "0.1.0")
@@ -40,7 +40,7 @@ def test_round_trip_of_everything(store: Store, make: Any) -> None:
     assert list(detail.signature.items()) == list(cell.signature.items())
     assert (detail.environment, detail.operators) == (outcome.environment, outcome.operators)
     assert detail.checkpoint == outcome.checkpoint
-    assert detail.epochs == epochs == queries.learning_curves(store, cell.key)
+    assert detail.epochs == epochs == fetch.learning_curves(store, cell.key)
     assert detail.scores == {"test": outcome.splits[0].scores}
     assert detail.costs == outcome.costs
     assert detail.attempts == 1
@@ -61,19 +61,19 @@ def test_data_set_again_updates_its_root_and_adds_images(store: Store, make: Any
     store.record_dataset(make.dataset(root="/moved", images=first[:1], skipped={}))
     extra = replace(first[0], image_id=99, split="nocaps")
     store.record_dataset(make.dataset(root="/moved", images=(extra,), skipped={"a": "b"}))
-    info = queries.dataset_info(store, "scenes")
+    info = fetch.dataset_info(store, "scenes")
     assert info.root == "/moved"
     assert info.evaluated == {"nocaps": 1, "test": 3}
     assert info.skipped == {"a": "b"}
     assert info.split_sizes == {"train": 90, "test": 3}
-    assert len(queries.datasets(store)) == 1
+    assert len(fetch.datasets(store)) == 1
 
 
 def test_data_set_with_an_id_twice(store: Store, make: Any) -> None:
     image = make.dataset().images[0]
     with pytest.raises(StoreError, match="same id"):
         store.record_dataset(make.dataset("other", images=(image, image)))
-    assert len(queries.datasets(store)) == 1
+    assert len(fetch.datasets(store)) == 1
 
 
 def test_planning_again_keeps_what_is_known(store: Store, make: Any) -> None:
@@ -102,10 +102,10 @@ def test_finishing_again_replaces_everything(store: Store, make: Any) -> None:
     sizes = {table: count(store, table) for table in (Caption, Score, ImageScores, Cost)}
     store.finish("blind-1", make.outcome(0.75))
     assert {table: count(store, table) for table in sizes} == sizes
-    assert queries.run_detail(store, "blind-1").scores["test"]["overall"]["CIDEr-D"] == Quantity(0.75)
+    assert fetch.run_detail(store, "blind-1").scores["test"]["overall"]["CIDEr-D"] == Quantity(0.75)
     smaller = SplitResult("test", {1: "a"}, {"overall": {"CIDEr-D": Quantity(1.0)}}, {})
     store.finish("blind-1", make.outcome(splits=(smaller,), costs={}))
-    assert queries.run_detail(store, "blind-1").scores == {"test": smaller.scores}
+    assert fetch.run_detail(store, "blind-1").scores == {"test": smaller.scores}
     assert count(store, Caption) == 4
 
 
@@ -114,7 +114,7 @@ def test_a_failed_cell_can_be_tried_again(store: Store, make: Any) -> None:
     store.begin("blind-1", {})
     store.fail("blind-1", "RuntimeError", "shapes differ", "last line")
     store.begin("blind-1", {})
-    running = queries.run_detail(store, "blind-1")
+    running = fetch.run_detail(store, "blind-1")
     assert (running.status, running.reason, running.error_class, running.log_tail) == ("running", None, None, None)
     assert (running.attempts, running.finished_at) == (2, None)
     store.finish("blind-1", make.outcome())
@@ -124,9 +124,9 @@ def test_a_failed_cell_can_be_tried_again(store: Store, make: Any) -> None:
 def test_results_of_a_cell_that_runs_again_are_not_shown(store: Store, add: Callable[..., str]) -> None:
     key = add("blind")
     store.begin(key, {})
-    assert queries.leaderboard(store) == []
-    assert queries.run_detail(store, key).scores == {}
-    assert [failure.status for failure in queries.failures(store)] == ["running"]
+    assert fetch.leaderboard(store) == []
+    assert fetch.run_detail(store, key).scores == {}
+    assert [failure.status for failure in fetch.failures(store)] == ["running"]
 
 
 def test_an_epoch_again_replaces_it_and_drops_later_ones(store: Store, make: Any) -> None:
@@ -136,9 +136,9 @@ def test_an_epoch_again_replaces_it_and_drops_later_ones(store: Store, make: Any
     again = make.epoch(2, train_loss=9.0)
     store.record_epoch("blind-1", again)
     store.record_epoch("blind-1", again)
-    assert queries.learning_curves(store, "blind-1") == (make.epoch(1), again)
+    assert fetch.learning_curves(store, "blind-1") == (make.epoch(1), again)
     store.record_epoch("blind-1", make.epoch(1, stage=1))
-    assert len(queries.learning_curves(store, "blind-1")) == 3
+    assert len(fetch.learning_curves(store, "blind-1")) == 3
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
@@ -163,7 +163,7 @@ def test_what_is_not_finite_is_refused_by_name(store: Store, make: Any, number: 
     with pytest.raises(StoreError, match="configuration"):
         store.plan([make.cell("other", config={"rate": number})])
     assert store.status("blind-1") == "planned"
-    assert queries.learning_curves(store, "blind-1") == ()
+    assert fetch.learning_curves(store, "blind-1") == ()
     assert count(store, Caption) == count(store, Score) == count(store, Cost) == 0
 
 
@@ -179,9 +179,9 @@ def test_intervals_come_back_with_their_value(store: Store, make: Any) -> None:
     score, latency = Quantity(0.5, low=0.45, high=0.625), Quantity(2.0, unit="ms", low=1.5, high=2.25)
     result = replace(make.outcome().splits[0], scores={"overall": {"CIDEr-D": score, "BLEU-4": Quantity(0.25)}})
     store.finish("blind-1", make.outcome(splits=(result,), costs={"latency": latency}))
-    detail = queries.run_detail(store, "blind-1")
+    detail = fetch.run_detail(store, "blind-1")
     assert detail.scores["test"]["overall"] == {"CIDEr-D": score, "BLEU-4": Quantity(0.25)}
-    assert detail.costs == queries.costs_table(store)[0].costs == {"latency": latency}
+    assert detail.costs == fetch.costs_table(store)[0].costs == {"latency": latency}
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_unplanned_cells_are_refused(store: Store, make: Any) -> None:
 def test_text_that_no_database_encodes(store: Store, make: Any) -> None:
     store.plan([make.cell()])
     store.fail("blind-1", "", "picture \udcff\0.jpg", "log \ud800")
-    failure = queries.failures(store)[0]
+    failure = fetch.failures(store)[0]
     assert (failure.reason, failure.log_tail) == (r"picture \udcff\x00.jpg", r"log \ud800")
     split = replace(make.outcome().splits[0], captions={1: "a \udcff", 2: "猫", 30: "it's; DROP TABLE cells"})
     store.finish("blind-1", make.outcome(splits=(split,)))
@@ -263,7 +263,7 @@ def test_text_that_no_database_encodes(store: Store, make: Any) -> None:
 def test_a_failure_without_message_still_has_a_reason(store: Store, make: Any) -> None:
     store.plan([make.cell()])
     store.fail("blind-1", "AssertionError", "", "")
-    assert queries.failures(store)[0].reason == "AssertionError"
+    assert fetch.failures(store)[0].reason == "AssertionError"
 
 
 def test_large_ids_and_every_bit_of_a_score(store: Store, make: Any) -> None:
@@ -274,4 +274,4 @@ def test_large_ids_and_every_bit_of_a_score(store: Store, make: Any) -> None:
     store.finish(cell.key, make.outcome(splits=(result,)))
     with store.reading() as connection:
         assert connection.scalars(select(ImageScores.scores)).one() == ids
-    assert queries.run_detail(store, cell.key).seed == 2**62
+    assert fetch.run_detail(store, cell.key).seed == 2**62

@@ -9,7 +9,7 @@ import pytest
 
 from results import Quantity, SplitResult, Store
 from results.db.schema import HeldOutScore
-from results.queries import report as queries
+from results.queries import fetch
 from results.queries.floors import floor_tests
 from results.queries.views import FloorTest, Group, Row, Spread
 
@@ -41,7 +41,7 @@ def finish(store: Store, make: Any) -> Finish:
 
 def rows(store: Store) -> dict[str, Row]:
     group: Group
-    (group,) = queries.leaderboard(store)
+    (group,) = fetch.leaderboard(store)
     return {row.model: row for row in (*group.rows, *group.references)}
 
 
@@ -76,7 +76,7 @@ def test_only_rows_above_every_floor_have_a_tier(store: Store, finish: Finish) -
     assert low is not None
     assert [test.floor for test in low.not_above] == ["majority", "retrieval"]
     assert low.not_above[0].p > 0.5
-    (group,) = queries.leaderboard(store)
+    (group,) = fetch.leaderboard(store)
     assert group.test is not None
     assert (group.test.rows, group.test.floor_tests, group.test.images) == (2, 12, 40)
     assert all(row.standing is None for row in group.references)
@@ -85,7 +85,7 @@ def test_only_rows_above_every_floor_have_a_tier(store: Store, finish: Finish) -
 def test_a_group_of_rows_below_the_floor_says_what_was_tested(store: Store, finish: Finish) -> None:
     finish("majority", level(0.5), role="reference")
     finish("low", level(0.4))
-    (group,) = queries.leaderboard(store)
+    (group,) = fetch.leaderboard(store)
     assert group.rows[0].standing is not None
     assert group.rows[0].standing.tier is None
     assert group.test is not None
@@ -128,7 +128,7 @@ def test_retrieval_by_the_groups_own_features_is_the_floor(store: Store, finish:
         finish("model", level(0.5), variant=feat, signature={"feat": feat})
     finish("retrieval", level(0.4), role="reference", variant="weak", signature={"feat": "weak"})
     finish("retrieval", level(0.6), role="reference", variant="strong", signature={"feat": "strong"})
-    weak, pixels = queries.leaderboard(store)
+    weak, pixels = fetch.leaderboard(store)
     assert weak.rows[0].standing is not None
     assert pixels.rows[0].standing is not None
     assert [test.above for test in weak.rows[0].standing.floors] == [True]
