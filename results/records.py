@@ -1,4 +1,4 @@
-"""What the store takes in and gives out: plain values, free of the database and of torch."""
+"""Records that the store takes and returns: plain values, free of the database and of torch."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ class CodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """One cell of the planned grid: a model (or reference row) under one configuration and one seed.
+    """A planned run: a model (or reference row) under one configuration and one seed.
 
     `key` identifies it over configuration, data fingerprint and code version. `dataset` is the fingerprint of a data
     set that the store already knows. `signature` holds every field that scores depend on, in display order, less model
-    and seed. `config` is the whole configuration, JSON-able; cells that differ in nothing but fields named "seed" are
+    and seed. `config` is the whole configuration, JSON-able; runs that differ in nothing but fields named "seed" are
     seeds of one row.
     """
 
@@ -111,7 +111,7 @@ class EpochRecord:
 
 @dataclass(frozen=True, slots=True)
 class AttentionRecord:
-    """Where a run looked for each word of its caption of one image.
+    """The attention weights of each word of a run's caption of one image.
 
     `weights[word][place]` in [0, 1]. Places are the cells of a `grid` (height, width), row by row, or `boxes` (x1, y1,
     x2, y2 in fractions of the image); exactly one of the two is set.
@@ -130,7 +130,7 @@ class SplitResult:
 
     `captions` by image id. `scores[domain][metric]`, domain "overall" always there; metrics are fractions as
     coco-caption computes them ("BLEU-1".."BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D"). `per_image[metric][image_id]`.
-    `attention` tells of some of the captions where their words looked. `held_out[metric]` is the mean over leaving out
+    `attention` holds the attention weights of some of the captions. `held_out[metric]` is the mean over leaving out
     each reference of every image in turn, where that was computed.
     """
 
@@ -144,7 +144,7 @@ class SplitResult:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """All that a finished cell leaves: results by split, costs by name, and where its checkpoint lies."""
+    """All that a finished run stores: results by split, costs by name, and the path of its checkpoint."""
 
     splits: tuple[SplitResult, ...]
     costs: dict[str, Quantity]

@@ -1,4 +1,4 @@
-"""Numbers as people read them: metrics times 100 with one decimal, GMAC, durations and sizes with a sensible unit."""
+"""Numbers as shown to readers: metrics times 100 with one decimal, GMAC, durations and sizes with a sensible unit."""
 
 from __future__ import annotations
 
@@ -213,12 +213,12 @@ def cost_kind(name: str, unit: str) -> CostKind:
 
 
 def caption_count(names: Iterable[str]) -> str:
-    """The count of a caption to show first: of what was said, or of full length in results that have no other."""
+    """The GMAC of a caption to show first: of the generated length, or of full length in results that have no other."""
     return "gmac_beam_mean_length" if "gmac_beam_mean_length" in names else "gmac_beam"
 
 
 def amount(name: str, value: float, unit: str) -> str:
-    """A named cost: yes or no where that is what it says, else in its own unit."""
+    """A named cost: yes or no for a flag, else in its own unit."""
     return ("yes" if value else "no") if cost_kind(name, unit).flag else cost(value, unit)
 
 

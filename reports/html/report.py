@@ -62,8 +62,8 @@ def _write_pages(store: Store, folder: Path) -> None:
     colour = _colours(list(runs.values()))
     labels = row_labels(groups)
     maps = stored_maps(store, groups, labels)
-    looked = {place: shown.said.keys() for place, shown in maps.items()}
-    galleries = gallery_pages(store, groups, datasets, labels, looked, folder)
+    mapped = {place: shown.captions.keys() for place, shown in maps.items()}
+    galleries = gallery_pages(store, groups, datasets, labels, mapped, folder)
     attention = attention_pages(maps, galleries)
     domains = domain_sections(groups, datasets, runs, {place: page.domains for place, page in galleries.items()})
     trade_offs = trade_off_sections(groups, datasets, runs, colour)

@@ -50,7 +50,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
 
 
 def sides(comparison: Comparison) -> dict[str, str]:
-    """What stands on either side: the run of a single pair, the code of several."""
+    """What is compared, by letter: the run of a single pair, the code of several."""
     if len(comparison.pairs) == 1:
         pair = comparison.pairs[0]
         return {"A": side_line(pair.before), "B": side_line(pair.after)}
@@ -67,7 +67,7 @@ def side_line(side: Side) -> str:
 
 
 def title(pair: Pair) -> str:
-    """What a pair is about: one model, or one against another, with what tells it from pairs of the same model."""
+    """What a pair is about: one model, or one against another, with what sets it apart from pairs of its model."""
     same = (pair.before.model, pair.before.seeds) == (pair.after.model, pair.after.seeds)
     who = _who(pair.before) if same else f"{_who(pair.before)} → {_who(pair.after)}"
     return printable(f"{who} ({pair.apart})" if pair.apart else who)
@@ -204,13 +204,13 @@ def _costs(comparison: Comparison, single: bool) -> Table:
 def _print_caption(change: CaptionChange, console: Console) -> None:
     console.print()
     console.print(Text(caption_line(change), style="green" if change.change > 0 else "red"))
-    for head, text in _said(change):
+    for head, text in _lines(change):
         console.print(
             Padding(Text(f"{head}  {printable(text)}", style="dim" if head == "  " else ""), (0, 0, 0, 2), expand=False)
         )
 
 
-def _said(change: CaptionChange) -> Iterator[tuple[str, str]]:
+def _lines(change: CaptionChange) -> Iterator[tuple[str, str]]:
     yield "A:", change.before
     yield "B:", change.after
     for reference in change.image.references[:_REFERENCES]:

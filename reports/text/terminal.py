@@ -153,14 +153,15 @@ def _column(table: Table, name: str) -> _Column | None:
 
 
 def _short(tier: TableValue) -> TableValue:
-    """A tier's cell as there is room for here: where a note says why there is none, a dash."""
+    """A tier's text, short enough for a terminal: a dash where a note says why there is none."""
     return replace(tier, text=DASH) if tier.mark else tier
 
 
 def _legend(test: SignificanceTest, floors: bool) -> str:
     without = "A row that is not significantly above every floor by the same tests has no tier. " if floors else ""
     return (
-        f"Rows of one tier cannot be told from the best of it: paired sign-flip tests of {test.metric} over images, "
+        "Rows of a tier are not significantly different from its best: paired sign-flip tests of "
+        f"{test.metric} over images, "
         f"Holm's correction, p < {test.alpha:g}, seed {test.seed}. {without}95 %: bootstrap interval over images. "
         "±: standard deviation over seeds."
     )

@@ -11,7 +11,7 @@ from results.statistics.paired import Difference
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What stands on one side of a pair: a model's runs over seeds, and the code that ran."""
+    """One side of a pair: a model's runs over seeds, and the code that ran."""
 
     model: str
     role: str
@@ -73,7 +73,7 @@ class Pair:
 
     `conditions` are the fields of the signature that differ, the release aside; `settings` those of the configuration,
     where both sides are of one model. `captions` are those that changed most, of the first seed. `apart` are the
-    conditions that tell the first side from that of other pairs of its model.
+    conditions that distinguish the first side from that of other pairs of its model.
     """
 
     before: Side

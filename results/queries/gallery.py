@@ -1,4 +1,4 @@
-"""Images with what every model said of them, the hardest first."""
+"""Images with every model's caption of them, the hardest first."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _captions(
         query = select(Caption.cell_id, Caption.image_id, Caption.caption).where(
             Caption.cell_id.in_([run.id for run in runs]), Caption.split == split, Caption.image_id.in_(ids)
         )
-        captions.update({(cell_id, image_id): said for cell_id, image_id, said in connection.execute(query)})
+        captions.update({(run_id, image_id): caption for run_id, image_id, caption in connection.execute(query)})
     return captions
 
 

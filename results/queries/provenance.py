@@ -1,4 +1,4 @@
-"""Which finished runs were made by other code than the newest, and in what it differs."""
+"""Which finished runs were made by older code than the newest, and in which files it differs."""
 
 from __future__ import annotations
 

@@ -80,10 +80,10 @@ def test_the_gallery_leads_there(report: Path) -> None:
 def test_a_budget_leaves_images_out_and_counts_them(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     groups = fetch.leaderboard(store)
     [whole] = stored_maps(store, groups, {}).values()
-    assert (list(whole.said), whole.left_out) == ([2, 5], 0)
+    assert (list(whole.captions), whole.left_out) == ([2, 5], 0)
     monkeypatch.setattr(attention, "BUDGET", 3 * 500)
     [cut] = stored_maps(store, groups, {}).values()
-    assert (list(cut.said), cut.left_out) == ([2], 1)
+    assert (list(cut.captions), cut.left_out) == ([2], 1)
     monkeypatch.setattr(attention, "BUDGET", 100)
     assert stored_maps(store, groups, {}) == {}
 

@@ -182,9 +182,9 @@ def test_the_largest_group_comes_first_and_small_ones_share_a_table() -> None:
 
 
 def test_groups_that_share_a_table_have_tiers_of_their_own() -> None:
-    standings = Standing(1, None, None), Standing(2, 0.01, 0.01)
-    pair = [replace(row(name), standing=standing) for name, standing in zip("ab", standings, strict=True)]
-    alone = replace(row("a"), standing=standings[0])
+    tiers = Standing(1, None, None), Standing(2, 0.01, 0.01)
+    pair = [replace(row(name), standing=standing) for name, standing in zip("ab", tiers, strict=True)]
+    alone = replace(row("a"), standing=tiers[0])
     small = [group(*pair, beam="1", separating=("beam",)), group(alone, beam="2", separating=("beam",))]
     _, together = boards([*small, group(*(row(name) for name in "abc"), separating=("beam",))], [], {"k": run()})
     tier = [heading.name for heading in together.table.headings].index("Tier")

@@ -12,7 +12,7 @@ from reports.text.comparison import caption_counts
 from results import Store, StoreError
 from results.compare.comparison import compare_stores
 from results.compare.comparison_types import Comparison
-from results.compare.run_snapshot import evaluated_images, measured_runs, run_key
+from results.compare.run_snapshot import evaluated_images, run_key, run_snapshots
 from results.records import CodeRecord
 
 WIDE = {"nrefs": "5", "split": "scenes-test", "beam": "5"}
@@ -39,7 +39,7 @@ def fill(tmp_path: Path, make: Any) -> Iterator[Callable[..., Store]]:
 
 
 def compared(before: Store, after: Store, most: int = 5) -> Comparison:
-    return compare_stores(measured_runs(before), measured_runs(after), evaluated_images(before), most)
+    return compare_stores(run_snapshots(before), run_snapshots(after), evaluated_images(before), most)
 
 
 def test_rows_of_the_same_conditions_belong_together(fill: Any) -> None:
@@ -152,5 +152,5 @@ def test_only_finished_runs_are_read(fill: Any, make: Any, key: str, message: st
     store = fill(("updown", 1, 0.2, {}))
     store.plan([make.cell("updown", 2)])
     with pytest.raises(StoreError, match=message) as caught:
-        measured_runs(store, [key])
+        run_snapshots(store, [key])
     assert "updown-1-0" in str(caught.value.hint)

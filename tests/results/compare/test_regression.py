@@ -1,4 +1,4 @@
-"""The gate's judgement on made-up runs: deterministic, statistical and timing classes, and what was not measured."""
+"""The gate's result on made-up runs: deterministic, statistical and timing classes, and what was not measured."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_an_evaluator_that_scores_the_same_captions_otherwise_fails_though_it_is
     judged = judge(baseline(run()), baseline(after))
     assert judged.rows[0].tests[0].verdict == "improved"
     assert (judged.rows[0].status, judged.exit_code) == ("changed", 1)
-    assert "the same captions of test score otherwise: CIDEr-D" in judged.rows[0].reasons[0]
+    assert "the same captions of test have other scores: CIDEr-D" in judged.rows[0].reasons[0]
 
 
 def test_a_run_of_which_nothing_can_be_compared_is_not_judged() -> None:

@@ -129,13 +129,13 @@ def test_a_damaged_file(tmp_path: Path, make: Any) -> None:
     refused(str(file), str(file), "damaged")
 
 
-def test_reading_alone(tmp_path: Path, make: Any) -> None:
+def test_read_only(tmp_path: Path, make: Any) -> None:
     file = tmp_path / "bench.sqlite"
     with Store(file) as store:
         store.record_dataset(make.dataset())
     before = file.read_bytes()
     with Store(file, read_only=True) as store:
-        with pytest.raises(StoreError, match="reading alone"):
+        with pytest.raises(StoreError, match="opened read-only"):
             store.plan([make.cell()])
         assert store.status("blind-1") is None
     assert file.read_bytes() == before

@@ -258,11 +258,11 @@ def test_filters_find_nothing_in_empty_results(store: Store) -> None:
     assert len(frames.leaderboard(split="test")) == len(frames.scores(split="test", metric="CIDEr-D")) == 0
 
 
-def test_a_database_opens_by_its_url_for_reading_alone(url: str, add: Add) -> None:
+def test_a_database_opens_read_only_by_its_url(url: str, add: Add) -> None:
     add("blind")
     with results.open(url) as opened:
         assert list(opened.scores().model.unique()) == ["blind"]
-        with pytest.raises(StoreError, match="for reading alone"):
+        with pytest.raises(StoreError, match="opened read-only"):
             opened._store.plan([])
 
 

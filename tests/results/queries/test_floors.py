@@ -54,19 +54,19 @@ def test_only_rows_above_every_floor_have_a_tier(store: Store, finish: Finish) -
     finish("between", level(0.55, wobble=0.01))
     finish("as-majority", level(0.501, wobble=-0.05))
     found = rows(store)
-    standings = {name: row.standing for name, row in found.items() if row.role == "model"}
-    assert {name: standing.tier for name, standing in standings.items() if standing} == {
+    tiers = {name: row.standing for name, row in found.items() if row.role == "model"}
+    assert {name: standing.tier for name, standing in tiers.items() if standing} == {
         "best": 1,
         "second": 2,
         "between": None,
         "as-majority": None,
         "blind": None,
     }
-    assert standings["blind"] is not None
-    assert standings["blind"].is_floor
-    assert standings["blind"].floors == (), "a floor is not tested against others"
-    assert not standings["best"].is_floor  # type: ignore[union-attr]
-    between, low = (standings[name] for name in ("between", "as-majority"))
+    assert tiers["blind"] is not None
+    assert tiers["blind"].is_floor
+    assert tiers["blind"].floors == (), "a floor is not tested against others"
+    assert not tiers["best"].is_floor  # type: ignore[union-attr]
+    between, low = (tiers[name] for name in ("between", "as-majority"))
     assert between is not None
     assert [(test.floor, test.above, test.significant) for test in between.floors] == [
         ("blind", True, True),
