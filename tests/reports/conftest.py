@@ -88,7 +88,7 @@ def draw_scene(path: Path) -> None:
     picture.save(path)
 
 
-def cell(model: str, seed: int = 1, role: Role = "model", **signature: str) -> RunSpec:
+def spec(model: str, seed: int = 1, role: Role = "model", **signature: str) -> RunSpec:
     """A planned run; signature fields may be changed."""
     return RunSpec(
         key=f"{model}-s{seed}-{'-'.join(signature.values()) or 'plain'}",
@@ -195,11 +195,11 @@ def populate(store: Store, root: Path) -> None:
     """Four models (two with two seeds), two references, another group, and runs that failed, were skipped or wait."""
     store.record_dataset(dataset(root))
     finished = [
-        cell(model, seed) for model in QUALITY for seed in ((1, 2) if "_v2" in model or "base" in model else (1,))
+        spec(model, seed) for model in QUALITY for seed in ((1, 2) if "_v2" in model or "base" in model else (1,))
     ]
-    greedy = cell("transformer_base", 1, beam="1")
-    references = [cell("human", 1, "reference", nrefs="4"), cell("retrieval", 1, "reference", beam="none")]
-    broken, skipped, waiting = cell("aoanet"), cell("updown"), cell("image_transformer")
+    greedy = spec("transformer_base", 1, beam="1")
+    references = [spec("human", 1, "reference", nrefs="4"), spec("retrieval", 1, "reference", beam="none")]
+    broken, skipped, waiting = spec("aoanet"), spec("updown"), spec("image_transformer")
     store.plan([*finished, greedy, *references, broken, skipped, waiting])
     for planned in finished:
         store.begin(planned.key, {"device": "cpu"})

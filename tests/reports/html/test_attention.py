@@ -54,7 +54,7 @@ def test_a_grid_is_a_pixel_a_cell(page: Page) -> None:
     assert next(first.find("span")).attributes["aria-label"] == "most at the top left"
 
 
-def test_regions_are_boxes_within_the_picture_and_the_first_is_marked(page: Page) -> None:
+def test_regions_stay_in_the_picture_and_the_first_is_marked(page: Page) -> None:
     article = next(page.root.find("article", id="image-5"))
     regions, alone, nothing = list(article.find("details"))[1].find("figure")
     first, second = regions.find("rect")

@@ -198,7 +198,7 @@ def test_domains_have_their_own_table(pages: dict[str, Page]) -> None:
     assert headings == ["Model", "in-domain, 2", "near-domain, 2", "out-domain, 2", "overall, 6"]
 
 
-def test_runs_without_a_result_are_listed_with_class_reason_and_log(pages: dict[str, Page]) -> None:
+def test_runs_without_a_result_are_listed_with_reason_and_log(pages: dict[str, Page]) -> None:
     listed = next(pages["index.html"].root.find("section", id="unfinished")).text
     for words in ("aoanet", "FloatingPointError", "updown", "needs region boxes", "image_transformer", "planned"):
         assert words in listed
@@ -254,7 +254,7 @@ def test_run_pages_hold_configuration_environment_and_epochs(pages: dict[str, Pa
         assert words in text
 
 
-def test_sentences_about_a_model_are_told_apart(tmp_path: Path) -> None:
+def test_sentences_about_a_model_are_separated(tmp_path: Path) -> None:
     with Store(tmp_path / "bench.sqlite") as store:
         store.record_dataset(DatasetRecord("tiny", "f", str(tmp_path), {}, ()))
         store.plan([RunSpec("k", "blind", "model", 1, "controlled", "f", {"card": {"summary": "No image"}}, {})])
@@ -305,7 +305,7 @@ def test_an_empty_store_gives_a_report_that_says_so(tmp_path: Path) -> None:
     assert not (tmp_path / "report" / "gallery.html").exists()
 
 
-def test_one_epoch_without_validation_and_scores_without_numbers_can_be_drawn(tmp_path: Path) -> None:
+def test_an_unvalidated_epoch_and_missing_scores_can_be_drawn(tmp_path: Path) -> None:
     with Store(tmp_path / "bench.sqlite") as store:
         store.record_dataset(DatasetRecord("tiny", "f", str(tmp_path), {}, ()))
         store.plan([RunSpec("../../up", "m", "model", 1, "controlled", "f", {}, {})])

@@ -12,7 +12,7 @@ from reports.html.report import write_report
 from reports.text.terminal import print_leaderboard
 from results.db.store import Store
 from results.queries import fetch
-from tests.reports.conftest import cell, dataset, outcome
+from tests.reports.conftest import dataset, outcome, spec
 from tests.reports.html.test_html import Page
 
 SENTENCE = "Not made by the newest code: made before zoo/models/m2.py changed."
@@ -20,7 +20,7 @@ SENTENCE = "Not made by the newest code: made before zoo/models/m2.py changed."
 
 def test_older_code_is_marked_on_page_terminal_and_table(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    newer = cell("m2", 2)
+    newer = spec("m2", 2)
     assert newer.code is not None
     older = replace(newer, key="m2-old", seed=1, code=replace(newer.code, model="old", files={"zoo/models/m2.py": "0"}))
     with Store(tmp_path / "bench.sqlite") as store:

@@ -69,7 +69,7 @@ def test_names_of_the_zoo_stay_readable() -> None:
     assert model_page("show_tell.fc") != "models/show_tell.fc.html"
 
 
-def test_settings_of_stages_are_told_apart() -> None:
+def test_settings_of_stages_are_numbered() -> None:
     assert flat({"stages": [{"lr": 1, "name": None}, {"lr": 2}], "betas": [0.9, 0.99]}) == [
         ("stages.1.lr", "1"),
         ("stages.1.name", "—"),
@@ -168,7 +168,7 @@ def test_printed_rows_name_papers_and_what_is_not_stated() -> None:
     assert printed_table("mine") == ((), {})
 
 
-def test_the_largest_group_comes_first_and_small_ones_share_a_table() -> None:
+def test_the_largest_group_is_first_and_small_ones_share() -> None:
     small = [group(row("a"), beam=str(beam), separating=("beam",)) for beam in (1, 2)]
     main = group(*(row(name) for name in ("a", "b", "c")), separating=("beam",))
     assert len(small[0].rows) <= FEW_ROWS < len(main.rows)
@@ -235,7 +235,7 @@ def test_people_are_compared_where_they_were_scored_alike() -> None:
         assert beside(replace(human, differs=differs | {field: "other"}), scored) is None
 
 
-def test_splits_of_the_same_runs_share_their_costs_however_they_rank() -> None:
+def test_splits_of_the_same_runs_share_their_costs() -> None:
     one, other = (
         replace(row(name), keys=(name,), costs={"parameters": Quantity(amount)})
         for name, amount in (("a", 1.0), ("b", 2.0))
@@ -288,7 +288,7 @@ def test_of_many_points_only_the_best_are_named() -> None:
     assert [drawn.label is not None for drawn in plot.drawn] == [True] + [False] * MAX_LABELS
 
 
-def test_a_latency_that_is_noise_is_marked_in_the_place_of_a_column() -> None:
+def test_a_noisy_latency_is_marked_instead_of_a_column() -> None:
     timed = {"latency_median": Quantity(0.25, unit="s"), "latency_noisy": Quantity(0.0)}
     steady, noisy = replace(row("m2"), costs=timed), replace(row("aoanet"), costs=timed | {NOISY: Quantity(0.5)})
     table = cost_tables(group(steady, noisy))["Latency"]
@@ -320,7 +320,7 @@ def test_an_estimate_is_a_range_whose_assumption_is_a_note() -> None:
     assert (cell.reason or "").startswith("an estimate")
 
 
-def test_of_what_was_said_the_leaderboard_and_the_plots_show_the_count() -> None:
+def test_the_generated_length_counts_in_leaderboard_and_plots() -> None:
     full = {"gmac_beam": Quantity(0.08, unit="GMAC")}
     said = full | {"gmac_beam_mean_length": Quantity(0.05, unit="GMAC")}
     for costs, name, text in ((said, "Beam, mean length, GMAC", "0.0500"), (full, "Beam, full length, GMAC", "0.0800")):

@@ -25,7 +25,7 @@ def filled(tmp_path: Path, make: Any) -> Store:
     """A store with a model of two epochs and one of none."""
     store = Store(tmp_path / "b.sqlite")
     store.record_dataset(make.dataset())
-    store.plan([make.cell("blind"), make.cell("updown", signature={"nrefs": "5", "v": "0.1.0"})])
+    store.plan([make.spec("blind"), make.spec("updown", signature={"nrefs": "5", "v": "0.1.0"})])
     for epoch in (1, 2):
         store.record_epoch("blind-1", make.epoch(epoch, train_loss=math.pi / epoch))
     environment = {"packages": {"torch": "2.15.0", "numpy": "2.4.6"}, "device": {"type": "cpu"}, "commit": "a" * 40}
@@ -47,7 +47,7 @@ def test_packing_again_changes_nothing(scores: dict[int, float]) -> None:
     assert PerImage.pack(packed.unpack()) == packed
 
 
-def test_five_thousand_images_of_a_run_take_less_than_fifty_kilobytes() -> None:
+def test_a_run_of_5000_images_takes_less_than_50_kilobytes() -> None:
     random.seed(1)
     scores = {image: random.uniform(0, 3) for image in random.sample(range(580_000), 5000)}
     assert len(PerImage.pack(scores).model_dump_json()) < 50_000
@@ -74,7 +74,7 @@ def test_a_run_brings_its_platform_and_its_code(filled: Store) -> None:
     assert updown.conditions == {"track": "controlled", "nrefs": "5"}
 
 
-def test_captions_are_told_apart_by_their_digest(filled: Store) -> None:
+def test_captions_are_compared_by_their_digest(filled: Store) -> None:
     before = baseline_of(run_snapshots(filled), []).runs[0].splits["test"].captions
     said = SplitResult("test", {1: "a ball", 2: "a cube", 30: "a cone"}, {"overall": {"CIDEr-D": Quantity(0.3)}}, {})
     filled.finish("blind-1", Outcome((said,), {}, {}))
@@ -82,13 +82,13 @@ def test_captions_are_told_apart_by_their_digest(filled: Store) -> None:
 
 
 def test_of_runs_that_only_releases_tell_apart_the_newest_counts(filled: Store, make: Any) -> None:
-    filled.plan([make.cell("updown", variant="-new", signature={"nrefs": "5", "v": "0.2.0"}, code_version="0.2.0")])
+    filled.plan([make.spec("updown", variant="-new", signature={"nrefs": "5", "v": "0.2.0"}, code_version="0.2.0")])
     filled.finish("updown-1-new", make.outcome(0.7))
     runs = baseline_of(run_snapshots(filled), ["CIDEr-D"]).runs
     assert [run.code for run in runs if run.model == "updown"] == ["0.2.0"]
 
 
-def test_an_update_names_what_is_added_dropped_and_of_other_conditions(filled: Store) -> None:
+def test_an_update_names_added_dropped_and_changed_runs(filled: Store) -> None:
     old = baseline_of(run_snapshots(filled), [])
     blind, updown = old.runs
     other = updown.model_copy(update={"signature": {**updown.signature, "beam": "5"}})

@@ -93,7 +93,7 @@ def test_an_old_store_is_refused_until_it_is_upgraded(old: Path) -> None:
     assert old.stat().st_size == len(before)
 
 
-def test_an_upgrade_keeps_every_row_and_makes_the_tables_of_a_new_store(old: Path, tmp_path: Path) -> None:
+def test_an_upgrade_keeps_every_row_and_makes_the_new_tables(old: Path, tmp_path: Path) -> None:
     before = rows(old)
     written_by = revision_of(old)
     assert upgrade(old) == written_by

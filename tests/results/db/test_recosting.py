@@ -32,10 +32,8 @@ def test_costs_put_off_are_found_and_replaced(store: Store, add: Callable[..., s
     assert unchanged == before
 
 
-def test_runs_that_have_not_finished_and_values_that_are_no_numbers_are_refused(
-    store: Store, add: Callable[..., str], make: Any
-) -> None:
-    store.plan([make.cell("waiting")])
+def test_unfinished_runs_and_values_not_finite_are_refused(store: Store, add: Callable[..., str], make: Any) -> None:
+    store.plan([make.spec("waiting")])
     with pytest.raises(StoreError, match="waiting-1 has not finished"):
         add_costs(store, "waiting-1", {}, {})
     with pytest.raises(StoreError, match="latency_median is nan"):

@@ -19,7 +19,7 @@ def test_missing_metrics_are_null_or_were_never_stored(store: Store, add: Callab
     assert missing_metrics(store, add("blind"), METRICS) == {"test": {"METEOR"}}
     assert missing_metrics(store, add("blind", 2, None), METRICS) == {"test": {"CIDEr-D", "METEOR"}}
     assert missing_metrics(store, add("blind", 3), {"BLEU-4"}) == {}
-    store.plan([make.cell("waiting")])
+    store.plan([make.spec("waiting")])
     assert missing_metrics(store, "waiting-1", METRICS) == {}
 
 
@@ -47,7 +47,7 @@ def test_added_scores_replace_reasons_and_nothing_else(store: Store, add: Callab
 
 
 def test_unknown_and_unfinished_runs_are_refused(store: Store, make: Any) -> None:
-    store.plan([make.cell("waiting")])
+    store.plan([make.spec("waiting")])
     assert stored_captions(store, "waiting-1") == {}
     with pytest.raises(StoreError, match="waiting-1 has not finished"):
         add_scores(store, "waiting-1", [])

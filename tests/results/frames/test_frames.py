@@ -37,7 +37,7 @@ def full(store: Store, add: Add, make: Any) -> Results:
     add("blind", 2, 0.75, code=code)
     add("unscored", 1, None)
     add("human", 0, 2.0, role="reference", signature={"nrefs": "4"})
-    store.plan([make.cell("crash")])
+    store.plan([make.spec("crash")])
     store.begin("crash-1", {})
     store.record_epoch("crash-1", make.epoch(1, val_cider=0.5))
     store.fail("crash-1", "RuntimeError", "no", "")
@@ -79,12 +79,12 @@ def test_leaderboard_has_tiers_p_values_and_what_papers_print(store: Store, make
     images = tuple(ImageRecord(number, f"{number}.png", "test", ("a",)) for number in range(40))
     store.record_dataset(make.dataset("e" * 16, name="more", images=images))
     for model, factor in (("m2", 1.0), ("expansionnet_v2", 3.0), ("blind", 0.75), ("updown", 0.5)):
-        cell = make.cell(model, dataset="e" * 16, signature={"data": "coco#1", "nrefs": "5"})
+        spec = make.spec(model, dataset="e" * 16, signature={"data": "coco#1", "nrefs": "5"})
         by_image = {number: factor * (1 + number % 7) / 8 for number in range(40)}
         overall = {"CIDEr-D": Quantity(factor / 2, low=factor / 4, high=factor)}
         result = SplitResult("test", dict.fromkeys(by_image, "a"), {"overall": overall}, {"CIDEr-D": by_image})
-        store.plan([cell])
-        store.finish(cell.key, make.outcome(splits=(result,)))
+        store.plan([spec])
+        store.finish(spec.key, make.outcome(splits=(result,)))
     best, other, floor, low = Results(store).leaderboard().to_dict("records")
     assert (best["model"], best["tier"], other["tier"]) == ("expansionnet_v2", 1, 2)
     assert low["not_above"] == "blind"
@@ -113,7 +113,7 @@ def test_held_out_scores_stand_beside_those_overall(store: Store, make: Any) -> 
     split = make.outcome().splits[0]
     fields = {name: getattr(split, name) for name in ("split", "captions", "scores", "per_image")}
     held_out = {"CIDEr-D": Quantity(0.25), "BLEU-4": Quantity(None, "one reference only")}
-    store.plan([make.cell()])
+    store.plan([make.spec()])
     store.finish("blind-1", make.outcome(splits=(SplitResult(**fields, held_out=held_out),)))
     frame = Results(store).scores()
     told = {
@@ -161,7 +161,7 @@ def test_costs_are_named_with_units_and_say_why_they_lack(full: Results) -> None
 
 def test_a_cost_without_unit_takes_that_of_other_runs(store: Store, make: Any) -> None:
     for seed, cost in enumerate((Quantity(None, "not counted"), Quantity(2.0, None, "s", 1.0, 4.0))):
-        store.plan([make.cell("blind", seed)])
+        store.plan([make.spec("blind", seed)])
         store.finish(f"blind-{seed}", make.outcome(costs={"latency_median": cost}))
     frame = Results(store).costs()
     assert list(frame.cost) == ["latency_median_s"] * 2
@@ -271,7 +271,7 @@ def test_a_workspace_opens_by_its_folder_or_file(tmp_path: Path, where: str, mak
     (tmp_path / "workspace").mkdir()
     with Store(tmp_path / "workspace" / "bench.sqlite") as store:
         store.record_dataset(make.dataset())
-        store.plan([make.cell()])
+        store.plan([make.spec()])
         store.finish("blind-1", make.outcome())
     for path in (tmp_path / where, str(tmp_path / where)):
         opened = results.open(path)

@@ -129,7 +129,7 @@ def test_models_of_the_zoo_have_the_rows_that_are_meant() -> None:
     assert published_for("blind") == published_for("a_plugin's") == []
 
 
-def test_every_name_finds_rows_and_every_footnote_belongs_to_some() -> None:
+def test_every_name_and_every_footnote_finds_rows() -> None:
     for name, printed in NAMES.items():
         for rows in printed:
             assert any(rows.covers(score) for score in scores()), f"{name}: {rows}"
@@ -221,7 +221,7 @@ def test_other_data_has_no_printed_number(dataset: str, split: str, printed: str
     assert (best_match("updown", "CIDEr-D", replace(OWN, split=printed)) is None) == (printed in {None, "karpathy-val"})
 
 
-def test_conditions_of_a_run_come_from_its_signature_and_configuration() -> None:
+def test_conditions_come_from_signature_and_configuration() -> None:
     signature = {"data": "coco#1f3a09bc", "beam": "3", "feat": "resnet50.a1#2b", "track": "paper"}
     stages = [{"objective": "cross_entropy", "backbone": "frozen"}, {"objective": "self_critical"}]
     config: dict[str, Any] = {"preset": {"name": "aoanet-paper", "schedule": {"stages": stages}}}
@@ -240,7 +240,7 @@ def test_conditions_of_a_run_come_from_its_signature_and_configuration() -> None
         assert measured_conditions("test", signature, odd).objective is None
 
 
-def test_runs_of_0_2_0_have_an_unclear_recipe_or_none_of_a_papers() -> None:
+def test_runs_of_0_2_0_have_an_unclear_recipe_or_none() -> None:
     config = {"preset": {"name": "expansionnet-v2-paper", "size": {"d_model": 16}}}
     assert measured_conditions("test", {"data": "coco#1", "track": "paper"}, config).recipe is None
     assert measured_conditions("test", {"data": "coco#1", "track": "paper"}, {"shipped_preset": 3}).recipe is None

@@ -34,9 +34,7 @@ def test_weights_keep_three_digits(store: Store, add: Callable[..., str], make: 
         assert connection.scalar(text("SELECT length(weights) FROM attention_maps")) == 8 + 2 * 400
 
 
-def test_finishing_again_drops_the_maps_of_captions_that_are_no_more(
-    store: Store, add: Callable[..., str], make: Any
-) -> None:
+def test_finishing_again_drops_the_maps_of_old_captions(store: Store, add: Callable[..., str], make: Any) -> None:
     key = add("blind")
     store.finish(key, make.outcome(attention=(make.attention(1),)))
     store.finish(key, make.outcome())

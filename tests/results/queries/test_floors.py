@@ -24,17 +24,17 @@ def level(mean: float, wobble: float = 0.02) -> dict[int, float]:
 
 @pytest.fixture
 def finish(store: Store, make: Any) -> Finish:
-    """Finish a run with these scores of single images: `finish(model, by_image, **cell fields)`."""
+    """Finish a run with these scores of single images: `finish(model, by_image, **fields of the spec)`."""
 
     def finishing(model: str, by_image: Mapping[int, float], held_out: float | None = None, **changes: Any) -> None:
-        cell = make.cell(model, **changes)
+        spec = make.spec(model, **changes)
         scores = {"CIDEr-D": Quantity(sum(by_image.values()) / len(by_image))}
         less = {} if held_out is None else {"CIDEr-D": Quantity(held_out), "METEOR": Quantity(None, "no Java")}
         result = SplitResult(
             "test", dict.fromkeys(by_image, "a"), {"overall": scores}, {"CIDEr-D": dict(by_image)}, held_out=less
         )
-        store.plan([cell])
-        store.finish(cell.key, make.outcome(splits=(result,)))
+        store.plan([spec])
+        store.finish(spec.key, make.outcome(splits=(result,)))
 
     return finishing
 

@@ -99,7 +99,7 @@ def test_the_order_of_a_signature_separates_nothing(store: Store, add: Add) -> N
 
 def test_each_split_is_its_own_group(store: Store, make: Any) -> None:
     test = make.outcome().splits[0]
-    store.plan([make.cell()])
+    store.plan([make.spec()])
     store.finish("blind-1", make.outcome(splits=(test, replace(test, split="nocaps"))))
     groups = fetch.leaderboard(store)
     assert [(group.split, group.separating) for group in groups] == [("test", ()), ("nocaps", ())]
@@ -127,7 +127,7 @@ def test_variants_of_one_model_are_rows_of_their_own(store: Store, add: Add) -> 
     ]
 
 
-def test_references_stand_beside_every_group_of_their_data_and_split(store: Store, add: Add, make: Any) -> None:
+def test_references_are_beside_every_group_of_data_and_split(store: Store, add: Add, make: Any) -> None:
     store.record_dataset(make.dataset("e" * 16, name="elsewhere"))
     add("blind")
     add("blind", variant="-wide", signature={"nrefs": "5", "split": "scenes-test", "beam": "5"})
@@ -161,16 +161,16 @@ def test_every_data_set_has_its_groups(store: Store, add: Add, make: Any) -> Non
     assert [group.dataset for group in fetch.leaderboard(store)] == ["scenes", "other"]
 
 
-def test_only_finished_cells_rank(store: Store, add: Add, make: Any) -> None:
+def test_only_finished_runs_rank(store: Store, add: Add, make: Any) -> None:
     add("blind")
-    store.plan([make.cell("blind", 2), make.cell("blind", 3), make.cell("crash")])
+    store.plan([make.spec("blind", 2), make.spec("blind", 3), make.spec("crash")])
     store.begin("blind-2", {})
     store.fail("crash-1", "ValueError", "no", "")
     (group,) = fetch.leaderboard(store)
     assert [(row.model, row.seeds) for row in group.rows] == [("blind", (1,))]
 
 
-def test_rows_that_cannot_be_told_apart_share_a_tier(store: Store, make: Any) -> None:
+def test_rows_not_significantly_different_share_a_tier(store: Store, make: Any) -> None:
     """Over 40 images `second` is as good as `first`, and `third` is worse on each by 0.1."""
     images = range(40)
     wobble = {image: 0.05 * (-1) ** image for image in images}
@@ -218,10 +218,10 @@ def test_intervals_are_means_over_seeds(store: Store, make: Any) -> None:
 
 
 def finish(store: Store, make: Any, model: str, seed: int, by_image: dict[int, float], **bounds: float) -> None:
-    """A finished cell with these scores of single images, and their mean, if there are any."""
+    """A finished run with these scores of single images, and their mean, if there are any."""
     mean = Quantity(sum(by_image.values()) / len(by_image), **bounds) if by_image else Quantity(None, "not scored")
     captions = dict.fromkeys(by_image, "a ball")
     result = SplitResult("test", captions, {"overall": {"CIDEr-D": mean}}, {"CIDEr-D": by_image} if by_image else {})
-    cell = make.cell(model, seed)
-    store.plan([cell])
-    store.finish(cell.key, make.outcome(splits=(result,)))
+    spec = make.spec(model, seed)
+    store.plan([spec])
+    store.finish(spec.key, make.outcome(splits=(result,)))

@@ -14,8 +14,8 @@ from results.queries import fetch
 Add = Callable[..., str]
 
 
-def test_no_failed_or_skipped_cell_is_lost(store: Store, add: Add, make: Any) -> None:
-    store.plan([make.cell(name) for name in ("crash", "left-out", "killed", "waiting")])
+def test_no_failed_or_skipped_run_is_lost(store: Store, add: Add, make: Any) -> None:
+    store.plan([make.spec(name) for name in ("crash", "left-out", "killed", "waiting")])
     add("fine")
     store.begin("crash-1", {})
     store.fail("crash-1", "RuntimeError", "shapes <b>differ</b>", "line 1\nline 2")
@@ -39,10 +39,10 @@ def test_no_failed_or_skipped_cell_is_lost(store: Store, add: Add, make: Any) ->
     assert (failures["waiting-1"].status, failures["waiting-1"].attempts) == ("planned", 0)
 
 
-def test_costs_of_every_finished_cell(store: Store, add: Add, make: Any) -> None:
+def test_costs_of_every_finished_run(store: Store, add: Add, make: Any) -> None:
     add("blind", 1)
     add("blind", 2)
-    store.plan([make.cell("waiting")])
+    store.plan([make.spec("waiting")])
     table = fetch.costs_table(store)
     assert [(row.key, row.seed) for row in table] == [("blind-1", 1), ("blind-2", 2)]
     assert table[0].costs == {"parameters": Quantity(1000.0, unit="1"), "energy": Quantity(None, "no meter", "J")}
@@ -50,7 +50,7 @@ def test_costs_of_every_finished_cell(store: Store, add: Add, make: Any) -> None
 
 
 def test_details_of_a_failed_run(store: Store, make: Any) -> None:
-    store.plan([make.cell()])
+    store.plan([make.spec()])
     store.begin("blind-1", {"device": "cpu"})
     store.record_epoch("blind-1", make.epoch(1))
     store.fail("blind-1", "ValueError", "NaN in step 12", "tail")
@@ -112,11 +112,11 @@ def test_the_gallery_shows_the_hardest_image_first(store: Store, add: Add) -> No
 def test_gallery_images_that_tie_or_lack_scores(store: Store, make: Any) -> None:
     images = tuple(ImageRecord(number, f"{number}.png", "test", ("a",)) for number in (7, 5, 6))
     store.record_dataset(make.dataset("e" * 16, name="more", images=images))
-    cell = make.cell(dataset="e" * 16)
+    spec = make.spec(dataset="e" * 16)
     result = make.outcome().splits[0]
     captions, scores = {7: "x", 5: "y", 6: "z"}, {"CIDEr-D": {7: 0.5, 6: 0.5}}
-    store.plan([cell])
-    store.finish(cell.key, make.outcome(splits=(replace(result, captions=captions, per_image=scores),)))
+    store.plan([spec])
+    store.finish(spec.key, make.outcome(splits=(replace(result, captions=captions, per_image=scores),)))
     found = [(item.image_id, item.mean_cider) for item in fetch.gallery(store, "more", "test")]
     assert found == [(6, 0.5), (7, 0.5), (5, None)]
 
@@ -135,14 +135,14 @@ def test_a_gallery_of_more_images_than_one_statement_carries(store: Store, make:
     ids = range(2500)
     images = tuple(ImageRecord(number, f"{number}.png", "test", ("a",)) for number in ids)
     store.record_dataset(make.dataset("e" * 16, name="large", images=images))
-    cell = make.cell(dataset="e" * 16)
+    spec = make.spec(dataset="e" * 16)
     result = replace(
         make.outcome().splits[0],
         captions={number: f"caption {number}" for number in ids},
         per_image={"CIDEr-D": {number: (2500 - number) / 8 for number in ids}},
     )
-    store.plan([cell])
-    store.finish(cell.key, make.outcome(splits=(result,)))
+    store.plan([spec])
+    store.finish(spec.key, make.outcome(splits=(result,)))
     items = fetch.gallery(store, "large", "test")
     assert [item.image_id for item in items] == list(reversed(ids))
     assert all(item.captions[0].caption == f"caption {item.image_id}" for item in items)
