@@ -25,7 +25,7 @@ from results.frames.results import Results
 from results.queries import fetch
 from results.queries.pretraining import Pretraining, stored_pretraining
 from tests.reports.conftest import HOSTILE, dataset, outcome, spec
-from tests.reports.html.test_html import Element, Page
+from tests.reports.html.parsed import Element, Page
 
 SEEN = Pretraining(
     ("COCO", "web pictures"), "some", ("COCO", "Web"), {"coco": "Twins are in it.", "nocaps": "So here."}, "a paper"

@@ -17,7 +17,7 @@ from reports.html.attention import stored_maps
 from results.db.store import Store
 from results.queries import fetch
 from tests.reports.conftest import HOSTILE
-from tests.reports.html.test_html import Page
+from tests.reports.html.parsed import Page
 
 PAGE = "gallery-attention.html"
 

@@ -13,7 +13,7 @@ from reports.text.terminal import print_leaderboard
 from results.db.store import Store
 from results.queries import fetch
 from tests.reports.conftest import dataset, outcome, spec
-from tests.reports.html.test_html import Page
+from tests.reports.html.parsed import Page
 
 SENTENCE = "Not made by the newest code: made before zoo/models/m2.py changed."
 
