@@ -65,7 +65,7 @@ def compare(
     if stores[0] != stores[1]:
         key, store = (after, before) if stores[0] else (before, after)
         raise BenchError(
-            f"{store} is a workspace or database, and {key} is none",
+            f"{store} is a workspace or database, and {key} is not",
             "give two of them, or the keys of two runs, as the workspace's folder runs names them",
         )
     compared = _stores(before, after, captions) if stores[0] else _runs((before, after), workspace, db, captions)

@@ -14,7 +14,7 @@ from results.published.matching import (
     printed_split,
     published_for,
 )
-from results.published.scores import PAPERS, Paper, PublishedScore, printed_rows, scores, select
+from results.published.scores import PAPERS, Paper, PublishedScore, printed_rows, scores
 
 __all__ = [
     "PAPERS",
@@ -32,5 +32,4 @@ __all__ = [
     "printed_split",
     "published_for",
     "scores",
-    "select",
 ]
