@@ -115,8 +115,8 @@ def untested(comparison: Comparison, everything: bool) -> list[str]:
                 why = f"No 95 % interval, {score.no_interval}"
             else:
                 continue
-            parts = [title(pair)] * (len(comparison.pairs) > 1) + [score.metric] * everything
-            reasons.setdefault(why, []).append(f"{', '.join(parts)} on {score.split}")
+            parts = [score.metric] * everything + [title(pair)] * (len(comparison.pairs) > 1)
+            reasons.setdefault(why, []).append(f"{' of '.join(parts)} on {score.split}")
     return [f"{why}: {', '.join(scores)}" for why, scores in reasons.items()]
 
 

@@ -148,7 +148,7 @@ class Group:
     signature may differ, as their `differs` says: show them apart, never ranked. `separating` names the fields
     that differ between this group and any other group of the same data set name and split; empty when it is the only
     one. A group whose `rows` are empty has references only, no model yet; its signature is
-    empty too. `test` is what the rows' standings come from, None where none has one.
+    empty too. `test` is what the rows' tiers come from, None where none has one.
     """
 
     dataset: str
