@@ -47,11 +47,12 @@ MEASURE = """
 import resource, sys, time
 from pathlib import Path
 from reports.html.report import write_report
-from results import Store, queries
+from results import Store
+from results.queries import fetch
 
 with Store(sys.argv[1], read_only=True) as store:
     started = time.perf_counter()
-    rows = len(queries.leaderboard(store)[0].rows)
+    rows = len(fetch.leaderboard(store)[0].rows)
     query = time.perf_counter() - started
     started = time.perf_counter()
     write_report(store, Path(sys.argv[2]))

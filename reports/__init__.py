@@ -1,1 +1,1 @@
-"""What people look at: the HTML report and the terminal's leaderboard, made from what `results` holds."""
+"""Output for readers: the HTML report, terminal tables and export formats, made from `results`."""

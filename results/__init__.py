@@ -1,4 +1,4 @@
-"""What came out: the store of runs, captions, scores and costs, and the questions that reports ask of it.
+"""Results: the store of runs, captions, scores and costs, and the queries, statistics and data frames over it.
 
 `open` gives a workspace's results as pandas data frames. Importing this package imports neither pandas nor a database
 library: that waits until `open`, `Results` or `Store` is first touched.

@@ -1,4 +1,4 @@
-"""The store's error for what a user can put right."""
+"""The store's error that a user can fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the store takes in and gives out: plain values, free of the database and of torch."""
+"""Records that the store takes and returns: plain values, free of the database and of torch."""
 
 from __future__ import annotations
 
@@ -67,6 +67,11 @@ class CodeRecord:
     revision: str
     files: dict[str, str]
 
+    def changed_files(self, other: CodeRecord) -> list[str]:
+        """Paths of the files that only one of the two has or that differ between them, sorted."""
+        paths = self.files.keys() | other.files.keys()
+        return sorted(path for path in paths if self.files.get(path) != other.files.get(path))
+
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
@@ -109,7 +114,7 @@ class EpochRecord:
 
 @dataclass(frozen=True, slots=True)
 class AttentionRecord:
-    """Where a run looked for each word of its caption of one image.
+    """The attention weights of each word of a run's caption of one image.
 
     `weights[word][place]` in [0, 1]. Places are the cells of a `grid` (height, width), row by row, or `boxes` (x1, y1,
     x2, y2 in fractions of the image); exactly one of the two is set.
@@ -128,7 +133,7 @@ class SplitResult:
 
     `captions` by image id. `scores[domain][metric]`, domain "overall" always there; metrics are fractions as
     coco-caption computes them ("BLEU-1".."BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D"). `per_image[metric][image_id]`.
-    `attention` tells of some of the captions where their words looked. `held_out[metric]` is the mean over leaving out
+    `attention` holds the attention weights of some of the captions. `held_out[metric]` is the mean over leaving out
     each reference of every image in turn, where that was computed.
     """
 
@@ -142,7 +147,7 @@ class SplitResult:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """All that a finished run leaves: results by split, costs by name, and where its checkpoint lies."""
+    """All that a finished run stores: results by split, costs by name, and the path of its checkpoint."""
 
     splits: tuple[SplitResult, ...]
     costs: dict[str, Quantity]

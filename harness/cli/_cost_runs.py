@@ -39,7 +39,7 @@ def runs(
     The estimate takes the work that was counted. It lies between an A100 that works at the rate of the device that was
     used, and one that works at the same share of its peak rate.
     """
-    from results.queries.report import costs_table, run_detail
+    from results.queries.fetch import costs_table, run_detail
 
     with open_results(workspace, db) as store:
         keys = [row.key for row in costs_table(store) if row.role == "model"]

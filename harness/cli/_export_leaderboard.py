@@ -47,15 +47,15 @@ def leaderboard(
     from reports.export import data as export_data
     from reports.export import text as export_text
     from results import Results
-    from results.queries import report as queries
+    from results.queries import fetch
 
     with open_results(workspace, db) as store:
         if format is Format.csv:
             text = export_data.as_csv(Results(store).leaderboard())
         else:
-            groups = queries.leaderboard(store)
+            groups = fetch.leaderboard(store)
             keys = [key for group in groups for row in (*group.rows, *group.references) for key in row.keys]
-            runs = {key: queries.run_detail(store, key) for key in keys}
+            runs = {key: fetch.run_detail(store, key) for key in keys}
             writers = {
                 Format.markdown: export_text.markdown,
                 Format.latex: export_text.latex,

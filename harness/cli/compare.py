@@ -65,7 +65,7 @@ def compare(
     if stores[0] != stores[1]:
         key, store = (after, before) if stores[0] else (before, after)
         raise BenchError(
-            f"{store} is a workspace or database, and {key} is none",
+            f"{store} is a workspace or database, and {key} is not",
             "give two of them, or the keys of two runs, as the workspace's folder runs names them",
         )
     compared = _stores(before, after, captions) if stores[0] else _runs((before, after), workspace, db, captions)
@@ -86,10 +86,10 @@ def _open(text: str) -> Store:
 
 def _stores(before: str, after: str, captions: int) -> Comparison:
     from results.compare.comparison import compare_stores
-    from results.compare.run_snapshot import evaluated_images, measured_runs
+    from results.compare.run_snapshot import evaluated_images, run_snapshots
 
     with _open(before) as one, _open(after) as two:
-        sides = measured_runs(one), measured_runs(two)
+        sides = run_snapshots(one), run_snapshots(two)
         images = evaluated_images(one)
     for text, runs in zip((before, after), sides, strict=True):
         if not runs:
@@ -105,11 +105,11 @@ def _stores(before: str, after: str, captions: int) -> Comparison:
 
 def _runs(names: tuple[str, str], workspace: Path, db: str | None, captions: int) -> Comparison:
     from results.compare.comparison import compare_runs
-    from results.compare.run_snapshot import evaluated_images, measured_runs, run_key
+    from results.compare.run_snapshot import evaluated_images, run_key, run_snapshots
 
     with open_results(workspace, db) as store:
         keys = [run_key(store, name) for name in names]
-        runs = {run.cell.key: run for run in measured_runs(store, keys)}
+        runs = {each.run.key: each for each in run_snapshots(store, keys)}
         images = evaluated_images(store)
     return compare_runs(runs[keys[0]], runs[keys[1]], images, captions)
 

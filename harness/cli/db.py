@@ -50,7 +50,7 @@ def info(workspace: WorkspaceOption = DEFAULT, db: DatabaseOption = None) -> Non
     for name, rows in found.rows.items():
         table.add_row(name, f"{rows:,}")
     console.print(table)
-    statuses = ", ".join(f"{count} {status}" for status, count in found.cells.items())
+    statuses = ", ".join(f"{count} {status}" for status, count in found.runs.items())
     console.print(f"runs: {statuses or 'none yet'}")
     if found.bytes is not None:
         console.print(f"size: {found.bytes / 1e6:,.1f} MB")

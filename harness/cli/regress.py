@@ -86,8 +86,8 @@ def regress(
     """
     from results.compare.baseline import read_baseline
     from results.compare.baseline_making import baseline_of
-    from results.compare.run_snapshot import measured_runs
-    from results.queries.report import failures
+    from results.compare.run_snapshot import run_snapshots
+    from results.queries.fetch import failures
 
     if not update and (drop or metric):
         raise BenchError("--drop and --metric say what a new baseline holds", "add --update")
@@ -103,7 +103,7 @@ def regress(
     expected = read_baseline(baseline) if not update or baseline.exists() else None
     metrics = metric or (expected.metrics if expected else ["CIDEr-D"])
     with open_results(workspace, db) as store:
-        runs = measured_runs(store)
+        runs = run_snapshots(store)
         unfinished = failures(store)
     measured = baseline_of(runs, metrics) if runs else None
     if update:
@@ -191,9 +191,9 @@ def _update(
 def _findings(judgement: GateResult, format: Format) -> str | Callable[[Console], None]:
     """The judgement in a format; text depends on the terminal that it is printed to."""
     if format is Format.text:
-        from reports.text.regression import print_judgement
+        from reports.text.regression import print_gate_result
 
-        return partial(print_judgement, judgement)
+        return partial(print_gate_result, judgement)
     from reports.export import regression_formats
 
     writers = {

@@ -62,17 +62,6 @@ class CiderReward:
         return cider_d(Corpus.of_numbers(references, samples), self._frequencies).reshape(len(samples), -1)
 
 
-def corpus_cider(
-    references: Mapping[int, Sequence[str]], candidates: Mapping[int, str]
-) -> tuple[float, dict[int, float]]:
-    """Mean and per-image CIDEr-D of tokenised `candidates`.
-
-    Raises:
-        BenchError: the ids differ.
-    """
-    return CiderD(references).score(candidates)
-
-
 def cider_d(corpus: Corpus, frequencies: DocumentFrequencies) -> Array:
     """CIDEr-D of every candidate, image by image, (N * candidates,)."""
     parts = [_of_block(block, frequencies.idf(block.counts.keys)) for block in corpus]

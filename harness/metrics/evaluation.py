@@ -1,12 +1,13 @@
-"""Result of an evaluation: scores of one system on one split, and the statistics for significance tests."""
+"""Result of an evaluation: the scores of one system on one split, their intervals, and the statistics behind both."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from harness.metrics.contract import Statistics
 from results.records import Quantity
+from results.statistics.significance import RESAMPLES, SEED, bootstrap
 
 METRICS: Final = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
 """The metrics of every evaluation, in the order of display, as fractions."""
@@ -32,3 +33,16 @@ class Evaluation:
     ids: tuple[int, ...] = ()
     statistics: dict[str, tuple[Statistics, ...]] = field(default_factory=dict)
     domains: dict[str, list[int]] = field(default_factory=dict)
+
+
+def with_intervals(evaluation: Evaluation, *, resamples: int = RESAMPLES, seed: int = SEED) -> Evaluation:
+    """The evaluation with the 95 % interval of every score, over all images and over each domain's."""
+    scores = {}
+    for group, quantities in evaluation.scores.items():
+        statistics = evaluation.statistics.get(group)
+        found = bootstrap(statistics, resamples=resamples, seed=seed) if statistics else {}
+        scores[group] = {
+            metric: replace(quantity, low=found[metric].low, high=found[metric].high) if metric in found else quantity
+            for metric, quantity in quantities.items()
+        }
+    return replace(evaluation, scores=scores)

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.metrics.evaluation import METRICS, OVERALL, Evaluation
+from harness.metrics.evaluation import METRICS, OVERALL, Evaluation, with_intervals
 from harness.metrics.evaluator import DEFAULT_SETTINGS, Evaluator, Progress
 from harness.metrics.signature import EvaluationSettings, Signature, evaluation_signature
-from harness.metrics.significance import with_intervals
 from results.records import Quantity
 from results.statistics.significance import RESAMPLES, SEED
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.metrics.contract import Array, Metric, Statistics
-from harness.metrics.meteor.metric import segment_scores
+from harness.metrics.meteor.metric import METEOR
 
 Ask = Callable[[Mapping[int, Sequence[str]], Mapping[int, str]], Array]
 
@@ -82,7 +82,7 @@ def meteor_answers(rounds: Sequence[Round], ask: Ask) -> list[Array]:
         {number: [text] for (_, text), number in numbers.items()},
         {number: caption for (caption, _), number in numbers.items()},
     )
-    scores = segment_scores(answers)
+    scores = METEOR.statistics(answers).per_image()["METEOR"]
 
     def best(caption: str, texts: Sequence[str]) -> int:
         return max((numbers[caption, text] for text in texts), key=scores.__getitem__)

@@ -6,10 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from harness.metrics.evaluation import OVERALL, Evaluation
+from harness.metrics.evaluation import OVERALL, Evaluation, with_intervals
 from harness.metrics.evaluator import Evaluator
 from harness.metrics.rounds import held_out_rounds
-from harness.metrics.significance import with_intervals
 from harness.runner.context import BenchmarkData
 from harness.utils.errors import BenchError
 from results.db.rescoring import add_scores, stored_captions

@@ -1,4 +1,4 @@
-"""What a model may have seen, before its run, of the data that it is scored on: in a few words and in sentences."""
+"""Contamination: evaluation data that a model may have been trained on before its run, as a label and sentences."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def contamination(pretraining: Pretraining | None, dataset: str, split: str) -> 
         label = f"{captions} captions seen"
     else:
         label = "other captions seen" if pretraining.captions_of else "pretrained"
-    told = (_said_of_captions(pretraining, dataset, captions), _said_of_images(pretraining, dataset, images))
-    return Contamination(label, " ".join(told))
+    sentences = (_caption_sentence(pretraining, dataset, captions), _image_sentence(pretraining, dataset, images))
+    return Contamination(label, " ".join(sentences))
 
 
-def _said_of_captions(pretraining: Pretraining, dataset: str, captions: str | None) -> str:
+def _caption_sentence(pretraining: Pretraining, dataset: str, captions: str | None) -> str:
     if not pretraining.captions_of:
         return f"Before this run the model was trained without captions, on {'; '.join(pretraining.data_sets)}."
     others = ", ".join(name for name in pretraining.captions_of if name != captions)
@@ -50,7 +50,7 @@ def _said_of_captions(pretraining: Pretraining, dataset: str, captions: str | No
     return f"Before this run the model was trained on captions of {dataset}, the run's own data set{beside}."
 
 
-def _said_of_images(pretraining: Pretraining, dataset: str, images: str | None) -> str:
+def _image_sentence(pretraining: Pretraining, dataset: str, images: str | None) -> str:
     if images:
         return f"It may have seen images of this split. {pretraining.overlap[images]}"
     if dataset == _DRAWN:

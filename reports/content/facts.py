@@ -1,4 +1,4 @@
-"""What a run's stored configuration says of its model and training, wherever the run came from."""
+"""Facts about a run's model and training from its stored configuration, whatever made the run."""
 
 from __future__ import annotations
 

@@ -17,7 +17,9 @@ from results.queries.views import DatasetInfo, Group, Row, RunDetail, Standing
 
 FEW_ROWS = 2
 
-_TIER = Heading("Tier", "Tier", "rows of one tier cannot be told from the best of it; see Method", descending=False)
+_TIER = Heading(
+    "Tier", "Tier", "rows of a tier are not significantly different from its best; see Method", descending=False
+)
 _INTERVAL = Heading("95 % interval", "95 %", "bootstrap over images; several seeds: mean bounds", sortable=False)
 
 
@@ -94,7 +96,7 @@ def by_size(groups: Iterable[Group]) -> list[Group]:
 def separations(group: Group, groups: Iterable[Group]) -> tuple[Separation, ...]:
     """What separates a group from the other groups of its data set and split, with the values on both sides.
 
-    What the weights saw before is told first: where titles are cut it must not be lost.
+    The pretraining data comes first: it must not be lost where titles are cut.
     """
     rivals = [other for other in groups if (other.dataset, other.split) == (group.dataset, group.split)]
     found = []
@@ -112,7 +114,7 @@ def field_value(group: Group, name: str) -> str:
 
 
 def apart(group: Group) -> str:
-    """What is special about a group among those of its split, on one line."""
+    """What separates a group from the others of its split, on one line."""
     return ", ".join(f"{name}: {group.signature[name]}" for name in group.separating if name in group.signature)
 
 
@@ -124,7 +126,7 @@ def group_title(group: Group, datasets: Sequence[DatasetInfo]) -> str:
 
 
 def row_labels(groups: Sequence[Group]) -> dict[str, str]:
-    """By run, what tells its row from rows of the same model: its configuration, or else its group's conditions."""
+    """By run, what distinguishes its row from others of its model: configuration, or else the group's conditions."""
     return {
         key: tables.differences(row.differs) or apart(group)
         for group in groups
@@ -134,7 +136,7 @@ def row_labels(groups: Sequence[Group]) -> dict[str, str]:
 
 
 def dressed(lines: Iterable[Line], runs: Mapping[str, RunDetail]) -> tuple[Line, ...]:
-    """Lines with the level that their row marks, and what filters choose them by."""
+    """Lines with the level that their row marks, and the values that filters select by."""
     found = []
     for line in lines:
         run = runs[line.runs[0][1]]
@@ -179,7 +181,7 @@ def _people(group: Group, runs: Mapping[str, RunDetail]) -> People | None:
 
 
 def _tier(row: Row, group: Group) -> Standing | None:
-    """What the tier's cell shows: a row alone in its group is the best of nothing, but may be below a floor."""
+    """The tier to show: a row alone in its group has none to be compared with, but may be below a floor."""
     standing = row.standing
     return standing if len(group.rows) > 1 or (standing and standing.not_above) else None
 
@@ -192,8 +194,8 @@ def _together(
     found = [ranked_table(replace(group, references=()), runs, members, notes) for group in members]
     bodies = []
     for number, (group, table) in enumerate(zip(members, found, strict=True), start=1):
-        told = "; ".join(f"{each.field}: {each.own}" for each in separations(group, groups))
-        bodies.append(Body(told, table.lines, f"{id}-{number}"))
+        title = "; ".join(f"{each.field}: {each.own}" for each in separations(group, groups))
+        bodies.append(Body(title, table.lines, f"{id}-{number}"))
     return Board(
         id=id,
         title=f"{dataset} {split}, other conditions",

@@ -1,4 +1,4 @@
-"""Numbers as people read them: metrics times 100 with one decimal, GMAC, durations and sizes with a sensible unit."""
+"""Numbers as shown to readers: metrics times 100 with one decimal, GMAC, durations and sizes with a sensible unit."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ def bounds(low: float | None, high: float | None, show: Callable[[float], str]) 
     return "" if low is None or high is None else f"{show(low)}\u2013{show(high)}"
 
 
-def significant(value: float, digits: int = 3) -> str:
-    """A plain decimal number of `digits` significant digits, without an exponent for everyday sizes."""
+def significant(value: float) -> str:
+    """A plain decimal number of three significant digits, without an exponent for everyday sizes."""
     if value == 0:
         return "0"
     if not 1e-4 <= abs(value) < 1e7:
-        return f"{value:.{digits - 1}e}"
-    text = f"{float(f'{value:.{digits - 1}e}'):,.10f}".rstrip("0").rstrip(".")
+        return f"{value:.2e}"
+    text = f"{float(f'{value:.2e}'):,.10f}".rstrip("0").rstrip(".")
     whole, _, decimals = text.partition(".")
-    missing = digits - len((whole + decimals).lstrip("-0").replace(",", ""))
-    if missing > 0 and abs(value) < 10 ** (digits - 1):
+    missing = 3 - len((whole + decimals).lstrip("-0").replace(",", ""))
+    if missing > 0 and abs(value) < 100:
         decimals += "0" * missing
     return f"{whole}.{decimals}" if decimals else whole
 
@@ -213,12 +213,12 @@ def cost_kind(name: str, unit: str) -> CostKind:
 
 
 def caption_count(names: Iterable[str]) -> str:
-    """The count of a caption to show first: of what was said, or of full length in results that have no other."""
+    """The GMAC of a caption to show first: of the generated length, or of full length in results that have no other."""
     return "gmac_beam_mean_length" if "gmac_beam_mean_length" in names else "gmac_beam"
 
 
 def amount(name: str, value: float, unit: str) -> str:
-    """A named cost: yes or no where that is what it says, else in its own unit."""
+    """A named cost: yes or no for a flag, else in its own unit."""
     return ("yes" if value else "no") if cost_kind(name, unit).flag else cost(value, unit)
 
 

@@ -1,4 +1,4 @@
-"""Models beside people: all scored against the same sets of references, one reference less than on the leaderboard."""
+"""Models compared with people: scored against the same references, one less an image than on the leaderboard."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def printed_table(model: str) -> tuple[tuple[str, ...], dict[str, list[PrintedRo
 
 @cache
 def source(score: PublishedScore) -> str:
-    """Where a number is printed, as people cite it."""
+    """Where a number is printed, as a citation."""
     paper = PAPERS[score.paper]
     return f"{score.table} of \u201c{paper.title}\u201d ({paper.year})"
 

@@ -28,7 +28,7 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Badge:
-    """A few words beside a model's name, the sentences that they stand for, and the mark of the note that has these."""
+    """A label beside a model's name, the sentences that explain it, and the mark of the note that has these."""
 
     label: str
     sentence: str
@@ -162,10 +162,10 @@ def cost_tables(group: Group) -> dict[str, Table]:
 def badges(row: Row, group: Group, notes: Notes) -> tuple[Badge, ...]:
     """What the row's model may have seen of the group's split, and that older code made it, each with a note."""
     seen = contamination(row.pretraining, group.dataset, group.split)
-    told = [(seen.label, seen.sentence)] if seen else []
+    labels = [(seen.label, seen.sentence)] if seen else []
     if row.outdated:
-        told.append(("older code", f"Not made by the newest code: {row.outdated}."))
-    return tuple(Badge(label, sentence, notes.mark(f"{label}: {sentence}")) for label, sentence in told)
+        labels.append(("older code", f"Not made by the newest code: {row.outdated}."))
+    return tuple(Badge(label, sentence, notes.mark(f"{label}: {sentence}")) for label, sentence in labels)
 
 
 def signature_text(signature: Mapping[str, str], split: str | None = None) -> str:

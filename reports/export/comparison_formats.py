@@ -29,11 +29,15 @@ def markdown(comparison: Comparison) -> str:
     """Every pair with all its scores and costs, then the captions that changed most."""
     parts = ["".join(f"- {escape_markdown(line.strip())}\n" for line in warnings(comparison))]
     parts += [_pair(pair) for pair in comparison.pairs]
-    said = (*untested(comparison), *caption_counts(comparison), *left_over(comparison))
-    parts.append("".join(f"- {escape_markdown(line)}\n" for line in said))
+    notes = (*untested(comparison, everything=True), *caption_counts(comparison), *left_over(comparison))
+    parts.append("".join(f"- {escape_markdown(line)}\n" for line in notes))
     for change in most_changed(comparison):
-        spoken = (("A", change.before), ("B", change.after), *(("reference", text) for text in change.image.references))
-        lines = "".join(f"- {who}: {escape_markdown(text)}\n" for who, text in spoken)
+        captions = (
+            ("A", change.before),
+            ("B", change.after),
+            *(("reference", text) for text in change.image.references),
+        )
+        lines = "".join(f"- {who}: {escape_markdown(text)}\n" for who, text in captions)
         parts.append(f"**{escape_markdown(caption_line(change))}**\n\n{lines}")
     parts.append(f"{escape_markdown(legend(comparison))}\n")
     return "\n".join(filter(None, parts))

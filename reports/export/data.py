@@ -26,7 +26,7 @@ def as_csv(leaderboard: DataFrame) -> str:
 
 def as_json(groups: Sequence[Group], runs: Mapping[str, RunDetail]) -> str:
     """Every group with its signature and rows; what was not measured is null with its reason."""
-    told = [
+    leaderboards = [
         {
             "dataset": group.dataset,
             "fingerprint": group.fingerprint,
@@ -40,7 +40,7 @@ def as_json(groups: Sequence[Group], runs: Mapping[str, RunDetail]) -> str:
         }
         for group in by_size(groups)
     ]
-    return json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(leaderboards, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _row(row: Row, group: Group, runs: Mapping[str, RunDetail]) -> dict[str, Any]:

@@ -18,17 +18,17 @@ _FAILED: Final = "❌"
 _MARKS: Final = {"same": "✅", "improved": "⬆️", "refused": "❔"}
 
 
-def markdown(judgement: GateResult) -> str:
+def markdown(result: GateResult) -> str:
     """A summary that pull requests show."""
-    mark = _MARKS["refused"] if judgement.refused else _MARKS["same"]
-    said = [*problems(judgement), *notes(judgement)]
-    code = f"Baseline of {judgement.before}; here {judgement.after}."
+    mark = _MARKS["refused"] if result.refused else _MARKS["same"]
+    said = [*problems(result), *notes(result)]
+    code = f"Baseline of {result.before}; here {result.after}."
     parts = [
-        f"### {_FAILED if judgement.failed else mark} {escape_markdown(conclusion(judgement))}\n",
-        markdown_table(("Model", "Result", "Bits", *TIMES.values()), map(_summary, judgement.rows)),
-        *(_tests(judgement, metric) for metric in metrics(judgement)),
+        f"### {_FAILED if result.failed else mark} {escape_markdown(conclusion(result))}\n",
+        markdown_table(("Model", "Result", "Bits", *TIMES.values()), map(_summary, result.rows)),
+        *(_tests(result, metric) for metric in metrics(result)),
         "".join(f"- {escape_markdown(sentence)}\n" for sentence in said),
-        f"{escape_markdown(f'{legend(judgement)} {code}')}\n",
+        f"{escape_markdown(f'{legend(result)} {code}')}\n",
     ]
     return "\n".join(filter(None, parts))
 
@@ -38,7 +38,7 @@ def _summary(row: Row) -> list[str]:
     return [escape_markdown(name(row)), result, row.exact, *(slowdown(row, cost) for cost in TIMES)]
 
 
-def _tests(judgement: GateResult, metric: str) -> str:
+def _tests(result: GateResult, metric: str) -> str:
     lines = (
         (
             escape_markdown(name(row)),
@@ -50,16 +50,16 @@ def _tests(judgement: GateResult, metric: str) -> str:
             p_value(tested.difference.adjusted),
             LABELS[tested.verdict],
         )
-        for row in judgement.rows
+        for row in result.rows
         for tested in row.tests
         if tested.metric == metric
     )
     return markdown_table((escape_markdown(metric), "Split", "Before", "Now", "Change", "95 %", "p", "Verdict"), lines)
 
 
-def junit(judgement: GateResult) -> str:
+def junit(result: GateResult) -> str:
     """JUnit's XML: one case for what a row is, one a test, one for bits and one a timed cost that may fail."""
-    cases = [case for row in judgement.rows for case in _cases(row)]
+    cases = [case for row in result.rows for case in _cases(row)]
     counts = {kind: str(sum(case.find(kind) is not None for case in cases)) for kind in ("failure", "error", "skipped")}
     suite = ElementTree.Element(
         "testsuite",
@@ -117,7 +117,7 @@ def _end(case: ElementTree.Element, how: str, reasons: Iterable[str]) -> None:
     ending.text = "\n".join(lines)
 
 
-def as_json(judgement: GateResult) -> str:
+def as_json(result: GateResult) -> str:
     """Everything, fractions unrounded."""
-    content = {"exit_code": judgement.exit_code, "conclusion": conclusion(judgement), **asdict(judgement)}
+    content = {"exit_code": result.exit_code, "conclusion": conclusion(result), **asdict(result)}
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from reports.content.leaderboard_page import by_size, ranked_table, separations
 from reports.content.numbers import printable
@@ -11,8 +11,6 @@ from reports.content.people import TITLE, beside_people
 from reports.content.table_values import TableValue
 from reports.content.tables import Line, Table, signature_text
 from results.queries.views import Group, RunDetail
-
-Escape = Callable[[str], str]
 
 _LATEX = {
     "\\": r"\textbackslash{}",

@@ -1,4 +1,4 @@
-"""Where each word looked: for some images of a split, every model's caption word by word over the picture."""
+"""Pages of attention maps: for some images of a split, every model's caption word by word over the picture."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from io import BytesIO
 
 from reports.html.gallery import GalleryPage
 from results.db.store import Store
-from results.queries import report as queries
+from results.queries import fetch
 from results.queries.views import Group, Row
 from results.records import AttentionRecord
 
@@ -24,7 +24,7 @@ _SHOWN = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A box in per cent of the picture, and how dense its colour is, from 0 to 1; `most` marks the first of all."""
+    """A box in per cent of the picture, and its opacity, from 0 to 1; `most` marks the greatest weight."""
 
     x: float
     y: float
@@ -45,8 +45,8 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """One model's words; `label` tells rows of one model apart."""
+class CaptionAttention:
+    """The words of one model's caption; `label` distinguishes rows of one model."""
 
     name: str
     label: str
@@ -58,19 +58,19 @@ class Looked:
 class Maps:
     """What is shown of one split, by image id, and how many images are left out to keep the report small."""
 
-    said: dict[int, tuple[Looked, ...]]
+    captions: dict[int, tuple[CaptionAttention, ...]]
     left_out: int
 
 
 @dataclass(frozen=True, slots=True)
-class LookedAt:
+class ImageAttention:
     """One image; `picture` is its file, or "" with the reason why there is none."""
 
     image_id: int
     file: str
     picture: str
     reason: str
-    said: tuple[Looked, ...]
+    captions: tuple[CaptionAttention, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class AttentionPage:
 
     file: str
     gallery: GalleryPage
-    images: tuple[LookedAt, ...]
+    images: tuple[ImageAttention, ...]
     left_out: int
 
 
@@ -87,23 +87,25 @@ def stored_maps(store: Store, groups: Sequence[Group], labels: Mapping[str, str]
     """The maps of every row's first seed, by data and split, as far as the budget goes.
 
     Args:
-        labels: what tells runs of one model apart, by key.
+        labels: what distinguishes runs of one model, by key.
     """
     found: dict[tuple[str, str], Maps] = {}
     left = BUDGET
     for place in dict.fromkeys((group.fingerprint, group.split) for group in groups):
         rows = [row for group in groups if (group.fingerprint, group.split) == place for row in group.rows]
-        records = [(row, queries.attention_maps(store, row.keys[0], place[1])) for row in rows]
+        records = [(row, fetch.attention_maps(store, row.keys[0], place[1])) for row in rows]
         ids = sorted({image_id for _, of_row in records for image_id in of_row})
-        said: dict[int, tuple[Looked, ...]] = {}
+        captions: dict[int, tuple[CaptionAttention, ...]] = {}
         for image_id in ids:
-            looked = tuple(_looked(row, of_row[image_id], labels) for row, of_row in records if image_id in of_row)
-            left -= sum(_size(panel) for each in looked for panel in each.panels)
+            of_image = tuple(
+                _caption_attention(row, of_row[image_id], labels) for row, of_row in records if image_id in of_row
+            )
+            left -= sum(_size(panel) for each in of_image for panel in each.panels)
             if left < 0:
                 break
-            said[image_id] = looked
-        if said:
-            found[place] = Maps(said, len(ids) - len(said))
+            captions[image_id] = of_image
+        if captions:
+            found[place] = Maps(captions, len(ids) - len(captions))
     return found
 
 
@@ -115,17 +117,17 @@ def attention_pages(
     for place, shown in maps.items():
         gallery = galleries[place]
         images = tuple(
-            LookedAt(item.image_id, item.file, *gallery.pictures[item.image_id], shown.said[item.image_id])
+            ImageAttention(item.image_id, item.file, *gallery.pictures[item.image_id], shown.captions[item.image_id])
             for item in gallery.items
-            if item.image_id in shown.said
+            if item.image_id in shown.captions
         )
         pages.append(AttentionPage(gallery.attention, gallery, images, shown.left_out))
     return pages
 
 
-def _looked(row: Row, record: AttentionRecord, labels: Mapping[str, str]) -> Looked:
+def _caption_attention(row: Row, record: AttentionRecord, labels: Mapping[str, str]) -> CaptionAttention:
     panels = (_panel(word, weights, record) for word, weights in zip(record.words, record.weights, strict=True))
-    return Looked(row.model, labels.get(row.keys[0], ""), row.keys[0], tuple(panels))
+    return CaptionAttention(row.model, labels.get(row.keys[0], ""), row.keys[0], tuple(panels))
 
 
 def _panel(word: str, weights: Sequence[float], record: AttentionRecord) -> Panel:
@@ -148,7 +150,7 @@ def _panel(word: str, weights: Sequence[float], record: AttentionRecord) -> Pane
 
 
 def _heat(shares: Iterable[float], width: int, height: int) -> str:
-    """A PNG of one pixel a cell, coloured alike and the denser the greater its share."""
+    """A PNG of one pixel a grid cell, all of one colour, the more opaque the greater its share."""
     from PIL import Image
 
     pixels = bytes(part for share in shares for part in (*_HEAT, round(255 * _STRONGEST * share)))
@@ -164,7 +166,7 @@ def _region(box: Sequence[float], share: float, most: bool) -> Region:
 
 
 def _where(x: float, y: float) -> str:
-    """A place in words, for those who do not see it."""
+    """A place in words, for screen readers."""
     column = ("left", "", "right")[min(max(int(3 * x), 0), 2)]
     row = ("top", "", "bottom")[min(max(int(3 * y), 0), 2)]
     return f"most at the {row} {column}".rstrip() if row or column else "most in the middle"

@@ -45,7 +45,7 @@ class CurveSection:
 
 
 def run_name(run: RunDetail) -> str:
-    """A run as people call it."""
+    """A run's display name."""
     return f"{run.model}, seed {run.seed}"
 
 
@@ -60,12 +60,12 @@ def curve_sections(
     ranked = {key for keys in rows for key in keys}
     rows |= {(key,): "" for key in runs if key not in ranked}
     sections: dict[_Conditions, list[list[RunDetail]]] = {}
-    told: dict[str, str] = {}
+    differences: dict[str, str] = {}
     for keys, differs in rows.items():
         members = [runs[key] for key in keys if runs[key].epochs]
         if members:
             sections.setdefault(_conditions(members[0]), []).append(members)
-            told |= {run.key: differs for run in members}
+            differences |= {run.key: differs for run in members}
     return [
         CurveSection(
             id=f"curves-{number}",
@@ -74,7 +74,7 @@ def curve_sections(
             apart=_apart(conditions, sections),
             legend=[(name, colour[name]) for name in sorted({members[0].model for members in found})],
             plots=curve_plots(found, colour),
-            lines=[curve_line(run, told[run.key]) for members in found for run in members],
+            lines=[curve_line(run, differences[run.key]) for members in found for run in members],
         )
         for number, (conditions, found) in enumerate(sections.items(), start=1)
     ]
@@ -111,7 +111,7 @@ def curve_plots(rows: Sequence[Sequence[RunDetail]], colour: Mapping[str, int]) 
 
 
 def curve_line(run: RunDetail, differs: str = "") -> CurveLine:
-    """Last loss and best validation of a run that has epochs; `differs` tells it from runs of the same model."""
+    """Last loss and best validation of a run that has epochs; `differs` sets it apart from runs of its model."""
     scored = [(epoch.val_cider, number) for number, epoch in enumerate(run.epochs, 1) if epoch.val_cider is not None]
     best, at = max(scored, key=lambda pair: pair[0]) if scored else (None, None)
     name = f"{run_name(run)} ({differs})" if differs else run_name(run)

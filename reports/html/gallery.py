@@ -14,7 +14,7 @@ from pathlib import Path
 from reports.html.gallery_data import disagreement, gallery_data
 from reports.html.pictures import LEFT_OUT, Thumbnails
 from results.db.store import Store
-from results.queries.report import gallery
+from results.queries.fetch import gallery
 from results.queries.views import DatasetInfo, GalleryItem, Group
 
 WRITTEN_OUT = 24
@@ -23,7 +23,7 @@ PICTURE_BUDGET = 8_000_000
 LONG_CAPTION = 240
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
-# Words that say nothing of the picture by themselves.
+# Words that describe nothing by themselves.
 FUNCTION_WORDS = frozenset(
     _WORD.findall(
         "a an and are as at be by for from has he her him his in is it its of on one or she some that the their them "
@@ -33,10 +33,10 @@ FUNCTION_WORDS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """One caption: who said it, its CIDEr-D, and its text in pieces, each marked if no reference has it.
+class ShownCaption:
+    """One caption: its model, its CIDEr-D, and its text in pieces, each marked if no reference has it.
 
-    `label` tells rows of one model apart; `rest` is what a very long caption has beyond its first characters.
+    `label` distinguishes rows of one model; `rest` is what a very long caption has beyond its first characters.
     """
 
     name: str
@@ -52,14 +52,14 @@ class Said:
 class Card:
     """One image that is written out.
 
-    `picture` is its file, or "" with the reason why there is none; `attention` the page that shows where words of its
-    captions looked, "" where that was not kept.
+    `picture` is its file, or "" with the reason why there is none; `attention` the page of its captions'
+    attention maps, "" where none are stored.
     """
 
     item: GalleryItem
     picture: str
     reason: str
-    captions: tuple[Said, ...]
+    captions: tuple[ShownCaption, ...]
     attention: str
 
 
@@ -91,14 +91,14 @@ def gallery_pages(
     groups: Sequence[Group],
     datasets: Sequence[DatasetInfo],
     labels: Mapping[str, str],
-    looked: Mapping[tuple[str, str], Collection[int]],
+    mapped: Mapping[tuple[str, str], Collection[int]],
     folder: Path,
 ) -> dict[tuple[str, str], GalleryPage]:
     """One page for every split on the leaderboard, by data and split; the first is `gallery.html`.
 
     Args:
-        labels: what tells runs of one model apart, by key.
-        looked: images that have attention maps, by data and split.
+        labels: what distinguishes runs of one model, by key.
+        mapped: images that have attention maps, by data and split.
         folder: the report's folder; the pictures are written into it.
     """
     known = {dataset.fingerprint: dataset for dataset in datasets}
@@ -109,7 +109,7 @@ def gallery_pages(
         number = len(pages) + 1
         items = gallery(store, fingerprint, split)
         thumbnails = Thumbnails(Path(dataset.root), left)
-        attended = looked.get((fingerprint, split), ())
+        attended = mapped.get((fingerprint, split), ())
         pictures = _write_pictures(items, attended, thumbnails, folder, f"gallery/{number}-")
         left = thumbnails.left
         suffix = f"-{number}" if pages else ""
@@ -159,20 +159,20 @@ def _write_pictures(
     return found
 
 
-def _captions(item: GalleryItem, labels: Mapping[str, str]) -> tuple[Said, ...]:
+def _captions(item: GalleryItem, labels: Mapping[str, str]) -> tuple[ShownCaption, ...]:
     known = {word for reference in item.references for word in _WORD.findall(reference.lower())}
-    names = [said.model for said in item.captions]
+    names = [caption.model for caption in item.captions]
     return tuple(
-        Said(
-            name=said.model,
-            label=labels.get(said.key, "") if names.count(said.model) > 1 else "",
-            key=said.key,
-            reference=said.role == "reference",
-            cider=said.cider,
-            pieces=_pieces(said.caption[:LONG_CAPTION], known | FUNCTION_WORDS),
-            rest=said.caption[LONG_CAPTION:],
+        ShownCaption(
+            name=caption.model,
+            label=labels.get(caption.key, "") if names.count(caption.model) > 1 else "",
+            key=caption.key,
+            reference=caption.role == "reference",
+            cider=caption.cider,
+            pieces=_pieces(caption.caption[:LONG_CAPTION], known | FUNCTION_WORDS),
+            rest=caption.caption[LONG_CAPTION:],
         )
-        for said in item.captions
+        for caption in item.captions
     )
 
 

@@ -35,8 +35,8 @@ def gallery_data(
     is [file, domain, picture, why it has none, references, captions, which of the captions each speaker gave (-1:
     none), CIDEr-D of each speaker times 1000 or null]. `attention` is a page, and which images it shows.
     """
-    speakers = {said.key: said for item in items for said in item.captions}
-    names = Counter(said.model for said in speakers.values())
+    speakers = {caption.key: caption for item in items for caption in item.captions}
+    names = Counter(caption.model for caption in speakers.values())
     words = _dictionary(items)
     codes = {word: _base36(number) for number, word in enumerate(words)}
     places = {key: place for place, key in enumerate(speakers)}
@@ -46,12 +46,12 @@ def gallery_data(
         "functionWords": sorted(function_words),
         "speakers": [
             {
-                "name": printable(said.model),
-                "label": printable(labels.get(key, "")) if names[said.model] > 1 else "",
+                "name": printable(caption.model),
+                "label": printable(labels.get(key, "")) if names[caption.model] > 1 else "",
                 "page": run_page(key),
-                "reference": said.role == "reference",
+                "reference": caption.role == "reference",
             }
-            for key, said in speakers.items()
+            for key, caption in speakers.items()
         ],
         "images": [[item.image_id, _rounded(item.mean_cider), _rounded(disagreement(item))] for item in items],
         "attention": [attention[0], sorted(attention[1])],
@@ -66,7 +66,7 @@ def gallery_data(
 
 def disagreement(item: GalleryItem) -> float | None:
     """How far the models' CIDEr-D of one image are apart: their standard deviation; None of fewer than two."""
-    known = [said.cider for said in item.captions if said.role == "model" and said.cider is not None]
+    known = [caption.cider for caption in item.captions if caption.role == "model" and caption.cider is not None]
     if len(known) < 2:
         return None
     mean = math.fsum(known) / len(known)
@@ -77,7 +77,7 @@ def _dictionary(items: Iterable[GalleryItem]) -> list[str]:
     """Words that are worth a number, the most frequent first."""
     counted: Counter[str] = Counter()
     for item in items:
-        for text in (*item.references, *(said.caption for said in item.captions)):
+        for text in (*item.references, *(caption.caption for caption in item.captions)):
             counted.update(printable(text).split(" "))
     return [word for word, times in counted.most_common() if times > 1 and 0 < len(word) <= LONGEST_WORD]
 
@@ -85,13 +85,13 @@ def _dictionary(items: Iterable[GalleryItem]) -> list[str]:
 def _image(
     item: GalleryItem, pictures: Mapping[int, tuple[str, str]], codes: Mapping[str, str], places: Mapping[str, int]
 ) -> list[Any]:
-    texts = list(dict.fromkeys(said.caption for said in item.captions))
+    texts = list(dict.fromkeys(caption.caption for caption in item.captions))
     numbers = {text: number for number, text in enumerate(texts)}
     which = [-1] * len(places)
     scores: list[int | None] = [None] * len(places)
-    for said in item.captions:
-        which[places[said.key]] = numbers[said.caption]
-        scores[places[said.key]] = _rounded(said.cider)
+    for caption in item.captions:
+        which[places[caption.key]] = numbers[caption.caption]
+        scores[places[caption.key]] = _rounded(caption.cider)
     return [
         printable(item.file),
         printable(item.domain or ""),
@@ -122,5 +122,5 @@ def _rounded(value: float | None) -> int | None:
 
 
 def _call(function: str, *arguments: object) -> str:
-    told = ",".join(json.dumps(argument, ensure_ascii=False, separators=(",", ":")) for argument in arguments)
-    return f"captionbench.{function}({told});\n"
+    written = ",".join(json.dumps(argument, ensure_ascii=False, separators=(",", ":")) for argument in arguments)
+    return f"captionbench.{function}({written});\n"

@@ -1,4 +1,4 @@
-"""The page that says how the numbers came about: conditions of every table, metrics, tiers, costs."""
+"""The Method page: conditions of every table, metrics, tiers and costs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Method:
 
 
 def method(groups: Sequence[Group], datasets: Sequence[DatasetInfo], runs: Mapping[str, RunDetail]) -> Method:
-    """What to say about the groups and runs of a store."""
+    """The page's contents for the groups and runs of a store."""
     shown = [row for group in groups for row in (*group.rows, *group.references)]
     metrics = numbers.metric_order(name for row in shown for name in row.scores)
     models = {row.model for row in shown}

@@ -31,7 +31,7 @@ class ModelRun:
 class ModelPage:
     """Everything about one model; settings and environment that runs do not share are "differs between runs".
 
-    `beside` says of its scores which printed one is nearest, and under which other conditions that was reached.
+    `beside` names the nearest printed score of each of its scores, and the conditions that differ.
     """
 
     file: str

@@ -1,4 +1,4 @@
-"""Names of the report's files; nothing that a store says ever becomes a path."""
+"""Names of the report's files; no text of a store ever becomes a path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Templates of this package: everything that a store says is escaped, and a name that does not exist is an error."""
+"""Templates of this package: every text of a store is escaped, and a name that does not exist is an error."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from reports.html.rendering import asset, template_environment
 from reports.html.sections import COLOURS, SHAPES, facets, score_tables, summary
 from reports.html.trade_offs import trade_off_sections
 from results.db.store import Store
-from results.queries import report as queries
+from results.queries import fetch
 from results.queries.views import RunDetail
 
 SCRIPTS = ("tables.js", "gallery.js")
@@ -56,14 +56,14 @@ def write_report(store: Store, out_dir: Path) -> Path:
 
 
 def _write_pages(store: Store, folder: Path) -> None:
-    groups, datasets, failures = queries.leaderboard(store), queries.datasets(store), queries.failures(store)
-    keys = [*(row.key for row in queries.costs_table(store)), *(failure.key for failure in failures)]
-    runs = {key: queries.run_detail(store, key) for key in keys}
+    groups, datasets, failures = fetch.leaderboard(store), fetch.datasets(store), fetch.failures(store)
+    keys = [*(row.key for row in fetch.costs_table(store)), *(failure.key for failure in failures)]
+    runs = {key: fetch.run_detail(store, key) for key in keys}
     colour = _colours(list(runs.values()))
     labels = row_labels(groups)
     maps = stored_maps(store, groups, labels)
-    looked = {place: shown.said.keys() for place, shown in maps.items()}
-    galleries = gallery_pages(store, groups, datasets, labels, looked, folder)
+    mapped = {place: shown.captions.keys() for place, shown in maps.items()}
+    galleries = gallery_pages(store, groups, datasets, labels, mapped, folder)
     attention = attention_pages(maps, galleries)
     domains = domain_sections(groups, datasets, runs, {place: page.domains for place, page in galleries.items()})
     trade_offs = trade_off_sections(groups, datasets, runs, colour)

@@ -41,7 +41,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
             console.print()
             console.print(table)
         console.print()
-    for line in (*untested(comparison), *caption_counts(comparison), *left_over(comparison)):
+    for line in (*untested(comparison, everything=single), *caption_counts(comparison), *left_over(comparison)):
         console.print(Text(printable(line)))
     for change in most_changed(comparison):
         _print_caption(change, console)
@@ -50,7 +50,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
 
 
 def sides(comparison: Comparison) -> dict[str, str]:
-    """What stands on either side: the run of a single pair, the code of several."""
+    """What is compared, by letter: the run of a single pair, the code of several."""
     if len(comparison.pairs) == 1:
         pair = comparison.pairs[0]
         return {"A": side_line(pair.before), "B": side_line(pair.after)}
@@ -67,7 +67,7 @@ def side_line(side: Side) -> str:
 
 
 def title(pair: Pair) -> str:
-    """What a pair is about: one model, or one against another, with what tells it from pairs of the same model."""
+    """What a pair is about: one model, or one against another, with what sets it apart from pairs of its model."""
     same = (pair.before.model, pair.before.seeds) == (pair.after.model, pair.after.seeds)
     who = _who(pair.before) if same else f"{_who(pair.before)} → {_who(pair.after)}"
     return printable(f"{who} ({pair.apart})" if pair.apart else who)
@@ -104,15 +104,20 @@ def score_cells(score: ScoreChange) -> tuple[str, ...]:
     return before, after, change, bounds, p_value(score.test.adjusted)
 
 
-def untested(comparison: Comparison) -> list[str]:
-    """Why scores that are shown have no test: what each reason is about, by pair."""
-    single, found = len(comparison.pairs) == 1, dict[str, list[str]]()
+def untested(comparison: Comparison, everything: bool) -> list[str]:
+    """Why scores that are shown, all or the main metric's, have no test, and why tested ones have no interval."""
+    reasons: dict[str, list[str]] = {}
     for pair in comparison.pairs:
-        for score in shown_scores(pair, everything=single):
+        for score in shown_scores(pair, everything):
             if score.test is None:
-                what = f"{score.metric} on {score.split}" if single else f"{title(pair)} on {score.split}"
-                found.setdefault(score.reason or "not measured", []).append(what)
-    return [f"Not tested, {reason}: {', '.join(scores)}" for reason, scores in found.items()]
+                why = f"Not tested, {score.reason or 'not measured'}"
+            elif score.no_interval:
+                why = f"No 95 % interval, {score.no_interval}"
+            else:
+                continue
+            parts = [score.metric] * everything + [title(pair)] * (len(comparison.pairs) > 1)
+            reasons.setdefault(why, []).append(f"{' of '.join(parts)} on {score.split}")
+    return [f"{why}: {', '.join(scores)}" for why, scores in reasons.items()]
 
 
 def costs(pair: Pair) -> list[CostChange]:
@@ -199,13 +204,13 @@ def _costs(comparison: Comparison, single: bool) -> Table:
 def _print_caption(change: CaptionChange, console: Console) -> None:
     console.print()
     console.print(Text(caption_line(change), style="green" if change.change > 0 else "red"))
-    for head, text in _said(change):
+    for head, text in _lines(change):
         console.print(
             Padding(Text(f"{head}  {printable(text)}", style="dim" if head == "  " else ""), (0, 0, 0, 2), expand=False)
         )
 
 
-def _said(change: CaptionChange) -> Iterator[tuple[str, str]]:
+def _lines(change: CaptionChange) -> Iterator[tuple[str, str]]:
     yield "A:", change.before
     yield "B:", change.after
     for reference in change.image.references[:_REFERENCES]:

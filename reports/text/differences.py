@@ -35,7 +35,7 @@ def cost_line(change: CostChange) -> str:
 
 
 def cost_ratio(change: CostChange) -> str:
-    """How many times as much was spent, a dash where that says nothing."""
+    """How many times as much was spent, a dash where a ratio is meaningless."""
     return DASH if cost_kind(change.name, change.unit).flag else ratio(change.ratio) or DASH
 
 

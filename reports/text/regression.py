@@ -35,27 +35,27 @@ _STYLES: Final = {
 _UPDATE: Final = "If it is meant, write a new baseline: bench regress --update --baseline FILE"
 
 
-def print_judgement(judgement: GateResult, console: Console) -> None:
+def print_gate_result(result: GateResult, console: Console) -> None:
     """Print every row's outcome, the tests metric by metric, and why what fails does."""
-    console.print(Text(f"Baseline of {printable(judgement.before)}; here {printable(judgement.after)}", style="dim"))
-    console.print(_rows(judgement))
-    for metric in metrics(judgement):
+    console.print(Text(f"Baseline of {printable(result.before)}; here {printable(result.after)}", style="dim"))
+    console.print(_rows(result))
+    for metric in metrics(result):
         console.print()
         console.print(Text(f"{printable(metric)}, points", style="bold"))
-        console.print(_tests(judgement, metric))
-    for style, sentences in (("bold red", problems(judgement)), ("dim", notes(judgement))):
+        console.print(_tests(result, metric))
+    for style, sentences in (("bold red", problems(result)), ("dim", notes(result))):
         if sentences:
             console.print()
         for sentence in sentences:
             console.print(Padding(Text(printable(sentence), style=style), (0, 0, 0, 2), expand=False))
     console.print()
-    console.print(Text(legend(judgement), style="dim"))
-    console.print(Text(conclusion(judgement), style="bold red" if judgement.exit_code else "bold green"))
+    console.print(Text(legend(result), style="dim"))
+    console.print(Text(conclusion(result), style="bold red" if result.exit_code else "bold green"))
 
 
-def metrics(judgement: GateResult) -> list[str]:
+def metrics(result: GateResult) -> list[str]:
     """The metrics that were tested, in the baseline's order."""
-    return list(dict.fromkeys(tested.metric for row in judgement.rows for tested in row.tests))
+    return list(dict.fromkeys(tested.metric for row in result.rows for tested in row.tests))
 
 
 def name(row: Row) -> str:
@@ -69,53 +69,53 @@ def slowdown(row: Row, cost: str) -> str:
     return DASH if change is None else ratio(change.slowdown) or DASH
 
 
-def problems(judgement: GateResult) -> list[str]:
+def problems(result: GateResult) -> list[str]:
     """Why rows fail or could not be judged."""
-    return [reason for row in judgement.rows for reason in row.reasons]
+    return [reason for row in result.rows for reason in row.reasons]
 
 
-def notes(judgement: GateResult) -> list[str]:
+def notes(result: GateResult) -> list[str]:
     """What is worth knowing and blocks nothing."""
-    found = [note for row in judgement.rows for note in row.notes]
-    if judgement.fresh:
-        found.append(f"not in the baseline: {', '.join(judgement.fresh)}")
-    if any(row.status == "improved" for row in judgement.rows) and not judgement.exit_code:
+    found = [note for row in result.rows for note in row.notes]
+    if result.fresh:
+        found.append(f"not in the baseline: {', '.join(result.fresh)}")
+    if any(row.status == "improved" for row in result.rows) and not result.exit_code:
         found.append("the better scores are no floor yet: bench regress --update --baseline FILE")
     return found
 
 
-def legend(judgement: GateResult) -> str:
+def legend(result: GateResult) -> str:
     """How a verdict comes about."""
-    least = ", ".join(f"{metric} {judgement.settings.least(metric):g}" for metric in metrics(judgement))
+    least = ", ".join(f"{metric} {result.settings.least(metric):g}" for metric in metrics(result))
     if not least:
         return "Nothing could be tested."
     return (
-        f"Regressed: p < {judgement.alpha:g} in a paired sign-flip test over images (Holm's correction for "
-        f"{judgement.tests} tests) and at least this many points lost: {least}. "
+        f"Regressed: p < {result.alpha:g} in a paired sign-flip test over images (Holm's correction for "
+        f"{result.tests} tests) and at least this many points lost: {least}. "
         "Bits: losses and captions as before to the last bit. Times: how many times as slow."
     )
 
 
-def conclusion(judgement: GateResult) -> str:
-    """One line: what the exit code says."""
-    counts = Counter(row.status for row in judgement.rows)
+def conclusion(result: GateResult) -> str:
+    """One line that explains the exit code."""
+    counts = Counter(row.status for row in result.rows)
     said = ", ".join(f"{counts[status]} {label.lower()}" for status, label in LABELS.items() if counts[status])
-    if judgement.failed:
+    if result.failed:
         return f"Failed: {said}. {_UPDATE}"
-    return f"{'Could not be judged' if judgement.refused else 'Passed'}: {said}."
+    return f"{'Could not be judged' if result.refused else 'Passed'}: {said}."
 
 
-def _rows(judgement: GateResult) -> Table:
+def _rows(result: GateResult) -> Table:
     table = plain_table(("", "Result", "Bits"), TIMES.values())
-    for row in judgement.rows:
+    for row in result.rows:
         status = Text(LABELS[row.status], style=_STYLES.get(row.status, ""))
         table.add_row(Text(name(row)), status, row.exact, *(slowdown(row, cost) for cost in TIMES))
     return table
 
 
-def _tests(judgement: GateResult, metric: str) -> Table:
+def _tests(result: GateResult, metric: str) -> Table:
     table = plain_table(("", "Split"), ("Before", "Now", "Change", "95 %", "p"), ("Verdict",))
-    for row in judgement.rows:
+    for row in result.rows:
         for tested in (tested for tested in row.tests if tested.metric == metric):
             found = tested.difference
             numbers = (points(found.before), points(found.after), points(found.difference, "+"))

@@ -17,7 +17,7 @@ from reports.content.people import TITLE, beside_people
 from reports.content.table_values import TableValue, tier_value
 from reports.content.tables import Line, Table
 from results.db.store import Store
-from results.queries import report as queries
+from results.queries import fetch
 from results.queries.views import Failure, Group, SignificanceTest, Spread
 
 _MAIN = "CIDEr-D"
@@ -49,7 +49,7 @@ def print_leaderboard(store: Store, console: Console) -> None:
     Raises:
         StoreError: the store cannot be read.
     """
-    groups = queries.leaderboard(store)
+    groups = fetch.leaderboard(store)
     for group in groups:
         _print_group(group, console)
     if not groups:
@@ -58,7 +58,7 @@ def print_leaderboard(store: Store, console: Console) -> None:
         console.print()
         floors = any(group.test is not None and group.test.floor_tests for group in groups)
         console.print(Text(_legend(test, floors), style="dim"))
-    failures = queries.failures(store)
+    failures = fetch.failures(store)
     if failures:
         _print_failures(failures, console)
 
@@ -153,14 +153,15 @@ def _column(table: Table, name: str) -> _Column | None:
 
 
 def _short(tier: TableValue) -> TableValue:
-    """A tier's cell as there is room for here: where a note says why there is none, a dash."""
+    """A tier's text, short enough for a terminal: a dash where a note says why there is none."""
     return replace(tier, text=DASH) if tier.mark else tier
 
 
 def _legend(test: SignificanceTest, floors: bool) -> str:
     without = "A row that is not significantly above every floor by the same tests has no tier. " if floors else ""
     return (
-        f"Rows of one tier cannot be told from the best of it: paired sign-flip tests of {test.metric} over images, "
+        "Rows of a tier are not significantly different from its best: paired sign-flip tests of "
+        f"{test.metric} over images, "
         f"Holm's correction, p < {test.alpha:g}, seed {test.seed}. {without}95 %: bootstrap interval over images. "
         "±: standard deviation over seeds."
     )

@@ -1,4 +1,4 @@
-"""A regression gate's baseline: what runs once gave, in a JSON file small enough to be committed.
+"""A regression gate's baseline: the expected results of runs, in a JSON file small enough to be committed.
 
 The file is trusted no further than its types: unknown keys, other formats, NaN and malformed packs are refused.
 """
@@ -28,7 +28,7 @@ class _Strict(BaseModel):
 
 
 class Platform(_Strict):
-    """What the same bits may be expected on; "unknown" is equal to nothing."""
+    """The platform that bits are compared on; "unknown" equals nothing, not even itself."""
 
     torch: str
     numpy: str
@@ -98,7 +98,7 @@ class Spent(_Strict):
 
 
 class Run(_Strict):
-    """One run: under which conditions, by which code and where, and what came out.
+    """One run: its conditions, code, platform and results.
 
     `losses` are (stage, epoch, mean training loss), to the last bit; empty for rows that need no training.
     """
@@ -125,12 +125,12 @@ class Run(_Strict):
 
     @property
     def name(self) -> str:
-        """How messages call it."""
+        """The name in messages."""
         return f"{self.model} seed {self.seed}"
 
     @property
     def identity(self) -> Identity:
-        """Equal for runs that should give the same."""
+        """Equal for runs that should give the same results."""
         return (*self.who, frozenset(self.conditions.items()))
 
 
@@ -157,7 +157,7 @@ def read_baseline(path: Path) -> Baseline:
     """Read and check a baseline.
 
     Raises:
-        StoreError: it cannot be read, is no baseline, or one of another format; the first fault is named.
+        StoreError: it cannot be read, is not a baseline, or one of another format; the first fault is named.
     """
     make = f"bench regress --update --baseline {path}"
     hint = f"name another, or move it away and make one from finished runs: {make}"
@@ -167,14 +167,14 @@ def read_baseline(path: Path) -> Baseline:
         missing = f"make it from finished runs: {make}" if isinstance(error, FileNotFoundError) else hint
         raise StoreError(f"cannot read the baseline {path}: {error.strerror}", missing) from error
     except UnicodeDecodeError as error:
-        raise StoreError(f"the baseline {path} is no text in UTF-8", hint) from error
+        raise StoreError(f"the baseline {path} is not text in UTF-8", hint) from error
     try:
         return Baseline.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         fault = first["msg"].removeprefix("Value error, ")
-        raise StoreError(f"{path} is no baseline: {f'{where}: ' if where else ''}{fault}", hint) from error
+        raise StoreError(f"{path} is not a baseline: {f'{where}: ' if where else ''}{fault}", hint) from error
 
 
 def write_out(baseline: Baseline) -> str:

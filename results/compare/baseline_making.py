@@ -1,4 +1,4 @@
-"""From the finished runs of a store to a baseline, and from an old baseline to its successor."""
+"""Making a baseline of the finished runs of a store, and comparing it with the one that it replaces."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from results.compare.baseline import FORMAT, UNKNOWN, Baseline, PerImage, Platform, Run, Spent, SplitResults
-from results.compare.run_snapshot import Measured
+from results.compare.run_snapshot import RunSnapshot
 from results.errors import StoreError
 from results.records import CODE_FIELDS
 from results.statistics.paired import MEANS
 
 
-def newest_runs(measured: Iterable[Measured], metrics: Collection[str] = ()) -> list[tuple[Measured, Run]]:
+def newest_runs(snapshots: Iterable[RunSnapshot], metrics: Collection[str] = ()) -> list[tuple[RunSnapshot, Run]]:
     """The newest run of every identity, also as a baseline holds it, with scores of images on `metrics`."""
-    newest: dict[object, tuple[Measured, Run]] = {}
-    for each in measured:
+    newest: dict[object, tuple[RunSnapshot, Run]] = {}
+    for each in snapshots:
         run = run_of(each, metrics)
         rival = newest.get(run.identity)
         if rival is None or rival[0].finished_at <= each.finished_at:
@@ -26,9 +26,9 @@ def newest_runs(measured: Iterable[Measured], metrics: Collection[str] = ()) -> 
     return list(newest.values())
 
 
-def baseline_of(measured: Iterable[Measured], metrics: Collection[str]) -> Baseline:
+def baseline_of(snapshots: Iterable[RunSnapshot], metrics: Collection[str]) -> Baseline:
     """The newest run of every identity; StoreError where no run has finished."""
-    runs = tuple(run for _, run in newest_runs(measured, metrics))
+    runs = tuple(run for _, run in newest_runs(snapshots, metrics))
     if not runs:
         raise StoreError("no run has finished here", "make some with: bench run --models all")
     return Baseline(format=FORMAT, runs=runs)
@@ -78,49 +78,49 @@ def differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
     return [f"{name} {before} → {after}" for name, (before, after) in pairs.items() if before != after]
 
 
-def told_apart(runs: Sequence[Measured]) -> list[str]:
-    """By run, what tells it from the others of its model, on one line: one condition where that is enough."""
+def distinguishing(snapshots: Sequence[RunSnapshot]) -> list[str]:
+    """By run, the conditions that distinguish it from others of its model, on one line: one where that is enough."""
     found = []
+    runs = [snapshot.run for snapshot in snapshots]
     for run in runs:
-        who = (run.cell.role, run.cell.model)
-        rivals = [other.cell.conditions for other in runs if (other.cell.role, other.cell.model) == who]
+        rivals = [other.conditions for other in runs if (other.role, other.model) == (run.role, run.model)]
         names = dict.fromkeys(name for conditions in rivals for name in conditions if name not in CODE_FIELDS)
         values = {name: {conditions.get(name, "none") for conditions in rivals} for name in names}
         alone = [name for name in names if len(values[name]) == len(rivals) > 1]
         shortest = sorted(alone, key=lambda name: max(map(len, values[name])))[:1]
-        told = shortest or [name for name in names if len(values[name]) > 1]
-        found.append(", ".join(f"{name}: {run.cell.conditions.get(name, 'none')}" for name in told))
+        chosen = shortest or [name for name in names if len(values[name]) > 1]
+        found.append(", ".join(f"{name}: {run.conditions.get(name, 'none')}" for name in chosen))
     return found
 
 
-def run_of(measured: Measured, metrics: Collection[str] = ()) -> Run:
+def run_of(snapshot: RunSnapshot, metrics: Collection[str] = ()) -> Run:
     """A run as a baseline holds it, with scores of images on `metrics`."""
-    cell = measured.cell
+    run = snapshot.run
     splits = {
         split: SplitResults(
             scores={name: score.value for name, score in domains["overall"].items() if score.value is not None},
             by_image={
                 metric: PerImage.pack(scores)
-                for metric, scores in measured.by_image.get(split, {}).items()
+                for metric, scores in snapshot.by_image.get(split, {}).items()
                 if metric in metrics and scores
             },
-            captions=_digest(measured.captions.get(split, {})),
+            captions=_digest(snapshot.captions.get(split, {})),
         )
-        for split, domains in cell.scores.items()
+        for split, domains in run.scores.items()
     }
     costs = {
         name: Spent(value=cost.value, unit=cost.unit, low=cost.low, high=cost.high)
-        for name, cost in cell.costs.items()
+        for name, cost in run.costs.items()
         if cost.value is not None
     }
     return Run(
-        model=cell.model,
-        role=cell.role,
-        seed=cell.seed,
-        signature=cell.conditions,
-        code=measured.code,
-        platform=_platform(measured.environment),
-        losses=tuple(measured.losses),
+        model=run.model,
+        role=run.role,
+        seed=run.seed,
+        signature=run.conditions,
+        code=snapshot.code,
+        platform=_platform(snapshot.environment),
+        losses=tuple(snapshot.losses),
         splits=splits,
         costs=costs,
     )
@@ -133,7 +133,7 @@ def _digest(captions: Mapping[int, str]) -> str:
 
 
 def _platform(environment: Mapping[str, Any]) -> Platform:
-    """From a run's environment, of which nothing is certain."""
+    """From a run's recorded environment, any field of which may be missing."""
     packages, training = (_table(environment.get(name)) for name in ("packages", "training"))
     device = environment.get("device")
     if isinstance(device, dict):

@@ -6,30 +6,34 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Any
+from typing import Any, Final
 
-from results.compare.baseline_making import differing, newest_runs, run_of, told_apart
+from results.compare.baseline_making import differing, distinguishing, newest_runs, run_of
 from results.compare.comparison_types import CaptionChange, Comparison, Differing, Pair, ScoreChange, Side
 from results.compare.repeats import cost_changes
-from results.compare.run_snapshot import Measured
+from results.compare.run_snapshot import RunSnapshot
 from results.queries.leaderboard import RANKING_METRIC
 from results.records import ImageRecord, Quantity
-from results.statistics.paired import ByImage, mean_of_seeds, paired_differences
+from results.statistics.paired import MEANS, ByImage, Difference, mean_of_seeds, paired_differences
+
+NO_INTERVAL: Final = "the database has the images' scores, not the counts that the corpus score is computed from"
 
 Images = Mapping[str, Mapping[int, ImageRecord]]
-_Runs = list[Measured]
+_Runs = list[RunSnapshot]
 _Row = tuple[str, str, frozenset[tuple[str, str]]]
 
 
-def compare_runs(before: Measured, after: Measured, images: Images, most: int) -> Comparison:
+def compare_runs(before: RunSnapshot, after: RunSnapshot, images: Images, most: int) -> Comparison:
     """Two runs, whatever their models; `images` by data set and id; of the captions that changed, the `most`."""
     return _comparison([([before], [after])], images, most)
 
 
-def compare_stores(before: Iterable[Measured], after: Iterable[Measured], images: Images, most: int) -> Comparison:
+def compare_stores(
+    before: Iterable[RunSnapshot], after: Iterable[RunSnapshot], images: Images, most: int
+) -> Comparison:
     """The newest runs of two stores, paired by role, model and conditions; a model's only rows, whatever conditions.
 
-    Seeds that both sides have are averaged; without any, the first of each stand against each other.
+    Seeds that both sides have are averaged; without any, the first of each are compared.
     """
     ours, theirs = _rows(before), _rows(after)
     pairs = [(ours.pop(row), theirs.pop(row)) for row in list(ours) if row in theirs]
@@ -41,7 +45,7 @@ def compare_stores(before: Iterable[Measured], after: Iterable[Measured], images
     return replace(found, only_before=_names(ours), only_after=_names(theirs))
 
 
-def _rows(runs: Iterable[Measured]) -> dict[_Row, _Runs]:
+def _rows(runs: Iterable[RunSnapshot]) -> dict[_Row, _Runs]:
     """The newest run of every seed, ascending, by role, model and conditions."""
     rows: dict[_Row, _Runs] = {}
     for each, run in sorted(newest_runs(runs), key=lambda pair: pair[1].seed):
@@ -50,18 +54,18 @@ def _rows(runs: Iterable[Measured]) -> dict[_Row, _Runs]:
 
 
 def _names(rows: Mapping[_Row, _Runs]) -> tuple[str, ...]:
-    apart = told_apart([runs[0] for runs in rows.values()])
+    apart = distinguishing([runs[0] for runs in rows.values()])
     return tuple(
-        f"{runs[0].cell.model} seed {','.join(str(run.cell.seed) for run in runs)}{f' ({told})' if told else ''}"
+        f"{runs[0].run.model} seed {','.join(str(each.run.seed) for each in runs)}{f' ({told})' if told else ''}"
         for runs, told in zip(rows.values(), apart, strict=True)
     )
 
 
 def _common_seeds(before: _Runs, after: _Runs) -> tuple[_Runs, _Runs]:
-    common = {run.cell.seed for run in before} & {run.cell.seed for run in after}
+    common = {each.run.seed for each in before} & {each.run.seed for each in after}
     if not common:
         return before[:1], after[:1]
-    return [run for run in before if run.cell.seed in common], [run for run in after if run.cell.seed in common]
+    return [each for each in before if each.run.seed in common], [each for each in after if each.run.seed in common]
 
 
 def _comparison(pairs: Sequence[tuple[_Runs, _Runs]], images: Images, most: int) -> Comparison:
@@ -69,10 +73,10 @@ def _comparison(pairs: Sequence[tuple[_Runs, _Runs]], images: Images, most: int)
     paired = [by_image for found in scored for _, by_image in found if by_image is not None]
     tests = iter(paired_differences(paired))
     tested = [
-        tuple(replace(score, test=next(tests)) if by_image is not None else score for score, by_image in found)
+        tuple(score if by_image is None else _tested(score, next(tests)) for score, by_image in found)
         for found in scored
     ]
-    apart = told_apart([before[0] for before, _ in pairs])
+    apart = distinguishing([before[0] for before, _ in pairs])
     compared = [
         replace(_pair(*sides, found, images, most), apart=told)
         for sides, found, told in zip(pairs, tested, apart, strict=True)
@@ -82,9 +86,9 @@ def _comparison(pairs: Sequence[tuple[_Runs, _Runs]], images: Images, most: int)
 
 def _scores(before: _Runs, after: _Runs) -> Iterator[tuple[ScoreChange, tuple[ByImage, ByImage] | None]]:
     """Every score that either side has, without its test, and the images' scores where these can be tested."""
-    cells = [run.cell for run in (*before, *after)]
-    names = ((split, metric) for cell in cells for split, found in cell.scores.items() for metric in found["overall"])
-    same_data = len({cell.fingerprint for cell in cells}) == 1
+    runs = [each.run for each in (*before, *after)]
+    names = ((split, metric) for run in runs for split, found in run.scores.items() for metric in found["overall"])
+    same_data = len({run.fingerprint for run in runs}) == 1
     for split, metric in dict.fromkeys(names):
         (one, why), (two, why_not) = (_mean(side, split, metric) for side in (before, after))
         score = ScoreChange(split, metric, one, two, reason=why or why_not)
@@ -93,7 +97,7 @@ def _scores(before: _Runs, after: _Runs) -> Iterator[tuple[ScoreChange, tuple[By
             for side in (before, after)
         ]
         if score.reason is None and (len(sides[0]), len(sides[1])) != (len(before), len(after)):
-            score = replace(score, reason="without scores of single images")
+            score = replace(score, reason="the database has no scores of single images")
         if score.reason is None:
             by_image = mean_of_seeds(sides[0]), mean_of_seeds(sides[1])
             if same_data and by_image[0] and by_image[0].keys() == by_image[1].keys():
@@ -103,9 +107,14 @@ def _scores(before: _Runs, after: _Runs) -> Iterator[tuple[ScoreChange, tuple[By
         yield score, None
 
 
+def _tested(score: ScoreChange, test: Difference) -> ScoreChange:
+    """With its test; a corpus score's interval would need resampled corpora, of which nothing is stored."""
+    return replace(score, test=test, no_interval=None if score.metric in MEANS else NO_INTERVAL)
+
+
 def _mean(runs: _Runs, split: str, metric: str) -> tuple[float | None, str | None]:
     missing = Quantity(None, "not measured")
-    found = [run.cell.scores.get(split, {}).get("overall", {}).get(metric, missing) for run in runs]
+    found = [each.run.scores.get(split, {}).get("overall", {}).get(metric, missing) for each in runs]
     values = [score.value for score in found if score.value is not None]
     if len(values) == len(found):
         return fmean(values), None
@@ -113,7 +122,7 @@ def _mean(runs: _Runs, split: str, metric: str) -> tuple[float | None, str | Non
 
 
 def _pair(before: _Runs, after: _Runs, scores: tuple[ScoreChange, ...], images: Images, most: int) -> Pair:
-    one, two = before[0].cell, after[0].cell
+    one, two = before[0].run, after[0].run
     sides = [[run_of(run) for run in side] for side in (before, after)]
     same_model = (one.role, one.model) == (two.role, two.model)
     counts, captions = _captions(before[0], after[0], images.get(one.fingerprint, {}), most)
@@ -130,13 +139,13 @@ def _pair(before: _Runs, after: _Runs, scores: tuple[ScoreChange, ...], images: 
 
 
 def _side(runs: _Runs) -> Side:
-    cell = runs[0].cell
-    seeds, keys = tuple(run.cell.seed for run in runs), tuple(run.cell.key for run in runs)
-    return Side(cell.model, cell.role, seeds, keys, ", ".join(dict.fromkeys(run.code for run in runs)))
+    first = runs[0].run
+    seeds, keys = tuple(each.run.seed for each in runs), tuple(each.run.key for each in runs)
+    return Side(first.model, first.role, seeds, keys, ", ".join(dict.fromkeys(run.code for run in runs)))
 
 
 def _settings(one: Mapping[str, str], two: Mapping[str, str]) -> list[str]:
-    """The settings that differ, without what only describes others."""
+    """The settings that differ, less those that only describe others."""
     telling = [
         {
             path: shown
@@ -160,25 +169,25 @@ def _single(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _captions(
-    before: Measured, after: Measured, images: Mapping[int, ImageRecord], most: int
+    before: RunSnapshot, after: RunSnapshot, images: Mapping[int, ImageRecord], most: int
 ) -> tuple[tuple[Differing, ...], tuple[CaptionChange, ...]]:
     """How many captions differ by split, and the `most` whose CIDEr-D changed most; of one data set alone."""
-    if before.cell.fingerprint != after.cell.fingerprint:
+    if before.run.fingerprint != after.run.fingerprint:
         return (), ()
     counts, changes = [], []
-    for split, said in before.captions.items():
+    for split, captions in before.captions.items():
         now = after.captions.get(split, {})
         scores = [run.by_image.get(split, {}).get(RANKING_METRIC, {}) for run in (before, after)]
-        both = [image for image in said if image in now]
+        both = [image for image in captions if image in now]
         found = [
             CaptionChange(
-                after.cell.model, split, images[image], said[image], now[image], scores[0][image], scores[1][image]
+                after.run.model, split, images[image], captions[image], now[image], scores[0][image], scores[1][image]
             )
             for image in both
-            if said[image] != now[image] and image in scores[0] and image in scores[1] and image in images
+            if captions[image] != now[image] and image in scores[0] and image in scores[1] and image in images
         ]
         better, worse = (sum(sign * each.change > 0 for each in found) for sign in (1, -1))
-        counts.append(Differing(split, len(both), sum(said[image] != now[image] for image in both), better, worse))
+        counts.append(Differing(split, len(both), sum(captions[image] != now[image] for image in both), better, worse))
         changes += found
     changes.sort(key=lambda each: (-abs(each.change), each.split, each.image.image_id))
     return tuple(counts), tuple(changes[:most])

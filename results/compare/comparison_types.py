@@ -11,7 +11,7 @@ from results.statistics.paired import Difference
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What stands on one side of a pair: a model's runs over seeds, and the code that ran."""
+    """One side of a pair: a model's runs over seeds, and the code that ran."""
 
     model: str
     role: str
@@ -24,8 +24,9 @@ class Side:
 class ScoreChange:
     """One metric of one split, fractions, means over seeds; None with a reason where a side has none.
 
-    `test` is of the images' scores, None with a reason too. Its interval is that of the metric's change where the
-    metric is the mean of the images (`results.statistics.paired.MEANS`).
+    `test` is of the images' scores, None with a reason too. Its interval is that of the metric's change only where the
+    metric is the mean of the images (`results.statistics.paired.MEANS`); elsewhere `no_interval` says why the change
+    has none.
     """
 
     split: str
@@ -34,6 +35,7 @@ class ScoreChange:
     after: float | None
     test: Difference | None = None
     reason: str | None = None
+    no_interval: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Pair:
 
     `conditions` are the fields of the signature that differ, the release aside; `settings` those of the configuration,
     where both sides are of one model. `captions` are those that changed most, of the first seed. `apart` are the
-    conditions that tell the first side from that of other pairs of its model.
+    conditions that distinguish the first side from that of other pairs of its model.
     """
 
     before: Side

@@ -1,4 +1,4 @@
-"""What a regression gate found: rows of models with their tests, costs and reasons, and the exit code they make."""
+"""The result of a regression gate: rows of models with their tests, costs and reasons, and the exit code they make."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BLOCKING: Final = frozenset({"changed", "slower", "regressed", "missing"})
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the judgement depends on.
+    """What the gate's result depends on.
 
     `tolerance` by metric, in points, where it is not `TOLERANCE`. `exact`: a changed bit fails. `strict_timing`: so
     does a time that is this many times as long; None: times are only reported.
@@ -64,10 +64,10 @@ class CostChange:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One model under one set of conditions, over its expected seeds, and what became of it.
+    """One model under one set of conditions, over its expected seeds, and its result.
 
-    `exact` is how the deterministic class ended. `reasons` are sentences for why the row fails or could not be judged,
-    `notes` say what blocks nothing.
+    `exact` is the result of the deterministic class. `reasons` are sentences for why the row fails or could not
+    be judged, `notes` say what blocks nothing.
     """
 
     model: str
@@ -85,7 +85,7 @@ class Row:
 class GateResult:
     """All rows in the baseline's order; `fresh` names runs that the baseline does not hold.
 
-    `before` and `after` are the code that made either side, `tests` the number of tests corrected together.
+    `before` and `after` are the code that made each side, `tests` the number of tests corrected together.
     """
 
     rows: tuple[Row, ...]

@@ -51,7 +51,7 @@ def judge(
         if run.identity in found:
             pair.measured.append(found[run.identity])
         else:
-            _say_why(pair, run, [other for other in runs if other.who == run.who], unfinished)
+            _add_reason(pair, run, [other for other in runs if other.who == run.who], unfinished)
     tests = _tests(list(pairs.values()), settings)
     known = {run.identity for run in expected.runs}
     return GateResult(
@@ -64,7 +64,7 @@ def judge(
     )
 
 
-def _say_why(pair: _Pair, run: Run, others: Sequence[Run], unfinished: Sequence[Failure]) -> None:
+def _add_reason(pair: _Pair, run: Run, others: Sequence[Run], unfinished: Sequence[Failure]) -> None:
     """Why an expected run has no counterpart: it was measured under other conditions, or not at all."""
     failure = next((each for each in unfinished if (each.role, each.model, each.seed) == run.who), None)
     if failure is not None:
@@ -100,7 +100,7 @@ def _verdict(tested: Difference, least: float) -> Verdict:
 
 
 def _scores(pair: _Pair) -> list[tuple[str, str, tuple[dict[int, float], dict[int, float]]]]:
-    """Split, metric, and scores of images before and after, means over seeds; the pair is told what does not match."""
+    """Split, metric, and scores of images before and after, means over seeds; mismatches go to the pair."""
     found = []
     splits = ((split, results) for run in pair.expected for split, results in run.splits.items())
     for split, metric in dict.fromkeys((split, metric) for split, results in splits for metric in results.by_image):
@@ -132,8 +132,8 @@ def _row(pair: _Pair, tests: Sequence[Tested], settings: Settings) -> Row:
     ]
     fell = list(_falls(pair, tests))
     improved = any(each.verdict == "improved" for each in tests)
-    # What is deterministic does not change by itself. Where models became better, somebody worked for it; an evaluator
-    # that is kinder to the same captions makes nothing better.
+    # A deterministic result does not change by itself. Where a model improved, changed bits are expected; where the
+    # same captions score higher, only the evaluator changed, which is no improvement.
     expected = improved and not fell and not other
     changed = [*other, *(said if exact == "different" else [])] if settings.exact and not expected else []
     slower, gone, unknown = _times(pair, settings)
@@ -160,7 +160,7 @@ def _row(pair: _Pair, tests: Sequence[Tested], settings: Settings) -> Row:
 
 
 def _exact(pair: _Pair) -> tuple[Exact, list[str]]:
-    """The worst that a seed has, with what is said of all seeds of that kind."""
+    """The worst that a seed has, with the sentences of all seeds of that kind."""
     found = [exactness(before, after) for before, after in zip(pair.expected, pair.measured, strict=True)]
     order: tuple[Exact, ...] = ("different", "not comparable here", "equal")
     worst = min((exact for exact, _ in found), key=order.index)

@@ -18,7 +18,7 @@ _ROUNDING: Final = 1e-9
 
 
 def exactness(before: Run, after: Run) -> tuple[Exact, list[str]]:
-    """How the deterministic class ends, with a sentence for what differs or cannot be compared here.
+    """The result of the deterministic class, with a sentence for what differs or cannot be compared here.
 
     Bits are compared on the platform that the baseline was made on alone, and only if that is a CPU.
     """
@@ -33,7 +33,7 @@ def exactness(before: Run, after: Run) -> tuple[Exact, list[str]]:
 
 
 def rescored(before: Run, after: Run) -> list[str]:
-    """Where the same captions have other scores: on every platform the evaluator owes them the same."""
+    """Where the same captions have other scores: on every platform they should be the same."""
     found = []
     for split, results in before.splits.items():
         now = after.splits.get(split)
@@ -43,7 +43,7 @@ def rescored(before: Run, after: Run) -> list[str]:
             one, two = results.scores[metric], now.scores[metric]
             if abs(one - two) > _ROUNDING:
                 scores = f"{metric} {100 * one:.4f} → {100 * two:.4f}"
-                found.append(f"{before.name}: the same captions of {split} score otherwise: {scores}")
+                found.append(f"{before.name}: the same captions of {split} have other scores: {scores}")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Finished runs with all that a comparison needs: conditions, scores of single images, captions, losses, costs."""
+"""Snapshots of finished runs for comparisons: conditions, scores of single images, captions, losses, costs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from results.records import ImageRecord
 
 
 @dataclass(slots=True)
-class Measured:
+class RunSnapshot:
     """One finished run; `by_image[split][metric]` and `captions[split]` by image id, losses by stage and epoch."""
 
-    cell: FinishedRun
+    run: FinishedRun
     environment: dict[str, Any]
     finished_at: datetime
     losses: list[tuple[int, int, float]] = field(default_factory=list)
@@ -32,41 +32,41 @@ class Measured:
     def code(self) -> str:
         """The release and the commit that ran, as far as they are known."""
         commit, dash, changed = str(self.environment.get("commit") or "").partition("-")
-        return f"{self.cell.code_version} {commit[:12]}{dash}{changed}".strip()
+        return f"{self.run.code_version} {commit[:12]}{dash}{changed}".strip()
 
 
-def measured_runs(store: Store, keys: Sequence[str] | None = None) -> list[Measured]:
+def run_snapshots(store: Store, keys: Sequence[str] | None = None) -> list[RunSnapshot]:
     """The finished runs of these keys (None: all), in the order of planning.
 
     Raises:
         StoreError: a key that was never planned, or whose run has not finished.
     """
     with store.reading() as connection:
-        cells = [cell for cell in finished_runs(connection) if keys is None or cell.key in keys]
-        for key in (key for key in keys or () if key not in {cell.key for cell in cells}):
+        runs = [run for run in finished_runs(connection) if keys is None or run.key in keys]
+        for key in (key for key in keys or () if key not in {run.key for run in runs}):
             status = connection.scalar(select(RunRow.status).where(RunRow.key == key))
             raise StoreError(
                 f"run {key} has not finished: it is {status}" if status else f"no run {key} in the results database",
                 _nearest(key, connection.scalars(select(RunRow.key).where(RunRow.status == "finished")).all()),
             )
-        ids = [cell.id for cell in cells]
+        ids = [run.id for run in runs]
         began = select(RunRow.id, RunRow.environment, RunRow.finished_at).where(RunRow.id.in_(ids))
-        about = {cell_id: (environment, at) for cell_id, environment, at in connection.execute(began)}
-        found = {cell.id: Measured(cell, *about[cell.id]) for cell in cells}
+        about = {run_id: (environment, at) for run_id, environment, at in connection.execute(began)}
+        found = {run.id: RunSnapshot(run, *about[run.id]) for run in runs}
         epochs = select(Epoch.cell_id, Epoch.stage, Epoch.epoch, Epoch.train_loss).where(Epoch.cell_id.in_(ids))
-        for cell_id, stage, epoch, loss in connection.execute(epochs.order_by(Epoch.cell_id, Epoch.stage, Epoch.epoch)):
-            found[cell_id].losses.append((stage, epoch, loss))
+        for run_id, stage, epoch, loss in connection.execute(epochs.order_by(Epoch.cell_id, Epoch.stage, Epoch.epoch)):
+            found[run_id].losses.append((stage, epoch, loss))
         scored = select(ImageScores.cell_id, ImageScores.split, ImageScores.metric, ImageScores.scores)
-        for cell_id, split, metric, scores in connection.execute(scored.where(ImageScores.cell_id.in_(ids))):
-            found[cell_id].by_image.setdefault(split, {})[metric] = scores
-        said = select(Caption.cell_id, Caption.split, Caption.image_id, Caption.caption)
-        for cell_id, split, image_id, caption in connection.execute(said.where(Caption.cell_id.in_(ids))):
-            found[cell_id].captions.setdefault(split, {})[image_id] = caption
+        for run_id, split, metric, scores in connection.execute(scored.where(ImageScores.cell_id.in_(ids))):
+            found[run_id].by_image.setdefault(split, {})[metric] = scores
+        captioned = select(Caption.cell_id, Caption.split, Caption.image_id, Caption.caption)
+        for run_id, split, image_id, caption in connection.execute(captioned.where(Caption.cell_id.in_(ids))):
+            found[run_id].captions.setdefault(split, {})[image_id] = caption
     return list(found.values())
 
 
 def run_key(store: Store, name: str) -> str:
-    """The key of a model's only finished run; what is no model is taken for a key.
+    """The key of a model's only finished run; a name of no model is taken for a key.
 
     Raises:
         StoreError: the model has several, with their keys, or none that has finished.

@@ -1,4 +1,4 @@
-"""What may enter the store: finite numbers, JSON that every reader understands, text that can be encoded."""
+"""Checks of values to be stored: finite numbers, standard JSON, text that can be encoded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening the database: where it lies, how transactions begin, and what errors mean to a user."""
+"""Opening the database: its URL, how transactions begin, and error messages."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def open_engine(url: URL, *, read_only: bool, foreign_keys: bool = True) -> Engi
     """
     backend = url.get_backend_name()
     file = sqlite_file(url)
-    # A connection may have lain idle through hours of training: ask whether it still stands before it is used.
+    # A connection may have been idle through hours of training: check that it is still open before it is used.
     options: dict[str, Any] = {"pool_pre_ping": True}
     if backend == "sqlite":
         options = {"connect_args": {"timeout": BUSY_TIMEOUT_S}}
@@ -89,7 +89,7 @@ def open_engine(url: URL, *, read_only: bool, foreign_keys: bool = True) -> Engi
 
 
 def writing(engine: Engine) -> Engine:
-    """The same pool, whose transactions write one at a time: none can fail half-way for want of a lock."""
+    """The same pool, whose transactions write one at a time: none can fail half-way because it gets no lock."""
     options: dict[str, Any] = {_WRITES: True}
     if engine.dialect.name == "postgresql":
         # Each statement sees what was committed before it, so also what another wrote while this one waited.

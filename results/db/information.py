@@ -1,4 +1,4 @@
-"""What a database holds, whatever release wrote it."""
+"""What a database holds: counts of rows and runs, its release and size, whatever release wrote it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from results.db.schema import Base, RunRow, SchemaInfo
 
 @dataclass(frozen=True, slots=True)
 class Information:
-    """`rows` counts by table, `cells` by status; `bytes` is None where the database is no file.
+    """`rows` counts by table, `runs` by status; `bytes` is None where the database is no file.
 
     `upgrade` is what to type where the tables are of an older release, else None.
     """
@@ -24,12 +24,12 @@ class Information:
     release: str
     upgrade: str | None
     rows: dict[str, int]
-    cells: dict[str, int]
+    runs: dict[str, int]
     bytes: int | None
 
 
 def describe(url_or_path: str | Path | URL) -> Information:
-    """Look into a database of this release or an older one.
+    """Describe a database of this release or an older one.
 
     Raises:
         StoreError: no results there, or those of a newer release.
@@ -49,7 +49,7 @@ def describe(url_or_path: str | Path | URL) -> Information:
             ]
             rows = {table.name: connection.scalar(select(func.count()).select_from(table)) or 0 for table in tables}
             by_status = select(RunRow.status, func.count()).group_by(RunRow.status).order_by(RunRow.status)
-            cells = dict(connection.execute(by_status).all())
+            runs = dict(connection.execute(by_status).all())
     finally:
         engine.dispose()
     file = sqlite_file(url)
@@ -59,6 +59,6 @@ def describe(url_or_path: str | Path | URL) -> Information:
         release=release(revision),
         upgrade=how_to_upgrade(url) if older else None,
         rows=rows,
-        cells=cells,
+        runs=runs,
         bytes=None if file is None else file.stat().st_size,
     )

@@ -1,4 +1,4 @@
-"""Bringing the runs of another database in: those that are missing here, and those that got further there."""
+"""Merging another database: its runs that are missing here, and those that progressed further there."""
 
 from __future__ import annotations
 
@@ -44,8 +44,9 @@ _SAME = 1e-6  # relative: two machines add in different orders
 class Merged:
     """What a merge of the database `source` did, by run key.
 
-    `added` were unknown here, `completed` were known here but got further there, `kept` were here as far or further.
-    `conflicts` says what differs for runs that both have finished with different results; those of this store stay.
+    `added` were unknown here, `completed` were known here but had progressed further there, `kept` had progressed as
+    far here, or further. `conflicts` says what differs for runs that both have finished with different results; those
+    of this store stay.
     """
 
     source: str
@@ -57,7 +58,7 @@ class Merged:
 
 
 def merge(store: Store, other: str | Path) -> Merged:
-    """Bring in what `other` (a SQLite file or a URL) knows; it is only read. Again changes nothing.
+    """Add the data sets and runs of `other` (a SQLite file or a URL), which is only read. Again changes nothing.
 
     Data sets are the same by fingerprint, runs by key. Each run is one transaction, so others may write meanwhile, and
     a merge that was killed goes on when it is repeated. Weights and caches stay where they are.
@@ -77,9 +78,9 @@ def merge(store: Store, other: str | Path) -> Merged:
             with store.writing() as here:
                 if _merge_dataset(here, there, dataset):
                     merged.datasets.append(dataset["name"])
-        for cell in there.execute(select(RunRow).order_by(RunRow.id)).mappings().all():
+        for run in there.execute(select(RunRow).order_by(RunRow.id)).mappings().all():
             with store.writing() as here:
-                _merge_run(here, there, cell, fingerprints[cell["dataset_id"]], merged)
+                _merge_run(here, there, run, fingerprints[run["dataset_id"]], merged)
     return merged
 
 
@@ -132,18 +133,18 @@ def _merge_dataset(here: Connection, there: Connection, dataset: RowMapping) -> 
     return known is None or bool(missing)
 
 
-def _merge_run(here: Connection, there: Connection, cell: RowMapping, fingerprint: str, merged: Merged) -> None:
-    key = cell["key"]
+def _merge_run(here: Connection, there: Connection, run: RowMapping, fingerprint: str, merged: Merged) -> None:
+    key = run["key"]
     own = here.execute(select(RunRow).where(RunRow.key == key)).mappings().one_or_none()
-    if own is not None and _PROGRESS[own["status"]] >= _PROGRESS[cell["status"]]:
+    if own is not None and _PROGRESS[own["status"]] >= _PROGRESS[run["status"]]:
         merged.kept.append(key)
-        if own["status"] == cell["status"] == "finished":
-            difference = _difference(_results(here, own["id"]), _results(there, cell["id"]))
+        if own["status"] == run["status"] == "finished":
+            difference = _difference(_results(here, own["id"]), _results(there, run["id"]))
             if difference:
-                merged.conflicts[key] = f"{cell['model']}, seed {cell['seed']}: {difference}"
+                merged.conflicts[key] = f"{run['model']}, seed {run['seed']}: {difference}"
         return
     dataset_id = here.scalars(select(DatasetRow.id).where(DatasetRow.fingerprint == fingerprint)).one()
-    columns = {**_without(cell, "id"), "dataset_id": dataset_id}
+    columns = {**_without(run, "id"), "dataset_id": dataset_id}
     if own is None:
         here.execute(insert(RunRow).values(columns))
         merged.added.append(key)
@@ -153,7 +154,7 @@ def _merge_run(here: Connection, there: Connection, cell: RowMapping, fingerprin
     cell_id = here.scalars(select(RunRow.id).where(RunRow.key == key)).one()
     for table in _PARTS:
         here.execute(delete(table).where(table.cell_id == cell_id))
-        rows = there.execute(select(table).where(table.cell_id == cell["id"])).mappings()
+        rows = there.execute(select(table).where(table.cell_id == run["id"])).mappings()
         insert_all(here, table, [_without(row, "id", "cell_id") for row in rows], cell_id=cell_id)
 
 

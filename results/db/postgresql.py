@@ -1,4 +1,4 @@
-"""How a PostgreSQL database is used, and what its errors mean to a user."""
+"""PostgreSQL: its driver, how a write transaction begins, and error messages."""
 
 from __future__ import annotations
 

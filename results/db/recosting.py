@@ -1,4 +1,4 @@
-"""Costs that a finished run still lacks because they were put off: which runs, and putting them in."""
+"""Costs of finished runs that were postponed: which runs lack them, and storing them later."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def runs_without_cost(store: Store, reason: str) -> set[str]:
 
 
 def add_costs(store: Store, key: str, costs: Mapping[str, Quantity], environment: Mapping[str, Any]) -> None:
-    """Put `costs` in place of what the finished run has of them, and `environment` beside what is known of its own.
+    """Replace the finished run's `costs` of these names, and add `environment` to its own.
 
     Raises:
         StoreError: the run has not finished, or a value may not be stored.

@@ -1,4 +1,4 @@
-"""Scores that a finished run still lacks: which, the captions to compute them from, and putting them in."""
+"""Scores that a finished run still lacks: which, the captions to compute them from, and storing them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from results.records import SplitResult
 
 
 def stored_captions(store: Store, key: str) -> dict[str, dict[int, str]]:
-    """What a run said, by split and image id; empty where it has not finished.
+    """A run's captions by split and image id; empty where it has not finished.
 
     Raises:
         StoreError: the run was never planned.
     """
     with store.reading() as connection:
-        cell_id = connection.scalar(select(RunRow.id).where(RunRow.key == key))
-        if cell_id is None:
+        run_id = connection.scalar(select(RunRow.id).where(RunRow.key == key))
+        if run_id is None:
             raise StoreError(f"no run {key} in the results database")
-        query = select(Caption.split, Caption.image_id, Caption.caption).where(Caption.cell_id == cell_id)
+        query = select(Caption.split, Caption.image_id, Caption.caption).where(Caption.cell_id == run_id)
         found: dict[str, dict[int, str]] = {}
         for split, image_id, caption in connection.execute(query.order_by(Caption.split, Caption.image_id)):
             found.setdefault(split, {})[image_id] = caption
@@ -45,10 +45,10 @@ def missing_metrics(store: Store, key: str, metrics: Collection[str]) -> dict[st
 
 
 def add_scores(store: Store, key: str, results: Sequence[SplitResult]) -> None:
-    """Put the metrics of `results` in place of what the finished run has of them; its others stay as they are."""
+    """Replace the finished run's scores of the metrics in `results`; its others stay as they are."""
     with store.writing() as connection:
-        cell_id = connection.scalar(select(RunRow.id).where(RunRow.key == key, RunRow.status == "finished"))
-        if cell_id is None:
+        run_id = connection.scalar(select(RunRow.id).where(RunRow.key == key, RunRow.status == "finished"))
+        if run_id is None:
             raise StoreError(f"run {key} has not finished: there is nothing to add scores to")
         for result in results:
             for table, rows in (
@@ -57,6 +57,6 @@ def add_scores(store: Store, key: str, results: Sequence[SplitResult]) -> None:
                 (ImageScores, image_score_columns(key, result)),
             ):
                 metrics = {row["metric"] for row in rows}
-                old = (table.cell_id == cell_id, table.split == result.split, table.metric.in_(metrics))
+                old = (table.cell_id == run_id, table.split == result.split, table.metric.in_(metrics))
                 connection.execute(delete(table).where(*old))
-                insert_all(connection, table, rows, cell_id=cell_id)
+                insert_all(connection, table, rows, cell_id=run_id)

@@ -47,24 +47,24 @@ def skipped_columns(record: DatasetRecord) -> list[Columns]:
     return [{"file": file, "reason": checks.text(reason)} for file, reason in record.skipped.items()]
 
 
-def run_columns(cell: RunSpec, datasets: Mapping[str, int]) -> Columns:
+def run_columns(spec: RunSpec, datasets: Mapping[str, int]) -> Columns:
     """A planned row of `RunRow`; `datasets` maps the fingerprints that the store knows to their ids."""
-    if cell.dataset not in datasets:
+    if spec.dataset not in datasets:
         raise StoreError(
-            f"run {cell.key} is planned on the data set {cell.dataset!r}, which was never recorded",
-            "record the data set first; a cell names it by its fingerprint",
+            f"run {spec.key} is planned on the data set {spec.dataset!r}, which was never recorded",
+            "record the data set first; a run names it by its fingerprint",
         )
     return {
-        "key": cell.key,
-        "dataset_id": datasets[cell.dataset],
-        "model": cell.model,
-        "role": cell.role,
-        "seed": cell.seed,
-        "track": cell.track,
-        "code_version": cell.code_version,
-        "config": checks.json_object(cell.config, f"run {cell.key}: configuration"),
-        "signature": checks.json_object(cell.signature, f"run {cell.key}: signature"),
-        "code": None if cell.code is None else asdict(cell.code),
+        "key": spec.key,
+        "dataset_id": datasets[spec.dataset],
+        "model": spec.model,
+        "role": spec.role,
+        "seed": spec.seed,
+        "track": spec.track,
+        "code_version": spec.code_version,
+        "config": checks.json_object(spec.config, f"run {spec.key}: configuration"),
+        "signature": checks.json_object(spec.signature, f"run {spec.key}: signature"),
+        "code": None if spec.code is None else asdict(spec.code),
         "status": "planned",
         "attempts": 0,
         "environment": {},
@@ -91,7 +91,7 @@ def epoch_columns(key: str, record: EpochRecord) -> Columns:
 
 
 def outcome_columns(key: str, outcome: Outcome) -> dict[type[CellPart], list[Columns]]:
-    """Rows of every table that a finished cell fills, by table."""
+    """Rows of every table that a finished run fills, by table."""
     if not outcome.splits:
         raise StoreError(f"run {key}: a finished run has results on at least one split")
     names = [result.split for result in outcome.splits]
@@ -128,7 +128,7 @@ def attention_columns(key: str, record: AttentionRecord) -> Columns:
     height, width = record.grid or (None, None)
     places = len(record.boxes or ()) if height is None or width is None else height * width
     if not record.words or not places:
-        raise StoreError(f"{what} has no words, or no place to look at")
+        raise StoreError(f"{what} has no words, or no places")
     if len(record.weights) != len(record.words) or any(len(row) != places for row in record.weights):
         raise StoreError(f"{what} needs {places} weights for each of its {len(record.words)} words")
     if not all(0 <= weight <= 1 for row in record.weights for weight in row):

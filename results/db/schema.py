@@ -1,6 +1,6 @@
 """The tables. Whatever is not known is NULL with a reason beside it, never 0.
 
-Rows hang on their cell or data set by foreign keys that cascade. Names are stable: other tools may read them.
+Rows refer to their run or data set by foreign keys that cascade. Names are stable: other tools may read them.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Image(Base):
 
 
 class RunRow(Base):
-    """One cell of the planned grid and what became of it.
+    """A planned run and its status.
 
     `code` says which sources made it (`results.records.CodeRecord`); NULL before 0.3.0, which did not record it.
     """
@@ -132,7 +132,7 @@ class RunRow(Base):
 
 
 class Epoch(Base):
-    """One epoch of one stage of a cell's training."""
+    """One epoch of one stage of a run's training."""
 
     __tablename__ = "epochs"
     __table_args__ = (_CLUSTERED,)
@@ -151,7 +151,7 @@ class Epoch(Base):
 
 
 class Caption(Base):
-    """What a cell said of an image."""
+    """A run's caption of an image."""
 
     __tablename__ = "captions"
     __table_args__ = (_CLUSTERED,)
@@ -211,7 +211,7 @@ class ImageScores(Base):
 
 
 class AttentionMap(Base):
-    """Where a cell looked for each word of its caption: over the cells of a grid, or over regions with their boxes.
+    """A run's attention weights for each word of a caption: over the cells of a grid, or over regions with their boxes.
 
     `words` is a JSON list, `boxes` a JSON list of x1, y1, x2, y2 in fractions of the image.
     """
@@ -240,7 +240,7 @@ class AttentionMap(Base):
 
 
 class Cost(Base):
-    """One measured cost of a cell: parameters, GMAC, seconds, memory ..."""
+    """One measured cost of a run: parameters, GMAC, seconds, memory ..."""
 
     __tablename__ = "costs"
     __table_args__ = (

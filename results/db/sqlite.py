@@ -1,4 +1,4 @@
-"""How a SQLite file is set up, and what SQLite's errors mean to a user."""
+"""SQLite: pragmas, transactions, write-ahead log, and error messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MEANINGS = {
 
 
 def set_pragmas(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
-    """Make a new connection check foreign keys and lose nothing of what it reported as stored."""
+    """Make a new connection check foreign keys and never lose what it reported as stored."""
     connection.isolation_level = None  # the driver opens no transactions by itself: `begin` does
     connection.execute("PRAGMA foreign_keys = ON")
     # FULL: what was reported as stored survives a power cut too; writes are few, so the extra sync costs nothing.
@@ -35,7 +35,7 @@ def set_pragmas(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> 
 
 
 def leave_foreign_keys(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
-    """Stop checking foreign keys: a migration that makes a table anew would delete, by cascade, what hangs on it."""
+    """Stop checking foreign keys: a migration that rebuilds a table would delete, by cascade, rows that refer to it."""
     connection.execute("PRAGMA foreign_keys = OFF")
 
 

@@ -15,7 +15,6 @@ from results.db import checks
 from results.db.engine import check_file, open_engine, resolve_url, show, translated, use_write_ahead_log, writing
 from results.db.revisions import ensure_current
 from results.db.rows import (
-    attention_columns,
     epoch_columns,
     image_columns,
     insert_all,
@@ -23,9 +22,9 @@ from results.db.rows import (
     run_columns,
     skipped_columns,
 )
-from results.db.schema import AttentionMap, Caption, DatasetRow, Epoch, Image, RunRow, SkippedImage
+from results.db.schema import DatasetRow, Epoch, Image, RunRow, SkippedImage
 from results.errors import StoreError
-from results.records import AttentionRecord, CodeRecord, DatasetRecord, EpochRecord, Outcome, RunSpec, Status
+from results.records import CodeRecord, DatasetRecord, EpochRecord, Outcome, RunSpec, Status
 
 
 class Store:
@@ -34,7 +33,7 @@ class Store:
     Args:
         url_or_path: the path of a SQLite file, or any SQLAlchemy URL.
         create: make the database where there is none; its folder must exist.
-        read_only: open an existing store for reading alone.
+        read_only: open an existing store read-only.
 
     Raises:
         StoreError: from every method, where the database cannot be opened, read or written, or where a value may not
@@ -68,11 +67,11 @@ class Store:
 
     @property
     def url(self) -> URL:
-        """Where the results lie."""
+        """The database's URL."""
         return self._url
 
     def close(self) -> None:
-        """Let go of the database; needed once, at the end."""
+        """Close the database; needed once, at the end."""
         self._reader.dispose()
 
     @contextmanager
@@ -85,12 +84,12 @@ class Store:
     def writing(self) -> Iterator[Connection]:
         """A connection in one write transaction; others that write wait for its end."""
         if self._read_only:
-            raise StoreError(f"the results database {show(self._url)} was opened for reading alone")
+            raise StoreError(f"the results database {show(self._url)} was opened read-only")
         with translated(self._url), self._writer.begin() as connection:
             yield connection
 
     def record_dataset(self, record: DatasetRecord) -> None:
-        """Remember a data set by its fingerprint; again updates its root and skipped images and adds missing images."""
+        """Store a data set by its fingerprint; again updates its root and skipped images and adds missing images."""
         images, skipped = image_columns(record), skipped_columns(record)
         columns = {
             "name": record.name,
@@ -110,22 +109,22 @@ class Store:
             connection.execute(delete(SkippedImage).where(SkippedImage.dataset_id == known))
             insert_all(connection, SkippedImage, skipped, dataset_id=known)
 
-    def plan(self, cells: Sequence[RunSpec]) -> None:
-        """Enter cells as "planned", so that none goes missing without a word; those already known stay as they are."""
+    def plan(self, specs: Sequence[RunSpec]) -> None:
+        """Store runs as "planned", so that none is missing without a reason; those already known stay as they are."""
         with self.writing() as connection:
             found = connection.execute(select(DatasetRow.fingerprint, DatasetRow.id)).all()
             datasets = dict(found)
             known = set(connection.scalars(select(RunRow.key)))
-            rows = {cell.key: run_columns(cell, datasets) for cell in cells if cell.key not in known}
+            rows = {spec.key: run_columns(spec, datasets) for spec in specs if spec.key not in known}
             insert_all(connection, RunRow, rows.values())
 
     def status(self, key: str) -> Status | None:
-        """What became of a cell; None if it was never planned."""
+        """The status of a run; None if it was never planned."""
         with self.reading() as connection:
             return cast("Status | None", connection.scalar(select(RunRow.status).where(RunRow.key == key)))
 
     def begin(self, key: str, environment: Mapping[str, Any], code: CodeRecord | None = None) -> None:
-        """Mark a cell as running in `environment` (versions, device), by this `code`; one more attempt."""
+        """Mark a run as running in `environment` (versions, device), by this `code`; one more attempt."""
         columns = {
             "status": "running",
             "attempts": RunRow.attempts + 1,
@@ -138,19 +137,19 @@ class Store:
             **({} if code is None else {"code": asdict(code)}),
         }
         with self.writing() as connection:
-            connection.execute(update(RunRow).where(RunRow.id == _cell_id(connection, key)).values(columns))
+            connection.execute(update(RunRow).where(RunRow.id == _run_id(connection, key)).values(columns))
 
     def record_epoch(self, key: str, record: EpochRecord) -> None:
         """Store an epoch; again replaces it, and drops later ones: they are of an attempt that was given up."""
         columns = epoch_columns(key, record)
         with self.writing() as connection:
-            cell_id = _cell_id(connection, key)
+            run_id = _run_id(connection, key)
             given_up = or_(Epoch.stage > record.stage, (Epoch.stage == record.stage) & (Epoch.epoch >= record.epoch))
-            connection.execute(delete(Epoch).where(Epoch.cell_id == cell_id, given_up))
-            connection.execute(insert(Epoch).values(cell_id=cell_id, **columns))
+            connection.execute(delete(Epoch).where(Epoch.cell_id == run_id, given_up))
+            connection.execute(insert(Epoch).values(cell_id=run_id, **columns))
 
     def finish(self, key: str, outcome: Outcome) -> None:
-        """Store all that a cell leaves and mark it finished; replaces what earlier attempts left."""
+        """Store all results of a run and mark it finished; replaces those of earlier attempts."""
         rows = outcome_columns(key, outcome)
         columns = {
             "status": "finished",
@@ -163,38 +162,18 @@ class Store:
             "operators": checks.json_object(outcome.operators, f"run {key}: operators"),
         }
         with self.writing() as connection:
-            cell_id = _cell_id(connection, key)
+            run_id = _run_id(connection, key)
             for table, entries in rows.items():
-                connection.execute(delete(table).where(table.cell_id == cell_id))
-                insert_all(connection, table, entries, cell_id=cell_id)
-            connection.execute(update(RunRow).where(RunRow.id == cell_id).values(columns))
-
-    def record_attention(self, key: str, split: str, maps: Sequence[AttentionRecord]) -> None:
-        """Store where a finished cell looked while it captioned images of a split; again replaces those images' maps.
-
-        Finishing the cell again drops them: they belong to captions that are no more.
-        """
-        rows = [attention_columns(key, record) for record in maps]
-        ids = [record.image_id for record in maps]
-        with self.writing() as connection:
-            cell_id = _cell_id(connection, key)
-            captioned = select(Caption.image_id).where(Caption.cell_id == cell_id, Caption.split == split)
-            if unknown := set(ids) - set(connection.scalars(captioned)):
-                raise StoreError(f"run {key} has no caption of image {min(unknown)} of the split {split}")
-            for image_id in ids:
-                connection.execute(
-                    delete(AttentionMap).where(
-                        AttentionMap.cell_id == cell_id, AttentionMap.split == split, AttentionMap.image_id == image_id
-                    )
-                )
-            insert_all(connection, AttentionMap, rows, cell_id=cell_id, split=split)
+                connection.execute(delete(table).where(table.cell_id == run_id))
+                insert_all(connection, table, entries, cell_id=run_id)
+            connection.execute(update(RunRow).where(RunRow.id == run_id).values(columns))
 
     def fail(self, key: str, error_class: str, reason: str, log_tail: str) -> None:
-        """Mark a cell as failed, with the error's class, message and the last lines of its log."""
+        """Mark a run as failed, with the error's class, message and the last lines of its log."""
         self._end(key, "failed", reason or error_class, checks.text(error_class), checks.text(log_tail))
 
     def skip(self, key: str, reason: str) -> None:
-        """Mark a cell as left out on purpose, with the reason."""
+        """Mark a run as left out on purpose, with the reason."""
         self._end(key, "skipped", reason, None, None)
 
     def _end(self, key: str, status: Status, reason: str, error_class: str | None, log_tail: str | None) -> None:
@@ -206,7 +185,7 @@ class Store:
             "finished_at": _now(),
         }
         with self.writing() as connection:
-            connection.execute(update(RunRow).where(RunRow.id == _cell_id(connection, key)).values(columns))
+            connection.execute(update(RunRow).where(RunRow.id == _run_id(connection, key)).values(columns))
 
     def _check_schema(self, *, create: bool) -> None:
         with self.writing() if create else self.reading() as connection:
@@ -217,8 +196,8 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def _cell_id(connection: Connection, key: str) -> int:
-    cell_id = connection.scalar(select(RunRow.id).where(RunRow.key == key))
-    if cell_id is None:
+def _run_id(connection: Connection, key: str) -> int:
+    run_id = connection.scalar(select(RunRow.id).where(RunRow.key == key))
+    if run_id is None:
         raise StoreError(f"run {key} was never planned", "plan it before recording anything of it")
-    return cell_id
+    return run_id

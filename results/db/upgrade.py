@@ -46,7 +46,7 @@ def upgrade(url_or_path: str | Path | URL) -> str:
                 _migrate(connection, found)
                 if connection.dialect.name == "sqlite" and connection.exec_driver_sql("PRAGMA foreign_key_check").all():
                     raise StoreError(
-                        f"the results database {show(url)} holds rows that hang on nothing; it stays as it is",
+                        f"the results database {show(url)} has rows that refer to missing rows; it is left unchanged",
                         "restore it from a copy, or start a new one and merge it: bench db merge",
                     )
     finally:

@@ -42,7 +42,7 @@ def leaderboard_frame(store: Store, split: str | None) -> pd.DataFrame:
     """
     groups = sorted(leaderboard(store), key=lambda group: -len(group.rows))
     with store.reading() as connection:
-        cells = {cell.key: cell for cell in finished_runs(connection)}
+        runs = {run.key: run for run in finished_runs(connection)}
     check_known("split", split, dict.fromkeys(group.split for group in groups))
     shown = [
         (number, group, row)
@@ -51,7 +51,7 @@ def leaderboard_frame(store: Store, split: str | None) -> pd.DataFrame:
         if split in {None, group.split}
     ]
     metrics = list(dict.fromkeys((RANKING_METRIC, *(name for *_, row in shown for name in row.scores))))
-    units = {name: cost.unit for cell in cells.values() for name, cost in cell.costs.items() if cost.unit}
+    units = {name: cost.unit for run in runs.values() for name, cost in run.costs.items() if cost.unit}
     names = dict.fromkeys(name for *_, row in shown for name in row.costs)
     bounded = {name for *_, row in shown for name, cost in row.costs.items() if cost.low is not None}
     costs = {
@@ -73,9 +73,9 @@ def leaderboard_frame(store: Store, split: str | None) -> pd.DataFrame:
     }
     rows = [
         {
-            **_identity(number, group, row, [cells[key] for key in row.keys]),
+            **_identity(number, group, row, [runs[key] for key in row.keys]),
             **_scores(row, metrics),
-            **_standing(row, group, cells[row.keys[0]]),
+            **_standing(row, group, runs[row.keys[0]]),
             **{column: getattr(row.costs.get(name), part, None) for (name, part), column in costs.items()},
         }
         for number, group, row in shown
@@ -83,14 +83,14 @@ def leaderboard_frame(store: Store, split: str | None) -> pd.DataFrame:
     return typed({name: [row[name] for row in rows] for name in dtypes}, dtypes)
 
 
-def _identity(number: int, group: Group, row: Row, cells: Sequence[FinishedRun]) -> dict[str, Any]:
+def _identity(number: int, group: Group, row: Row, runs: Sequence[FinishedRun]) -> dict[str, Any]:
     """What the row is of, and its conditions."""
-    codes = [cell.code for cell in cells if cell.code]
+    codes = [run.code for run in runs if run.code]
     return {
         "group": number,
         "dataset": group.dataset,
         "split": group.split,
-        "track": cells[0].track,
+        "track": runs[0].track,
         "model": row.model,
         "role": row.role,
         "differs": ", ".join(f"{name}: {value}" for name, value in row.differs.items() if value is not None),
@@ -99,7 +99,7 @@ def _identity(number: int, group: Group, row: Row, cells: Sequence[FinishedRun])
         "pretraining": row.pretraining and ("; ".join(row.pretraining.data_sets) or "not documented"),
         "outdated": row.outdated,
         "fingerprint": group.fingerprint,
-        "signature": signature_text(cells[0].signature),
+        "signature": signature_text(runs[0].signature),
         "code_model": " ".join(dict.fromkeys(code.model for code in codes if code.model)) or None,
         "code_revision": " ".join(dict.fromkeys(code.revision for code in codes)) or None,
     }
@@ -124,9 +124,9 @@ def _percent(fraction: float | None) -> float | None:
     return None if fraction is None else 100 * fraction
 
 
-def _standing(row: Row, group: Group, cell: FinishedRun) -> dict[str, Any]:
+def _standing(row: Row, group: Group, run: FinishedRun) -> dict[str, Any]:
     """The row among the others of its group, and beside what papers print."""
-    conditions = measured_conditions(group.split, cell.signature, cell.config)
+    conditions = measured_conditions(group.split, run.signature, run.config)
     match = best_match(row.model, RANKING_METRIC, conditions) if row.role == "model" else None
     return {
         "tier": row.standing and row.standing.tier,

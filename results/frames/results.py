@@ -71,7 +71,7 @@ class Results:
         self.close()
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self._store.close()
 
     def leaderboard(self, *, split: str | None = None) -> pd.DataFrame:
@@ -81,7 +81,7 @@ class Results:
 
         - group (int64): number of the comparability group, from 1; rows of different groups are not comparable
         - dataset, split, track, model, role (category)
-        - differs (string): what tells the row from others of its model, for references from the group's signature
+        - differs (string): what sets the row apart from others of its model, for references from the group's signature
         - seeds (string): separated by spaces
         - tier (Int64): rows of a tier are not significantly different from the best of it; missing for references, for
           floors and rows that are not above them, and where scores of single images are not stored
@@ -100,7 +100,7 @@ class Results:
           Costs that any row has bounds of have two more columns: quartiles of a latency (latency_median_low_s,
           latency_median_high_s), the range of an estimate (train_a100_hours_estimate_low), mean over seeds
         - runs (string): keys of the runs, separated by spaces
-        - pretraining (string): what the weights saw before the run; missing: nothing
+        - pretraining (string): what the weights were trained on before the run; missing: nothing
         - outdated (string): why it is not of the newest code; missing: it is
         - fingerprint, signature, code_model, code_revision (category): of the row's runs
         """
@@ -142,7 +142,7 @@ class Results:
         - file (string): the picture, relative to the data set's folder
         - domain (category): the image's domain; missing where the data set has none
         - references (object): the image's reference captions, a tuple of strings
-        - caption (string): what the run said
+        - caption (string): the run's caption
         """
         with self._store.reading() as connection:
             return run_frames.captions(connection, split)

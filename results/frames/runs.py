@@ -88,8 +88,8 @@ def captions(connection: Connection, split: str | None) -> pd.DataFrame:
         )
     }
     rows = [
-        (cell, split, image, *images.get((dataset, image), (None, None, ())), caption)
-        for cell, dataset, split, image, caption in _read(connection, query, Caption, split=split)
+        (run, split, image, *images.get((dataset, image), (None, None, ())), caption)
+        for run, dataset, split, image, caption in _read(connection, query, Caption, split=split)
     ]
     dtypes = {
         "split": "category",
@@ -108,8 +108,8 @@ def costs(connection: Connection) -> pd.DataFrame:
     rows = _read(connection, query.join(RunRow).order_by(Cost.cell_id, Cost.id), Cost)
     units = {name: unit for _, name, unit, *_ in rows if unit}  # what was not measured may have none
     named = [
-        (cell, with_unit(name, unit or units.get(name, "")), *measured, unit or units.get(name, ""), reason)
-        for cell, name, unit, *measured, reason in rows
+        (run, with_unit(name, unit or units.get(name, "")), *measured, unit or units.get(name, ""), reason)
+        for run, name, unit, *measured, reason in rows
     ]
     dtypes = {
         "cost": "category",
@@ -121,7 +121,7 @@ def costs(connection: Connection) -> pd.DataFrame:
 
 
 def epochs(connection: Connection) -> pd.DataFrame:
-    """One row an epoch, whatever became of the run."""
+    """One row an epoch, whatever the status of the run."""
     dtypes = {
         "status": "category",
         "stage": "int64",
@@ -188,10 +188,10 @@ def check_known(name: str, value: str | None, known: Iterable[str]) -> None:
 
 
 def _frame(connection: Connection, rows: Rows, dtypes: Mapping[str, str]) -> pd.DataFrame:
-    """Rows that begin with their cell's id, as columns: what identifies the run, those of `dtypes`, the conditions."""
-    cells, *columns = _transposed(rows, 1 + len(dtypes))
+    """Rows that begin with their run's id, as columns: what identifies the run, those of `dtypes`, the conditions."""
+    ids, *columns = _transposed(rows, 1 + len(dtypes))
     runs = _runs(connection)
-    runs = runs.take(runs.index.get_indexer(pd.Index(cells, dtype="int64"))).reset_index(drop=True)
+    runs = runs.take(runs.index.get_indexer(pd.Index(ids, dtype="int64"))).reset_index(drop=True)
     for name in runs.columns[runs.dtypes == "category"]:
         runs[name] = runs[name].cat.remove_unused_categories()
     data = typed(dict(zip(dtypes, columns, strict=True)), dtypes)
@@ -199,13 +199,13 @@ def _frame(connection: Connection, rows: Rows, dtypes: Mapping[str, str]) -> pd.
 
 
 def _runs(connection: Connection) -> pd.DataFrame:
-    """What identifies every planned run, whatever became of it, by the id of its cell and in the order of planning."""
+    """What identifies every planned run, whatever its status, by its id and in the order of planning."""
     identity = (RunRow.id, RunRow.key, RunRow.model, RunRow.role, RunRow.seed, DatasetRow.name)
     query = select(*identity, RunRow.track, DatasetRow.fingerprint, RunRow.signature, RunRow.code)
     rows = []
-    for *told, signature, stored in connection.execute(query.join(DatasetRow).order_by(RunRow.id)):
+    for *fields, signature, stored in connection.execute(query.join(DatasetRow).order_by(RunRow.id)):
         code = code_of(stored)
-        rows.append((*told, signature_text(signature), *((code.model, code.revision) if code else (None, None))))
+        rows.append((*fields, signature_text(signature), *((code.model, code.revision) if code else (None, None))))
     dtypes = {"id": "int64", **IDENTITY, **CONDITIONS}
     return typed(dict(zip(dtypes, _transposed(rows, len(dtypes)), strict=True)), dtypes).set_index("id")
 

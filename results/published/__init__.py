@@ -1,4 +1,4 @@
-"""What the papers print, with the conditions that they state: to stand beside measured numbers, never to be ranked.
+"""Published scores with the conditions that the papers state: shown beside measured numbers, never ranked.
 
 `published.csv` holds one printed number a row. A blank condition means that the paper does not state it; nothing is
 filled in. Imports neither torch nor pandas nor the database.
@@ -14,7 +14,7 @@ from results.published.matching import (
     printed_split,
     published_for,
 )
-from results.published.scores import PAPERS, Paper, PublishedScore, printed_rows, scores, select
+from results.published.scores import PAPERS, Paper, PublishedScore, printed_rows, scores
 
 __all__ = [
     "PAPERS",
@@ -32,5 +32,4 @@ __all__ = [
     "printed_split",
     "published_for",
     "scores",
-    "select",
 ]

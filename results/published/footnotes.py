@@ -1,4 +1,4 @@
-"""What a reader should know of printed numbers, most of all where papers disagree; both numbers are kept."""
+"""Footnotes of printed numbers, most of all where papers disagree; both numbers are kept."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def footnotes(score: PublishedScore) -> list[Footnote]:
 
 
 def domain_footnote(images: Mapping[str, int]) -> Footnote | None:
-    """What stands beside scores of nocaps by domain where the domains are other images than the printed ones'.
+    """The footnote of scores of nocaps by domain where the domains are other images than the printed ones'.
 
     The server's validation domains and those that copies of the annotations state are not the same.
 

@@ -1,4 +1,4 @@
-"""Which printed number stands beside a measured one, and whether their conditions are the same."""
+"""The printed number to show beside a measured one, and whether their conditions are the same."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from results.published.footnotes import Footnote, footnotes
 from results.published.names import NAMES, RECIPES
 from results.published.scores import SPLIT_IMAGES, Backbone, Objective, PublishedScore, scores
 
-# What a measured run's features are called, for the printed ones that can be told from a backbone's name.
+# The names of a measured run's features, for the printed ones that a backbone's name identifies.
 _BACKBONES = {
     "Swin-L grid features, 384x384 input, backbone pre-trained on ImageNet": "swin_large_patch4_window12_384",
     "ResNet-50 pool5 vector": "resnet50",
@@ -193,7 +193,7 @@ def _same(score: PublishedScore, measured: Conditions, name: str) -> bool | None
 
 
 def _same_features(score: PublishedScore, measured: Conditions) -> bool | None:
-    """None for features that no backbone's name tells, such as those of a detector's regions."""
+    """None for features that no backbone's name identifies, such as those of a detector's regions."""
     printed = _BACKBONES.get(score.features or "")
     if printed is None or measured.features is None:
         return None

@@ -1,4 +1,4 @@
-"""Which printed rows speak of a model of the zoo, by its name, and which a preset is the recipe of."""
+"""Which printed rows are of a model of the zoo, by its name, and which a preset is the recipe of."""
 
 from __future__ import annotations
 

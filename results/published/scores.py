@@ -79,9 +79,9 @@ PAPERS = {
 class PublishedScore:
     """One printed number with its conditions; None where the paper does not state one.
 
-    `model` is the table's row, under one name in all papers; `variant` tells the rows of one model apart, "" where it
+    `model` is the table's row, under one name in all papers; `variant` distinguishes the rows of one model, "" where it
     has one alone. `ensemble` says whether several models made the captions, `ensemble_size` how many, where printed.
-    Scores (`METRICS`) are in percent, as printed; `note` says what had to be read between the lines.
+    Scores (`METRICS`) are in percent, as printed; `note` says what the paper implies but does not state.
     """
 
     paper: str
@@ -103,9 +103,9 @@ class PublishedScore:
 
     @property
     def fraction(self) -> float:
-        """The score as the store has it: 1.404 for a printed CIDEr-D of 140.4; StoreError for what is no score."""
+        """The score as the store has it: 1.404 for a printed CIDEr-D of 140.4; StoreError for what is not a score."""
         if self.unit != "percent":
-            raise StoreError(f"{self.metric} of {self.model} is printed in {self.unit}, which is no score")
+            raise StoreError(f"{self.metric} of {self.model} is printed in {self.unit}, which is not a score")
         return self.value / 100
 
     @property
@@ -130,15 +130,6 @@ def read_scores(lines: Iterable[str]) -> tuple[PublishedScore, ...]:
     if tuple(reader.fieldnames or ()) != _COLUMNS:
         raise StoreError(f"{_FILE}, line 1: the columns are not {','.join(_COLUMNS)}")
     return tuple(_Line(reader.line_num, row).score() for row in reader)
-
-
-def select(**conditions: str | float | bool | None) -> list[PublishedScore]:
-    """The numbers whose fields equal the given ones; None selects those whose paper does not state the field.
-
-    `select(model="updown", split="karpathy-test", objective="RL", metric="CIDEr-D")`. AttributeError for a field that
-    `PublishedScore` has not.
-    """
-    return [score for score in scores() if all(getattr(score, field) == value for field, value in conditions.items())]
 
 
 def printed_rows(chosen: Iterable[PublishedScore]) -> list[dict[str, PublishedScore]]:
@@ -193,11 +184,11 @@ class _Line:
         )
 
     def _one_of(self, column: str, known: tuple[str, ...]) -> str | None:
-        self._check(column, self.row[column] in known, f"is none of {', '.join(filter(None, known))}")
+        self._check(column, self.row[column] in known, f"is not one of {', '.join(filter(None, known))}")
         return self.row[column] or None
 
     def _whole(self, column: str) -> int:
-        self._check(column, self.row[column].isdecimal() and int(self.row[column]) > 0, "is no positive whole number")
+        self._check(column, self.row[column].isdecimal() and int(self.row[column]) > 0, "is not a positive integer")
         return int(self.row[column])
 
     def _number(self) -> float:
@@ -205,7 +196,7 @@ class _Line:
             value = float(self.row["value"])
         except ValueError:
             value = math.nan
-        self._check("value", math.isfinite(value) and value >= 0, "is no number")
+        self._check("value", math.isfinite(value) and value >= 0, "is not a number")
         return value
 
     def _check(self, column: str, holds: bool, otherwise: str) -> None:

@@ -1,1 +1,1 @@
-"""Questions to a store, each answered with a few SQL queries."""
+"""Queries of a store, each a few SQL statements in one read transaction."""

@@ -133,10 +133,10 @@ def image_scores(connection: Connection, runs: Sequence[FinishedRun], metric: st
     """Scores of single images by run id and split; empty for runs and splits that have none."""
     found: dict[tuple[int, str], ByImage] = {(run.id, split): {} for run in runs for split in run.scores}
     wanted = (ImageScores.cell_id.in_([run.id for run in runs]), ImageScores.metric == metric)
-    for cell_id, split, scores in connection.execute(
+    for run_id, split, scores in connection.execute(
         select(ImageScores.cell_id, ImageScores.split, ImageScores.scores).where(*wanted)
     ):
-        found[cell_id, split] = scores
+        found[run_id, split] = scores
     return found
 
 

@@ -1,4 +1,4 @@
-"""Images with what every model said of them, the hardest first."""
+"""Images with every model's caption of them, the hardest first."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from results.queries.views import GalleryCaption, GalleryItem
 _CHUNK = 1000  # images a query: databases limit how many values one statement may carry
 
 
-def gallery(store: Store, dataset: str, split: str, limit: int | None = None) -> list[GalleryItem]:
+def gallery(store: Store, dataset: str, split: str) -> list[GalleryItem]:
     """The images of a split with their references and captions: lowest mean CIDEr-D of the models first.
 
     Images of equal score come by id, images without one last. Every row of the leaderboard is there once, by its
-    lowest seed: models by their CIDEr-D on the whole split, best first, then references. `limit` keeps the first ones
-    (None: all). `dataset` is a fingerprint or a name; StoreError where there is none, or several share the name.
+    lowest seed: models by their CIDEr-D on the whole split, best first, then references. `dataset` is a fingerprint or
+    a name; StoreError where there is none, or several share the name.
     """
     with store.reading() as connection:
         dataset_id = one_dataset(connection, dataset)
@@ -33,7 +33,7 @@ def gallery(store: Store, dataset: str, split: str, limit: int | None = None) ->
             image_id: _mean([scores[run.id, split].get(image_id) for run in runs if run.role == "model"])
             for image_id in connection.scalars(select(Image.image_id).where(*in_split))
         }
-        chosen = sorted(means, key=lambda image_id: (means[image_id] is None, means[image_id] or 0.0, image_id))[:limit]
+        chosen = sorted(means, key=lambda image_id: (means[image_id] is None, means[image_id] or 0.0, image_id))
         images = _images(connection, dataset_id, chosen)
         captions = _captions(connection, runs, split, chosen)
     return [
@@ -88,7 +88,7 @@ def _captions(
         query = select(Caption.cell_id, Caption.image_id, Caption.caption).where(
             Caption.cell_id.in_([run.id for run in runs]), Caption.split == split, Caption.image_id.in_(ids)
         )
-        captions.update({(cell_id, image_id): said for cell_id, image_id, said in connection.execute(query)})
+        captions.update({(run_id, image_id): caption for run_id, image_id, caption in connection.execute(query)})
     return captions
 
 

@@ -1,4 +1,4 @@
-"""Who may be ranked against whom, and how they rank: one group for every signature and split."""
+"""The leaderboard: comparable runs grouped by signature and split, and ranked within each group."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from results.queries.finished_runs import ByImage, FinishedRun, finished_runs, i
 from results.queries.floors import FLOORS, floor_rows, floor_tests
 from results.queries.pretraining import stored_pretraining
 from results.queries.provenance import outdated
-from results.queries.tiers import significance_test, standings
+from results.queries.tiers import assign_tiers, significance_test
 from results.queries.views import Group, Row, SignificanceTest, Spread, Standing
 from results.records import CODE_FIELDS, Quantity
 
 RANKING_METRIC = "CIDEr-D"
 
 
-def leaderboard(store: Store, *, dataset: str | None = None) -> list[Group]:
-    """The groups of a data set (fingerprint or name; None: of all), in the order they were first planned.
+def leaderboard(store: Store) -> list[Group]:
+    """The groups of every data set, in the order they were first planned.
 
     Rows that differ in any field of the signature, in the track or in the data's fingerprint never share a group.
     """
     with store.reading() as connection:
-        runs = finished_runs(connection, dataset)
-        older = outdated(runs if dataset is None else finished_runs(connection))
+        runs = finished_runs(connection)
+        older = outdated(runs)
         by_image = image_scores(connection, runs, RANKING_METRIC)
     ranked: dict[tuple[object, str], list[FinishedRun]] = {}
     beside: dict[tuple[str, str], list[FinishedRun]] = {}
@@ -48,7 +48,7 @@ def leaderboard(store: Store, *, dataset: str | None = None) -> list[Group]:
 
 
 def _dated(group: Group, older: Mapping[str, str]) -> Group:
-    """The group with what is said of rows that older code made."""
+    """The group, its rows that older code made marked as outdated."""
     ranked, beside = (
         tuple(replace(row, outdated=older.get(row.keys[-1])) for row in rows) for rows in (group.rows, group.references)
     )
@@ -78,7 +78,7 @@ def _group(
         rows.append((_row(runs, split, _differences(runs[0].variant, rivals)), runs))
     rows.sort(key=lambda pair: _rank(pair[0]))
     references = _newest(beside.get((first.fingerprint, split), ()), first.conditions)
-    found, test = _standings([runs for _, runs in rows], rows_of(references), split, by_image)
+    found, test = _tiers([runs for _, runs in rows], rows_of(references), split, by_image)
     return Group(
         dataset=first.dataset,
         fingerprint=first.fingerprint,
@@ -92,13 +92,13 @@ def _group(
     )
 
 
-def _standings(
+def _tiers(
     rows: Sequence[Sequence[FinishedRun]],
     references: Sequence[Sequence[FinishedRun]],
     split: str,
     by_image: Mapping[tuple[int, str], ByImage],
 ) -> tuple[list[Standing | None], SignificanceTest | None]:
-    """How rows stand, best first: against the floors, and those above all floors among each other."""
+    """The standing of rows, best first: tested against the floors, and those above all floors against each other."""
 
     def scored(runs: Sequence[FinishedRun]) -> list[ByImage]:
         return [by_image[run.id, split] for run in runs]
@@ -108,7 +108,9 @@ def _standings(
     floors = [(runs[0].model, scored(runs)) for runs in floor_rows(rows, references)]
     tests = floor_tests([[] if floor else seeds for floor, seeds in zip(is_floor, scores, strict=True)], floors)
     above = [not floor and all(test.above for test in of) for floor, of in zip(is_floor, tests, strict=True)]
-    found, test = standings([seeds if over else [] for over, seeds in zip(above, scores, strict=True)], RANKING_METRIC)
+    found, test = assign_tiers(
+        [seeds if over else [] for over, seeds in zip(above, scores, strict=True)], RANKING_METRIC
+    )
     for place, against in enumerate(tests):
         if is_floor[place] and any(scores[place]):
             found[place] = Standing(None, is_floor=True)

@@ -1,4 +1,4 @@
-"""What a model's weights saw before its run, from the card that is stored with the run."""
+"""What a model's weights were trained on before its run, from the card that is stored with the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which finished runs were made by other code than the newest, and in what it differs."""
+"""Which finished runs were made by older code than the newest, and in which files it differs."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ def outdated(runs: Sequence[FinishedRun]) -> dict[str, str]:
         if run.code.revision != last.revision:
             found[run.key] = f"of results revision {run.code.revision}, the newest is {last.revision}"
         elif run.code.model != of_model.model:
-            paths = sorted(run.code.files.keys() | of_model.files.keys())
-            changed = [path for path in paths if run.code.files.get(path) != of_model.files.get(path)]
-            changed = [path for path in changed if not path.startswith("harness/")]
+            changed = [path for path in run.code.changed_files(of_model) if not path.startswith("harness/")]
             more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
             found[run.key] = f"made before {', '.join(changed[:_NAMED])}{more} changed"
     return found

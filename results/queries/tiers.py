@@ -1,4 +1,4 @@
-"""Which rows of a leaderboard can be told apart, from their scores of the single images."""
+"""Tiers of a leaderboard's rows: which are significantly different, by their scores of the single images."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ from results.statistics.significance import (
 Scores = Mapping[int, float]
 
 
-def standings(rows: Sequence[Sequence[Scores]], metric: str) -> tuple[list[Standing | None], SignificanceTest | None]:
-    """Where each of the rows, best first, stands on `metric`, and the test that says so.
+def assign_tiers(
+    rows: Sequence[Sequence[Scores]], metric: str
+) -> tuple[list[Standing | None], SignificanceTest | None]:
+    """The tier of each of the rows, best first, on `metric`, and the test that it comes from.
 
     A row is its seeds' scores by image, which are averaged over the seeds that have some. A row without any, or of
-    other images than the first that has some, has no standing.
+    other images than the first that has some, has none.
     """
     known = {place: [seed for seed in seeds if seed] for place, seeds in enumerate(rows)}
     images = next((seeds[0].keys() for seeds in known.values() if seeds), None)

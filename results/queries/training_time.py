@@ -1,4 +1,4 @@
-"""What a run's epochs say of its training: speed by stage, and the time to a quality."""
+"""Training speed by stage, and the time to reach a validation score, from a run's epochs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def stage_speeds(epochs: Iterable[EpochRecord]) -> dict[str, float]:
 def seconds_to(epochs: Iterable[EpochRecord], cider: float) -> float | None:
     """Seconds of training until validation first reached this CIDEr-D (a fraction); None where it never did.
 
-    Validation itself is not counted. An epoch without validation reaches nothing.
+    Validation itself is not counted. Epochs without validation are skipped.
     """
     passed = 0.0
     for epoch in epochs:

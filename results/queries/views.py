@@ -1,7 +1,7 @@
-"""What reports read: plain values that `results.queries.report` gives out, free of the database and of torch.
+"""What `results.queries.fetch` returns and reports read: plain values, free of the database and of torch.
 
-Metrics are fractions as coco-caption computes them (CIDEr-D 1.2 is shown as 120); shown numbers, units and colours are
-the reports' business.
+Metrics are fractions as coco-caption computes them (CIDEr-D 1.2 is shown as 120); how numbers, units
+and colours are shown is up to the reports.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class FloorTest:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a row stands among its group's: rows that cannot be told from the best of a tier share that tier.
+    """A row's tier in its group: rows that are not significantly different from the best of a tier share it.
 
     `against_best` and `against_above` are p-values, after Holm's correction for all pairs of the group, of its
     difference from the best row and from the one ranked just above; None for the best. `floors` are its tests against
@@ -74,7 +74,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class SignificanceTest:
-    """What told a group's rows apart: paired sign-flip tests of `metric`, averaged over each row's seeds, over images.
+    """The tests behind a group's tiers: paired sign-flip tests over images of `metric`, averaged over a row's seeds.
 
     All pairs of `rows` rows were tested, at level `alpha`, on `images` images by `resamples` resamples from `seed`;
     before these, `floor_tests` times a row against a floor.
@@ -108,7 +108,7 @@ class DatasetInfo:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One model (or reference) of a leaderboard: its finished cells of one configuration, over seeds.
+    """One model (or reference) of a leaderboard: its finished runs of one configuration, over seeds.
 
     `seeds` and `keys` run in parallel, ascending by seed. `scores[metric]` are over the whole split;
     `domains[domain][metric]` over each domain alone, empty where the data has none. `costs[name]` is the mean over the
@@ -147,8 +147,8 @@ class Group:
     one come last, by name. `references` (human, retrieval ...) are rows of the same data set and split whose
     signature may differ, as their `differs` says: show them apart, never ranked. `separating` names the fields
     that differ between this group and any other group of the same data set name and split; empty when it is the only
-    one. A group whose `rows` are empty only carries references that no model stands beside yet; its signature is
-    empty too. `test` is what the rows' standings come from, None where none has one.
+    one. A group whose `rows` are empty has references only, no model yet; its signature is
+    empty too. `test` is what the rows' tiers come from, None where none has one.
     """
 
     dataset: str
@@ -164,9 +164,9 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A planned cell without a result: `status` is planned, running, failed or skipped.
+    """A planned run without a result: `status` is planned, running, failed or skipped.
 
-    `reason` is None only for planned and running cells; `error_class` and `log_tail` are set for failed ones.
+    `reason` is None only for planned and running runs; `error_class` and `log_tail` are set for failed ones.
     """
 
     key: str
@@ -186,7 +186,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class CostRow:
-    """What one finished cell cost, by name; `operators` as measured (counted and uncounted ones)."""
+    """What one finished run cost, by name; `operators` as measured (counted and uncounted ones)."""
 
     key: str
     model: str
@@ -200,9 +200,9 @@ class CostRow:
 
 @dataclass(frozen=True, slots=True)
 class RunDetail:
-    """Everything about one cell, whatever its status.
+    """Everything about one run, whatever its status.
 
-    `scores[split][domain][metric]`, domain "overall" first; scores and costs are empty unless the cell is finished.
+    `scores[split][domain][metric]`, domain "overall" first; scores and costs are empty unless the run is finished.
     """
 
     key: str
@@ -233,7 +233,7 @@ class RunDetail:
 
 @dataclass(frozen=True, slots=True)
 class GalleryCaption:
-    """One cell's caption of one image; `cider` is its CIDEr-D on that image alone, None where it was not scored."""
+    """One run's caption of one image; `cider` is its CIDEr-D on that image alone, None where it was not scored."""
 
     model: str
     role: Role
@@ -245,7 +245,7 @@ class GalleryCaption:
 
 @dataclass(frozen=True, slots=True)
 class GalleryItem:
-    """One image with its references and the models' captions, in the same order of cells for every image.
+    """One image with its references and the models' captions, in the same order of runs for every image.
 
     `file` is relative to `DatasetInfo.root`. `mean_cider` is over the captions of role "model", None where no model
     has a score.

@@ -1,4 +1,4 @@
-"""Two results on the same images: how far apart they are, between what bounds, and whether that can be chance."""
+"""Paired differences of two results on the same images: mean, bootstrap interval and sign-flip test."""
 
 from __future__ import annotations
 

@@ -1,14 +1,18 @@
-"""Which differences between models are real, from their scores of the same images: tests, Holm's correction and tiers.
+"""Which differences between models are significant: paired tests, intervals, Holm's correction and tiers.
 
-Images, not seeds, are what is drawn here: how much a model varies over training seeds is another question.
+A score that is the mean of the images' scores is tested by these (`sign_flip_tests`, `sign_flip_columns`), any other by
+the statistics of each image whose sum gives the score (`paired_test`, `bootstrap`). Images are resampled, not seeds:
+how much a model varies over training seeds is another question. Document frequencies stay as they are in every
+resample: taken anew they would bias CIDEr-D upwards.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import combinations
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +21,37 @@ Array = NDArray[np.float64]
 RESAMPLES: Final = 10_000
 SEED: Final = 2_024
 ALPHA: Final = 0.05
-_CELLS_AT_ONCE: Final = 2_000_000  # 16 MB
+LEVEL: Final = 0.95
+_NUMBERS_AT_ONCE: Final = 2_000_000  # 16 MB
+
+
+class Metric(Protocol):
+    """A metric, or several that share their statistics (BLEU-1 to 4)."""
+
+    names: tuple[str, ...]
+
+    def score(self, totals: Array) -> Array:
+        """Corpus scores of sums of statistics: (..., K) -> (..., len(names))."""
+
+
+class Statistics(Protocol):
+    """Sufficient statistics of one system: `values` (N, K), a row per image, whose sum gives the corpus scores."""
+
+    @property
+    def metric(self) -> Metric:
+        """What scores the sums."""
+
+    @property
+    def values(self) -> Array:
+        """The statistics of every image."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Percentile bootstrap interval of a score."""
+
+    low: float
+    high: float
 
 
 def exchanges(images: int, *, resamples: int = RESAMPLES, seed: int = SEED) -> Iterator[Array]:
@@ -25,7 +59,7 @@ def exchanges(images: int, *, resamples: int = RESAMPLES, seed: int = SEED) -> I
 
     All 2^images patterns once where these are no more than `resamples`, as `is_exact` says.
     """
-    rows = max(8, _CELLS_AT_ONCE // max(1, images))
+    rows = max(8, _NUMBERS_AT_ONCE // max(1, images))
     total = 2**images if is_exact(images, resamples) else resamples
     generator = np.random.default_rng(seed)
     for start in range(0, total, rows):
@@ -40,7 +74,7 @@ def exchanges(images: int, *, resamples: int = RESAMPLES, seed: int = SEED) -> I
 def draws(images: int, *, resamples: int = RESAMPLES, seed: int = SEED) -> Iterator[Array]:
     """How often each image is drawn in each bootstrap resample, with replacement: blocks of (rows, images)."""
     generator = np.random.default_rng(seed)
-    rows = max(1, _CELLS_AT_ONCE // images)
+    rows = max(1, _NUMBERS_AT_ONCE // images)
     for start in range(0, resamples, rows):
         count = min(rows, resamples - start)
         drawn = generator.integers(0, images, (count, images), dtype=np.int32)
@@ -83,18 +117,18 @@ def sign_flip_tests(scores: Array, *, resamples: int = RESAMPLES, seed: int = SE
     return found
 
 
-def sign_flip_columns(differences: Array, *, resamples: int = RESAMPLES, seed: int = SEED) -> Array:
+def sign_flip_columns(differences: Array) -> Array:
     """The same p-values of differences that are taken already, one for each column of (N, K)."""
     images = len(differences)
     total = differences.sum(axis=0)
     observed, squares = np.abs(total), np.square(differences).sum(axis=0)
     extreme = np.zeros(len(total), np.int64)
-    for exchanged in exchanges(images, resamples=resamples, seed=seed):
+    for exchanged in exchanges(images):
         drawn = total - 2 * (exchanged @ differences)
         extreme += (np.abs(drawn) >= observed - 1e-12 * images).sum(axis=0)
     columns = zip(extreme.tolist(), observed.tolist(), squares.tolist(), strict=True)
     return np.array(
-        [_sharpened(p_value(count, images, resamples), sum_, of, images, resamples) for count, sum_, of in columns]
+        [_sharpened(p_value(count, images, RESAMPLES), sum_, of, images, RESAMPLES) for count, sum_, of in columns]
     )
 
 
@@ -104,6 +138,72 @@ def _sharpened(p: float, observed: float, squares: float, images: int, resamples
         return p
     bound = max(2 * float(np.exp(-(observed**2) / (2 * squares))), sys.float_info.min)
     return bound if bound < 1 / (resamples + 1) else p
+
+
+def bootstrap(statistics: Sequence[Statistics], *, resamples: int = RESAMPLES, seed: int = SEED) -> dict[str, Interval]:
+    """95 % intervals of every metric, by resampling images with replacement.
+
+    All `statistics` are of the same images in the same order. Percentile method: Efron and Tibshirani, "An Introduction
+    to the Bootstrap", 1993, chapter 13.
+    """
+    values = np.concatenate([each.values for each in statistics], axis=1)
+    totals = [drawn @ values for drawn in draws(len(values), resamples=resamples, seed=seed)]
+    outer = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
+    found = {}
+    for metric, scores in _scores(statistics, np.concatenate(totals)).items():
+        low, high = np.quantile(scores, outer)
+        found[metric] = Interval(float(low), float(high))
+    return found
+
+
+def paired_test(
+    first: Sequence[Statistics], second: Sequence[Statistics], *, resamples: int = RESAMPLES, seed: int = SEED
+) -> dict[str, tuple[float, float]]:
+    """Difference first - second and two-sided p-value of every metric that both have.
+
+    Approximate randomisation: for each image the two systems' statistics are exchanged or not, which for a metric that
+    is a mean flips the sign of the image's difference (Noreen 1989; Riezler and Maxwell 2005).
+
+    Raises:
+        ValueError: the systems are not of the same number of images.
+    """
+    names = {name for each in second for name in each.metric.names}
+    first = [each for each in first if set(each.metric.names) <= names]
+    by_names = {each.metric.names: each for each in second}
+    second = [by_names[each.metric.names] for each in first]
+    one = np.concatenate([each.values for each in first], axis=1)
+    two = np.concatenate([each.values for each in second], axis=1)
+    if one.shape != two.shape:
+        raise ValueError(f"systems of different images: {len(one)} and {len(two)}")
+    gap, total_one, total_two = two - one, one.sum(axis=0), two.sum(axis=0)
+    images = len(one)
+    observed = _differences(first, total_one[None], total_two[None])
+    extreme = dict.fromkeys(observed, 0)
+    for exchanged in exchanges(images, resamples=resamples, seed=seed):
+        moved = exchanged @ gap
+        for metric, differences in _differences(first, total_one + moved, total_two - moved).items():
+            # Rounding must not decide about draws that are as extreme as what was observed.
+            extreme[metric] += int((np.abs(differences) >= abs(observed[metric][0]) - 1e-12).sum())
+    return {
+        metric: (float(observed[metric][0]), p_value(count, images, resamples)) for metric, count in extreme.items()
+    }
+
+
+def _scores(statistics: Sequence[Statistics], totals: Array) -> dict[str, Array]:
+    """Scores by metric of (R, K) sums, K the columns of all statistics side by side."""
+    found: dict[str, Array] = {}
+    column = 0
+    for each in statistics:
+        width = each.values.shape[1]
+        scores = each.metric.score(totals[:, column : column + width])
+        found.update(zip(each.metric.names, scores.T, strict=True))
+        column += width
+    return found
+
+
+def _differences(statistics: Sequence[Statistics], one: Array, two: Array) -> dict[str, Array]:
+    first, second = _scores(statistics, one), _scores(statistics, two)
+    return {metric: first[metric] - second[metric] for metric in first}
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -126,15 +226,15 @@ def holm_of_pairs(p_values: Array) -> Array:
     return adjusted
 
 
-def tiers(scores: Sequence[float], adjusted: Array, *, alpha: float = ALPHA) -> list[int]:
-    """Tier of each model, 1 the best: one that cannot be told from the best of a tier belongs to that tier.
+def tiers(scores: Sequence[float], adjusted: Array) -> list[int]:
+    """Tier of each model, 1 the best: one that is not significantly different from a tier's best belongs to it.
 
     `adjusted` holds the corrected p-values of all pairs, (M, M).
     """
     placed = [0] * len(scores)
     leader, tier = -1, 0
     for model in sorted(range(len(scores)), key=lambda index: -scores[index]):
-        if leader < 0 or adjusted[leader, model] < alpha:
+        if leader < 0 or adjusted[leader, model] < ALPHA:
             leader, tier = model, tier + 1
         placed[model] = tier
     return placed

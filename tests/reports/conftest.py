@@ -88,7 +88,7 @@ def draw_scene(path: Path) -> None:
     picture.save(path)
 
 
-def cell(model: str, seed: int = 1, role: Role = "model", **signature: str) -> RunSpec:
+def spec(model: str, seed: int = 1, role: Role = "model", **signature: str) -> RunSpec:
     """A planned run; signature fields may be changed."""
     return RunSpec(
         key=f"{model}-s{seed}-{'-'.join(signature.values()) or 'plain'}",
@@ -120,8 +120,15 @@ def scores(cider: float, meteor: bool) -> dict[str, Quantity]:
     return found | {"ROUGE-L": quantity(0.3 + 0.27 * cider), "CIDEr-D": quantity(cider)}
 
 
-def outcome(model: str, seed: int, cider: float, meteor: bool = True, costs: bool = True) -> Outcome:
-    """Results of both splits."""
+def outcome(
+    model: str,
+    seed: int,
+    cider: float,
+    meteor: bool = True,
+    costs: bool = True,
+    maps: tuple[AttentionRecord, ...] = (),
+) -> Outcome:
+    """Results of both splits; the attention `maps` are of the first."""
     said = {
         1: HOSTILE,
         2: LONG,
@@ -143,6 +150,7 @@ def outcome(model: str, seed: int, cider: float, meteor: bool = True, costs: boo
                 captions,
                 {"overall": scores(quality, meteor)} | (by_domain if split == "nocaps" else {}),
                 {"CIDEr-D": {i: quality * (0.5 + (i if i <= 12 else i - 94) / 8) for i in ids}},
+                attention=maps if split == "test" else (),
                 held_out=scores(0.9 * quality, meteor) if split == "test" else {},
             )
         )
@@ -171,27 +179,27 @@ def outcome(model: str, seed: int, cider: float, meteor: bool = True, costs: boo
     )
 
 
-def attention(model: str) -> list[AttentionRecord]:
+def attention(model: str) -> tuple[AttentionRecord, ...]:
     """Maps of two images: one model looks at cells, another at regions, and the others do not attend."""
     words = ("a", HOSTILE, "ball")
     if model == "expansionnet_v2":
         weights = tuple(tuple(float(place == 5 * word) for place in range(12)) for word in range(3))
-        return [AttentionRecord(image, words, weights, grid=(3, 4)) for image in (2, 5)]
+        return tuple(AttentionRecord(image, words, weights, grid=(3, 4)) for image in (2, 5))
     if model == "transformer_base":
         boxes = ((0.0, 0.0, 0.5, 1.0), (0.5, -0.25, 1.5, 0.5), (0.75, 0.75, 0.7, 0.7))
-        return [AttentionRecord(5, words, ((0.5, 0.48, 0.02), (0.0, 1.0, 0.0), (0.0, 0.0, 0.0)), boxes=boxes)]
-    return []
+        return (AttentionRecord(5, words, ((0.5, 0.48, 0.02), (0.0, 1.0, 0.0), (0.0, 0.0, 0.0)), boxes=boxes),)
+    return ()
 
 
 def populate(store: Store, root: Path) -> None:
     """Four models (two with two seeds), two references, another group, and runs that failed, were skipped or wait."""
     store.record_dataset(dataset(root))
     finished = [
-        cell(model, seed) for model in QUALITY for seed in ((1, 2) if "_v2" in model or "base" in model else (1,))
+        spec(model, seed) for model in QUALITY for seed in ((1, 2) if "_v2" in model or "base" in model else (1,))
     ]
-    greedy = cell("transformer_base", 1, beam="1")
-    references = [cell("human", 1, "reference", nrefs="4"), cell("retrieval", 1, "reference", beam="none")]
-    broken, skipped, waiting = cell("aoanet"), cell("updown"), cell("image_transformer")
+    greedy = spec("transformer_base", 1, beam="1")
+    references = [spec("human", 1, "reference", nrefs="4"), spec("retrieval", 1, "reference", beam="none")]
+    broken, skipped, waiting = spec("aoanet"), spec("updown"), spec("image_transformer")
     store.plan([*finished, greedy, *references, broken, skipped, waiting])
     for planned in finished:
         store.begin(planned.key, {"device": "cpu"})
@@ -205,12 +213,11 @@ def populate(store: Store, root: Path) -> None:
                     best if epoch % 2 == 0 else None, 10.4, 78.2,
                 ),
             )  # fmt: skip
-        store.finish(planned.key, outcome(planned.model, planned.seed, cider, meteor=planned.model != "blind"))
+        model, meteor = planned.model, planned.model != "blind"
+        store.finish(planned.key, outcome(model, planned.seed, cider, meteor, maps=attention(model)))
     for planned, cider in ((greedy, 0.91), (references[0], 1.3), (references[1], 0.55)):
         store.begin(planned.key, {})
         store.finish(planned.key, outcome(planned.model, 1, cider, costs=planned.role == "model"))
-    for planned in finished:
-        store.record_attention(planned.key, "test", attention(planned.model))
     store.begin(broken.key, {"device": "cpu"})
     store.fail(broken.key, "FloatingPointError", "the loss is NaN at step 312 <b>", f"epoch 1\nTraceback {HOSTILE}\n")
     store.skip(skipped.key, "needs region boxes, which the data set lacks")

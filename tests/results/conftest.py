@@ -54,8 +54,8 @@ class Make:
         return DatasetRecord(**(fields | changes))
 
     @staticmethod
-    def cell(model: str = "blind", seed: int = 1, **changes: Any) -> RunSpec:
-        """A cell on `dataset`'s data; its key is made of the model, the seed and `variant`."""
+    def spec(model: str = "blind", seed: int = 1, **changes: Any) -> RunSpec:
+        """A planned run on `dataset`'s data; its key is made of the model, the seed and `variant`."""
         variant = changes.pop("variant", "")
         fields: dict[str, Any] = {
             "key": f"{model}-{seed}{variant}",
@@ -71,7 +71,7 @@ class Make:
         return RunSpec(**(fields | changes))
 
     @staticmethod
-    def outcome(cider: float | None = 0.5, **changes: Any) -> Outcome:
+    def outcome(cider: float | None = 0.5, attention: tuple[AttentionRecord, ...] = (), **changes: Any) -> Outcome:
         """Results on the test split whose per-image CIDEr-D is `cider` times 1, 2 and 3."""
         score = Quantity(None, "no Java found") if cider is None else Quantity(cider)
         result = SplitResult(
@@ -83,6 +83,7 @@ class Make:
                 "out-domain": {"CIDEr-D": Quantity(None, "one image only")},
             },
             per_image={} if cider is None else {"CIDEr-D": {1: cider, 2: 2 * cider, 30: 3 * cider}},
+            attention=attention,
         )
         fields: dict[str, Any] = {
             "splits": (result,),
@@ -212,12 +213,12 @@ def store(url: str) -> Iterator[Store]:
 
 @pytest.fixture
 def add(store: Store) -> Callable[..., str]:
-    """Plan and finish one cell: `add(model, seed, cider, **cell fields)` gives its key."""
+    """Plan and finish one run: `add(model, seed, cider, **fields of the spec)` gives its key."""
 
     def adding(model: str, seed: int = 1, cider: float | None = 0.5, **changes: Any) -> str:
-        cell = Make.cell(model, seed, **changes)
-        store.plan([cell])
-        store.finish(cell.key, Make.outcome(cider))
-        return cell.key
+        spec = Make.spec(model, seed, **changes)
+        store.plan([spec])
+        store.finish(spec.key, Make.outcome(cider))
+        return spec.key
 
     return adding

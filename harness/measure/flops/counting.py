@@ -126,12 +126,6 @@ def count_encoder(model: Captioner, visual: Visual) -> PartCount:
         return trace(model, model.encode, seen)
 
 
-def count_step(model: Captioner, visual: Visual, position: int) -> PartCount:
-    """One `step` of one row, at a position from 1."""
-    with _counting(model, visual) as seen:
-        return _trace_step(model, model.encode(seen), position)
-
-
 def count_caption(model: Captioner, visual: Visual, length: int, beam_size: int = 1) -> PartCount:
     """A whole caption of one image, from the encoder on; no beam ends early."""
     with _counting(model, visual) as seen:

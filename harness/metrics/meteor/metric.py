@@ -36,16 +36,6 @@ class Meteor(Metric):
 METEOR: Final = Meteor()
 
 
-def segment_scores(statistics: Array) -> Array:
-    """METEOR of each segment: (N, 23) statistics -> (N,) scores in [0, 1]."""
-    return _score(_without_perfect_chunks(statistics))
-
-
-def corpus_score(statistics: Array) -> float:
-    """METEOR of all segments together: (N, 23) -> one score; 0 for no segments."""
-    return float(_score(_without_perfect_chunks(statistics).sum(axis=0, keepdims=True))[0])
-
-
 def _without_perfect_chunks(statistics: Array) -> Array:
     """A segment equal to its reference has no fragmentation: its one chunk counts as none, in sums too."""
     matches = statistics[:, 4:20].reshape(-1, 4, 2, 2)  # stage, content or function, test or reference

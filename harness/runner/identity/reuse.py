@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from harness.config.preset import NOT_IN_KEY
-from harness.runner.identity.run_key import changed_files, without
+from harness.runner.identity.run_key import without
 from harness.utils.hashing import canonical_json
 from results.db.store import Store
 from results.queries.finished_runs import FinishedRun, finished_runs
@@ -73,7 +73,7 @@ def _difference(run: FinishedRun, spec: RunSpec) -> str | None:
     assert spec.code is not None
     if run.code is None:
         return f"captionbench {run.code_version} made the finished run, which did not record its code"
-    if files := changed_files(run.code, spec.code):
+    if files := run.code.changed_files(spec.code):
         return f"{_listed(files, _FILES_NAMED)} changed since"
     if run.code.revision != spec.code.revision:
         return f"the finished run is of results revision {run.code.revision}, not {spec.code.revision}"

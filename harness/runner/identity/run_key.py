@@ -78,14 +78,6 @@ def code_of_model(model: str, arguments: Mapping[str, Any]) -> CodeRecord:
     return CodeRecord(files_digest(own), shared.harness, shared.revision, {**shared.files, **own})
 
 
-def changed_files(before: CodeRecord | None, after: CodeRecord) -> list[str]:
-    """Files that differ between two runs' code, sorted; none where the first did not record any."""
-    if before is None:
-        return []
-    paths = before.files.keys() | after.files.keys()
-    return sorted(path for path in paths if before.files.get(path) != after.files.get(path))
-
-
 def _parts(arguments: Mapping[str, Any]) -> dict[str, ModelCard]:
     """Registered models that arguments name, by the argument: parts that a model creates."""
     known = set(list_models())

@@ -102,7 +102,7 @@ def test_markdown_and_json_hold_everything(fill: Fill, tmp_path: Path) -> None:
     [
         (["updown-s0", "nothing-s0"], "no run nothing-s0 in the results database"),
         (["updown-s0", "failed-s0"], "run failed-s0 has not finished: it is failed"),
-        (["updown-s0", "here"], "here is a workspace or database, and updown-s0 is none"),
+        (["updown-s0", "here"], "here is a workspace or database, and updown-s0 is not"),
         (["here", "stranger"], "they share no model"),
         (["here", "empty"], "no run has finished in empty"),
         (["here", "bare"], "no results in the workspace bare"),
@@ -130,6 +130,20 @@ def test_a_score_that_is_not_tested_says_why(fill: Fill) -> None:
     sides = fill("old", {"updown": 0}), fill("new", {"updown": 3}, spice=0.2)
     for format in ("text", "markdown"):
         assert "Not tested, no Java found: SPICE on test" in bench(*sides, "--format", format)
+
+
+@pytest.mark.parametrize("models", [["updown"], ["updown", "blind"]])
+def test_a_change_without_an_interval_says_why(fill: Fill, models: list[str]) -> None:
+    sides = fill("old", dict.fromkeys(models, 0)), fill("new", dict.fromkeys(models, 3))
+    said = bench(*sides, "--format", "markdown")
+    [line] = [line for line in said.splitlines() if "No 95 % interval" in line]
+    assert all(name in line for name in models if len(models) > 1)
+    assert "BLEU-4" in line
+    assert "CIDEr-D" not in line
+    score = next(
+        each for each in json.loads(bench(*sides, "--format", "json"))["pairs"][0]["scores"] if each["no_interval"]
+    )
+    assert score["metric"] == "BLEU-4"
 
 
 def test_an_output_of_another_encoding_is_no_failure(fill: Fill) -> None:

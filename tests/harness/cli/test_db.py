@@ -68,7 +68,7 @@ def test_a_run_in_an_old_workspace_says_what_to_type_and_loses_nothing(tmp_path:
         "hint: upgrade it, nothing is lost: bench db upgrade --db workspace/bench.sqlite",
     ]
     assert sorted(path.name for path in (tmp_path / "workspace").iterdir()) == ["bench.sqlite"]
-    assert describe(tmp_path / "workspace" / "bench.sqlite").cells["finished"] == 3
+    assert describe(tmp_path / "workspace" / "bench.sqlite").runs["finished"] == 3
 
 
 @pytest.mark.usefixtures("old")

@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pycocoevalcap.cider.cider import Cider
 
-from harness.metrics.cider import CiderD, corpus_cider
+from harness.metrics.cider import CiderD
 from harness.utils.errors import BenchError
 
 captions = st.lists(st.sampled_from(["a", "cat", "dog", "runs", "on", "the"]), max_size=9).map(" ".join)
 
 
 def test_equals_pycocoevalcap_on_coco(coco):
-    mean, per_image = corpus_cider(coco.tokenized_references, coco.tokenized_candidates)
+    mean, per_image = CiderD(coco.tokenized_references).score(coco.tokenized_candidates)
     assert mean == pytest.approx(coco.corpus["CIDEr-D"], abs=1e-12, rel=0)
     assert per_image == pytest.approx(coco.per_image["CIDEr-D"], abs=1e-12, rel=0)
 
@@ -24,7 +24,7 @@ def test_equals_pycocoevalcap_on_coco(coco):
 def test_equals_pycocoevalcap_on_any_words(pairs):
     references = {number: ["word", *texts] for number, (texts, _) in enumerate(pairs)}
     candidates = {number: text for number, (_, text) in enumerate(pairs)}
-    mean, per_image = corpus_cider(references, candidates)
+    mean, per_image = CiderD(references).score(candidates)
     expected_mean, expected = Cider().compute_score(references, {i: [text] for i, text in candidates.items()})
     assert mean == pytest.approx(expected_mean, abs=1e-12, rel=0)
     assert list(per_image.values()) == pytest.approx(list(expected), abs=1e-12, rel=0)
@@ -40,10 +40,10 @@ def test_references_are_reused_and_left_alone():
 
 
 def test_no_words_and_single_images_score_zero():
-    assert corpus_cider({1: ["a cat"]}, {1: "a cat"}) == (0.0, {1: 0.0})
-    assert corpus_cider({1: [""], 2: [""]}, {1: "", 2: "a"}) == (0.0, {1: 0.0, 2: 0.0})
+    assert CiderD({1: ["a cat"]}).score({1: "a cat"}) == (0.0, {1: 0.0})
+    assert CiderD({1: [""], 2: [""]}).score({1: "", 2: "a"}) == (0.0, {1: 0.0, 2: 0.0})
 
 
 def test_other_images_are_refused():
     with pytest.raises(BenchError, match=r"no caption \(2\)"):
-        corpus_cider({1: ["a cat"], 2: ["a dog"]}, {1: "a cat"})
+        CiderD({1: ["a cat"], 2: ["a dog"]}).score({1: "a cat"})

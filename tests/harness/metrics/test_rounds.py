@@ -10,8 +10,9 @@ import pytest
 
 from harness.metrics import METRICS, OVERALL, Evaluator
 from harness.metrics.contract import CIDER_D
+from harness.metrics.evaluation import with_intervals
 from harness.metrics.rounds import Round, held_out_rounds, mean_of_rounds, meteor_answers
-from harness.metrics.significance import Interval, bootstrap, with_intervals
+from results.statistics.significance import Interval, bootstrap
 
 COMPUTED = METRICS[:-1]
 UNEQUAL = {7: ["a", "b", "c"], 8: ["d", "e"], 9: ["f"]}

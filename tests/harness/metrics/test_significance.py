@@ -1,4 +1,4 @@
-"""Intervals, tests and tiers: against scipy, against exact answers, and the same from the same seed."""
+"""Intervals and paired tests of every metric: against scipy, exact answers, and the same from the same seed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 from harness.metrics.bleu import BLEU
 from harness.metrics.cider import cider_d
 from harness.metrics.contract import CIDER_D, ROUGE_L, Statistics
-from harness.metrics.evaluation import OVERALL
+from harness.metrics.evaluation import OVERALL, with_intervals
 from harness.metrics.evaluator import Evaluator
 from harness.metrics.meteor.metric import METEOR, STATISTICS
 from harness.metrics.ngrams.corpus import Corpus
 from harness.metrics.rouge import rouge_l
 from harness.metrics.signature import EvaluationSettings
-from harness.metrics.significance import Comparison, Interval, bootstrap, compare, paired_test, tiers, with_intervals
+from results.statistics.significance import Interval, bootstrap, paired_test
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def test_exact_p_value_of_a_tiny_sample():
     assert p == 2 / 8  # only all signs alike are as extreme
 
 
-def test_equal_systems_are_never_told_apart(systems):
+def test_equal_systems_are_never_different(systems):
     assert all(found == (0, 1) for found in paired_test(systems["human"], systems["human"], resamples=200).values())
 
 
@@ -109,30 +109,18 @@ def test_a_real_difference_is_found_in_every_metric(systems):
 
 
 def test_the_same_seed_gives_the_same_numbers(systems):
-    first = bootstrap(systems["human"], resamples=300, seed=1), compare(systems, resamples=300, seed=1)
-    again = bootstrap(systems["human"], resamples=300, seed=1), compare(systems, resamples=300, seed=1)
-    other = bootstrap(systems["human"], resamples=300, seed=2)
-    assert first == again
-    assert first[0] != other
+    def found(seed):
+        both = systems["human"], systems["worse"]
+        return bootstrap(both[0], resamples=300, seed=seed), paired_test(*both, resamples=300, seed=seed)
+
+    assert found(1) == found(1)
+    assert found(1)[0] != found(2)[0]
 
 
 def test_metrics_that_one_system_lacks_are_left_out(systems):
     assert set(paired_test(systems["human"], systems["worse"][:1], resamples=50)) == set(BLEU.names)
     with pytest.raises(ValueError, match="different images"):
         paired_test([ROUGE_L.statistics(np.ones(3))], [ROUGE_L.statistics(np.ones(4))])
-
-
-def test_tiers_follow_the_best_of_each():
-    scores = {"a": 1.0, "b": 0.9, "c": 0.8, "d": 0.7}
-
-    def apart(*pairs):
-        every = ("ab", "ac", "ad", "bc", "bd", "cd")
-        return [Comparison(x, y, "CIDEr-D", 0.1, 0.0, 0.01 if x + y in pairs else 0.5) for x, y in every]
-
-    assert tiers(scores, apart()) == {"a": 1, "b": 1, "c": 1, "d": 1}
-    assert tiers(scores, apart("ac", "ad", "bc")) == {"a": 1, "b": 1, "c": 2, "d": 2}
-    assert tiers(scores, apart(*["ab", "ac", "ad", "bc", "bd", "cd"])) == {"a": 1, "b": 2, "c": 3, "d": 4}
-    assert tiers({}, []) == {}
 
 
 def test_all_metrics_of_five_thousand_images_in_time_and_memory():

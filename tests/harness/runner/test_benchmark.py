@@ -18,7 +18,7 @@ from harness.runner.timing import DEFERRED
 from results import Quantity, Store
 from results.db.recosting import add_costs
 from results.db.schema import HeldOutScore, ImageScores, Score
-from results.queries.report import attention_maps, dataset_info, failures, gallery, leaderboard, run_detail
+from results.queries.fetch import attention_maps, dataset_info, failures, gallery, leaderboard, run_detail
 from results.queries.views import Row
 
 HUNG = {"value": None, "reason": "it hung", "low": None, "high": None}

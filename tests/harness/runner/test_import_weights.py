@@ -24,7 +24,7 @@ from harness.training.checkpoint import save_weights
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results import Store
-from results.queries.report import failures, leaderboard
+from results.queries.fetch import failures, leaderboard
 from zoo import ZooError
 from zoo.weights import from_official
 

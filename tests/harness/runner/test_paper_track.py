@@ -12,7 +12,7 @@ from PIL import Image
 
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from results import Store
-from results.queries.report import leaderboard, run_detail
+from results.queries.fetch import leaderboard, run_detail
 
 SMALL = {
     "size.d_model": 16, "size.d_ff": 16, "size.n_heads": 2, "size.n_encoder_layers": 1, "size.n_decoder_layers": 1,

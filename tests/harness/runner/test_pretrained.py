@@ -38,7 +38,7 @@ from harness.runner.saved_model import SavedModel
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results import Store
-from results.queries.report import failures, leaderboard
+from results.queries.fetch import failures, leaderboard
 from zoo import registry
 from zoo.decoding import Hypotheses, beam_search
 from zoo.registry import NOT_DOCUMENTED

@@ -24,7 +24,7 @@ from harness.runner import benchmark as run
 from harness.runner.saved_model import SavedModel
 from harness.utils.errors import BenchError
 from results import Store
-from results.queries.report import attention_maps, dataset_info, failures, leaderboard, run_detail
+from results.queries.fetch import attention_maps, dataset_info, failures, leaderboard, run_detail
 
 TINY = (
     *("schedule.stages.0.epochs=1", "schedule.stages.0.batch_size=16", "schedule.stages.0.captions_per_image=2"),

@@ -22,10 +22,10 @@ from reports.html.report import write_report
 from reports.text.terminal import print_leaderboard
 from results.db.store import Store
 from results.frames.results import Results
-from results.queries import report as queries
+from results.queries import fetch
 from results.queries.pretraining import Pretraining, stored_pretraining
-from tests.reports.conftest import HOSTILE, cell, dataset, outcome
-from tests.reports.html.test_html import Element, Page
+from tests.reports.conftest import HOSTILE, dataset, outcome, spec
+from tests.reports.html.parsed import Element, Page
 
 SEEN = Pretraining(
     ("COCO", "web pictures"), "some", ("COCO", "Web"), {"coco": "Twins are in it.", "nocaps": "So here."}, "a paper"
@@ -76,8 +76,8 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     folder = tmp_path_factory.mktemp("mixed")
     (folder / "data").mkdir()
     card = {"data_sets": ["web"], "captions": "many", "captions_of": ["Web"], "overlap": {"coco": HOSTILE}}
-    plain = cell("blind")
-    seen = [cell(model, pretraining="captions of Web") for model in ("blip/finetuned", "git/finetuned")]
+    plain = spec("blind")
+    seen = [spec(model, pretraining="captions of Web") for model in ("blip/finetuned", "git/finetuned")]
     with Store(folder / "bench.sqlite") as opened:
         opened.record_dataset(replace(dataset(folder / "data"), name="coco"))
         opened.plan([plain, *(replace(each, config={**each.config, "card": {"pretraining": card}}) for each in seen)])
@@ -86,8 +86,8 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         yield opened
 
 
-def test_it_never_shares_a_group_with_models_trained_from_nothing(mixed: Store) -> None:
-    groups = [group for group in queries.leaderboard(mixed) if group.split == "test"]
+def test_it_never_shares_a_group_with_models_trained_here(mixed: Store) -> None:
+    groups = [group for group in fetch.leaderboard(mixed) if group.split == "test"]
     assert [[row.model for row in group.rows] for group in groups] == [["blind"], ["blip/finetuned", "git/finetuned"]]
     assert all(group.separating == ("pretraining",) for group in groups)
     several = replace(groups[0], separating=("track", "pretraining"))
@@ -141,8 +141,8 @@ def test_a_terminal_shows_a_mark_with_its_note(mixed: Store, width: int) -> None
 
 
 def test_exports_keep_it(mixed: Store) -> None:
-    groups = queries.leaderboard(mixed)
-    runs = {key: queries.run_detail(mixed, key) for group in groups for row in group.rows for key in row.keys}
+    groups = fetch.leaderboard(mixed)
+    runs = {key: fetch.run_detail(mixed, key) for group in groups for row in group.rows for key in row.keys}
     lines = {
         line["model"]: line for line in csv.DictReader(io.StringIO(export_data.as_csv(Results(mixed).leaderboard())))
     }

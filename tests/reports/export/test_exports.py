@@ -17,7 +17,7 @@ from reports.export import data as export_data
 from reports.export import text as export_text
 from results import Results
 from results.db.store import Store
-from results.queries import report as queries
+from results.queries import fetch
 from results.queries.views import Group, RunDetail
 
 Shown = tuple[list[Group], dict[str, RunDetail]]
@@ -25,9 +25,9 @@ Shown = tuple[list[Group], dict[str, RunDetail]]
 
 @pytest.fixture
 def shown(store: Store) -> Shown:
-    groups = queries.leaderboard(store)
+    groups = fetch.leaderboard(store)
     keys = {key for group in groups for row in (*group.rows, *group.references) for key in row.keys}
-    return groups, {key: queries.run_detail(store, key) for key in keys}
+    return groups, {key: fetch.run_detail(store, key) for key in keys}
 
 
 def test_markdown_has_a_table_a_group_with_notes_and_signature(shown: Shown) -> None:
@@ -78,7 +78,7 @@ def test_whatever_ends_a_line_stays_within_its_row(shown: Shown) -> None:
     assert export_text.escape_latex("a|<b>") == r"a\textbar{}\textless{}b\textgreater{}", "plain ones are dashes in OT1"
 
 
-def test_csv_is_the_leaderboard_frame_with_blanks_for_what_is_missing(store: Store) -> None:
+def test_csv_is_the_leaderboard_frame_with_blanks_for_missing(store: Store) -> None:
     frame = Results(store).leaderboard()
     lines = list(csv.DictReader(io.StringIO(export_data.as_csv(frame))))
     assert len(lines) == 18, "on each of two splits four models, one under another beam too, and two references a group"
@@ -104,7 +104,7 @@ def test_csv_holds_no_formula(store: Store) -> None:
     assert (line["differs"], line["signature"][:6]) == ("'=cmd()", "'+data")
 
 
-def test_json_says_why_something_is_missing_and_what_papers_print(shown: Shown) -> None:
+def test_json_has_reasons_and_published_scores(shown: Shown) -> None:
     groups = json.loads(export_data.as_json(*shown))
     rows = {row["model"]: row for row in groups[0]["rows"]}
     assert rows["blind"]["scores"]["METEOR"] == {

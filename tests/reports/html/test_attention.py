@@ -15,9 +15,9 @@ from PIL import Image
 from reports.html import attention
 from reports.html.attention import stored_maps
 from results.db.store import Store
-from results.queries import report as queries
+from results.queries import fetch
 from tests.reports.conftest import HOSTILE
-from tests.reports.html.test_html import Page
+from tests.reports.html.parsed import Page
 
 PAGE = "gallery-attention.html"
 
@@ -54,7 +54,7 @@ def test_a_grid_is_a_pixel_a_cell(page: Page) -> None:
     assert next(first.find("span")).attributes["aria-label"] == "most at the top left"
 
 
-def test_regions_are_boxes_within_the_picture_and_the_first_is_marked(page: Page) -> None:
+def test_regions_stay_in_the_picture_and_the_first_is_marked(page: Page) -> None:
     article = next(page.root.find("article", id="image-5"))
     regions, alone, nothing = list(article.find("details"))[1].find("figure")
     first, second = regions.find("rect")
@@ -78,12 +78,12 @@ def test_the_gallery_leads_there(report: Path) -> None:
 
 
 def test_a_budget_leaves_images_out_and_counts_them(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    groups = queries.leaderboard(store)
+    groups = fetch.leaderboard(store)
     [whole] = stored_maps(store, groups, {}).values()
-    assert (list(whole.said), whole.left_out) == ([2, 5], 0)
+    assert (list(whole.captions), whole.left_out) == ([2, 5], 0)
     monkeypatch.setattr(attention, "BUDGET", 3 * 500)
     [cut] = stored_maps(store, groups, {}).values()
-    assert (list(cut.said), cut.left_out) == ([2], 1)
+    assert (list(cut.captions), cut.left_out) == ([2], 1)
     monkeypatch.setattr(attention, "BUDGET", 100)
     assert stored_maps(store, groups, {}) == {}
 

@@ -55,7 +55,7 @@ def test_every_text_comes_back(text: str) -> None:
     assert images[1][6] == [0, -1], "the other said nothing of this image"
 
 
-def test_equal_captions_are_there_once_and_namesakes_are_told_apart() -> None:
+def test_equal_captions_are_stored_once_and_namesakes_labelled() -> None:
     index, images, _ = written([item(1, said("m-1", "a ball", 1.0), said("m-2", "a ball", 1.0), said("n-1", "x", 0.0))])
     assert len(images[0][5]) == 2
     assert images[0][6] == [0, 0, 1]

@@ -11,16 +11,16 @@ from reports.export import text as export_text
 from reports.html.report import write_report
 from reports.text.terminal import print_leaderboard
 from results.db.store import Store
-from results.queries import report as queries
-from tests.reports.conftest import cell, dataset, outcome
-from tests.reports.html.test_html import Page
+from results.queries import fetch
+from tests.reports.conftest import dataset, outcome, spec
+from tests.reports.html.parsed import Page
 
 SENTENCE = "Not made by the newest code: made before zoo/models/m2.py changed."
 
 
 def test_older_code_is_marked_on_page_terminal_and_table(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    newer = cell("m2", 2)
+    newer = spec("m2", 2)
     assert newer.code is not None
     older = replace(newer, key="m2-old", seed=1, code=replace(newer.code, model="old", files={"zoo/models/m2.py": "0"}))
     with Store(tmp_path / "bench.sqlite") as store:
@@ -31,8 +31,8 @@ def test_older_code_is_marked_on_page_terminal_and_table(tmp_path: Path) -> None
         page = Page(write_report(store, tmp_path / "report")).root
         console = Console(width=80, record=True, quiet=False, file=(tmp_path / "out").open("w"))
         print_leaderboard(store, console)
-        groups = [group for group in queries.leaderboard(store) if group.split == "test"]
-        runs = {key: queries.run_detail(store, key) for key in (older.key, newer.key)}
+        groups = [group for group in fetch.leaderboard(store) if group.split == "test"]
+        runs = {key: fetch.run_detail(store, key) for key in (older.key, newer.key)}
         markdown = export_text.markdown(groups, runs)
     badges = list(page.find("a", class_="badge"))
     assert [badge.attributes["title"] for badge in badges] == [f"{SENTENCE}"] * 2, "one row on each of two splits"

@@ -15,7 +15,7 @@ from reports.content.tables import absent_levels
 from reports.text.terminal import print_leaderboard
 from results.db.schema import HeldOutScore, Score
 from results.db.store import Store
-from results.queries.report import leaderboard
+from results.queries.fetch import leaderboard
 
 NOT_RUN = {"value": None, "reason": "not run: its models are not installed", "low": None, "high": None}
 
@@ -59,7 +59,7 @@ def test_the_tests_behind_the_tiers_are_named(store: Store) -> None:
     assert text.count("paired sign-flip tests of CIDEr-D over images, Holm's correction, p < 0.05, seed 2024") == 1
 
 
-def test_references_groups_and_failures_are_told_apart(store: Store) -> None:
+def test_references_groups_and_failures_are_separate(store: Store) -> None:
     text = printed(store)
     order = [
         "scenes test",

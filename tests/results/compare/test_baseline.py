@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from results import Outcome, Quantity, SplitResult, Store, StoreError
 from results.compare.baseline import Baseline, PerImage, read_baseline, write_out
 from results.compare.baseline_making import baseline_of, check_metrics, compare_baselines
-from results.compare.run_snapshot import measured_runs
+from results.compare.run_snapshot import run_snapshots
 
 SCORES = st.dictionaries(st.integers(-(2**40), 2**40), st.floats(0, 10), min_size=1, max_size=40)
 
@@ -25,7 +25,7 @@ def filled(tmp_path: Path, make: Any) -> Store:
     """A store with a model of two epochs and one of none."""
     store = Store(tmp_path / "b.sqlite")
     store.record_dataset(make.dataset())
-    store.plan([make.cell("blind"), make.cell("updown", signature={"nrefs": "5", "v": "0.1.0"})])
+    store.plan([make.spec("blind"), make.spec("updown", signature={"nrefs": "5", "v": "0.1.0"})])
     for epoch in (1, 2):
         store.record_epoch("blind-1", make.epoch(epoch, train_loss=math.pi / epoch))
     environment = {"packages": {"torch": "2.15.0", "numpy": "2.4.6"}, "device": {"type": "cpu"}, "commit": "a" * 40}
@@ -47,14 +47,14 @@ def test_packing_again_changes_nothing(scores: dict[int, float]) -> None:
     assert PerImage.pack(packed.unpack()) == packed
 
 
-def test_five_thousand_images_of_a_run_take_less_than_fifty_kilobytes() -> None:
+def test_a_run_of_5000_images_takes_less_than_50_kilobytes() -> None:
     random.seed(1)
     scores = {image: random.uniform(0, 3) for image in random.sample(range(580_000), 5000)}
     assert len(PerImage.pack(scores).model_dump_json()) < 50_000
 
 
 def test_a_file_gives_back_every_bit_of_a_loss(filled: Store, tmp_path: Path) -> None:
-    made = baseline_of(measured_runs(filled), ["CIDEr-D"])
+    made = baseline_of(run_snapshots(filled), ["CIDEr-D"])
     file = tmp_path / "baseline.json"
     file.write_text(write_out(made), encoding="utf-8")
     again = read_baseline(file)
@@ -64,7 +64,7 @@ def test_a_file_gives_back_every_bit_of_a_loss(filled: Store, tmp_path: Path) ->
 
 
 def test_a_run_brings_its_platform_and_its_code(filled: Store) -> None:
-    blind, updown = baseline_of(measured_runs(filled), ["CIDEr-D"]).runs
+    blind, updown = baseline_of(run_snapshots(filled), ["CIDEr-D"]).runs
     assert (blind.platform.torch, blind.platform.device, blind.platform.cpu) == ("2.15.0", "cpu", "unknown")
     assert updown.platform.torch == "unknown"
     assert blind.code == "0.1.0 aaaaaaaaaaaa"
@@ -74,22 +74,22 @@ def test_a_run_brings_its_platform_and_its_code(filled: Store) -> None:
     assert updown.conditions == {"track": "controlled", "nrefs": "5"}
 
 
-def test_captions_are_told_apart_by_their_digest(filled: Store) -> None:
-    before = baseline_of(measured_runs(filled), []).runs[0].splits["test"].captions
+def test_captions_are_compared_by_their_digest(filled: Store) -> None:
+    before = baseline_of(run_snapshots(filled), []).runs[0].splits["test"].captions
     said = SplitResult("test", {1: "a ball", 2: "a cube", 30: "a cone"}, {"overall": {"CIDEr-D": Quantity(0.3)}}, {})
     filled.finish("blind-1", Outcome((said,), {}, {}))
-    assert baseline_of(measured_runs(filled), []).runs[0].splits["test"].captions != before
+    assert baseline_of(run_snapshots(filled), []).runs[0].splits["test"].captions != before
 
 
 def test_of_runs_that_only_releases_tell_apart_the_newest_counts(filled: Store, make: Any) -> None:
-    filled.plan([make.cell("updown", variant="-new", signature={"nrefs": "5", "v": "0.2.0"}, code_version="0.2.0")])
+    filled.plan([make.spec("updown", variant="-new", signature={"nrefs": "5", "v": "0.2.0"}, code_version="0.2.0")])
     filled.finish("updown-1-new", make.outcome(0.7))
-    runs = baseline_of(measured_runs(filled), ["CIDEr-D"]).runs
+    runs = baseline_of(run_snapshots(filled), ["CIDEr-D"]).runs
     assert [run.code for run in runs if run.model == "updown"] == ["0.2.0"]
 
 
-def test_an_update_names_what_is_added_dropped_and_of_other_conditions(filled: Store) -> None:
-    old = baseline_of(measured_runs(filled), [])
+def test_an_update_names_added_dropped_and_changed_runs(filled: Store) -> None:
+    old = baseline_of(run_snapshots(filled), [])
     blind, updown = old.runs
     other = updown.model_copy(update={"signature": {**updown.signature, "beam": "5"}})
     new = Baseline(format=old.format, runs=(other, blind.model_copy(update={"seed": 2})))
@@ -102,7 +102,7 @@ def test_an_update_names_what_is_added_dropped_and_of_other_conditions(filled: S
 @pytest.mark.parametrize(("metric", "message"), [("BLEU-4", "means over images"), ("SPICE", "no run here has")])
 def test_only_means_over_images_that_were_measured_are_tested(filled: Store, metric: str, message: str) -> None:
     with pytest.raises(StoreError, match=message):
-        check_metrics([metric], baseline_of(measured_runs(filled), [metric]))
+        check_metrics([metric], baseline_of(run_snapshots(filled), [metric]))
 
 
 def test_nothing_finished_is_no_baseline() -> None:
@@ -140,7 +140,7 @@ def changed(content: Any, path: str, value: Any) -> Any:
 def test_what_is_no_baseline_is_refused_with_its_first_fault(
     filled: Store, tmp_path: Path, path: str, value: Any, message: str
 ) -> None:
-    content = json.loads(write_out(baseline_of(measured_runs(filled), ["CIDEr-D"])))
+    content = json.loads(write_out(baseline_of(run_snapshots(filled), ["CIDEr-D"])))
     file = tmp_path / "baseline.json"
     file.write_text(json.dumps(changed(content, path, value)), encoding="utf-8")
     with pytest.raises(StoreError, match=message) as caught:
@@ -157,7 +157,7 @@ def test_what_is_no_json_is_refused(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_run_may_not_be_there_twice(filled: Store, tmp_path: Path) -> None:
-    content = json.loads(write_out(baseline_of(measured_runs(filled), [])))
+    content = json.loads(write_out(baseline_of(run_snapshots(filled), [])))
     content["runs"].append(content["runs"][0] | {"code": "another"})
     (tmp_path / "b.json").write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(StoreError, match="a run is there twice"):

@@ -12,7 +12,7 @@ from reports.text.comparison import caption_counts
 from results import Store, StoreError
 from results.compare.comparison import compare_stores
 from results.compare.comparison_types import Comparison
-from results.compare.run_snapshot import evaluated_images, measured_runs, run_key
+from results.compare.run_snapshot import evaluated_images, run_key, run_snapshots
 from results.records import CodeRecord
 
 WIDE = {"nrefs": "5", "split": "scenes-test", "beam": "5"}
@@ -20,7 +20,7 @@ WIDE = {"nrefs": "5", "split": "scenes-test", "beam": "5"}
 
 @pytest.fixture
 def fill(tmp_path: Path, make: Any) -> Iterator[Callable[..., Store]]:
-    """`fill((model, seed, cider, cell's changes) ...)` makes a store of such runs."""
+    """`fill((model, seed, cider, spec's changes) ...)` makes a store of such runs."""
     opened = []
 
     def filling(*runs: tuple[str, int, float, dict[str, Any]], fingerprint: str = "f" * 16) -> Store:
@@ -28,9 +28,9 @@ def fill(tmp_path: Path, make: Any) -> Iterator[Callable[..., Store]]:
         opened.append(store)
         store.record_dataset(make.dataset(fingerprint))
         for number, (model, seed, cider, changes) in enumerate(runs):
-            cell = make.cell(model, seed, variant=f"-{number}", dataset=fingerprint, **changes)
-            store.plan([cell])
-            store.finish(cell.key, make.outcome(cider))
+            spec = make.spec(model, seed, variant=f"-{number}", dataset=fingerprint, **changes)
+            store.plan([spec])
+            store.finish(spec.key, make.outcome(cider))
         return store
 
     yield filling
@@ -39,7 +39,7 @@ def fill(tmp_path: Path, make: Any) -> Iterator[Callable[..., Store]]:
 
 
 def compared(before: Store, after: Store, most: int = 5) -> Comparison:
-    return compare_stores(measured_runs(before), measured_runs(after), evaluated_images(before), most)
+    return compare_stores(run_snapshots(before), run_snapshots(after), evaluated_images(before), most)
 
 
 def test_rows_of_the_same_conditions_belong_together(fill: Any) -> None:
@@ -51,7 +51,7 @@ def test_rows_of_the_same_conditions_belong_together(fill: Any) -> None:
     assert (found.only_before, found.only_after) == ((), ())
 
 
-def test_a_models_only_rows_are_compared_whatever_their_conditions(fill: Any) -> None:
+def test_a_models_only_rows_are_paired_whatever_the_conditions(fill: Any) -> None:
     found = compared(fill(("updown", 1, 0.2, {})), fill(("updown", 1, 0.4, {"signature": WIDE})))
     assert [pair.conditions for pair in found.pairs] == [("beam 3 → 5",)]
 
@@ -110,7 +110,7 @@ def test_why_a_score_is_missing_is_kept(fill: Any) -> None:
     (pair,) = compared(fill(("updown", 1, None, {})), fill(("updown", 1, 0.4, {}))).pairs
     cider, bleu = pair.scores
     assert (cider.before, cider.after, cider.reason) == (None, 0.4, "no Java found")
-    assert (bleu.before, bleu.test, bleu.reason) == (0.25, None, "without scores of single images")
+    assert (bleu.before, bleu.test, bleu.reason) == (0.25, None, "the database has no scores of single images")
 
 
 def test_the_same_captions_are_no_change(fill: Any) -> None:
@@ -136,13 +136,13 @@ def test_captions_that_changed_most_come_first_with_their_image(fill: Any, make:
 
 def test_a_model_names_its_only_finished_run(fill: Any, make: Any) -> None:
     store = fill(("updown", 1, 0.2, {}), ("blind", 1, 0.2, {}), ("blind", 2, 0.2, {}))
-    store.plan([make.cell("updown", 2)])
+    store.plan([make.spec("updown", 2)])
     assert run_key(store, "updown") == "updown-1-0"
     assert run_key(store, "blind-2-2") == "blind-2-2"
     with pytest.raises(StoreError, match="blind has 2 finished runs") as caught:
         run_key(store, "blind")
     assert "blind-1-1, blind-2-2" in str(caught.value.hint)
-    store.plan([make.cell("m2", 1)])
+    store.plan([make.spec("m2", 1)])
     with pytest.raises(StoreError, match="no run of m2 has finished: planned"):
         run_key(store, "m2")
 
@@ -150,7 +150,7 @@ def test_a_model_names_its_only_finished_run(fill: Any, make: Any) -> None:
 @pytest.mark.parametrize(("key", "message"), [("none", "no run none"), ("updown-2", "it is planned")])
 def test_only_finished_runs_are_read(fill: Any, make: Any, key: str, message: str) -> None:
     store = fill(("updown", 1, 0.2, {}))
-    store.plan([make.cell("updown", 2)])
+    store.plan([make.spec("updown", 2)])
     with pytest.raises(StoreError, match=message) as caught:
-        measured_runs(store, [key])
+        run_snapshots(store, [key])
     assert "updown-1-0" in str(caught.value.hint)

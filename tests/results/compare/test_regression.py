@@ -1,4 +1,4 @@
-"""The gate's judgement on made-up runs: deterministic, statistical and timing classes, and what was not measured."""
+"""The gate's result on made-up runs: deterministic, statistical and timing classes, and what was not measured."""
 
 from __future__ import annotations
 
@@ -149,15 +149,15 @@ def test_a_better_model_passes_though_its_bits_changed() -> None:
 
 
 @pytest.mark.parametrize("torch", ["2.15.0", "2.16.0"])
-def test_an_evaluator_that_scores_the_same_captions_otherwise_fails_though_it_is_kinder(torch: str) -> None:
+def test_other_scores_of_the_same_captions_fail_even_if_higher(torch: str) -> None:
     after = run(scores=moved(3.0), platform=HERE.model_copy(update={"torch": torch}))
     judged = judge(baseline(run()), baseline(after))
     assert judged.rows[0].tests[0].verdict == "improved"
     assert (judged.rows[0].status, judged.exit_code) == ("changed", 1)
-    assert "the same captions of test score otherwise: CIDEr-D" in judged.rows[0].reasons[0]
+    assert "the same captions of test have other scores: CIDEr-D" in judged.rows[0].reasons[0]
 
 
-def test_a_run_of_which_nothing_can_be_compared_is_not_judged() -> None:
+def test_a_run_without_anything_comparable_is_refused() -> None:
     bare = {"test": run().splits["test"].model_copy(update={"by_image": {}})}
     other = HERE.model_copy(update={"torch": "2.16.0"})
     judged = judge(baseline(run(splits=bare)), baseline(run(splits=bare, platform=other)))
@@ -256,7 +256,7 @@ def test_how_much_a_time_varies_is_no_time() -> None:
     assert status(run(), after, strict_timing=2.0) == ("same", 0)
 
 
-def test_latencies_are_apart_by_their_margins_and_not_by_what_images_differ_by() -> None:
+def test_latencies_differ_by_their_margins_not_their_quartiles() -> None:
     def timed(at: float) -> Run:
         costs = {"latency_median": Spent(value=at, unit="s", low=1.0, high=50.0)}
         return run().model_copy(update={"costs": costs | {"latency_margin": Spent(value=2.0, unit="s")}})
@@ -271,7 +271,7 @@ def test_times_of_other_hardware_are_not_judged_though_asked_for() -> None:
     assert status(run(), run(platform=other, cost=seconds(99))) == ("same", 0)
 
 
-def test_a_time_that_is_gone_is_noted_and_fails_where_times_are_asked_for() -> None:
+def test_a_missing_time_is_noted_and_fails_under_strict_timing() -> None:
     after = run().model_copy(update={"costs": {}})
     row = judge(baseline(run()), baseline(after)).rows[0]
     assert row.status == "same"

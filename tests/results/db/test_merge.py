@@ -15,7 +15,7 @@ from results import ImageRecord, Quantity, Store, StoreError
 from results.db.merge import merge
 from results.db.schema import Base, DatasetRow, RunRow
 from results.db.upgrade import upgrade
-from results.queries import report as queries
+from results.queries import fetch
 
 ASSET = Path(__file__).parents[1] / "assets" / "v0_1_0.sqlite"
 
@@ -28,10 +28,10 @@ def other(tmp_path: Path, make: Any) -> Iterator[Store]:
         yield opened
 
 
-def finish(store: Store, cell: Any, outcome: Any) -> None:
-    store.plan([cell])
-    store.begin(cell.key, {"device": "cuda"})
-    store.finish(cell.key, outcome)
+def finish(store: Store, spec: Any, outcome: Any) -> None:
+    store.plan([spec])
+    store.begin(spec.key, {"device": "cuda"})
+    store.finish(spec.key, outcome)
 
 
 def contents(store: Store) -> dict[str, list[dict[str, Any]]]:
@@ -58,19 +58,19 @@ def contents(store: Store) -> dict[str, list[dict[str, Any]]]:
 
 
 def test_everything_of_another_store_comes_in_once(url: str, other: Store, make: Any) -> None:
-    cell = make.cell("far", 2**40)
-    outcome = make.outcome(0.1 + 0.2, costs={"latency": Quantity(2.0, None, "ms", 1.5, 2.5)})
-    other.record_dataset(make.dataset("e" * 16, name="more"))
-    finish(other, cell, outcome)
-    other.record_epoch(cell.key, make.epoch(1, val_cider=0.1 + 0.2))
+    spec = make.spec("far", 2**40)
     boxes = ((0.0, 0.25, 0.5, 1.0), (0.0, 0.0, 1.0, 1.0), (0.5, 0.5, 0.75, 0.75))
-    other.record_attention(cell.key, "test", [make.attention(1), make.attention(30, grid=None, boxes=boxes)])
-    crash = make.cell("crash", dataset="e" * 16)
-    other.plan([crash, make.cell("waiting")])
+    attention = make.attention(1), make.attention(30, grid=None, boxes=boxes)
+    outcome = make.outcome(0.1 + 0.2, attention, costs={"latency": Quantity(2.0, None, "ms", 1.5, 2.5)})
+    other.record_dataset(make.dataset("e" * 16, name="more"))
+    finish(other, spec, outcome)
+    other.record_epoch(spec.key, make.epoch(1, val_cider=0.1 + 0.2))
+    crash = make.spec("crash", dataset="e" * 16)
+    other.plan([crash, make.spec("waiting")])
     other.fail(crash.key, "ValueError", "no", "tail")
     with Store(url) as store:
         merged = merge(store, str(other.url.database))
-        assert (merged.added, merged.completed, merged.kept) == ([cell.key, crash.key, "waiting-1"], [], [])
+        assert (merged.added, merged.completed, merged.kept) == ([spec.key, crash.key, "waiting-1"], [], [])
         assert (merged.datasets, merged.conflicts) == (["scenes", "more"], {})
         after = contents(store)
         assert after == contents(other)
@@ -78,34 +78,34 @@ def test_everything_of_another_store_comes_in_once(url: str, other: Store, make:
         assert contents(store) == after
         assert (again.datasets, again.added, again.completed, again.conflicts) == ([], [], [], {})
         assert again.kept == merged.added
-        assert queries.run_detail(store, cell.key).scores["test"] == outcome.splits[0].scores
+        assert fetch.run_detail(store, spec.key).scores["test"] == outcome.splits[0].scores
 
 
 def test_runs_of_both_stand_side_by_side(store: Store, add: Callable[..., str], other: Store, make: Any) -> None:
     add("here", 1)
-    finish(other, make.cell("there", 1), make.outcome(0.75))
+    finish(other, make.spec("there", 1), make.outcome(0.75))
     merge(store, str(other.url.database))
-    assert [row.model for row in queries.leaderboard(store)[0].rows] == ["there", "here"]
-    assert queries.dataset_info(store, "scenes").root == "/pictures", "where the pictures lie here stays"
+    assert [row.model for row in fetch.leaderboard(store)[0].rows] == ["there", "here"]
+    assert fetch.dataset_info(store, "scenes").root == "/pictures", "where the pictures lie here stays"
 
 
 @pytest.mark.parametrize("here", ["planned", "running", "skipped", "failed", "finished"])
 @pytest.mark.parametrize("there", ["planned", "running", "skipped", "failed", "finished"])
 def test_a_run_only_ever_gets_further(tmp_path: Path, other: Store, make: Any, here: str, there: str) -> None:
     progress = {"planned": 0, "running": 1, "skipped": 2, "failed": 2, "finished": 3}
-    cell = make.cell()
+    spec = make.spec()
 
     def bring(store: Store, status: str, cider: float) -> None:
-        store.plan([cell])
+        store.plan([spec])
         if status == "finished":
-            store.finish(cell.key, make.outcome(cider))
+            store.finish(spec.key, make.outcome(cider))
         elif status == "running":
-            store.begin(cell.key, {})
-            store.record_epoch(cell.key, make.epoch(1))
+            store.begin(spec.key, {})
+            store.record_epoch(spec.key, make.epoch(1))
         elif status == "failed":
-            store.fail(cell.key, "ValueError", "why", "tail")
+            store.fail(spec.key, "ValueError", "why", "tail")
         elif status == "skipped":
-            store.skip(cell.key, "why")
+            store.skip(spec.key, "why")
 
     with Store(tmp_path / "bench.sqlite") as store:
         store.record_dataset(make.dataset())
@@ -114,10 +114,10 @@ def test_a_run_only_ever_gets_further(tmp_path: Path, other: Store, make: Any, h
         before = contents(store)
         merged = merge(store, str(other.url.database))
         further = progress[there] > progress[here]
-        assert merged.completed == [cell.key] * further
-        assert merged.kept == [cell.key] * (not further)
+        assert merged.completed == [spec.key] * further
+        assert merged.kept == [spec.key] * (not further)
         assert merged.conflicts == {}
-        assert store.status(cell.key) == (there if further else here)
+        assert store.status(spec.key) == (there if further else here)
         taken = contents(other) if further else before
         assert contents(store) == taken | {name: before[name] for name in ("datasets", "images", "skipped_images")}
 
@@ -127,12 +127,12 @@ def test_two_results_of_one_run_are_a_conflict_that_is_said(
 ) -> None:
     for model in ("score", "caption", "same", "rounding"):
         add(model, 1, 0.5)
-    finish(other, make.cell("score"), make.outcome(0.75))
+    finish(other, make.spec("score"), make.outcome(0.75))
     split = make.outcome(0.5).splits[0]
     said = replace(split, captions={**split.captions, 30: "a cone"})
-    finish(other, make.cell("caption"), make.outcome(splits=(said,)))
-    finish(other, make.cell("same"), make.outcome(0.5, costs={"train_seconds": Quantity(9.0)}))
-    finish(other, make.cell("rounding"), make.outcome(0.5 + 1e-12))
+    finish(other, make.spec("caption"), make.outcome(splits=(said,)))
+    finish(other, make.spec("same"), make.outcome(0.5, costs={"train_seconds": Quantity(9.0)}))
+    finish(other, make.spec("rounding"), make.outcome(0.5 + 1e-12))
     before = contents(store)
     merged = merge(store, str(other.url.database))
     assert contents(store) == before
@@ -148,7 +148,7 @@ def test_images_that_are_missing_here_are_added(store: Store, other: Store, make
     extra = ImageRecord(99, "near/99.png", "nocaps", ("a dog",))
     other.record_dataset(make.dataset(images=(*make.dataset().images, extra)))
     assert merge(store, str(other.url.database)).datasets == ["scenes"]
-    assert queries.dataset_info(store, "scenes").evaluated == {"nocaps": 1, "test": 3}
+    assert fetch.dataset_info(store, "scenes").evaluated == {"nocaps": 1, "test": 3}
 
 
 def test_a_file_of_an_older_release_is_read_through_a_copy(store: Store, tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_file_of_an_older_release_is_read_through_a_copy(store: Store, tmp_pat
     assert len(merge(store, old).kept) == 7
 
 
-def test_an_older_database_that_is_no_file_must_be_upgraded_first(postgres_url: str, tmp_path: Path) -> None:
+def test_an_older_server_database_must_be_upgraded_first(postgres_url: str, tmp_path: Path) -> None:
     with Store(postgres_url) as other, other.writing() as connection:
         connection.exec_driver_sql("DROP TABLE alembic_version")
     with Store(tmp_path / "bench.sqlite") as store, pytest.raises(StoreError, match="older") as caught:
@@ -182,7 +182,7 @@ def test_a_merge_that_is_stopped_goes_on_when_repeated(
     store: Store, other: Store, make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for model in ("one", "two", "three"):
-        finish(other, make.cell(model), make.outcome())
+        finish(other, make.spec(model), make.outcome())
     calls = iter(range(100))
 
     def stumbling(*arguments: Any, **columns: Any) -> None:

@@ -23,7 +23,7 @@ from results.db.information import describe
 from results.db.revisions import release
 from results.db.schema import RELEASE, REVISION, Base
 from results.db.upgrade import revision_of, upgrade
-from results.queries import report as queries
+from results.queries import fetch
 
 ASSETS = Path(__file__).parents[1] / "assets"
 RELEASED = sorted(ASSETS.glob("v*.sqlite"))
@@ -93,7 +93,7 @@ def test_an_old_store_is_refused_until_it_is_upgraded(old: Path) -> None:
     assert old.stat().st_size == len(before)
 
 
-def test_an_upgrade_keeps_every_row_and_makes_the_tables_of_a_new_store(old: Path, tmp_path: Path) -> None:
+def test_an_upgrade_keeps_every_row_and_makes_the_new_tables(old: Path, tmp_path: Path) -> None:
     before = rows(old)
     written_by = revision_of(old)
     assert upgrade(old) == written_by
@@ -107,22 +107,22 @@ def test_an_upgrade_keeps_every_row_and_makes_the_tables_of_a_new_store(old: Pat
         assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
     assert upgrade(old) == RELEASE, "again is nothing to do"
     with Store(old) as store:
-        group = next(group for group in queries.leaderboard(store) if group.rows)
+        group = next(group for group in fetch.leaderboard(store) if group.rows)
         assert [(row.model, row.seeds, row.scores["CIDEr-D"].mean) for row in group.rows] == [
             ("transformer_base", (0, 1), 0.78125)
         ]
-        assert queries.gallery(store, "6aa29c8f00112233", "test")[0].references[1] == "ein grüner Würfel"
-        assert {failure.status for failure in queries.failures(store)} == {"failed", "skipped", "running", "planned"}
+        assert fetch.gallery(store, "6aa29c8f00112233", "test")[0].references[1] == "ein grüner Würfel"
+        assert {failure.status for failure in fetch.failures(store)} == {"failed", "skipped", "running", "planned"}
     assert describe(old).release == release(RELEASE)
 
 
 def test_an_upgraded_store_takes_what_the_release_brought(old: Path, make: Any) -> None:
     upgrade(old)
     with Store(old) as store:
-        store.finish("updown-0", make.outcome(costs={"latency": Quantity(2.0, None, "ms", 1.5, 2.5)}))
-        assert queries.run_detail(store, "updown-0").costs["latency"].high == 2.5
-        store.record_attention("updown-0", "test", [make.attention()])
-        assert queries.attention_maps(store, "updown-0", "test") == {1: make.attention()}
+        latency = Quantity(2.0, None, "ms", 1.5, 2.5)
+        store.finish("updown-0", make.outcome(attention=(make.attention(),), costs={"latency": latency}))
+        assert fetch.run_detail(store, "updown-0").costs["latency"].high == 2.5
+        assert fetch.attention_maps(store, "updown-0", "test") == {1: make.attention()}
 
 
 def test_revisions_from_nothing_make_the_tables_of_a_new_store(url: str) -> None:
@@ -182,14 +182,14 @@ def test_rows_that_hang_on_nothing_stop_an_upgrade(old: Path) -> None:
     with sqlite3.connect(old) as connection:
         connection.execute("INSERT INTO captions VALUES (999, 'test', 1, 'a ball')")
     connection.close()
-    with pytest.raises(StoreError, match="hang on nothing"):
+    with pytest.raises(StoreError, match="refer to missing rows"):
         upgrade(old)
     assert describe(old).release == written_by
 
 
 def test_only_an_upgrade_imports_alembic(tmp_path: Path) -> None:
     program = (
-        "import sys; from results import Store; import results.db.upgrade, results.db.merge, results.queries.report\n"
+        "import sys; from results import Store; import results.db.upgrade, results.db.merge, results.queries.fetch\n"
         f"Store({str(tmp_path / 'new.sqlite')!r}).close()\n"
         "assert 'alembic' not in sys.modules"
     )

@@ -46,7 +46,7 @@ def refused(named: str, *words: str, **options: Any) -> None:
     assert caught.value.hint
 
 
-def test_a_new_file_uses_the_write_ahead_log_and_checks_foreign_keys(tmp_path: Path) -> None:
+def test_a_new_file_has_write_ahead_log_and_foreign_keys(tmp_path: Path) -> None:
     with Store(tmp_path / "bench.sqlite") as store, store.reading() as connection:
         settings = {
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
@@ -60,7 +60,7 @@ def test_a_new_file_uses_the_write_ahead_log_and_checks_foreign_keys(tmp_path: P
 def test_names_of_files_are_taken_literally(tmp_path: Path, make: Any, name: str) -> None:
     with Store(tmp_path / name) as store:
         store.record_dataset(make.dataset())
-        store.plan([make.cell()])
+        store.plan([make.spec()])
     assert (tmp_path / name).is_file()
     with Store(str(tmp_path / name), read_only=True) as store:
         assert store.status("blind-1") == "planned"
@@ -70,7 +70,7 @@ def test_a_url_and_a_store_in_memory(tmp_path: Path, make: Any) -> None:
     for url in (f"sqlite:///{tmp_path / 'bench.sqlite'}", "sqlite://"):
         with Store(url) as store:
             store.record_dataset(make.dataset())
-            store.plan([make.cell()])
+            store.plan([make.spec()])
             assert store.status("blind-1") == "planned"
 
 
@@ -129,14 +129,14 @@ def test_a_damaged_file(tmp_path: Path, make: Any) -> None:
     refused(str(file), str(file), "damaged")
 
 
-def test_reading_alone(tmp_path: Path, make: Any) -> None:
+def test_read_only(tmp_path: Path, make: Any) -> None:
     file = tmp_path / "bench.sqlite"
     with Store(file) as store:
         store.record_dataset(make.dataset())
     before = file.read_bytes()
     with Store(file, read_only=True) as store:
-        with pytest.raises(StoreError, match="reading alone"):
-            store.plan([make.cell()])
+        with pytest.raises(StoreError, match="opened read-only"):
+            store.plan([make.spec()])
         assert store.status("blind-1") is None
     assert file.read_bytes() == before
 
@@ -161,9 +161,9 @@ def test_a_full_disk_leaves_the_store_as_it_was(store: Store, make: Any, tmp_pat
         pytest.raises(StoreError, match="disk is full"),
     ):
         other.record_dataset(make.dataset("large", images=images))
-    store.plan([make.cell()])
+    store.plan([make.spec()])
     with pytest.raises(StoreError, match="never recorded"):
-        store.plan([make.cell("other", dataset="large")])
+        store.plan([make.spec("other", dataset="large")])
 
 
 def test_a_locked_database(store: Store, make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +178,7 @@ def test_a_locked_database(store: Store, make: Any, tmp_path: Path, monkeypatch:
             assert reader.status("blind-1") is None
     finally:
         other.close()
-    store.plan([make.cell()])
+    store.plan([make.spec()])
 
 
 def test_readers_see_one_instant(add: Callable[..., str], tmp_path: Path) -> None:

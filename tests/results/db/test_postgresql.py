@@ -90,5 +90,5 @@ def test_a_connection_that_was_lost_while_idle_is_made_anew(postgres_url: str, m
         with engine.begin() as connection:
             others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
             connection.exec_driver_sql(f"{others} AND datname = current_database()")
-        store.plan([make.cell()])
-        assert store.status(make.cell().key) == "planned"
+        store.plan([make.spec()])
+        assert store.status(make.spec().key) == "planned"

@@ -20,7 +20,7 @@ IMAGES = 200
 WRITERS = 8
 KILLS = 50
 
-# A writer creates the store if it is the first, then runs cells one after the other, without end where `cells` is 0.
+# A writer creates the store if it is the first, then writes runs one after the other, without end where `runs` is 0.
 # Writers are forked from a process that has imported and compiled everything: Python starts once, not fifty times.
 FORKING = f"""
 import contextlib, io, itertools, os, sys, traceback
@@ -28,11 +28,11 @@ import psycopg
 import sqlalchemy.dialects.postgresql.psycopg
 from results import *
 
-def write(url, name, cells):
+def write(url, name, runs):
     images = tuple(ImageRecord(i, f"{{i}}.png", "test", ("a ball", "a red ball")) for i in range({IMAGES}))
     with Store(url) as store:
         store.record_dataset(DatasetRecord("scenes", "fingerprint", "/pictures", {{"test": {IMAGES}}}, images))
-        for number in range(cells) if cells else itertools.count():
+        for number in range(runs) if runs else itertools.count():
             key = f"{{name}}-{{number}}"
             store.plan([RunSpec(key, name, "model", number, "controlled", "fingerprint", {{}}, {{}})])
             store.begin(key, {{}})
@@ -45,12 +45,12 @@ def write(url, name, cells):
             sys.stdout.write(f"{{key}}\\n")  # at once: a kill between text and line end would join two lines
             sys.stdout.flush()
 
-def fork(name, cells):
+def fork(name, runs):
     child = os.fork()
     if child:
         return child
     try:
-        write(sys.argv[1], name, cells)
+        write(sys.argv[1], name, runs)
     except BaseException:
         traceback.print_exc()
         os._exit(1)
@@ -88,7 +88,7 @@ def start(program: str, url: str) -> subprocess.Popen[str]:
 
 
 def check(url: str) -> dict[str, int]:
-    """Every cell is there as a whole or not at all; gives the number of cells by status."""
+    """Every run is there as a whole or not at all; gives the number of runs by status."""
     engine = create_engine(url if "://" in url else f"sqlite:///{url}")
     try:
         with engine.connect() as connection:
@@ -130,7 +130,7 @@ def test_eight_processes_writing_at_once_lose_no_row(url: str) -> None:
     assert check(url) == {"finished": WRITERS * CELLS_EACH}
 
 
-def test_writers_killed_at_random_moments_leave_nothing_half_written(tmp_path: Path) -> None:
+def test_writers_killed_at_random_leave_nothing_half_written(tmp_path: Path) -> None:
     file = tmp_path / "bench.sqlite"
     moments = random.Random(7)
     finished = 0
@@ -147,16 +147,16 @@ def test_writers_killed_at_random_moments_leave_nothing_half_written(tmp_path: P
             program.stdin.flush()
             writer = int(program.stdout.readline())
             reported = 0
-            if attempt % 2:  # after a cell, however slow the machine is; the others mostly before one is finished
+            if attempt % 2:  # after a run, however slow the machine is; the others mostly before one is finished
                 program.stdout.readline()
                 reported = 1
             time.sleep(moments.uniform(0.0, 0.1))
             os.kill(writer, signal.SIGKILL)
             reported += len(list(iter(program.stdout.readline, "killed\n")))
-            cells = check(str(file))
-            assert cells.get("finished", 0) >= finished + reported, "what was reported as finished stays so"
-            finished = cells.get("finished", 0)
-            found |= set(cells)
-    assert {"running", "finished"} <= found, "some were killed within a cell, some after one"
+            runs = check(str(file))
+            assert runs.get("finished", 0) >= finished + reported, "what was reported as finished stays so"
+            finished = runs.get("finished", 0)
+            found |= set(runs)
+    assert {"running", "finished"} <= found, "some were killed within a run, some after one"
     with Store(file) as store, store.reading() as connection:
-        assert connection.scalar(select(func.count()).select_from(RunRow)) == sum(cells.values())
+        assert connection.scalar(select(func.count()).select_from(RunRow)) == sum(runs.values())

@@ -10,21 +10,21 @@ import pytest
 
 from results import Quantity, Store, StoreError
 from results.db.recosting import add_costs, runs_without_cost
-from results.queries import report as queries
+from results.queries import fetch
 
 LATER = "not yet"
 
 
 def test_costs_put_off_are_found_and_replaced(store: Store, add: Callable[..., str]) -> None:
     key = add("blind")
-    before = queries.run_detail(store, key)
+    before = fetch.run_detail(store, key)
     assert runs_without_cost(store, LATER) == set()
     power = {"idle_power": Quantity(None, "no GPU", "W")}
     add_costs(store, key, {"latency_median": Quantity(None, LATER, "s")} | power, {})
     assert runs_without_cost(store, LATER) == {key}
     timed = {"latency_median": Quantity(0.25, unit="s", low=0.2, high=0.5)}
     add_costs(store, key, timed, {"measurement": {"noise": []}})
-    after = queries.run_detail(store, key)
+    after = fetch.run_detail(store, key)
     assert runs_without_cost(store, LATER) == set()
     assert after.costs == before.costs | timed | power
     assert after.environment == {**before.environment, "measurement": {"noise": []}}
@@ -32,10 +32,8 @@ def test_costs_put_off_are_found_and_replaced(store: Store, add: Callable[..., s
     assert unchanged == before
 
 
-def test_runs_that_have_not_finished_and_values_that_are_no_numbers_are_refused(
-    store: Store, add: Callable[..., str], make: Any
-) -> None:
-    store.plan([make.cell("waiting")])
+def test_unfinished_runs_and_values_not_finite_are_refused(store: Store, add: Callable[..., str], make: Any) -> None:
+    store.plan([make.spec("waiting")])
     with pytest.raises(StoreError, match="waiting-1 has not finished"):
         add_costs(store, "waiting-1", {}, {})
     with pytest.raises(StoreError, match="latency_median is nan"):

@@ -9,7 +9,7 @@ import pytest
 
 from results import Quantity, SplitResult, Store, StoreError
 from results.db.rescoring import add_scores, missing_metrics, stored_captions
-from results.queries import report as queries
+from results.queries import fetch
 
 METRICS = {"BLEU-4", "CIDEr-D", "METEOR"}
 CAPTIONS = {1: "a ball", 2: "a cube", 30: "cones"}
@@ -19,13 +19,13 @@ def test_missing_metrics_are_null_or_were_never_stored(store: Store, add: Callab
     assert missing_metrics(store, add("blind"), METRICS) == {"test": {"METEOR"}}
     assert missing_metrics(store, add("blind", 2, None), METRICS) == {"test": {"CIDEr-D", "METEOR"}}
     assert missing_metrics(store, add("blind", 3), {"BLEU-4"}) == {}
-    store.plan([make.cell("waiting")])
+    store.plan([make.spec("waiting")])
     assert missing_metrics(store, "waiting-1", METRICS) == {}
 
 
 def test_added_scores_replace_reasons_and_nothing_else(store: Store, add: Callable[..., str]) -> None:
     key = add("blind", 1, None)
-    before = queries.run_detail(store, key)
+    before = fetch.run_detail(store, key)
     assert stored_captions(store, key) == {"test": CAPTIONS}
     scores = {
         "overall": {"CIDEr-D": Quantity(0.5, low=0.25, high=0.75), "METEOR": Quantity(None, "it hung")},
@@ -35,19 +35,19 @@ def test_added_scores_replace_reasons_and_nothing_else(store: Store, add: Callab
     for value in (0.2, 0.3):
         less = {"CIDEr-D": Quantity(value)}
         add_scores(store, key, [SplitResult("test", CAPTIONS, scores, per_image, held_out=less)])
-    after = queries.run_detail(store, key)
+    after = fetch.run_detail(store, key)
     assert after.scores["test"]["overall"] == {"BLEU-4": Quantity(0.25), **scores["overall"]}
     assert after.scores["test"]["in-domain"] == scores["in-domain"]
-    [row] = queries.leaderboard(store)[0].rows
+    [row] = fetch.leaderboard(store)[0].rows
     assert {metric: spread.mean for metric, spread in row.held_out.items()} == {"CIDEr-D": 0.3}
     assert after.costs == before.costs
     assert after.finished_at == before.finished_at
-    assert queries.gallery(store, "scenes", "test")[0].captions[0].cider == 0.5
+    assert fetch.gallery(store, "scenes", "test")[0].captions[0].cider == 0.5
     assert missing_metrics(store, key, METRICS) == {"test": {"METEOR"}}
 
 
 def test_unknown_and_unfinished_runs_are_refused(store: Store, make: Any) -> None:
-    store.plan([make.cell("waiting")])
+    store.plan([make.spec("waiting")])
     assert stored_captions(store, "waiting-1") == {}
     with pytest.raises(StoreError, match="waiting-1 has not finished"):
         add_scores(store, "waiting-1", [])

@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from results import Quantity, RunSpec, SplitResult, Store, StoreError
 from results.db.schema import Base, Caption, Cost, ImageScores, RunRow, Score
-from results.queries import report as queries
+from results.queries import fetch
 
 
 def count(store: Store, table: type[Base]) -> int:
@@ -23,24 +23,24 @@ def count(store: Store, table: type[Base]) -> int:
 
 
 def test_round_trip_of_everything(store: Store, make: Any) -> None:
-    cell, outcome, epochs = make.cell(), make.outcome(), (make.epoch(1), make.epoch(2, val_cider=0.1 + 0.2))
+    spec, outcome, epochs = make.spec(), make.outcome(), (make.epoch(1), make.epoch(2, val_cider=0.1 + 0.2))
     before = datetime.now(UTC)
-    store.plan([cell])
-    assert store.status(cell.key) == "planned"
-    store.begin(cell.key, {"device": "cpu"})
-    assert store.status(cell.key) == "running"
+    store.plan([spec])
+    assert store.status(spec.key) == "planned"
+    store.begin(spec.key, {"device": "cpu"})
+    assert store.status(spec.key) == "running"
     for epoch in epochs:
-        store.record_epoch(cell.key, epoch)
-    store.finish(cell.key, outcome)
-    detail = queries.run_detail(store, cell.key)
+        store.record_epoch(spec.key, epoch)
+    store.finish(spec.key, outcome)
+    detail = fetch.run_detail(store, spec.key)
     assert detail.status == "finished"
     assert (detail.model, detail.role, detail.seed, detail.track) == ("blind", "model", 1, "controlled")
     assert (detail.dataset, detail.fingerprint, detail.code_version) == ("scenes", "f" * 16, "0.1.0")
-    assert detail.config == cell.config
-    assert list(detail.signature.items()) == list(cell.signature.items())
+    assert detail.config == spec.config
+    assert list(detail.signature.items()) == list(spec.signature.items())
     assert (detail.environment, detail.operators) == (outcome.environment, outcome.operators)
     assert detail.checkpoint == outcome.checkpoint
-    assert detail.epochs == epochs == queries.learning_curves(store, cell.key)
+    assert detail.epochs == epochs == fetch.learning_curves(store, spec.key)
     assert detail.scores == {"test": outcome.splits[0].scores}
     assert detail.costs == outcome.costs
     assert detail.attempts == 1
@@ -52,7 +52,7 @@ def test_round_trip_of_everything(store: Store, make: Any) -> None:
         assert connection.scalars(select(ImageScores.scores)).one() == outcome.splits[0].per_image["CIDEr-D"]
 
 
-def test_status_of_an_unknown_cell(store: Store) -> None:
+def test_status_of_an_unknown_run(store: Store) -> None:
     assert store.status("nothing") is None
 
 
@@ -61,89 +61,89 @@ def test_data_set_again_updates_its_root_and_adds_images(store: Store, make: Any
     store.record_dataset(make.dataset(root="/moved", images=first[:1], skipped={}))
     extra = replace(first[0], image_id=99, split="nocaps")
     store.record_dataset(make.dataset(root="/moved", images=(extra,), skipped={"a": "b"}))
-    info = queries.dataset_info(store, "scenes")
+    info = fetch.dataset_info(store, "scenes")
     assert info.root == "/moved"
     assert info.evaluated == {"nocaps": 1, "test": 3}
     assert info.skipped == {"a": "b"}
     assert info.split_sizes == {"train": 90, "test": 3}
-    assert len(queries.datasets(store)) == 1
+    assert len(fetch.datasets(store)) == 1
 
 
 def test_data_set_with_an_id_twice(store: Store, make: Any) -> None:
     image = make.dataset().images[0]
     with pytest.raises(StoreError, match="same id"):
         store.record_dataset(make.dataset("other", images=(image, image)))
-    assert len(queries.datasets(store)) == 1
+    assert len(fetch.datasets(store)) == 1
 
 
 def test_planning_again_keeps_what_is_known(store: Store, make: Any) -> None:
-    cells = [make.cell(seed=seed) for seed in (1, 2, 3, 4)]
-    store.plan([*cells, cells[0]])
-    store.finish(cells[0].key, make.outcome())
-    store.fail(cells[1].key, "ValueError", "no", "tail")
-    store.skip(cells[2].key, "not asked for")
-    store.plan([*cells, make.cell("new")])
-    found = [store.status(cell.key) for cell in [*cells, make.cell("new")]]
+    specs = [make.spec(seed=seed) for seed in (1, 2, 3, 4)]
+    store.plan([*specs, specs[0]])
+    store.finish(specs[0].key, make.outcome())
+    store.fail(specs[1].key, "ValueError", "no", "tail")
+    store.skip(specs[2].key, "not asked for")
+    store.plan([*specs, make.spec("new")])
+    found = [store.status(spec.key) for spec in [*specs, make.spec("new")]]
     assert found == ["finished", "failed", "skipped", "planned", "planned"]
 
 
-def test_a_cell_of_an_unrecorded_data_set(store: Store, make: Any) -> None:
+def test_a_run_of_an_unrecorded_data_set(store: Store, make: Any) -> None:
     with pytest.raises(StoreError, match="'scenes', which was never recorded") as caught:
-        store.plan([make.cell(), make.cell("other", dataset="scenes")])
+        store.plan([make.spec(), make.spec("other", dataset="scenes")])
     assert caught.value.hint is not None
     assert "fingerprint" in caught.value.hint
-    assert store.status(make.cell().key) is None
+    assert store.status(make.spec().key) is None
 
 
 def test_finishing_again_replaces_everything(store: Store, make: Any) -> None:
-    store.plan([make.cell(), make.cell("other")])
+    store.plan([make.spec(), make.spec("other")])
     store.finish("other-1", make.outcome())
     store.finish("blind-1", make.outcome(0.5))
     sizes = {table: count(store, table) for table in (Caption, Score, ImageScores, Cost)}
     store.finish("blind-1", make.outcome(0.75))
     assert {table: count(store, table) for table in sizes} == sizes
-    assert queries.run_detail(store, "blind-1").scores["test"]["overall"]["CIDEr-D"] == Quantity(0.75)
+    assert fetch.run_detail(store, "blind-1").scores["test"]["overall"]["CIDEr-D"] == Quantity(0.75)
     smaller = SplitResult("test", {1: "a"}, {"overall": {"CIDEr-D": Quantity(1.0)}}, {})
     store.finish("blind-1", make.outcome(splits=(smaller,), costs={}))
-    assert queries.run_detail(store, "blind-1").scores == {"test": smaller.scores}
+    assert fetch.run_detail(store, "blind-1").scores == {"test": smaller.scores}
     assert count(store, Caption) == 4
 
 
-def test_a_failed_cell_can_be_tried_again(store: Store, make: Any) -> None:
-    store.plan([make.cell()])
+def test_a_failed_run_can_be_tried_again(store: Store, make: Any) -> None:
+    store.plan([make.spec()])
     store.begin("blind-1", {})
     store.fail("blind-1", "RuntimeError", "shapes differ", "last line")
     store.begin("blind-1", {})
-    running = queries.run_detail(store, "blind-1")
+    running = fetch.run_detail(store, "blind-1")
     assert (running.status, running.reason, running.error_class, running.log_tail) == ("running", None, None, None)
     assert (running.attempts, running.finished_at) == (2, None)
     store.finish("blind-1", make.outcome())
     assert store.status("blind-1") == "finished"
 
 
-def test_results_of_a_cell_that_runs_again_are_not_shown(store: Store, add: Callable[..., str]) -> None:
+def test_results_of_a_run_that_runs_again_are_not_shown(store: Store, add: Callable[..., str]) -> None:
     key = add("blind")
     store.begin(key, {})
-    assert queries.leaderboard(store) == []
-    assert queries.run_detail(store, key).scores == {}
-    assert [failure.status for failure in queries.failures(store)] == ["running"]
+    assert fetch.leaderboard(store) == []
+    assert fetch.run_detail(store, key).scores == {}
+    assert [failure.status for failure in fetch.failures(store)] == ["running"]
 
 
 def test_an_epoch_again_replaces_it_and_drops_later_ones(store: Store, make: Any) -> None:
-    store.plan([make.cell()])
+    store.plan([make.spec()])
     for epoch in (make.epoch(1), make.epoch(2), make.epoch(3), make.epoch(1, stage=1)):
         store.record_epoch("blind-1", epoch)
     again = make.epoch(2, train_loss=9.0)
     store.record_epoch("blind-1", again)
     store.record_epoch("blind-1", again)
-    assert queries.learning_curves(store, "blind-1") == (make.epoch(1), again)
+    assert fetch.learning_curves(store, "blind-1") == (make.epoch(1), again)
     store.record_epoch("blind-1", make.epoch(1, stage=1))
-    assert len(queries.learning_curves(store, "blind-1")) == 3
+    assert len(fetch.learning_curves(store, "blind-1")) == 3
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_is_refused_by_name(store: Store, make: Any, number: float) -> None:
-    store.plan([make.cell()])
+    store.plan([make.spec()])
     split = make.outcome().splits[0]
     outcomes = {
         "CIDEr-D on test, overall": make.outcome(number),
@@ -161,27 +161,27 @@ def test_what_is_not_finite_is_refused_by_name(store: Store, make: Any, number: 
         with pytest.raises(StoreError, match="stage 0, epoch 1"):
             store.record_epoch("blind-1", make.epoch(1, **{field: number}))
     with pytest.raises(StoreError, match="configuration"):
-        store.plan([make.cell("other", config={"rate": number})])
+        store.plan([make.spec("other", config={"rate": number})])
     assert store.status("blind-1") == "planned"
-    assert queries.learning_curves(store, "blind-1") == ()
+    assert fetch.learning_curves(store, "blind-1") == ()
     assert count(store, Caption) == count(store, Score) == count(store, Cost) == 0
 
 
 @pytest.mark.parametrize("quantity", [Quantity(None), Quantity(None, ""), Quantity(1.0, "and a reason")])
 def test_exactly_one_of_value_and_reason(store: Store, make: Any, quantity: Quantity) -> None:
-    store.plan([make.cell()])
+    store.plan([make.spec()])
     with pytest.raises(StoreError, match="exactly one of a value and a reason"):
         store.finish("blind-1", make.outcome(costs={"energy": quantity}))
 
 
 def test_intervals_come_back_with_their_value(store: Store, make: Any) -> None:
-    store.plan([make.cell()])
+    store.plan([make.spec()])
     score, latency = Quantity(0.5, low=0.45, high=0.625), Quantity(2.0, unit="ms", low=1.5, high=2.25)
     result = replace(make.outcome().splits[0], scores={"overall": {"CIDEr-D": score, "BLEU-4": Quantity(0.25)}})
     store.finish("blind-1", make.outcome(splits=(result,), costs={"latency": latency}))
-    detail = queries.run_detail(store, "blind-1")
+    detail = fetch.run_detail(store, "blind-1")
     assert detail.scores["test"]["overall"] == {"CIDEr-D": score, "BLEU-4": Quantity(0.25)}
-    assert detail.costs == queries.costs_table(store)[0].costs == {"latency": latency}
+    assert detail.costs == fetch.costs_table(store)[0].costs == {"latency": latency}
 
 
 @pytest.mark.parametrize(
@@ -196,14 +196,14 @@ def test_intervals_come_back_with_their_value(store: Store, make: Any) -> None:
     ],
 )
 def test_half_intervals_are_refused(store: Store, make: Any, quantity: Quantity, words: str) -> None:
-    store.plan([make.cell()])
+    store.plan([make.spec()])
     with pytest.raises(StoreError, match=words):
         store.finish("blind-1", make.outcome(costs={"latency": quantity}))
 
 
 @pytest.mark.parametrize("columns", ["value = NULL", "reason = 'why'"])
 @pytest.mark.parametrize("table", ["scores", "costs"])
-def test_the_tables_themselves_hold_exactly_one_of_value_and_reason(
+def test_the_tables_hold_exactly_one_of_value_and_reason(
     store: Store, add: Callable[..., str], table: str, columns: str
 ) -> None:
     add("blind")
@@ -220,7 +220,7 @@ def test_deleting_a_data_set_takes_everything_along(store: Store, add: Callable[
 
 
 def test_incomplete_outcomes_are_refused(store: Store, make: Any) -> None:
-    store.plan([make.cell()])
+    store.plan([make.spec()])
     split = make.outcome().splits[0]
     for outcome, named in (
         (make.outcome(splits=()), "at least one split"),
@@ -232,7 +232,7 @@ def test_incomplete_outcomes_are_refused(store: Store, make: Any) -> None:
             store.finish("blind-1", outcome)
 
 
-def test_unplanned_cells_are_refused(store: Store, make: Any) -> None:
+def test_unplanned_runs_are_refused(store: Store, make: Any) -> None:
     for write in (
         lambda: store.begin("ghost", {}),
         lambda: store.record_epoch("ghost", make.epoch(1)),
@@ -246,9 +246,9 @@ def test_unplanned_cells_are_refused(store: Store, make: Any) -> None:
 
 
 def test_text_that_no_database_encodes(store: Store, make: Any) -> None:
-    store.plan([make.cell()])
+    store.plan([make.spec()])
     store.fail("blind-1", "", "picture \udcff\0.jpg", "log \ud800")
-    failure = queries.failures(store)[0]
+    failure = fetch.failures(store)[0]
     assert (failure.reason, failure.log_tail) == (r"picture \udcff\x00.jpg", r"log \ud800")
     split = replace(make.outcome().splits[0], captions={1: "a \udcff", 2: "猫", 30: "it's; DROP TABLE cells"})
     store.finish("blind-1", make.outcome(splits=(split,)))
@@ -261,17 +261,17 @@ def test_text_that_no_database_encodes(store: Store, make: Any) -> None:
 
 
 def test_a_failure_without_message_still_has_a_reason(store: Store, make: Any) -> None:
-    store.plan([make.cell()])
+    store.plan([make.spec()])
     store.fail("blind-1", "AssertionError", "", "")
-    assert queries.failures(store)[0].reason == "AssertionError"
+    assert fetch.failures(store)[0].reason == "AssertionError"
 
 
 def test_large_ids_and_every_bit_of_a_score(store: Store, make: Any) -> None:
-    cell: RunSpec = make.cell(seed=2**62)
+    spec: RunSpec = make.spec(seed=2**62)
     ids = {2**62: 0.1 + 0.2, -5: 1e-300, 3: 5e-324}
     result = SplitResult("test", dict.fromkeys(ids, "a"), {"overall": {"CIDEr-D": Quantity(0.1)}}, {"CIDEr-D": ids})
-    store.plan([cell])
-    store.finish(cell.key, make.outcome(splits=(result,)))
+    store.plan([spec])
+    store.finish(spec.key, make.outcome(splits=(result,)))
     with store.reading() as connection:
         assert connection.scalars(select(ImageScores.scores)).one() == ids
-    assert queries.run_detail(store, cell.key).seed == 2**62
+    assert fetch.run_detail(store, spec.key).seed == 2**62

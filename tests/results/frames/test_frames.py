@@ -1,12 +1,9 @@
-"""Results as data frames: columns with units and types, filters, what is missing, and where they are opened."""
+"""Results as data frames: columns with units and types, filters, and what is missing."""
 
 from __future__ import annotations
 
 import inspect
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,17 +12,21 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import results
 from results import ImageRecord, Quantity, Results, SplitResult, Store, StoreError
 from results.frames.runs import with_unit
 from results.records import CodeRecord
 
 Add = Callable[..., str]
 
-ASSETS = Path(__file__).parents[1] / "assets"
 FRAMES = ("leaderboard", "scores", "image_scores", "captions", "costs", "epochs")
+
+
 RUN = ["run", "model", "role", "seed", "dataset"]
+
+
 CONDITIONS = ["track", "fingerprint", "signature", "code_model", "code_revision"]
+
+
 SIGNATURE = "nrefs:5|split:scenes-test|beam:3"
 
 
@@ -37,7 +38,7 @@ def full(store: Store, add: Add, make: Any) -> Results:
     add("blind", 2, 0.75, code=code)
     add("unscored", 1, None)
     add("human", 0, 2.0, role="reference", signature={"nrefs": "4"})
-    store.plan([make.cell("crash")])
+    store.plan([make.spec("crash")])
     store.begin("crash-1", {})
     store.record_epoch("crash-1", make.epoch(1, val_cider=0.5))
     store.fail("crash-1", "RuntimeError", "no", "")
@@ -79,12 +80,12 @@ def test_leaderboard_has_tiers_p_values_and_what_papers_print(store: Store, make
     images = tuple(ImageRecord(number, f"{number}.png", "test", ("a",)) for number in range(40))
     store.record_dataset(make.dataset("e" * 16, name="more", images=images))
     for model, factor in (("m2", 1.0), ("expansionnet_v2", 3.0), ("blind", 0.75), ("updown", 0.5)):
-        cell = make.cell(model, dataset="e" * 16, signature={"data": "coco#1", "nrefs": "5"})
+        spec = make.spec(model, dataset="e" * 16, signature={"data": "coco#1", "nrefs": "5"})
         by_image = {number: factor * (1 + number % 7) / 8 for number in range(40)}
         overall = {"CIDEr-D": Quantity(factor / 2, low=factor / 4, high=factor)}
         result = SplitResult("test", dict.fromkeys(by_image, "a"), {"overall": overall}, {"CIDEr-D": by_image})
-        store.plan([cell])
-        store.finish(cell.key, make.outcome(splits=(result,)))
+        store.plan([spec])
+        store.finish(spec.key, make.outcome(splits=(result,)))
     best, other, floor, low = Results(store).leaderboard().to_dict("records")
     assert (best["model"], best["tier"], other["tier"]) == ("expansionnet_v2", 1, 2)
     assert low["not_above"] == "blind"
@@ -113,7 +114,7 @@ def test_held_out_scores_stand_beside_those_overall(store: Store, make: Any) -> 
     split = make.outcome().splits[0]
     fields = {name: getattr(split, name) for name in ("split", "captions", "scores", "per_image")}
     held_out = {"CIDEr-D": Quantity(0.25), "BLEU-4": Quantity(None, "one reference only")}
-    store.plan([make.cell()])
+    store.plan([make.spec()])
     store.finish("blind-1", make.outcome(splits=(SplitResult(**fields, held_out=held_out),)))
     frame = Results(store).scores()
     told = {
@@ -161,7 +162,7 @@ def test_costs_are_named_with_units_and_say_why_they_lack(full: Results) -> None
 
 def test_a_cost_without_unit_takes_that_of_other_runs(store: Store, make: Any) -> None:
     for seed, cost in enumerate((Quantity(None, "not counted"), Quantity(2.0, None, "s", 1.0, 4.0))):
-        store.plan([make.cell("blind", seed)])
+        store.plan([make.spec("blind", seed)])
         store.finish(f"blind-{seed}", make.outcome(costs={"latency_median": cost}))
     frame = Results(store).costs()
     assert list(frame.cost) == ["latency_median_s"] * 2
@@ -256,49 +257,3 @@ def test_a_metric_that_no_result_is_of_is_refused(full: Results) -> None:
 def test_filters_find_nothing_in_empty_results(store: Store) -> None:
     frames = Results(store)
     assert len(frames.leaderboard(split="test")) == len(frames.scores(split="test", metric="CIDEr-D")) == 0
-
-
-def test_a_database_opens_by_its_url_for_reading_alone(url: str, add: Add) -> None:
-    add("blind")
-    with results.open(url) as opened:
-        assert list(opened.scores().model.unique()) == ["blind"]
-        with pytest.raises(StoreError, match="for reading alone"):
-            opened._store.plan([])
-
-
-@pytest.mark.parametrize("where", ["workspace", "workspace/bench.sqlite"])
-def test_a_workspace_opens_by_its_folder_or_file(tmp_path: Path, where: str, make: Any) -> None:
-    (tmp_path / "workspace").mkdir()
-    with Store(tmp_path / "workspace" / "bench.sqlite") as store:
-        store.record_dataset(make.dataset())
-        store.plan([make.cell()])
-        store.finish("blind-1", make.outcome())
-    for path in (tmp_path / where, str(tmp_path / where)):
-        opened = results.open(path)
-        assert len(opened.captions()) == 3
-        opened.close()
-
-
-def test_places_without_results_are_refused_with_a_hint(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"no results in the folder .*: it has no bench\.sqlite") as caught:
-        results.open(tmp_path)
-    assert f"bench run --models all --workspace {tmp_path}" in (caught.value.hint or "")
-    assert caught.value.__notes__ == [caught.value.hint], "a notebook shows notes"
-    with pytest.raises(StoreError, match=r"no results database at .*nowhere") as caught:
-        results.open(tmp_path / "nowhere")
-    assert "bench run" in (caught.value.hint or "")
-    assert not list(tmp_path.iterdir())
-
-
-def test_an_older_database_is_refused_with_its_upgrade(tmp_path: Path) -> None:
-    shutil.copy(ASSETS / "v0_2_0.sqlite", tmp_path / "bench.sqlite")
-    with pytest.raises(StoreError, match=r"captionbench 0\.2\.0, whose tables are older") as caught:
-        results.open(tmp_path)
-    assert caught.value.hint == f"upgrade it, nothing is lost: bench db upgrade --db {tmp_path / 'bench.sqlite'}"
-
-
-def test_pandas_waits_until_results_are_opened() -> None:
-    program = "import sys, results; print({'pandas', 'sqlalchemy'} & set(sys.modules)); results.open; import pandas"
-    program += "; print('open' in dir(results), 'results.frames' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split("\n")[:2] == ["set()", "True True"]

@@ -47,36 +47,36 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any) -> Non
         store.record_dataset(make.dataset(images=images))
         for model in PARAMETERS:
             for seed in range(3):
-                finish(store, make, make.cell(model, seed))
+                finish(store, make, make.spec(model, seed))
                 for epoch in range(1, 5):
                     cider = None if epoch % 2 else (QUALITY[model] + LUCK[seed]) * (1 - 0.5**epoch)
                     store.record_epoch(f"{model}-{seed}", make.epoch(epoch, step=50 * epoch, val_cider=cider))
-        finish(store, make, make.cell("human", 0, role="reference", signature={"nrefs": "4"}))
+        finish(store, make, make.spec("human", 0, role="reference", signature={"nrefs": "4"}))
 
 
-def finish(store: Store, make: Any, cell: RunSpec) -> None:
+def finish(store: Store, make: Any, spec: RunSpec) -> None:
     """A run whose scores vary with the picture and the seed."""
     said, by_image = {}, {}
     for image, (caption, _) in enumerate(PICTURES, start=1):
-        right = "a red ball" if cell.model == "blind" else caption
-        said[image], quality = MISTAKES.get((cell.model, image), (right, QUALITY[cell.model] * (0.8 + 0.05 * image)))
-        by_image[image] = quality + LUCK[cell.seed]
+        right = "a red ball" if spec.model == "blind" else caption
+        said[image], quality = MISTAKES.get((spec.model, image), (right, QUALITY[spec.model] * (0.8 + 0.05 * image)))
+        by_image[image] = quality + LUCK[spec.seed]
     cider = sum(by_image.values()) / len(by_image)
     scores = {
         "CIDEr-D": Quantity(cider, low=0.9 * cider, high=1.1 * cider),
         "SPICE": Quantity(None, "its models are not installed"),
     }
     costs = {}
-    if cell.role == "model":
+    if spec.role == "model":
         costs = {
-            "parameters": Quantity(PARAMETERS[cell.model]),
-            "gmac_beam": Quantity(GMAC[cell.model], unit="GMAC"),
-            "latency_median": Quantity(0.1 * GMAC[cell.model] + 0.001 * cell.seed, unit="s"),
+            "parameters": Quantity(PARAMETERS[spec.model]),
+            "gmac_beam": Quantity(GMAC[spec.model], unit="GMAC"),
+            "latency_median": Quantity(0.1 * GMAC[spec.model] + 0.001 * spec.seed, unit="s"),
             "energy_per_image": Quantity(None, "no energy counter", "J"),
         }
-    store.plan([cell])
+    store.plan([spec])
     store.finish(
-        cell.key,
+        spec.key,
         make.outcome(splits=(SplitResult("test", said, {"overall": scores}, {"CIDEr-D": by_image}),), costs=costs),
     )
 

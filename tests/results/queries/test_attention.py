@@ -1,9 +1,8 @@
-"""Where a run looked: what goes in comes out, and belongs to the captions that it was recorded with."""
+"""Attention maps: what goes in comes out, and belongs to the captions that it was recorded with."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from results import AttentionRecord, Store, StoreError
-from results.queries import report as queries
+from results.queries import fetch
 
 BOXES = ((0.0, 0.25, 0.5, 1.0), (0.0, 0.0, 1.0, 1.0), (0.5, 0.5, 0.75, 0.75))
 
@@ -19,50 +18,27 @@ BOXES = ((0.0, 0.25, 0.5, 1.0), (0.0, 0.0, 1.0, 1.0), (0.5, 0.5, 0.75, 0.75))
 def test_grids_and_boxes_come_back(store: Store, add: Callable[..., str], make: Any) -> None:
     key = add("blind")
     grid, boxes = make.attention(30), make.attention(1, grid=None, boxes=BOXES)
-    store.record_attention(key, "test", [grid, boxes])
-    assert queries.attention_maps(store, key, "test") == {1: boxes, 30: grid}
-    assert queries.attention_maps(store, key, "test", [30, 99]) == {30: grid}
-    assert queries.attention_maps(store, key, "val") == {}
+    store.finish(key, make.outcome(attention=(grid, boxes)))
+    assert fetch.attention_maps(store, key, "test") == {1: boxes, 30: grid}
+    assert fetch.attention_maps(store, key, "val") == {}
 
 
-def test_weights_keep_three_digits(store: Store, add: Callable[..., str]) -> None:
+def test_weights_keep_three_digits(store: Store, add: Callable[..., str], make: Any) -> None:
     key = add("blind")
     weights = tuple(tuple((word + place) / 40.7 for place in range(20)) for word in range(20))
-    store.record_attention(key, "test", [AttentionRecord(2, ("w",) * 20, weights, (4, 5))])
-    found = queries.attention_maps(store, key, "test")[2]
+    store.finish(key, make.outcome(attention=(AttentionRecord(2, ("w",) * 20, weights, (4, 5)),)))
+    found = fetch.attention_maps(store, key, "test")[2]
     for row, expected in zip(found.weights, weights, strict=True):
         assert row == pytest.approx(expected, rel=1e-3)
     with store.reading() as connection:
         assert connection.scalar(text("SELECT length(weights) FROM attention_maps")) == 8 + 2 * 400
 
 
-def test_again_replaces_the_maps_of_those_images(store: Store, add: Callable[..., str], make: Any) -> None:
+def test_finishing_again_drops_the_maps_of_old_captions(store: Store, add: Callable[..., str], make: Any) -> None:
     key = add("blind")
-    store.record_attention(key, "test", [make.attention(1), make.attention(2)])
-    changed = make.attention(2, words=("two", "cubes"))
-    store.record_attention(key, "test", [changed])
-    assert queries.attention_maps(store, key, "test") == {1: make.attention(1), 2: changed}
-
-
-def test_finishing_again_drops_the_maps_of_captions_that_are_no_more(
-    store: Store, add: Callable[..., str], make: Any
-) -> None:
-    key = add("blind")
-    store.record_attention(key, "test", [make.attention(1)])
+    store.finish(key, make.outcome(attention=(make.attention(1),)))
     store.finish(key, make.outcome())
-    assert queries.attention_maps(store, key, "test") == {}
-
-
-def test_a_finished_cell_may_bring_its_maps(store: Store, add: Callable[..., str], make: Any) -> None:
-    key = add("blind")
-    outcome = make.outcome()
-    [result] = outcome.splits
-    store.finish(key, replace(outcome, splits=(replace(result, attention=(make.attention(2), make.attention(30))),)))
-    assert queries.attention_maps(store, key, "test") == {2: make.attention(2), 30: make.attention(30)}
-    torn = replace(outcome, splits=(replace(result, attention=(make.attention(3),)),))
-    with pytest.raises(StoreError, match="no caption of image 3 of the split test"):
-        store.finish(key, torn)
-    assert len(queries.attention_maps(store, key, "test")) == 2
+    assert fetch.attention_maps(store, key, "test") == {}
 
 
 @pytest.mark.parametrize(
@@ -84,19 +60,19 @@ def test_maps_that_fit_nothing_are_refused(
 ) -> None:
     key = add("blind")
     with pytest.raises(StoreError, match=words):
-        store.record_attention(key, "test", [make.attention(1), make.attention(2, **changes)])
-    assert queries.attention_maps(store, key, "test") == {}
+        store.finish(key, make.outcome(attention=(make.attention(1), make.attention(2, **changes))))
+    assert fetch.attention_maps(store, key, "test") == {}
 
 
 def test_only_captions_have_maps(store: Store, add: Callable[..., str], make: Any) -> None:
     key = add("blind")
+    store.finish(key, make.outcome(attention=(make.attention(2), make.attention(30))))
     with pytest.raises(StoreError, match="no caption of image 3 of the split test"):
-        store.record_attention(key, "test", [make.attention(3)])
-    with pytest.raises(StoreError, match="never planned"):
-        store.record_attention("ghost", "test", [make.attention(1)])
+        store.finish(key, make.outcome(attention=(make.attention(3),)))
+    assert len(fetch.attention_maps(store, key, "test")) == 2, "what was there stays"
 
 
 def test_the_table_itself_holds_either_a_grid_or_boxes(store: Store, add: Callable[..., str], make: Any) -> None:
-    store.record_attention(add("blind"), "test", [make.attention(1)])
+    store.finish(add("blind"), make.outcome(attention=(make.attention(1),)))
     with store.reading() as connection, pytest.raises(IntegrityError, match="grid_or_boxes"):
         connection.execute(text("UPDATE attention_maps SET grid_height = NULL"))

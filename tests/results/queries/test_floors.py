@@ -9,7 +9,7 @@ import pytest
 
 from results import Quantity, SplitResult, Store
 from results.db.schema import HeldOutScore
-from results.queries import report as queries
+from results.queries import fetch
 from results.queries.floors import floor_tests
 from results.queries.views import FloorTest, Group, Row, Spread
 
@@ -24,24 +24,24 @@ def level(mean: float, wobble: float = 0.02) -> dict[int, float]:
 
 @pytest.fixture
 def finish(store: Store, make: Any) -> Finish:
-    """Finish a run with these scores of single images: `finish(model, by_image, **cell fields)`."""
+    """Finish a run with these scores of single images: `finish(model, by_image, **fields of the spec)`."""
 
     def finishing(model: str, by_image: Mapping[int, float], held_out: float | None = None, **changes: Any) -> None:
-        cell = make.cell(model, **changes)
+        spec = make.spec(model, **changes)
         scores = {"CIDEr-D": Quantity(sum(by_image.values()) / len(by_image))}
         less = {} if held_out is None else {"CIDEr-D": Quantity(held_out), "METEOR": Quantity(None, "no Java")}
         result = SplitResult(
             "test", dict.fromkeys(by_image, "a"), {"overall": scores}, {"CIDEr-D": dict(by_image)}, held_out=less
         )
-        store.plan([cell])
-        store.finish(cell.key, make.outcome(splits=(result,)))
+        store.plan([spec])
+        store.finish(spec.key, make.outcome(splits=(result,)))
 
     return finishing
 
 
 def rows(store: Store) -> dict[str, Row]:
     group: Group
-    (group,) = queries.leaderboard(store)
+    (group,) = fetch.leaderboard(store)
     return {row.model: row for row in (*group.rows, *group.references)}
 
 
@@ -54,19 +54,19 @@ def test_only_rows_above_every_floor_have_a_tier(store: Store, finish: Finish) -
     finish("between", level(0.55, wobble=0.01))
     finish("as-majority", level(0.501, wobble=-0.05))
     found = rows(store)
-    standings = {name: row.standing for name, row in found.items() if row.role == "model"}
-    assert {name: standing.tier for name, standing in standings.items() if standing} == {
+    tiers = {name: row.standing for name, row in found.items() if row.role == "model"}
+    assert {name: standing.tier for name, standing in tiers.items() if standing} == {
         "best": 1,
         "second": 2,
         "between": None,
         "as-majority": None,
         "blind": None,
     }
-    assert standings["blind"] is not None
-    assert standings["blind"].is_floor
-    assert standings["blind"].floors == (), "a floor is not tested against others"
-    assert not standings["best"].is_floor  # type: ignore[union-attr]
-    between, low = (standings[name] for name in ("between", "as-majority"))
+    assert tiers["blind"] is not None
+    assert tiers["blind"].is_floor
+    assert tiers["blind"].floors == (), "a floor is not tested against others"
+    assert not tiers["best"].is_floor  # type: ignore[union-attr]
+    between, low = (tiers[name] for name in ("between", "as-majority"))
     assert between is not None
     assert [(test.floor, test.above, test.significant) for test in between.floors] == [
         ("blind", True, True),
@@ -76,7 +76,7 @@ def test_only_rows_above_every_floor_have_a_tier(store: Store, finish: Finish) -
     assert low is not None
     assert [test.floor for test in low.not_above] == ["majority", "retrieval"]
     assert low.not_above[0].p > 0.5
-    (group,) = queries.leaderboard(store)
+    (group,) = fetch.leaderboard(store)
     assert group.test is not None
     assert (group.test.rows, group.test.floor_tests, group.test.images) == (2, 12, 40)
     assert all(row.standing is None for row in group.references)
@@ -85,7 +85,7 @@ def test_only_rows_above_every_floor_have_a_tier(store: Store, finish: Finish) -
 def test_a_group_of_rows_below_the_floor_says_what_was_tested(store: Store, finish: Finish) -> None:
     finish("majority", level(0.5), role="reference")
     finish("low", level(0.4))
-    (group,) = queries.leaderboard(store)
+    (group,) = fetch.leaderboard(store)
     assert group.rows[0].standing is not None
     assert group.rows[0].standing.tier is None
     assert group.test is not None
@@ -128,7 +128,7 @@ def test_retrieval_by_the_groups_own_features_is_the_floor(store: Store, finish:
         finish("model", level(0.5), variant=feat, signature={"feat": feat})
     finish("retrieval", level(0.4), role="reference", variant="weak", signature={"feat": "weak"})
     finish("retrieval", level(0.6), role="reference", variant="strong", signature={"feat": "strong"})
-    weak, pixels = queries.leaderboard(store)
+    weak, pixels = fetch.leaderboard(store)
     assert weak.rows[0].standing is not None
     assert pixels.rows[0].standing is not None
     assert [test.above for test in weak.rows[0].standing.floors] == [True]

@@ -22,7 +22,7 @@ def scores(seed: int, images: int = 60, gain: float = 0.0) -> dict[int, float]:
 
 @settings(max_examples=30)
 @given(FEW)
-def test_exchanging_the_sides_turns_the_difference_and_keeps_its_p(pairs: list[tuple[float, float]]) -> None:
+def test_exchanging_the_sides_negates_only_the_difference(pairs: list[tuple[float, float]]) -> None:
     before, after = (dict(enumerate(side)) for side in zip(*pairs, strict=True))
     (one,), (two,) = paired_differences([(before, after)]), paired_differences([(after, before)])
     assert one.difference == pytest.approx(-two.difference)
@@ -37,7 +37,7 @@ def test_a_result_does_not_differ_from_itself(side: list[float]) -> None:
     assert (found.difference, found.low, found.high, found.p, found.adjusted) == (0, 0, 0, 1, 1)
 
 
-def test_each_p_is_that_of_the_pair_alone_and_all_are_corrected_together() -> None:
+def test_pairs_are_tested_alone_and_corrected_together() -> None:
     pairs = [(scores(1), scores(2)), (scores(3), scores(3, gain=0.1)), (scores(4, 30), scores(5, 30, 0.4))]
     alone = [
         float(sign_flip_tests(np.array([list(before.values()), list(after.values())]).T)[0, 1])
@@ -49,7 +49,7 @@ def test_each_p_is_that_of_the_pair_alone_and_all_are_corrected_together() -> No
     assert [each.images for each in found] == [60, 60, 30]
 
 
-def test_the_interval_covers_the_true_difference_as_often_as_it_says() -> None:
+def test_the_interval_covers_the_true_difference_at_its_level() -> None:
     generator = np.random.default_rng(0)
     pairs = []
     for _ in range(200):

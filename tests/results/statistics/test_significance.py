@@ -68,7 +68,7 @@ def test_a_draw_counts_itself_among_those_drawn() -> None:
     assert p_value(3, 2, 999) == 3 / 4
 
 
-def test_equal_models_are_never_told_apart() -> None:
+def test_equal_models_are_never_different() -> None:
     scores = np.repeat(np.random.default_rng(0).random((50, 1)), 3, axis=1)
     assert (sign_flip_tests(scores) == 1).all()
 

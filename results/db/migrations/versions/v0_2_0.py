@@ -1,4 +1,4 @@
-"""Intervals beside scores and costs, and where each word looked."""
+"""Intervals of scores and costs, and attention maps."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from harness.metrics.java import JavaError
-from harness.metrics.meteor.metric import STATISTICS, corpus_score, segment_scores
+from harness.metrics.meteor.metric import METEOR, STATISTICS
 from harness.metrics.meteor.process import MeteorProcess, meteor_jar
 
 # Statistics as meteor-1.5.jar answers them to SCORE, and what it makes of them by EVAL: each and all together.
@@ -44,12 +44,13 @@ def gone(pid: int, *, within_s: float = 0) -> bool:
 
 
 def test_formula_equals_the_jar():
-    assert segment_scores(STATS) == pytest.approx(BY_THE_JAR, abs=1e-15)
-    assert corpus_score(STATS) == pytest.approx(ALL_BY_THE_JAR, abs=1e-15)
+    found = METEOR.statistics(STATS)
+    assert found.per_image()["METEOR"] == pytest.approx(BY_THE_JAR, abs=1e-15)
+    assert found.corpus()["METEOR"] == pytest.approx(ALL_BY_THE_JAR, abs=1e-15)
 
 
 def test_no_segments_score_zero():
-    assert corpus_score(np.zeros((0, STATISTICS))) == 0
+    assert METEOR.statistics(np.zeros((0, STATISTICS))).corpus() == {"METEOR": 0}
 
 
 def test_statistics_follow_candidate_order_and_ignore_separators(evaluator):

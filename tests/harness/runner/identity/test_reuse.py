@@ -13,7 +13,7 @@ import pytest
 from harness.runner.identity.reuse import settle
 from results import DatasetRecord, Outcome, Quantity, RunSpec, SplitResult, Store
 from results.db.upgrade import upgrade
-from results.queries.report import leaderboard
+from results.queries.fetch import leaderboard
 from results.records import CodeRecord
 
 FILES = {"zoo/models/mine.py": "11", "harness/training/trainer.py": "22"}

@@ -75,7 +75,7 @@ def test_a_condition_without_a_space_stays_on_a_phone(open_page: Open, report: P
 @pytest.mark.parametrize(
     ("width", "name", "said", "lines"), [(1280, "learning_rate." * 8, "0.002", 1), (PHONE, "commit", "bee8bad1" * 5, 2)]
 )
-def test_long_settings_neither_break_numbers_nor_leave_their_place(
+def test_long_settings_neither_break_numbers_nor_overflow(
     open_page: Open, report: Path, width: int, name: str, said: str, lines: int
 ) -> None:
     page = open_page(report / "models" / "expansionnet_v2.html", width=width)

@@ -1,11 +1,10 @@
-"""The questions that reports ask of a store, answered with a few SQL queries each, in one read transaction."""
+"""What reports read of a store: a few SQL queries each, in one read transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, cast
 
-from sqlalchemy import Connection, func, select, true
+from sqlalchemy import Connection, func, select
 
 from results.db.schema import AttentionMap, Cost, DatasetRow, Epoch, Image, RunRow, Score, SkippedImage
 from results.db.store import Store
@@ -51,10 +50,10 @@ def failures(store: Store) -> list[Failure]:
         return [Failure(**cast("Any", dict(row))) for row in connection.execute(query).mappings()]
 
 
-def costs_table(store: Store, *, dataset: str | None = None) -> list[CostRow]:
-    """What every finished run of a data set (fingerprint or name; None: of all) cost, in the order of planning."""
+def costs_table(store: Store) -> list[CostRow]:
+    """What every finished run cost, in the order of planning."""
     with store.reading() as connection:
-        runs = finished_runs(connection, dataset)
+        runs = finished_runs(connection)
     return [
         CostRow(run.key, run.model, run.role, run.seed, run.track, run.dataset, run.costs, run.operators)
         for run in runs
@@ -64,38 +63,32 @@ def costs_table(store: Store, *, dataset: str | None = None) -> list[CostRow]:
 def learning_curves(store: Store, key: str) -> tuple[EpochRecord, ...]:
     """The epochs of a run, whatever its status, by stage and epoch; StoreError where it was never planned."""
     with store.reading() as connection:
-        return _epochs(connection, _cell(connection, key)["id"])
+        return _epochs(connection, _run(connection, key)["id"])
 
 
 def run_detail(store: Store, key: str) -> RunDetail:
     """Everything about one run, whatever its status; StoreError where it was never planned."""
     with store.reading() as connection:
-        run = _cell(connection, key)
-        cell_id = run.pop("id")
+        run = _run(connection, key)
+        run_id = run.pop("id")
         finished = run["status"] == "finished"
         scores: dict[str, dict[str, dict[str, Quantity]]] = {}
         costs: dict[str, Quantity] = {}
         if finished:
-            for row in connection.execute(select(Score).where(Score.cell_id == cell_id).order_by(Score.id)).mappings():
+            for row in connection.execute(select(Score).where(Score.cell_id == run_id).order_by(Score.id)).mappings():
                 metrics = scores.setdefault(row["split"], {}).setdefault(row["domain"], {})
                 metrics[row["metric"]] = quantity_of(row)
-            for row in connection.execute(select(Cost).where(Cost.cell_id == cell_id).order_by(Cost.id)).mappings():
+            for row in connection.execute(select(Cost).where(Cost.cell_id == run_id).order_by(Cost.id)).mappings():
                 costs[row["name"]] = quantity_of(row)
         run["code"] = code_of(run["code"])
-        return RunDetail(**run, epochs=_epochs(connection, cell_id), scores=scores, costs=costs)
+        return RunDetail(**run, epochs=_epochs(connection, run_id), scores=scores, costs=costs)
 
 
-def attention_maps(
-    store: Store, key: str, split: str, image_ids: Sequence[int] | None = None
-) -> dict[int, AttentionRecord]:
-    """Where a run looked for each word, by image id ascending; `image_ids` (None: all) that have none are left out.
-
-    StoreError where the run was never planned.
-    """
+def attention_maps(store: Store, key: str, split: str) -> dict[int, AttentionRecord]:
+    """A run's attention weights for each word, by image id ascending; StoreError where the run was never planned."""
     with store.reading() as connection:
-        cell_id = _cell(connection, key)["id"]
-        chosen = AttentionMap.image_id.in_(image_ids) if image_ids is not None else true()
-        query = select(AttentionMap).where(AttentionMap.cell_id == cell_id, AttentionMap.split == split, chosen)
+        run_id = _run(connection, key)["id"]
+        query = select(AttentionMap).where(AttentionMap.cell_id == run_id, AttentionMap.split == split)
         rows = connection.execute(query.order_by(AttentionMap.image_id)).mappings().all()
     return {
         row["image_id"]: AttentionRecord(
@@ -137,7 +130,7 @@ def _dataset_info(connection: Connection, dataset_id: int) -> DatasetInfo:
     )
 
 
-def _cell(connection: Connection, key: str) -> dict[str, Any]:
+def _run(connection: Connection, key: str) -> dict[str, Any]:
     columns = [column for column in RunRow.__table__.columns if column.name != "dataset_id"]
     query = select(*columns, DatasetRow.name.label("dataset"), DatasetRow.fingerprint).join(DatasetRow)
     row = connection.execute(query.where(RunRow.key == key)).mappings().one_or_none()
@@ -146,8 +139,8 @@ def _cell(connection: Connection, key: str) -> dict[str, Any]:
     return cast("dict[str, Any]", dict(row))
 
 
-def _epochs(connection: Connection, cell_id: int) -> tuple[EpochRecord, ...]:
-    rows = connection.execute(select(Epoch).where(Epoch.cell_id == cell_id).order_by(Epoch.stage, Epoch.epoch))
+def _epochs(connection: Connection, run_id: int) -> tuple[EpochRecord, ...]:
+    rows = connection.execute(select(Epoch).where(Epoch.cell_id == run_id).order_by(Epoch.stage, Epoch.epoch))
     return tuple(
         EpochRecord(**{name: value for name, value in row.items() if name != "cell_id"}) for row in rows.mappings()
     )

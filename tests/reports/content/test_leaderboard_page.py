@@ -1,0 +1,116 @@
+"""The leaderboard page: groups, shared tables, tiers, people and objectives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reports.content.facts import NOT_STATED, objective
+from reports.content.leaderboard_page import FEW_ROWS, boards
+from reports.content.people import People, beside_people
+from results.db.store import Store
+from results.queries import fetch
+from results.queries.views import FloorTest, Row, RunDetail, Spread, Standing
+from results.records import Quantity
+from tests.reports.examples import group, row, run, staged
+
+
+@pytest.mark.parametrize(
+    ("detail", "said"),
+    [
+        (staged("cross_entropy"), "XE"),
+        (staged("cross_entropy", "cross_entropy", "self_critical"), "XE + SCST"),
+        (staged("cross_entropy", "reinforce"), "XE + REINFORCE"),
+        (run(pretrained="somewhere"), "pretrained"),
+        (run(stored={}), "stored"),
+        (run(), NOT_STATED),
+        (run(preset={"schedule": None}), NOT_STATED),
+        (replace(run(), role="reference"), "untrained"),
+    ],
+)
+def test_the_objective_is_told_from_the_stages(detail: RunDetail, said: str) -> None:
+    assert objective(detail) == said
+
+
+def test_the_largest_group_is_first_and_small_ones_share() -> None:
+    small = [group(row("a"), beam=str(beam), separating=("beam",)) for beam in (1, 2)]
+    main = group(*(row(name) for name in ("a", "b", "c")), separating=("beam",))
+    assert len(small[0].rows) <= FEW_ROWS < len(main.rows)
+    first, together = boards([*small, main], [], {"k": run()})
+    assert len(first.table.lines) == 3
+    assert [(each.own, each.others) for each in first.separations] == [("5", ("1", "2"))]
+    assert (first.apart, together.apart) == ("beam: 5", "")
+    assert [body.title for body in together.table.apart] == ["beam: 1", "beam: 2"]
+    assert together.groups == 2
+    assert not together.signature
+
+
+def test_groups_that_share_a_table_have_tiers_of_their_own() -> None:
+    tiers = Standing(1, None, None), Standing(2, 0.01, 0.01)
+    pair = [replace(row(name), standing=standing) for name, standing in zip("ab", tiers, strict=True)]
+    alone = replace(row("a"), standing=tiers[0])
+    small = [group(*pair, beam="1", separating=("beam",)), group(alone, beam="2", separating=("beam",))]
+    _, together = boards([*small, group(*(row(name) for name in "abc"), separating=("beam",))], [], {"k": run()})
+    tier = [heading.name for heading in together.table.headings].index("Tier")
+    shown = [[line.cells[tier].text for line in body.lines] for body in together.table.apart]
+    assert shown == [["1", "2"], [""]], "a row alone is told from none"
+
+
+def test_a_row_alone_in_its_group_may_be_below_a_floor() -> None:
+    tests = (
+        FloorTest("majority", 0.1, 0.4, False),
+        FloorTest("retrieval", -0.1, 0.0012, True),
+        FloorTest("x", 1, 0, True),
+    )
+    [board] = boards([group(replace(row("a"), standing=Standing(None, floors=tests)))], [], {"k": run()})
+    tier = [heading.name for heading in board.table.headings].index("Tier")
+    cell = board.table.lines[0].cells[tier]
+    assert (cell.text, cell.value) == ("not above the floor", None)
+    assert cell.reason == (
+        "not above the floor: not significantly better than majority (p = 0.4), "
+        "significantly worse than retrieval (p = 0.0012)"
+    )
+    assert board.table.notes.marks[cell.reason] == cell.mark
+    [board] = boards([group(replace(row("blind"), standing=Standing(None, is_floor=True)))], [], {"k": run()})
+    assert "Tier" not in [heading.name for heading in board.table.headings], "a floor alone needs no column"
+
+
+def test_people_are_compared_where_they_were_scored_alike() -> None:
+    scored = replace(row("a"), held_out={"CIDEr-D": Spread(0.4, None, 1)})
+    differs = {"nrefs": "test=4,nocaps=9", "heldout": "each", "beam": "none", "v": "0.4.0"}
+    human = replace(row("human"), role="reference", held_out={"CIDEr-D": Spread(2.0, None, 1)}, differs=differs)
+
+    def beside(human: Row, *rows: Row, split: str = "test") -> People | None:
+        return beside_people(replace(group(*rows), split=split, references=(human,)))
+
+    better = replace(scored, model="b", held_out={"CIDEr-D": Spread(0.5, None, 1)})
+    found = beside(human, scored, better, row("without"))
+    assert found is not None
+    assert [(line.model, line.differs, line.cells[0].text) for line in found.table.lines] == [
+        ("human", "", "200.0"), ("b", "", "50.0"), ("a", "", "40.0"),
+    ]  # fmt: skip
+    assert found.note.startswith("Against 4 references")
+    nocaps = beside(human, scored, split="nocaps")
+    assert nocaps is not None
+    assert nocaps.note.startswith("Against 9 references")
+    assert beside(human, row("without")) is None
+    assert beside(replace(human, held_out={}), scored) is None
+    for field in ("tok", "rev"):
+        assert beside(replace(human, differs=differs | {field: "other"}), scored) is None
+
+
+def test_quartiles_of_latency_reach_the_leaderboard(tmp_path: Path) -> None:
+    from results.records import DatasetRecord, Outcome, RunSpec, SplitResult
+
+    with Store(tmp_path / "bench.sqlite") as store:
+        store.record_dataset(DatasetRecord("d", "d#1", str(tmp_path), {}, ()))
+        for seed, at in ((1, 0.2), (2, 0.4)):
+            store.plan([RunSpec(f"k{seed}", "m", "model", seed, "controlled", "d#1", {}, {})])
+            costs = {"latency_median": Quantity(at, None, "s", at - 0.1, at + 0.1)}
+            result = SplitResult("test", {}, {"overall": {"CIDEr-D": Quantity(1.0)}}, {})
+            store.finish(f"k{seed}", Outcome((result,), costs, {}))
+        [found] = fetch.leaderboard(store)
+    cost = found.rows[0].costs["latency_median"]
+    assert (cost.value, cost.low, cost.high) == pytest.approx((0.3, 0.2, 0.4))

@@ -1,0 +1,66 @@
+"""Opening results as data frames: by folder, file or URL, what is refused, and when pandas is imported."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import results
+from results import Store, StoreError
+
+Add = Callable[..., str]
+
+
+ASSETS = Path(__file__).parents[1] / "assets"
+
+
+def test_a_database_opens_read_only_by_its_url(url: str, add: Add) -> None:
+    add("blind")
+    with results.open(url) as opened:
+        assert list(opened.scores().model.unique()) == ["blind"]
+        with pytest.raises(StoreError, match="opened read-only"):
+            opened._store.plan([])
+
+
+@pytest.mark.parametrize("where", ["workspace", "workspace/bench.sqlite"])
+def test_a_workspace_opens_by_its_folder_or_file(tmp_path: Path, where: str, make: Any) -> None:
+    (tmp_path / "workspace").mkdir()
+    with Store(tmp_path / "workspace" / "bench.sqlite") as store:
+        store.record_dataset(make.dataset())
+        store.plan([make.spec()])
+        store.finish("blind-1", make.outcome())
+    for path in (tmp_path / where, str(tmp_path / where)):
+        opened = results.open(path)
+        assert len(opened.captions()) == 3
+        opened.close()
+
+
+def test_places_without_results_are_refused_with_a_hint(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"no results in the folder .*: it has no bench\.sqlite") as caught:
+        results.open(tmp_path)
+    assert f"bench run --models all --workspace {tmp_path}" in (caught.value.hint or "")
+    assert caught.value.__notes__ == [caught.value.hint], "a notebook shows notes"
+    with pytest.raises(StoreError, match=r"no results database at .*nowhere") as caught:
+        results.open(tmp_path / "nowhere")
+    assert "bench run" in (caught.value.hint or "")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_older_database_is_refused_with_its_upgrade(tmp_path: Path) -> None:
+    shutil.copy(ASSETS / "v0_2_0.sqlite", tmp_path / "bench.sqlite")
+    with pytest.raises(StoreError, match=r"captionbench 0\.2\.0, whose tables are older") as caught:
+        results.open(tmp_path)
+    assert caught.value.hint == f"upgrade it, nothing is lost: bench db upgrade --db {tmp_path / 'bench.sqlite'}"
+
+
+def test_pandas_waits_until_results_are_opened() -> None:
+    program = "import sys, results; print({'pandas', 'sqlalchemy'} & set(sys.modules)); results.open; import pandas"
+    program += "; print('open' in dir(results), 'results.frames' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["set()", "True True"]
