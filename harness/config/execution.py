@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,9 +51,11 @@ class ExecutionConfig:
                 f"write --device {device.type}: the first {self.devices} devices train",
             )
         there = torch.cuda.device_count() if device.type == "cuda" else 1
-        if self.devices > there:
+        # Of a launch on several hosts, this one has a share; without RANK, all processes will be started here.
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if "RANK" in os.environ else self.devices
+        if here > there:
             raise BenchError(
-                f"--devices {self.devices}, but this machine has {there} of type {device.type}",
+                f"--devices {here}, but this machine has {there} of type {device.type}",
                 f"write --devices {there}",
             )
 

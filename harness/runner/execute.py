@@ -62,7 +62,7 @@ def run_model(
     with PeakMemory(conditions.device) as memory:
         summary = fit(model, spec.seed, conditions, folder, on_epoch, reporter)
     costs |= training_costs(summary, memory, prediction, conditions)
-    environment = environment | {"training": conditions.machine.record(conditions.device, summary.parts)}
+    environment = environment | {"training": conditions.machine.record(conditions.device, summary.micro_batches)}
     return _caption_and_measure(model, conditions, evaluator, counted, costs, environment, folder / WEIGHTS, reporter)
 
 

@@ -86,7 +86,7 @@ def test_out_of_memory_is_told_once_recorded_and_remembered_by_a_resumed_run(tmp
     _, summary = fit_tiny(tmp_path / "parts", schedule=schedule, records=parts, objective=small, said=said)
     assert asked.count(2) == 1
     assert said.getvalue().count("out of memory: every batch is worked through in 2 parts") == 1
-    assert summary.parts == 2
+    assert summary.micro_batches == 2
     assert [record.train_loss for record in parts] == pytest.approx([record.train_loss for record in whole], rel=1e-4)
 
 
@@ -115,7 +115,7 @@ def test_waiting_for_batches_is_counted_beside_steps_and_survives_a_kill(
     with pytest.raises(Killed):
         fit_tiny(tmp_path, kill_at=(1, 2), interval=0.0)
     _, summary = fit_tiny(tmp_path)
-    assert summary.waited == 0.25 * 12
+    assert summary.data_wait_seconds == 0.25 * 12
     assert summary.seconds == 0
 
 

@@ -1,13 +1,23 @@
-"""What a schedule asks of a model, checked before anything is trained."""
+"""What a stage of a schedule reads, and what it asks of the model."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from harness.config.schedule import Schedule
+from harness.data.batches import CaptionBatches, VisualSource
 from harness.training.reinforce import require_states
 from harness.utils.errors import BenchError
 from zoo import Captioner
+
+
+@dataclass(frozen=True, slots=True)
+class StageData:
+    """A stage's training batches, and where its validation sees the images."""
+
+    train_batches: CaptionBatches
+    validation_source: VisualSource
 
 
 @runtime_checkable
@@ -20,7 +30,7 @@ class HasBackbone(Protocol):
 
 
 def validate_schedule(model: Captioner, schedule: Schedule) -> None:
-    """Refuse a schedule that trains what the model has not.
+    """Refuse a schedule that trains what the model does not have, before anything is trained.
 
     Raises:
         BenchError: a stage needs a backbone or recurrent states.
