@@ -23,6 +23,7 @@ LOST = 3
 """Exit code of a process that ends because another one has."""
 LAUNCHED_HERE = "BENCH_LAUNCHED"
 """Set where `launch` started the processes; it then reports the one that ended first."""
+INTERRUPTED = 128 + signal.SIGINT
 PARENT_POLL_S = 1.0
 RESUME = "the same command continues from the last checkpoint"
 
@@ -73,6 +74,10 @@ def in_every_process(command: Callable[P, None]) -> Callable[P, None]:
                 _run_first(functools.partial(command, *args, **kwargs))
             else:
                 peers.serve()
+        except KeyboardInterrupt:
+            if LAUNCHED_HERE in os.environ:
+                sys.exit(INTERRUPTED)
+            raise
         except peers.ProcessLostError as lost:
             if not first or LAUNCHED_HERE in os.environ:
                 sys.exit(LOST)  # whoever started the processes reports the one that ended
@@ -116,7 +121,9 @@ def launch(count: int) -> int:
         arguments = torchrun.parse_args([*options, "-m", "harness.cli", *sys.argv[1:]])  # type: ignore[no-untyped-call]
         torchrun.run(arguments)  # type: ignore[no-untyped-call]
     except SignalException as stopped:
-        return 128 + stopped.sigval  # rank 0 got the signal too, and says what there is to say
+        if stopped.sigval == signal.SIGINT:
+            sys.stderr.write("interrupted; the same command continues where it stopped\n")
+        return 128 + stopped.sigval
     except ChildFailedError as failed:
         Console().show_cursor()  # a process that was ended could not take down its bars
         return _exit_code({rank: failure.exitcode for rank, failure in failed.failures.items()}, count)
