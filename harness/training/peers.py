@@ -121,8 +121,12 @@ def _training(device_type: str) -> Iterator[Distributed]:
 
     Raises:
         BenchError: on rank 0, where another rank failed.
+        ProcessLostError: another process has ended, or this one has no such device.
     """
-    collective = Distributed(device_type)
+    try:
+        collective = Distributed(device_type)
+    except Exception as error:  # the other ranks wait for this one, and notice only its end
+        raise ProcessLostError(f"a rank cannot train on {device_type}: {first_line(error)}") from error
     try:
         yield collective
     except Exception as error:
