@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from harness.cli._options import DatabaseOption
+from harness.training.launch import in_every_process, is_launched, launch, process_count
 from harness.utils.errors import BenchError
 
 EXAMPLES = """
@@ -29,7 +30,7 @@ Examples:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("run", epilog=EXAMPLES)(run)
+    app.command("run", epilog=EXAMPLES)(in_every_process(run))
 
 
 def run(
@@ -52,7 +53,9 @@ def run(
     region_count: Annotated[str, typer.Option(help="all, fixed:36 or adaptive:10-100.")] = "all",
     region_bins: Annotated[int, typer.Option(min=1, max=14, help="Bins a side that are cut for a box.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    devices: Annotated[int, typer.Option(min=1, help="Devices that train each model together.")] = 1,
+    devices: Annotated[
+        int | None, typer.Option(min=1, help="Devices that train each model together: 1, or torchrun's WORLD_SIZE.")
+    ] = None,
     jobs: Annotated[
         str,
         typer.Option(envvar="BENCH_JOBS", help="Models that train at once, or auto: up to 4 on CPU cores, 1 on a GPU."),
@@ -101,10 +104,11 @@ def run(
             "--rerun and --accept-code-changes contradict each other",
             "--rerun trains finished runs again, --accept-code-changes re-uses those of other code: leave one out",
         )
+    processes = process_count(devices)
     load_plugins(plugin)
 
     from harness.config.execution import AUTO, ExecutionConfig
-    from harness.runner.benchmark import Request, run_benchmark
+    from harness.runner.benchmark import Request, choose_device, run_benchmark
     from harness.runner.pretrained import parse_places
     from harness.utils.progress import Reporter
     from reports.html.report import write_report
@@ -125,9 +129,12 @@ def run(
         skip_bad_images=skip_bad_images,
         rerun=rerun,
         accept_code_changes=accept_code_changes,
-        execution=ExecutionConfig(devices, AUTO if jobs == "auto" else int(jobs), compiled, tuple(plugin or ())),
+        execution=ExecutionConfig(processes, AUTO if jobs == "auto" else int(jobs), compiled, tuple(plugin or ())),
         pretrained=parse_places(tuple(pretrained or ())),
     )
+    if processes > 1 and not is_launched():
+        request.execution.check(choose_device(device))
+        sys.exit(launch(processes))
     with Reporter() as reporter:
         summary = run_benchmark(request, reporter)
     with Store(place.database) as store:

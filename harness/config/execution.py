@@ -58,9 +58,11 @@ class ExecutionConfig:
         import torch  # imported here: quick commands import this module for `usable_cores` alone
 
         there = torch.cuda.device_count() if device.type == "cuda" else 1
-        if self.devices > there:
+        # Of a launch on several hosts, this one has a share; without RANK, all processes will be started here.
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if "RANK" in os.environ else self.devices
+        if here > there:
             raise BenchError(
-                f"--devices {self.devices}, but this machine has {there} of type {device.type}",
+                f"--devices {here}, but this machine has {there} of type {device.type}",
                 f"write --devices {there}",
             )
 

@@ -82,7 +82,7 @@ def _run_trained(
         counted=counted,
         costs=training_costs(summary, memory, prediction, context),
         environment=environment
-        | {"training": context.execution.config.record(context.execution.device, summary.parts)},
+        | {"training": context.execution.config.record(context.execution.device, summary.micro_batches)},
         weights=folder / WEIGHTS,
         reporter=reporter,
     )

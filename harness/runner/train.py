@@ -1,4 +1,4 @@
-"""Training one model under a run's conditions: what each stage reads and minimises, and what validates it."""
+"""Training of one run: the data and objective of each stage, and validation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from rich.console import Console
@@ -24,19 +23,18 @@ from harness.inference.generate import caption_images
 from harness.metrics.cider import CiderD
 from harness.runner.backbone_features import CachedBackboneSource, cache_own_features
 from harness.runner.context import RunContext
+from harness.training.distributed import Collective, Distributed, SingleProcess
 from harness.training.objectives import CrossEntropy, Objective
-from harness.training.processes import Alone, Processes
+from harness.training.peers import start_training
 from harness.training.reinforce import ReinforceLoss, require_states
 from harness.training.self_critical import CaptionRewards, SelfCriticalLoss
+from harness.training.stage import StageData
 from harness.training.state import TrainingSummary
 from harness.training.trainer import Trainer
 from harness.utils.plugins import load_plugins
 from harness.utils.progress import Reporter
 from results.records import EpochRecord
 from zoo import Captioner, HasBackbone
-
-if TYPE_CHECKING:
-    from harness.training.several import Together
 
 
 def fit(
@@ -47,7 +45,11 @@ def fit(
     on_epoch: Callable[[EpochRecord], None],
     reporter: Reporter,
 ) -> TrainingSummary:
-    """Train `model` through the schedule; it holds the best weights afterwards. Checkpoints lie in `folder`."""
+    """Train `model` through the schedule; it holds the best weights afterwards. Checkpoints lie in `folder`.
+
+    Raises:
+        BenchError: what `Trainer.fit` refuses, or another rank of a training on several devices failed.
+    """
 
     def report_epoch(record: EpochRecord) -> None:
         on_epoch(record)
@@ -70,20 +72,21 @@ def fit(
         folder,
     )
 
-    def train(processes: Processes) -> TrainingSummary:
-        share = _Share(task, processes, context.execution.device, lambda: _cache(model, context, reporter))
-        validation = _Validation(share, context, reporter)
-        return share.trainer(validation, report_epoch, reporter).fit()
+    def train(collective: Collective) -> TrainingSummary:
+        trained = task.compiled_model()
+        data = _StageDataMaker(task, collective, context.execution.device, lambda: _cache(model, context, reporter))
+        validation = _Validation(trained, context, reporter)
+        return task.trainer(
+            trained, data, validation, context.execution.device, collective, report_epoch, reporter
+        ).fit()
 
     devices = context.execution.config.devices
     if devices == 1:
-        return train(Alone())
-    from harness.training.several import several_processes  # takes a second, which one device need not wait for
-
+        return train(SingleProcess())
     others = replace(task, model=copy.deepcopy(model).cpu())
-    work = partial(_train_beside, pickle.dumps(others), context.execution.config.plugins)
-    with several_processes(devices, context.execution.device.type, work) as processes:
-        return train(processes)
+    work = partial(_train_on_other_rank, pickle.dumps(others), context.execution.config.plugins)
+    with start_training(work, context.execution.device.type, devices) as collective:
+        return train(collective)
 
 
 def make_objective(stage: Stage, model: Captioner, samples: Sequence[Sample], vocabulary: Vocabulary) -> Objective:
@@ -99,7 +102,7 @@ def make_objective(stage: Stage, model: Captioner, samples: Sequence[Sample], vo
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """What every process of one training needs to know; picklable."""
+    """What every rank of one training needs to know; picklable."""
 
     model: Captioner
     seed: int
@@ -112,80 +115,96 @@ class _Task:
     compiled: bool
     folder: Path
 
-
-class _Share:
-    """One process's part in a training: its share of every batch, and what it sees of the images."""
-
-    def __init__(self, task: _Task, processes: Processes, device: torch.device, cache: Callable[[], Path]) -> None:
-        self.task, self._processes, self._device, self._cache = task, processes, device, cache
-        self.source = task.source
-        # What is compiled stays so: a second module around the same layers leaves the one that came as it was.
-        self.model = copy.copy(task.model) if task.compiled else task.model
+    def compiled_model(self) -> Captioner:
+        """The model to train: compiled where asked for, around the same layers."""
+        if not self.compiled:
+            return self.model
+        model = copy.copy(self.model)  # what is compiled stays so; the one that came is traced for its costs later
+        model.compile(dynamic=True)  # what is called with whole captions; decoding steps stay as they are
+        return model
 
     def trainer(
-        self, validate: Callable[[int], float], on_epoch: Callable[[EpochRecord], None], reporter: Reporter
+        self,
+        model: Captioner,
+        stage_data: Callable[[Stage], StageData],
+        validate: Callable[[int, VisualSource], float],
+        device: torch.device,
+        collective: Collective,
+        on_epoch: Callable[[EpochRecord], None],
+        reporter: Reporter,
     ) -> Trainer:
-        """The training loop of this process."""
-        task = self.task
-        model = self.model
-        if task.compiled:
-            model.compile(dynamic=True)  # what is called with whole captions; decoding steps stay as they are
+        """The training loop of this rank."""
         return Trainer(
             model,
-            task.schedule,
-            batches=self._batches,
+            self.schedule,
+            stage_data=stage_data,
             validate=validate,
-            folder=task.folder,
-            device=self._device,
-            precision=task.precision,
-            seed=task.seed,
+            folder=self.folder,
+            device=device,
+            precision=self.precision,
+            seed=self.seed,
             on_epoch=on_epoch,
             reporter=reporter,
-            objective=lambda stage: make_objective(stage, model, task.train, task.vocabulary),
-            processes=self._processes,
+            objective=lambda stage: make_objective(stage, model, self.train, self.vocabulary),
+            collective=collective,
         )
 
-    def _batches(self, stage: Stage) -> CaptionBatches:
-        """The loader of a stage; one that leaves the model's own backbone as it is reads cached features of it."""
-        task = self.task
-        self.source = task.source
+
+class _StageDataMaker:
+    """Makes what a stage reads on this rank: its share of every batch, and what it sees of the images.
+
+    Args:
+        cache_features: extracts the features of the model's own backbone as it stands, and gives their folder; called
+            on rank 0 alone.
+    """
+
+    def __init__(
+        self, task: _Task, collective: Collective, device: torch.device, cache_features: Callable[[], Path]
+    ) -> None:
+        self._task, self._collective, self._device, self._cache_features = task, collective, device, cache_features
+
+    def __call__(self, stage: Stage) -> StageData:
+        """The data of a stage; one that leaves the model's own backbone as it is reads cached features of it."""
+        task, rank = self._task, self._collective.rank
+        source = task.source
         if stage.backbone == "frozen" and isinstance(task.model, HasBackbone):
-            folder = self._processes.of_first(self._cache() if self._processes.rank == 0 else Path())
-            self.source = CachedBackboneSource(Features(folder))
+            folder = self._collective.broadcast(self._cache_features() if rank == 0 else Path())
+            source = CachedBackboneSource(Features(folder))
         samples = list(task.train)
         if stage.batch_of == "captions":
             samples = [replace(image, captions=(caption,)) for image in samples for caption in image.captions]
-        return CaptionBatches(
+        batches = CaptionBatches(
             samples,
             task.vocabulary,
-            self.source,
+            source,
             task.model.visual,
             batch_size=stage.batch_size,
             captions_per_image=1 if stage.batch_of == "captions" else stage.captions_per_image,
             seed=task.seed,
             max_len=task.max_len,
             drop_last=stage.drop_last,
-            share=(self._processes.rank, self._processes.count),
+            share=(rank, self._collective.world_size),
             pinned=self._device.type == "cuda",
         )
+        return StageData(batches, source)
 
 
 class _Validation:
-    """CIDEr-D of the validation split's captions, as a fraction, by the width of the beam."""
+    """CIDEr-D of the validation split's captions, as a fraction, by the width of the beam and what is seen."""
 
-    def __init__(self, share: _Share, context: RunContext, reporter: Reporter) -> None:
-        self._share, self._context, self._reporter = share, context, reporter
+    def __init__(self, model: Captioner, context: RunContext, reporter: Reporter) -> None:
+        self._model, self._context, self._reporter = model, context, reporter
         words = context.inputs.vocabulary.tokenize
         self._references = {
             sample.image_id: [" ".join(words(caption)) for caption in sample.captions] for sample in context.data.val
         }
         self._scorer = CiderD(self._references)
 
-    def __call__(self, beam_size: int) -> float:
+    def __call__(self, beam_size: int, source: VisualSource) -> float:
         captions = caption_images(
-            self._share.model,
+            self._model,
             self._context.inputs.vocabulary,
-            self._share.source,
+            source,
             list(self._references),
             Decoding(beam_size=beam_size, max_len=self._context.inputs.decoding.max_len),
             device=self._context.execution.device,
@@ -201,10 +220,12 @@ def _cache(model: Captioner, context: RunContext, reporter: Reporter) -> Path:
     return cache_own_features(model, context, reporter)
 
 
-def _train_beside(pickled: bytes, plugins: Sequence[str], processes: Together) -> None:
-    """What another process does: train its share of every batch, in silence."""
+def _train_on_other_rank(pickled: bytes, plugins: Sequence[str], collective: Distributed) -> None:
+    """What every rank but 0 does: train its share of every batch, silently."""
     load_plugins(plugins)
-    task: _Task = pickle.loads(pickled)  # noqa: S301  # the first process made it
-    task.model.to(processes.device)
-    share = _Share(task, processes, processes.device, Path)
-    share.trainer(lambda _: 0.0, lambda _: None, Reporter(Console(file=io.StringIO()))).fit()
+    task: _Task = pickle.loads(pickled)  # noqa: S301  # rank 0 made it
+    device = collective.device
+    task.model.to(device)
+    data = _StageDataMaker(task, collective, device, Path)
+    silent = Reporter(Console(file=io.StringIO()))
+    task.trainer(task.compiled_model(), data, lambda *_: 0.0, device, collective, lambda _: None, silent).fit()

@@ -109,13 +109,13 @@ def training_costs(
     summary: TrainingSummary, memory: PeakMemory, prediction: Prediction, context: RunContext
 ) -> dict[str, Quantity]:
     """What training came to; the A100's hours are an estimate with bounds (`harness.measure.accelerators`)."""
-    elapsed = summary.seconds + summary.waited
+    elapsed = summary.seconds + summary.data_wait_seconds
     values = {
         "train_seconds": Quantity(summary.seconds),
         "predicted_train_seconds": prediction.seconds,
         "train_images_per_second": Quantity(summary.images / summary.seconds),
         "train_steps": Quantity(float(summary.steps)),
-        "train_data_wait": Quantity(100 * summary.waited / elapsed),
+        "train_data_wait": Quantity(100 * summary.data_wait_seconds / elapsed),
         "train_beside": Quantity(float(context.execution.config.jobs - 1)),
         **_work(summary, prediction, context),
         **memory.quantities("train"),

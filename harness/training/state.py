@@ -1,12 +1,24 @@
-"""Where training stands: what a checkpoint holds beside weights, optimiser and random generators."""
+"""Where training stands: what a checkpoint holds beside weights, optimiser and random generators, and what is shown."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
 
 from harness.config.schedule import LearningRate, Stage
+from harness.utils.progress import describe_seconds
 from results.records import EpochRecord
+
+STORED_NAMES = {
+    "bad_epochs": "stale",
+    "data_wait_seconds": "waited",
+    "plateau_epochs": "stuck",
+    "stage_start_score": "before",
+    "micro_batches": "parts",
+}
+"""Fields under the names that checkpoints have had from the first release on."""
 
 
 @dataclass
@@ -20,27 +32,39 @@ class TrainState:
     total_steps: int = 0
     best: float = -math.inf
     best_epoch: int = 0
-    stale: int = 0
+    bad_epochs: int = 0
+    """Validations since the best one of this stage."""
     loss_sum: float = 0.0
     epoch_seconds: float = 0.0
     epoch_images: int = 0
     seconds: float = 0.0
     images: int = 0
-    waited: float = 0.0
-    """Seconds in which no step was made since the next batch was not there yet."""
+    data_wait_seconds: float = 0.0
+    """In which no step was made since the next batch was not there yet."""
     finished: bool = False
     saves: int = 0
     reductions: int = 0
     """Of the learning rate, on plateaus of this stage."""
     level: float = -math.inf
     """What a plateau is measured from: the best CIDEr-D, as the stage's annealing sees it."""
-    stuck: int = 0
-    before: float = -math.inf
+    plateau_epochs: int = 0
+    """Validations since the level rose, or the learning rate was reduced."""
+    stage_start_score: float = -math.inf
     """The validation CIDEr-D that the stage began from."""
     latest: float = -math.inf
     """The stage's last validation CIDEr-D."""
-    parts: int = 1
+    micro_batches: int = 1
     """How many passes a batch takes since memory ran out."""
+
+    @classmethod
+    def from_checkpoint(cls, stored: Mapping[str, Any]) -> Self:
+        """Of what `to_checkpoint` gave, in this release or an older one, which may have had fewer fields."""
+        names = {old: new for new, old in STORED_NAMES.items()}
+        return cls(**{names.get(name, name): value for name, value in stored.items()})
+
+    def to_checkpoint(self) -> dict[str, Any]:
+        """The fields under the names that older releases read too."""
+        return {STORED_NAMES.get(name, name): value for name, value in asdict(self).items()}
 
     @property
     def begins_stage(self) -> bool:
@@ -48,7 +72,7 @@ class TrainState:
         return self.epoch == 0 and self.batch == 0
 
     def next_stage(self, last: bool) -> TrainState:
-        """The position after the stage; the end of training where it was the last one."""
+        """The state after the stage; the end of training where it was the last one."""
         return TrainState(
             stage=self.stage if last else self.stage + 1,
             total_steps=self.total_steps,
@@ -56,29 +80,29 @@ class TrainState:
             best_epoch=self.best_epoch,
             seconds=self.seconds,
             images=self.images,
-            waited=self.waited,
+            data_wait_seconds=self.data_wait_seconds,
             finished=last,
             saves=self.saves,
-            before=self.best,
-            parts=self.parts,
+            stage_start_score=self.best,
+            micro_batches=self.micro_batches,
         )
 
     def validated(self, cider: float, annealed: LearningRate) -> bool:
         """Take in a validation's CIDEr-D; whether it is the stage's best so far.
 
-        Where it is stuck, a rate `annealed` on plateaus is reduced, as torch's ReduceLROnPlateau does.
+        Where it no longer rises, a rate `annealed` on plateaus is reduced, as torch's ReduceLROnPlateau does.
         """
         if annealed.annealing == "plateau":
             if annealed.plateau.rises(cider, self.level):
-                self.level, self.stuck = cider, 0
+                self.level, self.plateau_epochs = cider, 0
             else:
-                self.stuck += 1
-            if self.stuck > annealed.plateau.patience:
-                self.reductions, self.stuck = self.reductions + 1, 0
-        self.latest, self.stale = cider, self.stale + 1
+                self.plateau_epochs += 1
+            if self.plateau_epochs > annealed.plateau.patience:
+                self.reductions, self.plateau_epochs = self.reductions + 1, 0
+        self.latest, self.bad_epochs = cider, self.bad_epochs + 1
         if cider <= self.best:
             return False
-        self.best, self.best_epoch, self.stale = cider, self.epoch, 0
+        self.best, self.best_epoch, self.bad_epochs = cider, self.epoch, 0
         return True
 
     def stepped(self, loss: float, images: int, seconds: float) -> None:
@@ -113,13 +137,42 @@ class TrainState:
 class TrainingSummary:
     """What training came to: seconds and images over all stages (validation not counted), best validation CIDEr-D.
 
-    `parts`: how many passes a batch took in the end, since memory ran out; 1 where it never did. `waited`: seconds
-    beside `seconds` in which the next batch was not there yet.
+    Attributes:
+        micro_batches: how many passes a batch took in the end, since memory ran out; 1 where it never did.
+        data_wait_seconds: beside `seconds`, in which the next batch was not there yet.
     """
 
     seconds: float
     images: int
     steps: int
     best_cider: float
-    parts: int = 1
-    waited: float = 0.0
+    micro_batches: int = 1
+    data_wait_seconds: float = 0.0
+
+
+def describe_progress(state: TrainState, stage: Stage, batches: int) -> str:
+    """The epoch's mean loss, the last validation, the speed, and how long the stage still takes without validations.
+
+    Args:
+        state: after at least one batch of the epoch.
+        batches: of an epoch.
+    """
+    cider = "" if state.latest == -math.inf else f", CIDEr-D {100 * state.latest:.1f}"
+    seconds = max(state.epoch_seconds, 1e-9)
+    left = (stage.epochs - state.epoch) * batches - state.batch
+    time_left = describe_seconds(seconds / state.batch * left)
+    speed = f"{state.epoch_images / seconds:.0f} images/s"
+    return f"loss {state.loss_sum / state.batch:.3f}{cider}, {speed}, stage: {time_left} left"
+
+
+def warn_if_worse(state: TrainState, stage: Stage, cider: float) -> str | None:
+    """A warning where self-critical training scores below where the stage began; None where it does not."""
+    start = state.stage_start_score
+    if stage.objective == "cross_entropy" or cider >= start:
+        return None
+    drop = f"  validation CIDEr-D {100 * cider:.1f} is {100 * (start - cider):.1f} below where {stage.name} began"
+    if state.epoch + 1 < stage.epochs:
+        return f"{drop}; the likeliest captions follow the sampled ones late, so the first epochs may fall"
+    if state.best >= start:
+        return f"{drop}; the best epoch, which is kept, is above"
+    return f"{drop}, and so is its best epoch: give the stage more epochs, or another learning rate"

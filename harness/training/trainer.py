@@ -1,7 +1,7 @@
 """The training loop: stages of a schedule, validation by decoding, best checkpoint by CIDEr-D, exact resume.
 
 A run killed at any instant and started again gives, on the CPU, bit for bit what an undisturbed run gives: the order
-of batches is a function of (seed, epoch), and the checkpoint holds weights, optimiser, random generators and position.
+of batches is a function of (seed, epoch), and the checkpoint holds weights, optimiser, random generators and state.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from harness.config.schedule import Schedule, Stage
-from harness.data.batches import Batch, CaptionBatches
+from harness.data.batches import Batch, VisualSource
 from harness.training.checkpoint import (
     generator_states,
     last_checkpoint,
@@ -27,21 +26,20 @@ from harness.training.checkpoint import (
     save_checkpoint,
     save_weights,
 )
+from harness.training.distributed import Collective, SingleProcess
 from harness.training.gradients import BatchGradient
 from harness.training.objectives import CrossEntropy, Objective
 from harness.training.optimisers import make_optimiser
-from harness.training.processes import Alone, Processes
-from harness.training.requirements import validate_schedule
-from harness.training.state import TrainingSummary, TrainState
-from harness.training.watching import describe_progress, warn_if_worse
+from harness.training.stage import StageData, validate_schedule
+from harness.training.state import TrainingSummary, TrainState, describe_progress, warn_if_worse
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter, Task
 from results.records import EpochRecord
 from zoo import Captioner, HasBackbone
 
 CHECKPOINT_INTERVAL_S = 60.0
-OTHERS_SEED = 1_000_003
-"""What sets the random numbers of processes that train together apart; none of the first one's."""
+RANK_SEED = 1_000_003
+"""Added to the seed once a rank, so that dropout differs between ranks; rank 0 draws what one process would."""
 CHECKPOINTS = "checkpoint"
 """The folder of a run's checkpoints, inside its own; without it, training starts anew."""
 
@@ -55,14 +53,14 @@ class Trainer:
 
     Args:
         model: on `device` already; holds the best weights after `fit`.
-        batches: makes the loader of a stage.
-        validate: decodes the validation split with a beam of the given width; gives its CIDEr-D.
+        stage_data: makes the data of a stage, when it begins.
+        validate: decodes the validation split with a beam of the given width, seen at the given source; its CIDEr-D.
         folder: keeps `checkpoint/step-*` while training and `best.safetensors` for good.
         objective: makes the loss of a stage.
         on_epoch: called once an epoch, before the checkpoint that makes it final, so it must be idempotent.
         precision: "bf16" autocasts, "fp32" does not.
-        processes: those that train together. Each has its share of every batch from its own `batches`; the first one
-            validates, saves and reports for all, so that all need the same `folder`.
+        collective: the ranks that train together. Each has its share of every batch from its own `stage_data`; rank 0
+            validates, saves and reports for all, and all need the same `folder`.
     """
 
     def __init__(
@@ -70,8 +68,8 @@ class Trainer:
         model: Captioner,
         schedule: Schedule,
         *,
-        batches: Callable[[Stage], CaptionBatches],
-        validate: Callable[[int], float],
+        stage_data: Callable[[Stage], StageData],
+        validate: Callable[[int, VisualSource], float],
         folder: Path,
         device: torch.device,
         precision: str,
@@ -80,23 +78,23 @@ class Trainer:
         reporter: Reporter,
         objective: Callable[[Stage], Objective] = CrossEntropy,
         checkpoint_interval_s: float = CHECKPOINT_INTERVAL_S,
-        processes: Processes | None = None,
+        collective: Collective | None = None,
     ) -> None:
         self.model, self.schedule, self.folder, self.device = model, schedule, folder, device
-        self._batches, self._validate, self._on_epoch, self._reporter = batches, validate, on_epoch, reporter
+        self._stage_data, self._validate, self._on_epoch, self._reporter = stage_data, validate, on_epoch, reporter
         self._objective = objective
-        self._seed, self._processes = seed, processes or Alone()
-        self._first = self._processes.rank == 0
+        self._seed, self._collective = seed, collective or SingleProcess()
+        self._is_first = self._collective.rank == 0
         self._gradient = BatchGradient(
-            model, device, precision=precision, processes=self._processes, on_split=self._note_split
+            model, device, precision=precision, collective=self._collective, on_split=self._note_split
         )
         self._interval = checkpoint_interval_s
         self._saved = time.monotonic()
         self.best_path = folder / "best.safetensors"
         self.checkpoints = folder / CHECKPOINTS
         self._dropouts = {module: module.p for module in model.modules() if isinstance(module, nn.Dropout)}
-        self.position = TrainState()
-        self._beside = nn.Module()  # what a stage's objective learns; clipping is for the model's gradients alone
+        self.state = TrainState()
+        self._objective_params = nn.Module()  # of a stage's objective; clipping is for the model's gradients alone
 
     def fit(self) -> TrainingSummary:
         """Train to the end from wherever the last checkpoint stands, then load the best weights.
@@ -106,49 +104,51 @@ class Trainer:
             TrainingDivergedError: the loss is no number.
         """
         validate_schedule(self.model, self.schedule)
-        state = load_checkpoint(self.checkpoints, self.model)
-        if state is not None:
-            self.position = TrainState(**state["position"])
-            self._gradient.parts = self.position.parts
-        self._processes.share_weights(self.model)
+        checkpoint = load_checkpoint(self.checkpoints, self.model)
+        if checkpoint is not None:
+            self.state = TrainState.from_checkpoint(checkpoint["position"])
+            self._gradient.micro_batches = self.state.micro_batches
+        self._collective.broadcast_weights(self.model)
         try:
-            while not self.position.finished:
-                self._run_stage(self.schedule.stages[self.position.stage], state)
-                state = None
+            while not self.state.finished:
+                self._run_stage(self.schedule.stages[self.state.stage], checkpoint)
+                checkpoint = None
         except BenchError as error:
             raise BenchError(f"{error}; last good checkpoint: {self._last_checkpoint()}", error.hint) from error
         self._load_best()
-        at = self.position
-        return TrainingSummary(at.seconds, at.images, at.total_steps, at.best, at.parts, at.waited)
+        state = self.state
+        return TrainingSummary(
+            state.seconds, state.images, state.total_steps, state.best, state.micro_batches, state.data_wait_seconds
+        )
 
-    def _run_stage(self, stage: Stage, state: dict[str, Any] | None) -> None:
+    def _run_stage(self, stage: Stage, checkpoint: dict[str, Any] | None) -> None:
         self._set_dropout(stage.dropout)
         if isinstance(self.model, HasBackbone):
             self.model.freeze_backbone(stage.backbone == "frozen")
-        loader, objective = self._batches(stage), self._objective(stage)
-        self._beside = objective.to(self.device) if isinstance(objective, nn.Module) else nn.Module()
+        data, objective = self._stage_data(stage), self._objective(stage)
+        self._objective_params = objective.to(self.device) if isinstance(objective, nn.Module) else nn.Module()
         optimiser = make_optimiser((value for _, value in self._named_parameters()), stage.optimiser)
-        at = self.position
-        if at.begins_stage:  # a checkpoint between stages has nothing of the next one
-            self._begin(stage)
-        elif state is not None:
-            optimiser.load_state_dict(state["optimiser"])
-            self._beside.load_state_dict(state.get("objective", {}))
-            self._restore_gradients(state.get("gradients", {}))
-            self._restore_generators(state)
-        while at.epoch < stage.epochs and (stage.patience is None or at.stale < stage.patience):
-            self._run_epoch(stage, loader, objective, optimiser)
+        state = self.state
+        if state.begins_stage:  # a checkpoint between stages has nothing of the next one
+            self._begin(stage, data)
+        elif checkpoint is not None:
+            optimiser.load_state_dict(checkpoint["optimiser"])
+            self._objective_params.load_state_dict(checkpoint.get("objective", {}))
+            self._restore_gradients(checkpoint.get("gradients", {}))
+            self._restore_generators(checkpoint)
+        while state.epoch < stage.epochs and (stage.patience is None or state.bad_epochs < stage.patience):
+            self._run_epoch(stage, data, objective, optimiser)
         optimiser.zero_grad(set_to_none=True)
         self._load_best()
-        self.position = at.next_stage(last=at.stage + 1 == len(self.schedule.stages))
+        self.state = state.next_stage(last=state.stage + 1 == len(self.schedule.stages))
         self._save(optimiser)
 
-    def _begin(self, stage: Stage) -> None:
+    def _begin(self, stage: Stage, data: StageData) -> None:
         """Seed a stage, and measure what it begins from where that is not known with its own beam."""
-        at, stages = self.position, self.schedule.stages
-        torch.manual_seed(self._seed + at.stage + OTHERS_SEED * self._processes.rank)
-        if at.stage and stages[at.stage - 1].validation_beam_size != stage.validation_beam_size:
-            at.before = self._validated(stage)
+        state, stages = self.state, self.schedule.stages
+        torch.manual_seed(self._seed + state.stage + RANK_SEED * self._collective.rank)
+        if state.stage and stages[state.stage - 1].validation_beam_size != stage.validation_beam_size:
+            state.stage_start_score = self._validated(stage, data)
 
     def _set_dropout(self, p: float | None) -> None:
         """One rate for the whole model, or what each part was built with."""
@@ -158,107 +158,116 @@ class Trainer:
         for module, built_with in self._dropouts.items():
             module.p = built_with
 
-    def _run_epoch(
-        self, stage: Stage, loader: CaptionBatches, objective: Objective, optimiser: torch.optim.Optimizer
-    ) -> None:
-        at = self.position
+    def _run_epoch(self, stage: Stage, data: StageData, objective: Objective, optimiser: torch.optim.Optimizer) -> None:
+        state, loader = self.state, data.train_batches
         self.model.train()
-        title = f"  {stage.name} epoch {at.epoch + 1}/{stage.epochs}"
-        with self._reporter.task(title, len(loader), at.batch) as task:
+        title = f"  {stage.name} epoch {state.epoch + 1}/{stage.epochs}"
+        with self._reporter.task(title, len(loader), state.batch) as task:
             asked = time.monotonic()
-            for batch in loader.epoch(at.epoch, start=at.batch):
-                at.waited += time.monotonic() - asked
-                self._run_step(stage, loader, objective, optimiser, batch, task)
+            for batch in loader.epoch(state.epoch, start=state.batch):
+                state.data_wait_seconds += time.monotonic() - asked
+                self._run_step(stage, len(loader), objective, optimiser, batch, task)
                 asked = time.monotonic()
-        validated = (at.epoch + 1) % stage.validate_every == 0 or at.epoch + 1 == stage.epochs
-        cider = self._validated(stage) if validated else None
+        validated = (state.epoch + 1) % stage.validate_every == 0 or state.epoch + 1 == stage.epochs
+        cider = self._validated(stage, data) if validated else None
         if cider is not None:
-            better = at.validated(cider, stage.learning_rate)
-            if better and self._first:
+            better = state.validated(cider, stage.learning_rate)
+            if better and self._is_first:
                 save_weights(self.model, self.best_path)
-        if self._first:
-            self._on_epoch(at.record(stage, optimiser.param_groups[0]["lr"], cider))
-            if cider is not None and (warning := warn_if_worse(at, stage, cider)):
+        if self._is_first:
+            self._on_epoch(state.record(stage, optimiser.param_groups[0]["lr"], cider))
+            if cider is not None and (warning := warn_if_worse(state, stage, cider)):
                 self._reporter.note(warning, style="yellow")
-        at.next_epoch()
+        state.next_epoch()
         self._save(optimiser)
 
-    def _validated(self, stage: Stage) -> float:
-        return self._processes.of_first(self._validate(stage.validation_beam_size) if self._first else 0.0)
+    def _validated(self, stage: Stage, data: StageData) -> float:
+        """The validation CIDEr-D, which rank 0 measures."""
+        beam_size, source = stage.validation_beam_size, data.validation_source
+        return self._collective.broadcast(self._validate(beam_size, source) if self._is_first else 0.0)
 
     def _run_step(
         self,
         stage: Stage,
-        loader: CaptionBatches,
+        batches: int,
         objective: Objective,
         optimiser: torch.optim.Optimizer,
         batch: Batch,
         task: Task,
     ) -> None:
-        at, started = self.position, time.monotonic()
-        rate = stage.learning_rate.at(at.step, len(loader), stage.epochs * len(loader), at.reductions)
+        state, started = self.state, time.monotonic()
+        # Set the learning rate of this step.
+        rate = stage.learning_rate.at(state.step, batches, stage.epochs * batches, state.reductions)
         for group in optimiser.param_groups:
             group["lr"] = rate
+
+        # Forward and backward passes over micro-batches, and the sum of all ranks' gradients.
         summed = stage.accumulation.gradients == "summed"
-        parts = 1 if summed else stage.accumulation.parts
+        micro_batches = 1 if summed else stage.accumulation.parts
         parameters = [parameter for _, parameter in self._named_parameters()]
-        value, images = self._gradient(objective, parameters, batch, at.epoch, parts)
-        stepping = not summed or at.step % stage.accumulation.parts == 0
+        loss, images = self._gradient(objective, parameters, batch, state.epoch, micro_batches)
+        stepping = not summed or state.step % stage.accumulation.parts == 0
+
+        # Clip the gradient's norm, which is measured at every step, and stop where loss or norm is not finite.
         limit = stage.clip_norm if stage.clip_norm and stepping else math.inf
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit).item()
-        if not math.isfinite(value) or not math.isfinite(norm):
+        if not math.isfinite(loss) or not math.isfinite(norm):
             raise TrainingDivergedError(
-                f"loss {value}, gradient norm {norm} at step {at.total_steps + 1} "
-                f"(stage {stage.name}, epoch {at.epoch + 1}); last good checkpoint: {self._last_checkpoint()}"
+                f"loss {loss}, gradient norm {norm} at step {state.total_steps + 1} "
+                f"(stage {stage.name}, epoch {state.epoch + 1}); last good checkpoint: {self._last_checkpoint()}"
             )
+
+        # Optimiser step, unless gradients are summed over further batches first.
         if stepping:
             if stage.clip_value:
                 torch.nn.utils.clip_grad_value_(self.model.parameters(), stage.clip_value)
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
-        at.stepped(value, images, time.monotonic() - started)
-        task.reach(at.batch, describe_progress(at, stage, len(loader)))
-        due = self._first and time.monotonic() - self._saved >= self._interval
-        if at.batch < len(loader) and self._processes.total([float(due)])[0]:
+
+        # Count, report, and save a checkpoint on all ranks when rank 0's interval is over.
+        state.stepped(loss, images, time.monotonic() - started)
+        task.reach(state.batch, describe_progress(state, stage, batches))
+        due = self._is_first and time.monotonic() - self._saved >= self._interval
+        if state.batch < batches and self._collective.all_reduce_sum([float(due)])[0]:
             self._save(optimiser)
 
-    def _note_split(self, parts: int) -> None:
-        self.position.parts = parts
+    def _note_split(self, micro_batches: int) -> None:
+        self.state.micro_batches = micro_batches
         self._reporter.note(
-            f"  out of memory: every batch is worked through in {parts} parts from here on, as one step as before",
+            f"  out of memory: every batch is worked through in {micro_batches} parts from here on, as one step as "
+            "before",
             style="yellow",
         )
 
     def _save(self, optimiser: torch.optim.Optimizer) -> None:
-        self.position.saves += 1
-        generators = self._processes.of_all(generator_states(self.device))
-        if self._first:
-            state = {
-                "position": asdict(self.position),
+        self.state.saves += 1
+        generators = self._collective.all_gather(generator_states(self.device))
+        if self._is_first:
+            gradients = {name: value.grad for name, value in self._named_parameters() if value.grad is not None}
+            checkpoint = {
+                "position": self.state.to_checkpoint(),
                 "optimiser": optimiser.state_dict(),
                 "generators": generators[0],
                 "other_generators": generators[1:],
-                "objective": self._beside.state_dict(),
-                "gradients": {
-                    name: parameter.grad for name, parameter in self._named_parameters() if parameter.grad is not None
-                },
+                "objective": self._objective_params.state_dict(),
+                "gradients": gradients,
             }
-            save_checkpoint(self.checkpoints, self.position.saves, self.model, state)
+            save_checkpoint(self.checkpoints, self.state.saves, self.model, checkpoint)
         self._saved = time.monotonic()
 
-    def _restore_generators(self, state: dict[str, Any]) -> None:
-        """Where the checkpoint is of fewer processes, those beyond them go on with fresh numbers."""
-        known = [state["generators"], *state.get("other_generators", [])]
-        rank = self._processes.rank
+    def _restore_generators(self, checkpoint: dict[str, Any]) -> None:
+        """Where the checkpoint is of fewer ranks, those beyond them go on with fresh numbers."""
+        known = [checkpoint["generators"], *checkpoint.get("other_generators", [])]
+        rank = self._collective.rank
         if rank < len(known):
             restore_generators(known[rank], self.device)
         else:
-            torch.manual_seed(self._seed + self.position.total_steps + OTHERS_SEED * rank)
+            torch.manual_seed(self._seed + self.state.total_steps + RANK_SEED * rank)
 
     def _load_best(self) -> None:
-        if self._first:
+        if self._is_first:
             load_weights(self.model, self.best_path)
-        self._processes.share_weights(self.model)
+        self._collective.broadcast_weights(self.model)
 
     def _restore_gradients(self, gradients: dict[str, Tensor]) -> None:
         """What was accumulated for a step that is still to come."""
@@ -268,7 +277,7 @@ class Trainer:
     def _named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """All that a stage trains: the model, and what its objective learns."""
         yield from self.model.named_parameters()
-        yield from self._beside.named_parameters("objective")
+        yield from self._objective_params.named_parameters("objective")
 
     def _last_checkpoint(self) -> str:
         return str(last_checkpoint(self.checkpoints) or "none yet")

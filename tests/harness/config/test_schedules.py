@@ -20,6 +20,7 @@ from harness.data.batches import CaptionBatches
 from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
 from harness.runner.train import make_objective
+from harness.training.stage import StageData
 from harness.training.trainer import Trainer
 from harness.utils.progress import Reporter
 from zoo import Visual, VisualSpec, create_model, model_card
@@ -71,17 +72,20 @@ def test_every_schedule_runs(name: str, tmp_path: Path) -> None:
     trainer = Trainer(
         model,
         schedule,
-        batches=lambda stage: CaptionBatches(
-            SAMPLES if stage.batch_of == "images" else SAMPLES * 2,
-            VOCABULARY,
+        stage_data=lambda stage: StageData(
+            CaptionBatches(
+                SAMPLES if stage.batch_of == "images" else SAMPLES * 2,
+                VOCABULARY,
+                Eyes(),
+                model.visual,
+                batch_size=stage.batch_size,
+                captions_per_image=stage.captions_per_image,
+                seed=0,
+                max_len=12,
+            ),
             Eyes(),
-            model.visual,
-            batch_size=stage.batch_size,
-            captions_per_image=stage.captions_per_image,
-            seed=0,
-            max_len=12,
         ),
-        validate=lambda _: float(len(records)),
+        validate=lambda *_: float(len(records)),
         folder=tmp_path,
         device=torch.device("cpu"),
         precision="fp32",

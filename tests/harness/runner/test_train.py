@@ -29,6 +29,7 @@ from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results.records import EpochRecord
+from tests.harness.training.two_ranks import two_ranks
 from zoo import Captioner, Visual, VisualSpec
 
 STAGE = {
@@ -99,11 +100,12 @@ def test_two_processes_train_as_one_does_and_go_on_after_a_kill(data: Path, tmp_
         together.append(record)
         raise Killed
 
-    with pytest.raises(Killed):
+    with pytest.raises(Killed), two_ranks():
         fit(model_of("transformer_base", both), 0, both, tmp_path / "two", die, reporter())
     together.clear()  # nothing of the epoch was final
     two = model_of("transformer_base", both)
-    again = fit(two, 0, both, tmp_path / "two", together.append, reporter())
+    with two_ranks():
+        again = fit(two, 0, both, tmp_path / "two", together.append, reporter())
     assert [row[:3] for row in curves(together)] == [row[:3] for row in curves(alone)]
     assert [row.train_loss for row in together] == pytest.approx([row.train_loss for row in alone], abs=1e-6)
     assert [row.val_cider for row in together] == pytest.approx([row.val_cider for row in alone], abs=1e-6)

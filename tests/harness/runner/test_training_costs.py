@@ -24,7 +24,7 @@ from zoo.captioner import Captioner, Visual
 from zoo.registry import create_model, model_card
 
 STAGE = {"name": "xe", "epochs": 3, "batch_size": 4, "captions_per_image": 2, "learning_rate": {"peak": 0.1}}
-SUMMARY = TrainingSummary(seconds=30.0, images=24, steps=6, best_cider=1.0, waited=10.0)
+SUMMARY = TrainingSummary(seconds=30.0, images=24, steps=6, best_cider=1.0, data_wait_seconds=10.0)
 
 
 def context_of(*stages: dict[str, Any], device: str = "cpu", precision: str = "fp32", devices: int = 1) -> Any:

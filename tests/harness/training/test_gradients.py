@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,9 +16,9 @@ from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
 from harness.runner.train import make_objective
 from harness.training import reinforce, self_critical
+from harness.training.distributed import SingleProcess
 from harness.training.gradients import BatchGradient
 from harness.training.objectives import CrossEntropy
-from harness.training.processes import Alone
 from harness.utils.errors import BenchError
 from zoo import Captioner, Visual, create_model, model_card
 
@@ -65,10 +66,17 @@ class Small:
         return self._inner.weight(batch)
 
 
+def gradient_maker(model: Captioner, on_split: Callable[[int], None], precision: str = "fp32") -> BatchGradient:
+    """On the CPU, in one process."""
+    return BatchGradient(model, torch.device("cpu"), precision=precision, collective=SingleProcess(), on_split=on_split)
+
+
 def gradient_of(objective: Any, batch: Batch, told: list[int], repeats: int = 1) -> tuple[float, dict[str, Tensor]]:
     """Loss of the last batch, and the gradients that have gathered."""
     model = model_of()
-    gradient = BatchGradient(model, torch.device("cpu"), precision="fp32", processes=Alone(), on_split=told.append)
+    gradient = BatchGradient(
+        model, torch.device("cpu"), precision="fp32", collective=SingleProcess(), on_split=told.append
+    )
     for _ in range(repeats):
         loss, images = gradient(objective, list(model.parameters()), batch, 0, 1)
         assert images == len(batch.image_ids)
@@ -111,22 +119,24 @@ def test_the_weight_of_a_part_is_counted_before_it_goes_to_the_device(monkeypatc
 
     monkeypatch.setattr(Batch, "to", to)
     model, told = model_of(), list[int]()
-    gradient = BatchGradient(model, torch.device("cpu"), precision="fp32", processes=Alone(), on_split=told.append)
+    gradient = BatchGradient(
+        model, torch.device("cpu"), precision="fp32", collective=SingleProcess(), on_split=told.append
+    )
     gradient(Weighing(STAGE), list(model.parameters()), batch_of(6), 0, 3)
     assert len(there) == 3
 
 
-def test_a_share_without_images_adds_nothing() -> None:
+def test_a_rank_without_images_adds_nothing() -> None:
     model = model_of()
     told: list[int] = []
 
-    class Others(Alone):
+    class Others(SingleProcess):
         """The other process has all six images, of a loss of 2."""
 
-        def total(self, values: Any) -> list[float]:
+        def all_reduce_sum(self, values: Any) -> list[float]:
             return [6.0 if len(values) == 1 else 30.0, 6.0][: len(values)]
 
-    gradient = BatchGradient(model, torch.device("cpu"), precision="fp32", processes=Others(), on_split=told.append)
+    gradient = BatchGradient(model, torch.device("cpu"), precision="fp32", collective=Others(), on_split=told.append)
     empty = Batch(Visual(), torch.zeros(0, 2, dtype=torch.long), ())
     assert gradient(CrossEntropy(STAGE), list(model.parameters()), empty, 0, 1) == (6.0, 6)
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -171,7 +181,9 @@ def test_every_weight_learns_in_half_precision_from_what_the_model_said(
     images = [Sample(0, "0.png", "train", ("red ball",)), Sample(1, "1.png", "train", ("blue ball",))]
     objective = make_objective(stage, model, images, Vocabulary(["ball", "blue", "red"]))
     batch = Batch(Visual(torch.randn(2, 1, 8)), torch.randint(1, 7, (2, 5)), (0, 1))
-    gradient = BatchGradient(model, torch.device("cpu"), precision="bf16", processes=Alone(), on_split=lambda _: None)
+    gradient = BatchGradient(
+        model, torch.device("cpu"), precision="bf16", collective=SingleProcess(), on_split=lambda _: None
+    )
     gradient(objective, list(model.parameters()), batch, 3, 1)
     assert all(parameter.grad is not None for parameter in model.parameters())
     assert len(cleared) == 2, "before the pass with gradients too: older torch loses them otherwise"

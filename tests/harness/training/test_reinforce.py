@@ -15,11 +15,13 @@ from torch import Tensor, nn
 from harness.config.schedule import Schedule, Stage
 from harness.data.batches import Batch
 from harness.data.dataset import Sample
+from harness.data.features import NullSource
 from harness.data.vocabulary import Vocabulary
 from harness.runner.train import make_objective
 from harness.training.objectives import Objective
 from harness.training.reinforce import HasStates, ReinforceLoss
 from harness.training.self_critical import targets_of
+from harness.training.stage import StageData
 from harness.training.trainer import Trainer
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
@@ -142,6 +144,11 @@ class Loader:
             yield BATCH.split(2)[at]
 
 
+def data_of(kill_at: tuple[int, int] | None) -> StageData:
+    """Of a stage whose validation looks at nothing."""
+    return StageData(Loader(kill_at), NullSource())  # type: ignore[arg-type]
+
+
 SCHEDULE = Schedule(
     name="t",
     summary="t",
@@ -165,8 +172,8 @@ def fit(
     Trainer(
         model,
         schedule,
-        batches=lambda stage: Loader(kill_at if stage.objective == "reinforce" else None),  # type: ignore[arg-type, return-value]
-        validate=lambda _: -sum(value.square().sum().item() for value in model.parameters()),
+        stage_data=lambda stage: data_of(kill_at if stage.objective == "reinforce" else None),
+        validate=lambda *_: -sum(value.square().sum().item() for value in model.parameters()),
         folder=folder,
         device=torch.device("cpu"),
         precision="fp32",
@@ -202,8 +209,8 @@ def test_a_model_without_recurrent_states_is_refused_before_anything_is_trained(
     trainer = Trainer(
         model,
         SCHEDULE,
-        batches=lambda _: Loader((0, 0)),  # type: ignore[arg-type, return-value]
-        validate=lambda _: 0.0,
+        stage_data=lambda _: data_of((0, 0)),
+        validate=lambda *_: 0.0,
         folder=tmp_path,
         device=torch.device("cpu"),
         precision="fp32",

@@ -14,8 +14,10 @@ from torch import Tensor
 from harness.config.schedule import Optimiser, Stage
 from harness.data.batches import Batch
 from harness.training import trainer
+from harness.training.checkpoint import last_checkpoint
 from harness.training.objectives import CrossEntropy, Objective
 from results.records import EpochRecord
+from tests.harness.training.test_state import STORED
 from tests.harness.training.tiny_training import Killed, Loader, fit_tiny, tiny_schedule, weights_of
 from zoo import Captioner
 
@@ -86,7 +88,7 @@ def test_out_of_memory_is_told_once_recorded_and_remembered_by_a_resumed_run(tmp
     _, summary = fit_tiny(tmp_path / "parts", schedule=schedule, records=parts, objective=small, said=said)
     assert asked.count(2) == 1
     assert said.getvalue().count("out of memory: every batch is worked through in 2 parts") == 1
-    assert summary.parts == 2
+    assert summary.micro_batches == 2
     assert [record.train_loss for record in parts] == pytest.approx([record.train_loss for record in whole], rel=1e-4)
 
 
@@ -115,7 +117,7 @@ def test_waiting_for_batches_is_counted_beside_steps_and_survives_a_kill(
     with pytest.raises(Killed):
         fit_tiny(tmp_path, kill_at=(1, 2), interval=0.0)
     _, summary = fit_tiny(tmp_path)
-    assert summary.waited == 0.25 * 12
+    assert summary.data_wait_seconds == 0.25 * 12
     assert summary.seconds == 0
 
 
@@ -149,4 +151,21 @@ def test_scheduled_sampling_and_plateaus_survive_a_kill(tmp_path: Path, kill_at:
         fit_tiny(tmp_path / "k", schedule=schedule, validate=lambda _: next(falling), records=resumed, kill_at=kill_at)
     model, _ = fit_tiny(tmp_path / "k", schedule=schedule, validate=lambda _: next(falling), records=resumed)
     assert [record.learning_rate for record in resumed] == [0.01, 0.01, 0.005, 0.01]
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in weights_of(expected).items())
+
+
+def test_a_checkpoint_of_an_older_release_resumes_bit_for_bit(tmp_path: Path) -> None:
+    expected, _ = fit_tiny(tmp_path / "undisturbed")
+    with pytest.raises(Killed):
+        fit_tiny(tmp_path / "killed", kill_at=(1, 1))
+    checkpoint = last_checkpoint(tmp_path / "killed" / trainer.CHECKPOINTS)
+    assert checkpoint is not None
+    stored = torch.load(checkpoint / "state.pt", weights_only=True)
+    assert stored["position"].keys() == STORED.keys(), "as older releases write and read it"
+    for later in ("parts", "waited", "latest"):  # which the first releases did not have
+        del stored["position"][later]
+    for later in ("other_generators", "objective", "gradients"):
+        del stored[later]
+    torch.save(stored, checkpoint / "state.pt")
+    model, _ = fit_tiny(tmp_path / "killed")
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in weights_of(expected).items())

@@ -12,8 +12,10 @@ from rich.console import Console
 from torch import Tensor
 
 from harness.config.schedule import Schedule, Stage
-from harness.data.batches import Batch
+from harness.data.batches import Batch, VisualSource
+from harness.data.features import NullSource
 from harness.training.objectives import CrossEntropy, Objective
+from harness.training.stage import StageData
 from harness.training.state import TrainingSummary
 from harness.training.trainer import Trainer
 from harness.utils.progress import Reporter
@@ -47,6 +49,11 @@ class Loader:
             words = 4 + chosen
             tokens = torch.stack([torch.ones_like(words), words, words, torch.full_like(words, 2)], 1)
             yield Batch(Visual(features, torch.ones(2, 1, dtype=torch.bool)), tokens, tuple(chosen.tolist()))
+
+
+def tiny_data(kill_at: tuple[int, int] | None = None) -> StageData:
+    """Of one stage, whose validation looks at nothing."""
+    return StageData(Loader(kill_at), NullSource())  # type: ignore[arg-type]
 
 
 def tiny_schedule(**changes: Any) -> Schedule:
@@ -84,13 +91,14 @@ def fit_tiny(
         )
     trained = model
 
-    def score(_: int) -> float:
+    def score(_: int, source: VisualSource) -> float:
+        assert isinstance(source, NullSource)
         return validate(trained) if validate else -sum(p.square().sum().item() for p in trained.parameters())
 
     training = Trainer(
         model,
         schedule or tiny_schedule(),
-        batches=lambda stage: Loader(kill_at if stage.name == kill_stage else None),  # type: ignore[arg-type, return-value]
+        stage_data=lambda stage: tiny_data(kill_at if stage.name == kill_stage else None),
         validate=score,
         folder=folder,
         device=torch.device("cpu"),

@@ -1,15 +1,26 @@
-"""What a schedule asks of a model, checked before anything is trained."""
+"""What a stage of a schedule reads, and what it asks of the model."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from harness.config.schedule import Schedule
+from harness.data.batches import CaptionBatches, VisualSource
 from harness.training.reinforce import require_states
 from harness.utils.errors import BenchError
 from zoo import Captioner, HasBackbone
 
 
+@dataclass(frozen=True, slots=True)
+class StageData:
+    """A stage's training batches, and where its validation sees the images."""
+
+    train_batches: CaptionBatches
+    validation_source: VisualSource
+
+
 def validate_schedule(model: Captioner, schedule: Schedule) -> None:
-    """Refuse a schedule that trains what the model has not.
+    """Refuse a schedule that trains what the model does not have, before anything is trained.
 
     Raises:
         BenchError: a stage needs a backbone or recurrent states.

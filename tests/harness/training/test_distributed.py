@@ -1,0 +1,97 @@
+"""Ranks that train together: what they tell each other, and how a failure on one of them ends on all."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from torch import nn
+
+from harness.training.distributed import Collective, PeerFailedError
+from harness.training.peers import ProcessLostError, start_training
+from harness.utils.errors import BenchError
+from tests.harness.training.two_ranks import two_ranks
+
+
+def talk(collective: Collective) -> None:
+    """Rank r sends r, and has gradients of r + 1 for its first weight alone, on rank 0 for none."""
+    rank = collective.rank
+    assert collective.all_reduce_sum([rank, 1.0]) == [1.0, 2.0]
+    assert collective.broadcast({"rank": rank}) == {"rank": 0}
+    assert collective.all_gather(rank) == [0, 1]
+    first, second = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(2))
+    if rank:
+        first.grad = torch.full((2,), 2.0)
+    collective.all_reduce_gradients([first, second])
+    assert first.grad is not None
+    assert first.grad.tolist() == [2.0, 2.0]
+    assert second.grad is None
+    layer = nn.Linear(1, 1)
+    nn.init.constant_(layer.weight, rank + 3.0)
+    collective.broadcast_weights(layer)
+    assert layer.weight.item() == 3.0
+
+
+def fail(_: Collective) -> None:
+    """Has an error."""
+    raise ValueError("out of luck")
+
+
+def fail_with_advice(_: Collective) -> None:
+    """Has an error that the user can put right."""
+    raise BenchError("the file is gone", "fetch it again")
+
+
+def vanish(_: Collective) -> None:
+    """Ends as the system ends a process that takes too much memory."""
+    os._exit(9)
+
+
+def train_talking() -> None:
+    """One training of two ranks."""
+    with start_training(talk, "cpu", 2) as collective:
+        talk(collective)
+
+
+def test_ranks_sum_gather_and_broadcast_in_one_training_after_another() -> None:
+    with two_ranks():
+        train_talking()
+        train_talking()
+    assert not torch.distributed.is_initialized()
+
+
+def test_a_failure_on_another_rank_is_told_and_the_next_training_runs() -> None:
+    with two_ranks():
+        with (
+            pytest.raises(BenchError, match="training process 1 of 2 failed: ValueError: out of luck") as caught,
+            start_training(fail, "cpu", 2) as collective,
+        ):
+            collective.all_reduce_sum([0.0])
+        assert isinstance(caught.value.__cause__, PeerFailedError)
+        assert "line" in str(caught.value.__cause__.__cause__), "the traceback of the other rank"
+        with (
+            pytest.raises(BenchError, match="failed: the file is gone") as caught,
+            start_training(fail_with_advice, "cpu", 2) as collective,
+        ):
+            collective.broadcast(0)
+        assert caught.value.hint == "fetch it again"
+        train_talking()
+
+
+def test_a_failure_on_rank_0_ends_the_others_and_the_next_training_runs() -> None:
+    with two_ranks():
+        with pytest.raises(KeyError), start_training(talk, "cpu", 2):
+            raise KeyError("rank 0 has an error")
+        train_talking()
+
+
+def test_the_end_of_a_process_is_no_failure_of_one_model() -> None:
+    with pytest.raises(ProcessLostError), two_ranks(), start_training(vanish, "cpu", 2) as collective:
+        collective.all_reduce_sum([0.0])
+    assert not torch.distributed.is_initialized()
+
+
+def test_several_devices_without_a_launch_are_refused() -> None:
+    with pytest.raises(BenchError, match="2 devices need 2 processes"), start_training(talk, "cpu", 2):
+        pass

@@ -1,0 +1,110 @@
+"""`bench run` in several processes: started by itself and by torchrun, with a model that fails, a process that dies."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from results.queries.report import failures, leaderboard, run_detail
+
+from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
+from harness.training import launch
+from harness.utils.errors import BenchError
+from results import Store
+from results.records import EpochRecord
+
+PLUGIN = Path(__file__).parents[1] / "plugins" / "failing_rank.py"
+TINY = ("stages.0.epochs=2", "stages.0.batch_size=7", "stages.0.validate_every=2", "stages.0.captions_per_image=2")
+SIZE = ("size.d_model=16", "size.d_ff=16", "latency_repeats=2")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """29 training images: batches of 7 whose last holds one, of which rank 1 gets none."""
+    folder = tmp_path_factory.mktemp("data")
+    return prepare_scenes(folder, ScenesConfig(train=29, val=4, test=4, nocaps_per_domain=1))
+
+
+def bench_run(
+    data: Path, workspace: Path, models: str, *extra: str, launcher: tuple[str, ...] = (), rank_1: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run the command as a user does, in processes of its own."""
+    command = [sys.executable, *launcher, "-m", "harness.cli", "run", "--models", models, "--data", str(data)]
+    command += ["--backbone", "filterbank", "--workspace", str(workspace), "--device", "cpu", *extra]
+    for change in (*(f"schedule.{change}" for change in TINY), "schedule.stages.0.dropout=0", *SIZE):
+        command += ["--set", change]
+    environment = dict(os.environ)
+    environment.pop("BENCH_JOBS", None)
+    if rank_1:
+        command += ["--plugin", str(PLUGIN)]
+        environment["BENCH_TEST_RANK_1"] = rank_1
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
+
+
+def curve(workspace: Path, model: str) -> list[EpochRecord]:
+    """The epochs of a finished model."""
+    with Store(workspace / "bench.sqlite", read_only=True) as store:
+        [row] = [
+            row for group in leaderboard(store) if group.split == "test" for row in group.rows if row.model == model
+        ]
+        return [epoch for key in row.keys for epoch in run_detail(store, key).epochs]
+
+
+def test_a_launch_survives_a_failing_model_and_resumes_after_a_lost_process(data: Path, tmp_path: Path) -> None:
+    alone = bench_run(data, tmp_path / "alone", "transformer_base", "--jobs", "1")
+    assert alone.returncode == 0, alone.stderr
+
+    lost = bench_run(data, tmp_path / "both", "transformer_base", "--devices", "2", rank_1="killed")
+    assert lost.returncode == 2
+    assert lost.stderr.count("error:") == 1
+    assert "training process 1 of 2 was ended by SIGKILL" in lost.stderr
+    assert "the same command continues" in lost.stderr
+
+    torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
+    both = bench_run(data, tmp_path / "both", "blind,transformer_base", launcher=torchrun, rank_1="fails")
+    assert both.returncode == 1, "one row failed"
+    assert "1 finished, 0 re-used, 1 failed" in both.stdout
+    with Store(tmp_path / "both" / "bench.sqlite", read_only=True) as store:
+        [failed] = failures(store)
+    assert failed.model == "blind"
+    assert "training process 1 of 2 failed: RuntimeError: rank 1 is out of luck" in (failed.reason or "")
+
+    expected, found = (curve(tmp_path / name, "transformer_base") for name in ("alone", "both"))
+    assert [(epoch.epoch, epoch.step) for epoch in found] == [(epoch.epoch, epoch.step) for epoch in expected]
+    for attribute in ("train_loss", "val_cider"):
+        values = [[getattr(epoch, attribute) for epoch in epochs] for epochs in (found, expected)]
+        assert values[0] == pytest.approx(values[1], abs=1e-6)
+
+
+def test_devices_that_contradict_the_launch_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    assert (launch.process_count(None), launch.process_count(3)) == (1, 3)
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert (launch.process_count(None), launch.process_count(2)) == (2, 2)
+    with pytest.raises(BenchError, match="--devices 4, but WORLD_SIZE is 2") as caught:
+        launch.process_count(4)
+    assert "write --devices 2" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("codes", "said"),
+    [
+        ({1: -9, 0: launch.LOST}, "training process 1 of 2 was ended by SIGKILL"),
+        ({1: -9, 0: -15}, "training process 1 of 2 was ended by SIGKILL"),
+        ({0: -11, 1: launch.LOST}, "training process 0 of 2 was ended by SIGSEGV"),
+        ({1: 7, 0: -15}, "training process 1 of 2 ended with exit code 7"),
+    ],
+)
+def test_the_process_that_ended_first_is_named(codes: dict[int, int], said: str) -> None:
+    with pytest.raises(BenchError, match=said):
+        launch._exit_code(codes, 2)
+
+
+@pytest.mark.parametrize("code", [1, 2])
+def test_the_exit_code_of_rank_0_is_that_of_the_command(code: int) -> None:
+    assert launch._exit_code({0: code, 1: -15}, 2) == code
