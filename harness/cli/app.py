@@ -45,10 +45,11 @@ def root(
 
 
 def _register_commands() -> None:
-    """Import every command file of this package; each offers `register(app)`."""
-    for module in sorted(pkgutil.iter_modules(harness.cli.__path__), key=lambda found: found.name):
-        if module.name not in {"app", "__main__"} and not module.name.startswith("_"):
-            importlib.import_module(f"harness.cli.{module.name}").register(app)
+    """Import every module and folder of this package, and register those that are commands or groups of them."""
+    for found in sorted(pkgutil.iter_modules(harness.cli.__path__), key=lambda found: found.name):
+        module = importlib.import_module(f"harness.cli.{found.name}")
+        if hasattr(module, "register"):
+            module.register(app)
 
 
 def main() -> None:

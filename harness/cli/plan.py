@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli._options import PluginOption
+from harness.cli.options import PluginOption
 from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:

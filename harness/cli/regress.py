@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli._options import DatabaseOption, WorkspaceOption
-from harness.cli._output import check_out, deliver
-from harness.cli._results import open_results
+from harness.cli.opening import open_results
+from harness.cli.options import DatabaseOption, WorkspaceOption
+from harness.cli.output import check_out, deliver
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT

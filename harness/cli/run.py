@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli._options import DatabaseOption
+from harness.cli.options import DatabaseOption
 from harness.utils.errors import BenchError
 
 EXAMPLES = """

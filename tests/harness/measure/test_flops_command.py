@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import harness.cli.flops
 import zoo.registry
-from harness.cli import _flops_table_vi
+from harness.cli.flops import table_vi as printed_table
 from harness.measure import table_vi
 from harness.measure.backbone_flops import count_backbone
 from harness.utils.errors import BenchError
@@ -140,8 +140,8 @@ def test_table_vi_stands_beside_real_captions(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(table_vi, "ROWS", ("transformer_base", "expansionnet_v2/static-16"))
     monkeypatch.setattr(table_vi, "REGIONS", 4)
     monkeypatch.setattr(table_vi, "VOCABULARY", 50)
-    monkeypatch.setattr(_flops_table_vi, "_LENGTH", 2)
-    monkeypatch.setattr(_flops_table_vi, "_BACKBONE", "resnet10t")
+    monkeypatch.setattr(printed_table, "_LENGTH", 2)
+    monkeypatch.setattr(printed_table, "_BACKBONE", "resnet10t")
     app = typer.Typer()
     app.callback()(lambda: None)
     harness.cli.flops.register(app)

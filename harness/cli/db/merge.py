@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli._options import DatabaseOption, WorkspaceOption
+from harness.cli.options import DatabaseOption, WorkspaceOption
 from harness.utils.workspace import DEFAULT, Workspace
 
 _EXAMPLES = """

@@ -6,7 +6,7 @@ import textwrap
 
 import typer
 
-from harness.cli._tables import Format, format_table
+from harness.cli.tables import Format, format_table
 
 TABLE_VI = "expansionnet-table-vi"
 _BACKBONE = "swin_large_patch4_window12_384"

@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from harness.cli import _data_features
-from harness.cli._output import check_out, deliver
+from harness.cli.data import features
+from harness.cli.output import check_out, deliver
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -66,7 +66,7 @@ def register(app: typer.Typer) -> None:
     group.command("verify", epilog=_VERIFY_EXAMPLES)(verify)
     group.command("prepare", epilog=_PREPARE_EXAMPLES)(prepare)
     group.command("nocaps", epilog=_NOCAPS_EXAMPLES)(nocaps)
-    group.command("features", epilog=_data_features.EXAMPLES)(_data_features.features)
+    group.command("features", epilog=features.EXAMPLES)(features.features)
     app.add_typer(group, name="data", help="List, verify and prepare data sets.")
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli._cost_runs import EPILOG as RUNS_EPILOG
-from harness.cli._cost_runs import runs
-from harness.cli._tables import Format, format_table
+from harness.cli.cost.runs import EPILOG as RUNS_EPILOG
+from harness.cli.cost.runs import runs
+from harness.cli.tables import Format, format_table
 from harness.config.cores import usable_cores
 from harness.utils.errors import BenchError
 
@@ -69,7 +69,7 @@ def measure(
     From features to finished captions, with random weights and captions of full length. A time has noise (~) where
     its spread is wide, where it drifts, or where other processes keep the machine busy.
     """
-    from harness.cli._chosen import chosen_models, chosen_preset
+    from harness.cli.chosen import chosen_models, chosen_preset
     from harness.measure.captioning_costs import Effort
     from harness.measure.isolated import Question, run_isolated
     from harness.runner.benchmark import choose_device

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from harness.cli._export_leaderboard import EPILOG, leaderboard
-from harness.cli._options import DatabaseOption, WorkspaceOption
+from harness.cli.export.leaderboard import EPILOG, leaderboard
+from harness.cli.options import DatabaseOption, WorkspaceOption
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 

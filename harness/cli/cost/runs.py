@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli._options import DatabaseOption, WorkspaceOption
-from harness.cli._results import open_results
-from harness.cli._tables import Format, format_table
+from harness.cli.opening import open_results
+from harness.cli.options import DatabaseOption, WorkspaceOption
+from harness.cli.tables import Format, format_table
 from harness.utils.workspace import DEFAULT
 
 if TYPE_CHECKING:

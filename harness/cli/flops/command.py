@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli._chosen import chosen_models, chosen_preset
-from harness.cli._flops_table_vi import TABLE_VI, print_table_vi
-from harness.cli._options import PluginOption
-from harness.cli._tables import Format, format_table
+from harness.cli.chosen import chosen_models, chosen_preset
+from harness.cli.flops.table_vi import TABLE_VI, print_table_vi
+from harness.cli.options import PluginOption
+from harness.cli.tables import Format, format_table
 from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:

@@ -1,0 +1,5 @@
+"""`bench cost`."""
+
+from harness.cli.cost.measure import register
+
+__all__ = ["register"]

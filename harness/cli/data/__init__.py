@@ -1,0 +1,5 @@
+"""`bench data`."""
+
+from harness.cli.data.verify import register
+
+__all__ = ["register"]

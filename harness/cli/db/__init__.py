@@ -1,0 +1,5 @@
+"""`bench db`."""
+
+from harness.cli.db.merge import register
+
+__all__ = ["register"]

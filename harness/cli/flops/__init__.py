@@ -1,0 +1,5 @@
+"""`bench flops`."""
+
+from harness.cli.flops.command import register
+
+__all__ = ["register"]

@@ -1,0 +1,5 @@
+"""`bench models`."""
+
+from harness.cli.models.show import register
+
+__all__ = ["register"]

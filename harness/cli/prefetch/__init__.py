@@ -1,0 +1,5 @@
+"""`bench prefetch`."""
+
+from harness.cli.prefetch.spice import register
+
+__all__ = ["register"]
