@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from harness.cli.options import PluginOption, WorkspaceOption
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
@@ -38,7 +39,7 @@ def register(app: typer.Typer) -> None:
 def caption(
     run: Annotated[str, typer.Option(help="Key of a run in the workspace, or its folder.")],
     images: Annotated[list[Path] | None, typer.Argument(help="Pictures: JPEG, PNG, WebP, GIF, TIFF, ...")] = None,
-    workspace: Annotated[Path, typer.Option(help="Where the runs lie.")] = DEFAULT,
+    workspace: WorkspaceOption = DEFAULT,
     beam_size: Annotated[int | None, typer.Option(min=1, help="Beams, if not as in the run.")] = None,
     backbone_weights: Annotated[Path | None, typer.Option(help="The backbone's weights, if they were moved.")] = None,
     data: Annotated[str | None, typer.Option(help="Instead: 'scenes', or a Karpathy folder or file.")] = None,
@@ -53,7 +54,7 @@ def caption(
     ] = None,
     attention: Annotated[bool, typer.Option("--attention", help="Draw where each word looked, as PNGs.")] = False,
     attention_out: Annotated[Path, typer.Option(help="Folder for these PNGs, one a picture.")] = Path("attention"),
-    plugin: Annotated[list[str] | None, typer.Option(help="Python module or file that registers models.")] = None,
+    plugin: PluginOption = None,
 ) -> None:
     """Caption pictures with a trained model, in float32: one line each, the picture and its caption.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.opening import open_results
+from harness.cli.inputs import open_results
 from harness.cli.options import DatabaseOption, WorkspaceOption
 from harness.cli.output import check_out, deliver
 from harness.utils.errors import BenchError

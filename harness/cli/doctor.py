@@ -9,7 +9,6 @@ import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -17,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import harness
+from harness.cli.options import WorkspaceOption
 from harness.config.cores import usable_cores
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -60,7 +60,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(
-    workspace: Annotated[Path, typer.Option("--workspace", "-w", help="Folder that runs would write to.")] = DEFAULT,
+    workspace: WorkspaceOption = DEFAULT,
 ) -> None:
     """Show what works on this machine, and what to type next.
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from harness.cli.options import BackboneSettingOption, ImageSizeOption, WorkspaceOption
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -28,13 +29,13 @@ def import_weights(
     model: Annotated[str, typer.Argument(help="expansionnet_v2.")],
     checkpoint: Annotated[Path, typer.Argument(help="The authors' file; nothing that lies in it is run.")],
     vocabulary: Annotated[Path, typer.Option(help="Its words: a pickle of plain data, or JSON.")],
-    workspace: Annotated[Path, typer.Option(help="Where the run goes.")] = DEFAULT,
+    workspace: WorkspaceOption = DEFAULT,
     backbone: Annotated[str | None, typer.Option(help="timm's name; Swin-L at 384 pixels if not given.")] = None,
     backbone_weights: Annotated[
         Path | None, typer.Option(help="Its weights, where the checkpoint has none: .safetensors or .pth.")
     ] = None,
-    backbone_option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for timm's create_model.")] = None,
-    image_size: Annotated[int | None, typer.Option(min=1, help="Pixels a side, if not the backbone's.")] = None,
+    backbone_option: BackboneSettingOption = None,
+    image_size: ImageSizeOption = None,
     change: Annotated[
         list[str] | None, typer.Option("--set", help="ARGUMENT=VALUE of the model that is not the paper's: n_heads=4.")
     ] = None,

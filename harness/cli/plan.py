@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.options import PluginOption
+from harness.cli.options import ChangeOption, ModelsOption, PluginOption, PresetOption, SeedsOption
 from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ def register(app: typer.Typer) -> None:
 
 
 def plan(
-    models: Annotated[str, typer.Option(help="Names or globs, separated by commas, or 'all'.")] = "all",
+    models: ModelsOption = "all",
     data: Annotated[str, typer.Option(help="scenes, coco, flickr30k or flickr8k: their known sizes.")] = "scenes",
-    preset: Annotated[str, typer.Option(help="Sizes, schedule and decoding under one name.")] = "quick",
-    change: Annotated[list[str] | None, typer.Option("--set", help="KEY.PATH=VALUE: change the preset.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds to train each model with.")] = 1,
+    preset: PresetOption = "quick",
+    change: ChangeOption = None,
+    seeds: SeedsOption = 1,
     devices: Annotated[int, typer.Option(min=1, help="Devices that train each model together.")] = 1,
     cells: Annotated[int | None, typer.Option(min=1, help="Grid cells or regions an image.")] = None,
     channels: Annotated[int | None, typer.Option(min=1, help="Channels of the features.")] = None,
@@ -106,19 +106,12 @@ def plan(
 
 def _models(models: str) -> tuple[list[str], int]:
     """Models that a run trains, and the number of other rows."""
+    from harness.config.model_patterns import expand_models, split_patterns
     from harness.runner.baselines import REFERENCE_ROWS
-    from zoo import model_card, select_models
 
-    chosen: dict[str, None] = {}
-    rows = 0
-    for pattern in filter(None, map(str.strip, models.split(","))):
-        found = select_models(pattern)
-        rows += len(REFERENCE_ROWS) if pattern == "all" else int(pattern in REFERENCE_ROWS)
-        if not found and pattern not in REFERENCE_ROWS:
-            model_card(pattern)  # raises, naming the nearest
-        chosen.update(dict.fromkeys(found))
-    published = [name for name in chosen if name.endswith("/pretrained")]
-    return [name for name in chosen if name not in published], rows + len(published)
+    names = expand_models(split_patterns(models), references=REFERENCE_ROWS)
+    trained = [name for name in names if name not in REFERENCE_ROWS and not name.endswith("/pretrained")]
+    return trained, len(names) - len(trained)
 
 
 def _costs(

@@ -1,4 +1,4 @@
-"""`bench export`: files for other programs to read."""
+"""`bench export submission`: captions as an evaluation server takes them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.export.leaderboard import EPILOG, leaderboard
 from harness.cli.options import DatabaseOption, WorkspaceOption
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
-_EPILOG = """**Examples**
+_EXAMPLES = """**Examples**
 
     bench export submission results.json --server coco --split test2014 --images image_info_test2014.json --out upload
 
@@ -28,17 +27,9 @@ class Server(StrEnum):
     nocaps = "nocaps"
 
 
-def register(app: typer.Typer) -> None:
-    """Add `bench export` and its subcommands."""
-    group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
-    group.callback()(_group)
-    group.command("submission", epilog=_EPILOG)(submission)
-    group.command("leaderboard", epilog=EPILOG)(leaderboard)
-    app.add_typer(group, name="export", help="Write files for other programs.")
-
-
-def _group() -> None:
-    """Write files for other programs to read."""
+def register(group: typer.Typer) -> None:
+    """Add the command to `bench export`."""
+    group.command("submission", epilog=_EXAMPLES)(submission)
 
 
 def submission(

@@ -1,4 +1,4 @@
-"""`bench flops`."""
+"""`bench flops`: what each architecture costs, before anything is trained."""
 
 from harness.cli.flops.command import register
 

@@ -1,45 +1,10 @@
-"""`bench prefetch`: fetch what some metrics and models need and cannot be part of the package."""
+"""`bench prefetch spice`: the parser models of SPICE, into the user's cache."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 import typer
-
-_EPILOG = """**Examples**
-
-    bench prefetch spice
-
-    bench prefetch spice --from stanford-corenlp-full-2015-12-09.zip
-
-    bench prefetch model git/pretrained
-"""
-
-
-def register(app: typer.Typer) -> None:
-    """Add `bench prefetch` and its subcommands."""
-    group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
-    group.callback()(_group)
-    group.command("spice", epilog=_EPILOG)(spice)
-    group.command("model", epilog=_EPILOG)(model)
-    app.add_typer(group, name="prefetch", help="Fetch what some metrics and models need.")
-
-
-def _group() -> None:
-    """Fetch what some metrics and models need and the package cannot hold."""
-
-
-def model(
-    name: Annotated[str, typer.Argument(help="A pretrained model, such as git/pretrained.")],
-    source: Annotated[str | None, typer.Option("--from", help="Another repository on the Hugging Face Hub.")] = None,
-) -> None:
-    """Fetch a pretrained model's weights, tokenizer and settings into the hub's cache; no code, no pickles."""
-    from harness.runner.pretrained import prefetch_model
-
-    folder = prefetch_model(name, source)
-    typer.echo(f"{name} lies in {folder}")
-    chosen = f" --pretrained {name}={source}" if source else ""
-    typer.echo(f"Next: bench run --models {name}{chosen}")
 
 
 def spice(
