@@ -39,12 +39,14 @@ def plan(
     devices: Annotated[int, typer.Option(min=1, help="Devices that train each model together.")] = 1,
     cells: Annotated[int | None, typer.Option(min=1, help="Grid cells or regions an image.")] = None,
     channels: Annotated[int | None, typer.Option(min=1, help="Channels of the features.")] = None,
-    throughput: Annotated[float | None, typer.Option(help="TFLOP/s that a device really makes.")] = None,
-    measure: Annotated[bool, typer.Option("--measure", help="Time each model here for some seconds.")] = False,
+    throughput: Annotated[float | None, typer.Option(help="TFLOP/s that a device sustains.")] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Time each model on this machine for some seconds.")
+    ] = False,
     device: Annotated[str, typer.Option(help="For --measure: auto, cpu, cuda or cuda:N.")] = "auto",
     plugin: PluginOption = None,
 ) -> None:
-    """Show cells, stages, steps and images of a run, with estimates of time and disk; nothing is started.
+    """Show runs, stages, steps and images of a benchmark, with estimates of time and disk; nothing is started.
 
     Multiply-accumulates are counted, time is an estimate: counts over a throughput that was stated or measured.
     """
@@ -54,9 +56,11 @@ def plan(
 
     load_plugins(plugin)
     if data not in KNOWN:
-        raise BenchError(f"--data {data}: the sizes of this data are not known", f"choose one of: {', '.join(KNOWN)}")
+        raise BenchError(f"--data {data}: the sizes of this data set are unknown", f"choose one of: {', '.join(KNOWN)}")
     if throughput is not None and (measure or throughput <= 0):
-        raise BenchError("--throughput is a number above 0, and goes without --measure", "for example --throughput 60")
+        raise BenchError(
+            "--throughput must be above 0 and cannot be combined with --measure", "for example --throughput 60"
+        )
     settings, known = load_preset(preset, tuple(change or ())), KNOWN[data]
     shape = replace(known, cells=cells or known.cells, channels=channels or known.channels)
     names, rest = _models(models)
@@ -92,7 +96,7 @@ def plan(
             seconds += seeds * (took or 0.0)
     console.print(table)
     others = f", rows without training {rest}" if rest else ""
-    console.print(f"{len(names) * seeds + rest} cells: models {len(names)}, seeds {seeds}{others}")
+    console.print(f"{len(names) * seeds + rest} runs: models {len(names)}, seeds {seeds}{others}")
     features = f"features of {shape.cells} x {shape.channels} once"
     console.print(f"disk: about {disk / 1e9:.2f} GB: {features}, weights and checkpoints")
     if not timed:

@@ -77,9 +77,9 @@ def run(
     compiled: Annotated[bool, typer.Option("--compile", help="Compile training passes (torch.compile).")] = False,
     precision: Annotated[str, typer.Option(help="auto, fp32 or bf16.")] = "auto",
     skip_bad_images: SkipBadImagesOption = False,
-    rerun: Annotated[bool, typer.Option("--rerun", help="Run finished cells again.")] = False,
+    rerun: Annotated[bool, typer.Option("--rerun", help="Repeat finished runs.")] = False,
     accept_code_changes: Annotated[
-        bool, typer.Option("--accept-code-changes", help="Re-use finished runs that other code made.")
+        bool, typer.Option("--accept-code-changes", help="Re-use finished runs made by other code.")
     ] = False,
     pretrained: Annotated[
         list[str] | None, typer.Option(help="MODEL=FOLDER or hub repository of a pretrained model's weights.")
@@ -100,7 +100,7 @@ def run(
     seen = region_config(regions, region_count, region_bins)
     if backbone is None and data != "scenes" and (seen is None or needs_backbone(seen.source)):
         raise BenchError(
-            f"--data {data} needs a backbone: pictures become features first",
+            f"--data {data} needs a backbone to extract features with",
             "add --backbone NAME [--backbone-weights FILE], for example --backbone resnet50; "
             "or --backbone filterbank, which needs no weights and sees little",
         )
@@ -110,7 +110,7 @@ def run(
     if precision not in {"auto", "fp32", "bf16"}:
         raise BenchError(f"--precision {precision!r} is unknown", "choose auto, fp32 or bf16")
     if jobs != "auto" and not (jobs.isdecimal() and int(jobs)):
-        raise BenchError(f"--jobs {jobs!r} is no number of models", "write --jobs 2, or auto")
+        raise BenchError(f"--jobs {jobs!r} must be a positive integer or 'auto'", "write --jobs 2, or --jobs auto")
     if rerun and accept_code_changes:
         raise BenchError(
             "--rerun and --accept-code-changes contradict each other",

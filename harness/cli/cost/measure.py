@@ -44,25 +44,29 @@ def measure(
     models: ModelsOption = "all",
     preset: Annotated[str | None, typer.Option(help="Sizes of a preset. Without it, each paper's.")] = None,
     change: ChangeOption = None,
-    batch: Annotated[str, typer.Option(help="Images at once, separated by commas.")] = "1,16,64",
-    beam: Annotated[str, typer.Option(help="Widths of the search, separated by commas; 1 is greedy.")] = "1,5",
+    batch: Annotated[str, typer.Option(help="Batch sizes, separated by commas.")] = "1,16,64",
+    beam: Annotated[str, typer.Option(help="Beam sizes, separated by commas; 1 is greedy.")] = "1,5",
     caption_length: Annotated[int, typer.Option(min=1, help="Tokens of every caption.")] = 20,
     regions: Annotated[int, typer.Option(min=1, help="Grid cells or regions an image.")] = 144,
     visual_dim: Annotated[int, typer.Option(min=1, help="Channels of the features.")] = 1536,
     vocab_size: VocabularySizeOption = 10_000,
-    repeats: Annotated[int, typer.Option(min=2, help="Timed runs of each kind.")] = 30,
-    energy_seconds: Annotated[float, typer.Option(min=0, help="Window of energy, on devices that count it.")] = 5.0,
+    repeats: Annotated[int, typer.Option(min=2, help="Timed repetitions of each setting.")] = 30,
+    energy_seconds: Annotated[
+        float, typer.Option(min=0, help="Seconds over which energy is measured, where the device reports it.")
+    ] = 5.0,
     device: DeviceOption = "auto",
     precision: Annotated[str, typer.Option(help="fp32, bf16 or both, separated by a comma.")] = "fp32",
     threads: Annotated[int | None, typer.Option(min=1, help="Processor threads, pinned to cores.")] = None,
     output: TableFormatOption = TableFormat.table,
-    out: Annotated[Path | None, typer.Option("--out", help="A JSON file for everything that was measured.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write everything that was measured to this JSON file.")
+    ] = None,
     plugin: PluginOption = None,
 ) -> None:
-    """Measure latency, throughput, memory and energy of captioning, each model in a process of its own.
+    """Measure latency, throughput, memory and energy of captioning, each model in its own process.
 
-    From features to finished captions, with random weights and captions of full length. A time has noise (~) where
-    its spread is wide, where it drifts, or where other processes keep the machine busy.
+    From features to finished captions, with random weights and captions of full length. A time is marked
+    as noisy (~) where its spread is wide, where it drifts, or where other processes keep the machine busy.
     """
     from harness.config.model_patterns import expand_models, split_patterns
     from harness.measure.captioning_costs import Effort

@@ -57,7 +57,7 @@ def features(
 ) -> None:
     """Convert region features, or extract grid cells, into the cache that `bench run` with the same options uses.
 
-    Region files of any size are read piece by piece. Exit code 2 names every image whose regions cannot be used.
+    Region files are streamed, whatever their size. Exit code 2 names every image whose regions cannot be used.
     """
     from harness.config.features import feature_config, region_config
     from harness.data.opening import open_dataset

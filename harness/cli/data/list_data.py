@@ -19,8 +19,8 @@ FOLDER       your own: COCO, Flickr8k or Flickr30k in Karpathy's format.
              FOLDER/dataset*.json or .json.gz, and FOLDER/images/ (or the
              pictures beside it, also under the folders that "filepath" names).
              restval counts as train.
-FILE         such an annotation file itself; --images DIR says where the
-             pictures lie, if not beside it."""
+FILE         such an annotation file itself; --images DIR names the
+             folder of the pictures, if it is not beside it."""
 
 
 def register(group: typer.Typer) -> None:

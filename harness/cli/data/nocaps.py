@@ -28,7 +28,7 @@ def nocaps(
     annotations: Annotated[Path, typer.Argument(help="Karpathy's JSON of the images to train on.")],
     captions: Annotated[Path, typer.Argument(help="nocaps's validation captions, with a domain of each image.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The annotation file to write.")],
-    folder: Annotated[str, typer.Option(help="Of nocaps's pictures, below that of --images.")] = "nocaps",
+    folder: Annotated[str, typer.Option(help="Folder of nocaps's pictures, below that of --images.")] = "nocaps",
 ) -> None:
     """Write an annotation file that has nocaps's images too, to be scored by domain and never trained on."""
     from harness.data.nocaps import join_nocaps

@@ -37,7 +37,7 @@ def submission(
         str, typer.Argument(help="A file in COCO's results format, or the key of a stored run.", metavar="FILE|RUN")
     ],
     server: Annotated[Server, typer.Option(help="Whose format and rules.")],
-    images: Annotated[Path, typer.Option(help="The server's list of images, whose ids must all be there.")],
+    images: Annotated[Path, typer.Option(help="The server's list of images; each needs a caption.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")],
     split: Annotated[str | None, typer.Option(help="coco: val2014 or test2014; nocaps: val or test.")] = None,
     name: Annotated[str, typer.Option(help="Name of the system, for the file's name.")] = "captionbench",
@@ -58,7 +58,9 @@ def submission(
             with Store(Workspace(workspace, db).database, read_only=True) as store:
                 found = run_predictions(store, predictions, images)
         except StoreError as error:
-            raise BenchError(f"there is no file {predictions}, and as a run: {error}", error.hint) from error
+            raise BenchError(
+                f"{predictions} is neither a file nor a run that can be exported: {error}", error.hint
+            ) from error
     written = write_submission(
         found,
         images,

@@ -62,7 +62,7 @@ def flops(
         int | None, typer.Option(min=1, help="Width of the beam search.  [default: 5, or the preset's]")
     ] = None,
     position: Annotated[
-        int | None, typer.Option(min=1, help="Of the one step, from 1.  [default: the caption's last]")
+        int | None, typer.Option(min=1, help="Position of the one step, from 1.  [default: the caption's last]")
     ] = None,
     regions: Annotated[
         int | None, typer.Option(min=1, help=f"Grid cells or regions an image.  [default: {_LENGTH}]")
@@ -70,7 +70,7 @@ def flops(
     visual_dim: Annotated[int | None, typer.Option(min=1, help=f"Channels of the features.  [default: {_DIM}]")] = None,
     vocab_size: VocabularySizeOption = 10_000,
     with_backbone: Annotated[bool, typer.Option("--with-backbone", help="Count the backbone too.")] = False,
-    backbone: Annotated[str, typer.Option(help="Which: a timm model.")] = "swin_large_patch4_window12_384",
+    backbone: Annotated[str, typer.Option(help="The backbone: a timm model.")] = "swin_large_patch4_window12_384",
     image_size: ImageSizeOption = None,
     output: TableFormatOption = TableFormat.table,
     operators: Annotated[bool, typer.Option("--operators", help="List counted and uncounted operators.")] = False,
@@ -90,7 +90,7 @@ def flops(
     if preset == TABLE_VI:
         if models != "all" or any((change, caption_length, beam, position, regions, visual_dim, image_size)):
             raise BenchError(
-                f"--preset {TABLE_VI} is a published table, with sizes of its own", "leave out all but --format"
+                f"--preset {TABLE_VI} is a published table with its own sizes", "leave out all but --format"
             )
         print_table_vi(output)
         return

@@ -14,7 +14,7 @@ def list_models(
         str | None, typer.Argument(help="Shell pattern of names, variants included; quote it for your shell.")
     ] = None,
 ) -> None:
-    """List the models: name, what it is, year of the paper, what it sees. Variants show where a pattern asks."""
+    """List the models: name, what it is, year of the paper, what it sees. A pattern lists variants too."""
     from rich import box
     from rich.console import Console
     from rich.markup import escape
@@ -25,7 +25,7 @@ def list_models(
 
     found = names_of(pattern or "*")
     if not found:
-        raise BenchError(f"no model is called {pattern!r}", "`bench models` lists them all")
+        raise BenchError(f"no model matches {pattern!r}", "`bench models` lists them all")
     names = found if pattern else select_models("all")
     table = Table("Model", "What it is", "Year", "Sees", box=box.SIMPLE_HEAD, pad_edge=False)
     table.columns[0].no_wrap = table.columns[2].no_wrap = table.columns[3].no_wrap = True

@@ -15,6 +15,6 @@ def model(
     from harness.runner.pretrained import prefetch_model
 
     folder = prefetch_model(name, source)
-    typer.echo(f"{name} lies in {folder}")
+    typer.echo(f"{name} is in {folder}")
     chosen = f" --pretrained {name}={source}" if source else ""
     typer.echo(f"Next: bench run --models {name}{chosen}")

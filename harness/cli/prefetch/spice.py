@@ -9,10 +9,10 @@ import typer
 
 def spice(
     source: Annotated[
-        str | None, typer.Option("--from", metavar="FILE-OR-URL", help="The archive of CoreNLP 3.6.0, if at hand.")
+        str | None, typer.Option("--from", metavar="FILE-OR-URL", help="The archive of CoreNLP 3.6.0, if you have it.")
     ] = None,
     sha256: Annotated[
-        str | None, typer.Option(help="What the archive must have. Without it, the SHA-1 known of it is checked.")
+        str | None, typer.Option(help="Checksum that the archive must have. Without it, its known SHA-1 is checked.")
     ] = None,
 ) -> None:
     """Install the parser models of SPICE (about 500 MB) into the user's cache, after checking them."""

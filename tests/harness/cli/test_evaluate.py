@@ -199,7 +199,7 @@ def test_submission_of_a_stored_run(files, tmp_path):
     content = json.loads((tmp_path / "up" / "nocaps_test_captionbench.json").read_text())
     assert {entry["image_id"]: entry["caption"] for entry in content} == {7: "a man rides", 3: "a dog", 5: "two cats"}
     result = run("export", "submission", "nobody", "--server", "nocaps", *options)
-    assert "there is no file nobody, and as a run: no run nobody" in str(result.exception)
+    assert "nobody is neither a file nor a run that can be exported: no run nobody" in str(result.exception)
     with Store(database) as store:
         store.finish(cell.key, Outcome((replace(splits[1], captions={3: "a dog", 5: " ", 7: "x"}),), {}, {}))
     result = run("export", "submission", cell.key, "--server", "nocaps", *options)

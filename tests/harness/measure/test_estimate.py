@@ -93,7 +93,7 @@ def test_the_command_counts_and_estimates_but_starts_nothing(tmp_path: Path, mon
     small = ("--set", "size.d_model=16", "--set", "size.d_ff=16", "--set", "size.n_heads=2")
     asked = ("--models", "transformer_base,human", "--preset", "quick-scst", "--seeds", "3", *small)
     told = bench(*asked, "--throughput", "0.001").stdout
-    assert "4 cells: models 1, seeds 3, rows without training 1" in told
+    assert "4 runs: models 1, seeds 3, rows without training 1" in told
     assert "ESTIMATE" in told
     assert "stated as 0.001 TFLOP/s" in told
     [xe] = [line for line in told.splitlines() if " xe " in line]
