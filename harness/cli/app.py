@@ -20,16 +20,6 @@ from reports.errors import ReportError
 from results.errors import StoreError
 from zoo.errors import ZooError
 
-app = typer.Typer(
-    name="bench",
-    help="Train, score and cost image-captioning architectures under the same conditions.",
-    epilog="Start with: bench run --models all",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-)
-
 
 def _show_version(wanted: bool) -> None:
     if wanted:
@@ -37,7 +27,6 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def root(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
@@ -46,12 +35,23 @@ def root(
     """Compare image-captioning architectures fairly, and say what each costs."""
 
 
-def _register_commands() -> None:
-    """Import every module and folder of this package, and register those that are commands or groups of them."""
+def build_app() -> typer.Typer:
+    """The whole command line; every module or folder of this package that offers `register(app)` is a command."""
+    app = typer.Typer(
+        name="bench",
+        help="Train, score and cost image-captioning architectures under the same conditions.",
+        epilog="Start with: bench run --models all",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="markdown",
+    )
+    app.callback()(root)
     for found in sorted(pkgutil.iter_modules(harness.cli.__path__), key=lambda found: found.name):
         module = importlib.import_module(f"harness.cli.{found.name}")
         if hasattr(module, "register"):
             module.register(app)
+    return app
 
 
 def main() -> None:
@@ -62,7 +62,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # A terminal or a pipe that is not of UTF-8 shows a question mark for a dash, not a traceback.
             stream.reconfigure(errors="replace")
-    _register_commands()
+    app = build_app()
     try:
         app()
     except (BenchError, ReportError, StoreError, ZooError) as error:
