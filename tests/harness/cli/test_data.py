@@ -45,7 +45,7 @@ def test_every_bad_image_is_listed_and_the_exit_code_is_one(photos: Path) -> Non
     assert "--skip-bad-images" in output
 
 
-def test_verifying_looks_again_even_if_the_fingerprint_is_the_same(photos: Path) -> None:
+def test_verify_reads_again_under_the_same_fingerprint(photos: Path) -> None:
     """Damage in the middle of a large file leaves the fingerprint as it was."""
     picture = photos / "photos" / "0.png"
     Image.effect_noise((120, 120), 90).save(picture)

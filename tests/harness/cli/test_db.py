@@ -39,7 +39,7 @@ def old(tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("old")
-def test_a_run_in_an_old_workspace_says_what_to_type_and_loses_nothing(tmp_path: Path) -> None:
+def test_a_run_in_an_old_workspace_is_refused_with_a_hint(tmp_path: Path) -> None:
     done = bench_process("run", "--models", "blind")
     assert done.returncode == 2
     assert done.stderr.splitlines() == [

@@ -75,7 +75,7 @@ def test_no_torch_is_imported(arguments, tmp_path):
     assert heavy_packages_of(arguments, ["torch", "timm", "transformers", "pandas", "scipy"], tmp_path) == (0, set())
 
 
-def test_what_papers_print_of_a_model_is_shown_with_its_conditions():
+def test_printed_scores_are_shown_with_their_conditions():
     shown = bench("models", "show", "expansionnet_v2").stdout
     assert all(len(line) <= 80 for line in shown.splitlines())
     lines = [line.split() for line in shown.splitlines()]

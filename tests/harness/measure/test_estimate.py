@@ -48,7 +48,7 @@ def test_cross_entropy_costs_three_passes_and_validation() -> None:
     assert decoding == 2 * 10 * (100 + 10 + 2 * 20 * 3)
 
 
-def test_batches_of_captions_see_every_caption_and_may_drop_the_last() -> None:
+def test_caption_batches_see_all_and_may_drop_the_last() -> None:
     [(steps, images, training, _)] = planned({"batch_of": "captions", "drop_last": True, "batch_size": 100})
     assert (steps, images) == (10, 1000)
     assert training == 1000 * (100 + 40) * 3
@@ -62,7 +62,7 @@ def test_rewards_cost_sampling_without_gradients(baseline: str, rows: int) -> No
     assert decoding == images * (100 + 10 + rows * 20 * 3) + 10 * (100 + 10 + 20 * 3)
 
 
-def test_a_backbone_is_paid_for_where_it_is_trained_and_once_after_that() -> None:
+def test_a_trained_backbone_costs_its_stage_and_once_after() -> None:
     before, trained, after = planned({}, {"name": "b", "backbone": "trained"}, {"name": "c"})
     assert trained[2] - before[2] == 206 * 7000 * 3
     assert trained[3] - before[3] == 2 * 10 * 7000

@@ -135,7 +135,7 @@ def test_a_checkpoint_with_its_backbone_becomes_a_model_on_pixels(
     assert bench("caption", picture, "--run", folder).exit_code == 0
 
 
-def test_importing_again_gives_the_same_run_and_other_weights_another(
+def test_same_weights_give_the_same_run_others_another(
     body: dict[str, Tensor], words: Path, backbone: Path, tmp_path: Path
 ) -> None:
     features = FeatureConfig(backbone="test_resnet", weights=backbone, image_size=64)

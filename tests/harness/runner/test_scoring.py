@@ -41,7 +41,7 @@ def values(result: SplitResult) -> dict[str, Any]:
     return {metric: score.value for metric, score in result.held_out.items()}
 
 
-def test_peoples_scores_are_their_scores_against_one_reference_less(evaluator: Evaluator) -> None:
+def test_people_are_scored_against_one_reference_less(evaluator: Evaluator) -> None:
     result, seconds = score_people("test", conditions(SAMPLES), evaluator)
     assert result.captions == {sample.image_id: sample.captions[0] for sample in SAMPLES}
     assert values(result) == {metric: score.value for metric, score in result.scores["overall"].items()}
