@@ -27,7 +27,13 @@ from tests.harness.runner.kills import PLUGINS, killed_at, rows
 
 HUNG = {"value": None, "reason": "it hung", "low": None, "high": None}
 MODELS = "blind,transformer_base,expansionnet_v2,human,retrieval,majority"
-SETTINGS = TINY | {"schedule.stages.0.epochs": 2}
+SETTINGS = TINY | {
+    "schedule.stages.0.epochs": 2,
+    "schedule.stages.0.batch_size": 8,
+    "schedule.stages.0.captions_per_image": 3,
+    "size.d_model": 32,  # and so many steps that captions have words
+    "size.d_ff": 32,
+}
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +115,7 @@ def test_where_words_looked_is_stored_for_models_that_attend(undisturbed: Path) 
             item.image_id: {said.model: said.caption for said in item.captions}
             for item in gallery(store, dataset_info(store, "scenes").fingerprint, "test")
         }
+    assert any(captions[image_id]["transformer_base"] for image_id in captions)
     for model, of_model in maps.items():
         said = {image_id for image_id, by_model in captions.items() if by_model[model]}
         attending = model in {"transformer_base", "expansionnet_v2"}
@@ -222,7 +229,7 @@ def test_broken_models_become_rows_while_the_others_finish(undisturbed: Path, da
     with Store(undisturbed / "bench.sqlite", read_only=True) as store:
         failed = {failure.model: failure for failure in failures(store)}
     raised, diverged = failed["broken_raises"], failed["broken_nan"]
-    assert (raised.status, raised.error_class, raised.reason) == ("failed", "RuntimeError", "shapes do not fit [16]")
+    assert (raised.status, raised.error_class, raised.reason) == ("failed", "RuntimeError", "shapes do not fit [8]")
     assert "in encode" in (raised.log_tail or "")
     assert (diverged.status, diverged.error_class) == ("failed", "TrainingDivergedError")
     assert "step 1 " in (diverged.reason or "")
