@@ -20,16 +20,6 @@ from reports.errors import ReportError
 from results.errors import StoreError
 from zoo.errors import ZooError
 
-app = typer.Typer(
-    name="bench",
-    help="Train, score and cost image-captioning architectures under the same conditions.",
-    epilog="Start with: bench run --models all",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-)
-
 
 def _show_version(wanted: bool) -> None:
     if wanted:
@@ -37,18 +27,31 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def root(
-    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
 ) -> None:
     """Compare image-captioning architectures fairly, and say what each costs."""
 
 
-def _register_commands() -> None:
-    """Import every command file of this package; each offers `register(app)`."""
-    for module in sorted(pkgutil.iter_modules(harness.cli.__path__), key=lambda found: found.name):
-        if module.name not in {"app", "__main__"} and not module.name.startswith("_"):
-            importlib.import_module(f"harness.cli.{module.name}").register(app)
+def build_app() -> typer.Typer:
+    """The whole command line; every module or folder of this package that offers `register(app)` is a command."""
+    app = typer.Typer(
+        name="bench",
+        help="Train, score and cost image-captioning architectures under the same conditions.",
+        epilog="Start with: bench run --models all",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="markdown",
+    )
+    app.callback()(root)
+    for found in sorted(pkgutil.iter_modules(harness.cli.__path__), key=lambda found: found.name):
+        module = importlib.import_module(f"harness.cli.{found.name}")
+        if hasattr(module, "register"):
+            module.register(app)
+    return app
 
 
 def main() -> None:
@@ -59,7 +62,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # A terminal or a pipe that is not of UTF-8 shows a question mark for a dash, not a traceback.
             stream.reconfigure(errors="replace")
-    _register_commands()
+    app = build_app()
     try:
         app()
     except (BenchError, ReportError, StoreError, ZooError) as error:

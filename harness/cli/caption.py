@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from harness.cli.options import PluginOption, WorkspaceOption
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
@@ -38,22 +39,23 @@ def register(app: typer.Typer) -> None:
 def caption(
     run: Annotated[str, typer.Option(help="Key of a run in the workspace, or its folder.")],
     images: Annotated[list[Path] | None, typer.Argument(help="Pictures: JPEG, PNG, WebP, GIF, TIFF, ...")] = None,
-    workspace: Annotated[Path, typer.Option(help="Where the runs lie.")] = DEFAULT,
-    beam_size: Annotated[int | None, typer.Option(min=1, help="Beams, if not as in the run.")] = None,
+    workspace: WorkspaceOption = DEFAULT,
+    beam_size: Annotated[int | None, typer.Option(min=1, help="Beam size, if not the run's.")] = None,
     backbone_weights: Annotated[Path | None, typer.Option(help="The backbone's weights, if they were moved.")] = None,
     data: Annotated[str | None, typer.Option(help="Instead: 'scenes', or a Karpathy folder or file.")] = None,
-    data_images: Annotated[Path | None, typer.Option("--images", help="Where its pictures lie.")] = None,
+    data_images: Annotated[Path | None, typer.Option("--images", help="Folder of its images.")] = None,
     split: Annotated[str, typer.Option(help="Which of its splits.")] = "test",
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Write COCO's results JSON; ids are those of --data, else they count from 0."),
     ] = None,
     regions: Annotated[
-        str | None, typer.Option(help="For a run that sees regions: theirs, by image id; names end with it.")
+        str | None,
+        typer.Option(help="For a run on regions: the images' regions, by the image id that file names end with."),
     ] = None,
-    attention: Annotated[bool, typer.Option("--attention", help="Draw where each word looked, as PNGs.")] = False,
-    attention_out: Annotated[Path, typer.Option(help="Folder for these PNGs, one a picture.")] = Path("attention"),
-    plugin: Annotated[list[str] | None, typer.Option(help="Python module or file that registers models.")] = None,
+    attention: Annotated[bool, typer.Option("--attention", help="Draw each word's attention map, as PNGs.")] = False,
+    attention_out: Annotated[Path, typer.Option(help="Folder for these PNGs, one per picture.")] = Path("attention"),
+    plugin: PluginOption = None,
 ) -> None:
     """Caption pictures with a trained model, in float32: one line each, the picture and its caption.
 

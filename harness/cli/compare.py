@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli._options import DatabaseOption, WorkspaceOption
-from harness.cli._output import check_out, deliver
-from harness.cli._results import open_results
+from harness.cli.inputs import open_results
+from harness.cli.options import DatabaseOption, WorkspaceOption
+from harness.cli.output import check_out, deliver
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT
 
@@ -51,9 +51,9 @@ def compare(
     after: Annotated[str, typer.Argument(metavar="B", help="What it is compared with, of the same kind.")],
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
-    captions: Annotated[int, typer.Option(min=0, help="How many of the captions that changed most to show.")] = 5,
+    captions: Annotated[int, typer.Option(min=0, help="Number of captions to show, those that changed most.")] = 5,
     format: Annotated[Format, typer.Option("--format", help="How the comparison is written.")] = Format.text,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it here.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it to this file.")] = None,
 ) -> None:
     """Compare scores with paired tests, costs as ratios, conditions, and the captions that changed most.
 
@@ -65,7 +65,7 @@ def compare(
     if stores[0] != stores[1]:
         key, store = (after, before) if stores[0] else (before, after)
         raise BenchError(
-            f"{store} is a workspace or database, and {key} is not",
+            f"{store} is a workspace or database, but {key} is not",
             "give two of them, or the keys of two runs, as the workspace's folder runs names them",
         )
     compared = _stores(before, after, captions) if stores[0] else _runs((before, after), workspace, db, captions)
@@ -97,7 +97,7 @@ def _stores(before: str, after: str, captions: int) -> Comparison:
     compared = compare_stores(*sides, images, captions)
     if not compared.pairs:
         raise BenchError(
-            f"no run of {before} belongs to one of {after}: they share no model, or several runs of it differ",
+            f"no run of {before} can be paired with one of {after}: they share no model, or several of its runs differ",
             "name two runs of one database by their keys; bench db merge brings another's runs in",
         )
     return compared

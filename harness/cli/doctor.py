@@ -9,7 +9,6 @@ import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -17,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import harness
+from harness.cli.options import WorkspaceOption
 from harness.config.execution import usable_cores
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -60,7 +60,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(
-    workspace: Annotated[Path, typer.Option("--workspace", "-w", help="Folder that runs would write to.")] = DEFAULT,
+    workspace: WorkspaceOption = DEFAULT,
 ) -> None:
     """Show what works on this machine, and what to type next.
 
@@ -103,7 +103,7 @@ def _code() -> Check:
         "Code",
         State.note,
         f"captionbench {harness.__version__} with edited sources: results revision {revision}",
-        "runs are made anew; `bench run --accept-code-changes` re-uses finished ones",
+        "finished runs are repeated; `bench run --accept-code-changes` re-uses finished ones",
     )
 
 
@@ -115,7 +115,7 @@ def _torch() -> list[Check]:
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU build"
     checks = [Check("torch", State.works, f"{torch.__version__} ({build}), {torch.get_num_threads()} threads")]
     if not torch.cuda.is_available():
-        checks.append(Check("GPU", State.note, "none that torch can use; runs take the CPU"))
+        checks.append(Check("GPU", State.note, "none that torch can use; runs use the CPU"))
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
         memory = f"{properties.total_memory / 2**30:.0f} GiB"
@@ -132,11 +132,13 @@ def _disk(root: Path) -> Check:
     existing = next(folder for folder in (root.absolute(), *root.absolute().parents) if folder.exists())
     elsewhere = "choose another folder with --workspace DIR"
     if not existing.is_dir() or not os.access(existing, os.W_OK):
-        return Check("Workspace", State.fails, f"{root}: {existing} is not a folder to write to", elsewhere)
+        return Check("Workspace", State.fails, f"{root}: {existing} is not a writable folder", elsewhere)
     free = shutil.disk_usage(existing).free / 2**30
-    found = f"{root}{'' if root.exists() else ' (not made yet)'}: {free:.1f} GiB free"
+    found = f"{root}{'' if root.exists() else ' (not created yet)'}: {free:.1f} GiB free"
     if free < _LOW_DISK_GIB:
-        return Check("Workspace", State.note, found, f"that is little for features and checkpoints; {elsewhere}")
+        return Check(
+            "Workspace", State.note, found, f"this may be too little for features and checkpoints; {elsewhere}"
+        )
     return Check("Workspace", State.works, found)
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from harness.cli.options import BackboneSettingOption, ImageSizeOption, WorkspaceOption
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -25,20 +26,24 @@ def register(app: typer.Typer) -> None:
 
 
 def import_weights(
-    model: Annotated[str, typer.Argument(help="expansionnet_v2.")],
-    checkpoint: Annotated[Path, typer.Argument(help="The authors' file; nothing that lies in it is run.")],
-    vocabulary: Annotated[Path, typer.Option(help="Its words: a pickle of plain data, or JSON.")],
-    workspace: Annotated[Path, typer.Option(help="Where the run goes.")] = DEFAULT,
-    backbone: Annotated[str | None, typer.Option(help="timm's name; Swin-L at 384 pixels if not given.")] = None,
+    model: Annotated[str, typer.Argument(help="The model: expansionnet_v2.")],
+    checkpoint: Annotated[Path, typer.Argument(help="The authors' checkpoint; no code in it is executed.")],
+    vocabulary: Annotated[Path, typer.Option(help="Its vocabulary: a pickle of plain data, or JSON.")],
+    workspace: WorkspaceOption = DEFAULT,
+    backbone: Annotated[str | None, typer.Option(help="Name of a timm model; Swin-L at 384 pixels by default.")] = None,
     backbone_weights: Annotated[
         Path | None, typer.Option(help="Its weights, where the checkpoint has none: .safetensors or .pth.")
     ] = None,
-    backbone_option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for timm's create_model.")] = None,
-    image_size: Annotated[int | None, typer.Option(min=1, help="Pixels a side, if not the backbone's.")] = None,
+    backbone_option: BackboneSettingOption = None,
+    image_size: ImageSizeOption = None,
     change: Annotated[
-        list[str] | None, typer.Option("--set", help="ARGUMENT=VALUE of the model that is not the paper's: n_heads=4.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="ARGUMENT=VALUE: an argument of the model that differs from the paper's, for example n_heads=4.",
+        ),
     ] = None,
-    beam_size: Annotated[int, typer.Option(min=1, help="Beams to caption with.")] = 5,
+    beam_size: Annotated[int, typer.Option(min=1, help="Beam size to caption with.")] = 5,
 ) -> None:
     """Turn a released checkpoint and its vocabulary into a run that captions pictures and can be scored.
 
@@ -57,7 +62,9 @@ def import_weights(
         try:
             arguments[argument] = yaml.safe_load(text)
         except yaml.YAMLError as error:
-            raise BenchError(f"--set {setting!r}: {text!r} is no value", "for example --set n_heads=4") from error
+            raise BenchError(
+                f"--set {setting!r}: {text!r} is not a YAML value", "for example --set n_heads=4"
+            ) from error
         if not separator:
             raise BenchError(f"--set {setting!r} has no '='", "for example --set n_heads=4")
     features = feature_config(

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli._options import PluginOption
+from harness.cli.options import ChangeOption, ModelsOption, PluginOption, PresetOption, SeedsOption
 from harness.utils.errors import BenchError
+from harness.utils.workspace import DEFAULT, Workspace
 
 if TYPE_CHECKING:
     from harness.config.preset import Preset
@@ -31,20 +32,22 @@ def register(app: typer.Typer) -> None:
 
 
 def plan(
-    models: Annotated[str, typer.Option(help="Names or globs, separated by commas, or 'all'.")] = "all",
+    models: ModelsOption = "all",
     data: Annotated[str, typer.Option(help="scenes, coco, flickr30k or flickr8k: their known sizes.")] = "scenes",
-    preset: Annotated[str, typer.Option(help="Sizes, schedule and decoding under one name.")] = "quick",
-    change: Annotated[list[str] | None, typer.Option("--set", help="KEY.PATH=VALUE: change the preset.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds to train each model with.")] = 1,
+    preset: PresetOption = "quick",
+    change: ChangeOption = None,
+    seeds: SeedsOption = 1,
     devices: Annotated[int, typer.Option(min=1, help="Devices that train each model together.")] = 1,
     cells: Annotated[int | None, typer.Option(min=1, help="Grid cells or regions an image.")] = None,
     channels: Annotated[int | None, typer.Option(min=1, help="Channels of the features.")] = None,
-    throughput: Annotated[float | None, typer.Option(help="TFLOP/s that a device really makes.")] = None,
-    measure: Annotated[bool, typer.Option("--measure", help="Time each model here for some seconds.")] = False,
+    throughput: Annotated[float | None, typer.Option(help="TFLOP/s that a device sustains.")] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Time each model on this machine for some seconds.")
+    ] = False,
     device: Annotated[str, typer.Option(help="For --measure: auto, cpu, cuda or cuda:N.")] = "auto",
     plugin: PluginOption = None,
 ) -> None:
-    """Show cells, stages, steps and images of a run, with estimates of time and disk; nothing is started.
+    """Show runs, stages, steps and images of a benchmark, with estimates of time and disk; nothing is started.
 
     Multiply-accumulates are counted, time is an estimate: counts over a throughput that was stated or measured.
     """
@@ -54,9 +57,11 @@ def plan(
 
     load_plugins(plugin)
     if data not in KNOWN:
-        raise BenchError(f"--data {data}: the sizes of this data are not known", f"choose one of: {', '.join(KNOWN)}")
+        raise BenchError(f"--data {data}: the sizes of this data set are unknown", f"choose one of: {', '.join(KNOWN)}")
     if throughput is not None and (measure or throughput <= 0):
-        raise BenchError("--throughput is a number above 0, and goes without --measure", "for example --throughput 60")
+        raise BenchError(
+            "--throughput must be above 0 and cannot be combined with --measure", "for example --throughput 60"
+        )
     settings, known = load_preset(preset, tuple(change or ())), KNOWN[data]
     shape = replace(known, cells=cells or known.cells, channels=channels or known.channels)
     names, rest = _models(models)
@@ -92,7 +97,7 @@ def plan(
             seconds += seeds * (took or 0.0)
     console.print(table)
     others = f", rows without training {rest}" if rest else ""
-    console.print(f"{len(names) * seeds + rest} cells: models {len(names)}, seeds {seeds}{others}")
+    console.print(f"{len(names) * seeds + rest} runs: models {len(names)}, seeds {seeds}{others}")
     features = f"features of {shape.cells} x {shape.channels} once"
     console.print(f"disk: about {disk / 1e9:.2f} GB: {features}, weights and checkpoints")
     if not timed:
@@ -106,10 +111,10 @@ def plan(
 
 def _models(models: str) -> tuple[list[str], int]:
     """Models that a run trains, and the number of other rows."""
+    from harness.config.model_patterns import split_patterns
     from harness.runner.models import resolve_models
-    from harness.utils.workspace import DEFAULT, Workspace
 
-    requested = resolve_models([name for name in map(str.strip, models.split(",")) if name], Workspace(DEFAULT))
+    requested = resolve_models(split_patterns(models), Workspace(DEFAULT))
     trained = [model.name for model in requested if model.kind == "trained"]
     return trained, len(requested) - len(trained)
 

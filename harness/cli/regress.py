@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli._options import DatabaseOption, WorkspaceOption
-from harness.cli._output import check_out, deliver
-from harness.cli._results import open_results
+from harness.cli.inputs import open_results
+from harness.cli.options import DatabaseOption, WorkspaceOption
+from harness.cli.output import check_out, deliver
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT
@@ -64,19 +64,19 @@ def regress(
     ] = False,
     drop: Annotated[list[str] | None, typer.Option(help="With --update: a model that the baseline may lose.")] = None,
     metric: Annotated[
-        list[str] | None, typer.Option(help="With --update: what will be tested; CIDEr-D without it.")
+        list[str] | None, typer.Option(help="With --update: a metric to test; CIDEr-D by default.")
     ] = None,
     tolerance: Annotated[
-        list[str] | None, typer.Option(help="METRIC=POINTS: a loss below this is none; 0.5 without it.")
+        list[str] | None, typer.Option(help="METRIC=POINTS: tolerate losses below this; 0.5 by default.")
     ] = None,
     exact: Annotated[
-        bool, typer.Option("--exact/--no-exact", help="Fail where losses or captions changed at all.")
+        bool, typer.Option("--exact/--no-exact", help="Fail where losses or captions differ at all.")
     ] = True,
     strict_timing: Annotated[
-        float | None, typer.Option(help="Fail where something takes this many times as long.")
+        float | None, typer.Option(help="Fail where a time grows by more than this factor.")
     ] = None,
     format: Annotated[Format, typer.Option("--format", help="How findings are written.")] = Format.text,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write them here.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write them to this file.")] = None,
 ) -> None:
     """Judge a workspace's finished runs against a baseline, or write one with --update.
 
@@ -90,10 +90,10 @@ def regress(
     from results.queries.fetch import failures
 
     if not update and (drop or metric):
-        raise BenchError("--drop and --metric say what a new baseline holds", "add --update")
+        raise BenchError("--drop and --metric define a new baseline", "add --update")
     if update and (tolerance or strict_timing or out or not exact or format is not Format.text):
         options = "--tolerance, --strict-timing, --no-exact, --format and --out"
-        raise BenchError("--update judges nothing", f"leave out {options}")
+        raise BenchError("--update writes a baseline and does not judge", f"leave out {options}")
     tolerances = _tolerances(tolerance or ())
     if strict_timing is not None and not (math.isfinite(strict_timing) and strict_timing > 1):
         raise BenchError(f"--strict-timing {strict_timing:g} must be above 1", "write --strict-timing 1.5")
@@ -112,7 +112,7 @@ def regress(
     assert expected is not None
     if unknown := sorted(tolerances.keys() - set(expected.metrics)):
         raise BenchError(
-            f"--tolerance {unknown[0]}: the baseline has no scores of images on it",
+            f"--tolerance {unknown[0]}: the baseline has no per-image scores of this metric",
             f"it has: {', '.join(expected.metrics)}; choose others with --update --metric",
         )
 
@@ -138,7 +138,8 @@ def _tolerances(given: Sequence[str]) -> dict[str, float]:
             points = math.nan
         if not metric or not math.isfinite(points) or points < 0:
             raise BenchError(
-                f"--tolerance {text!r} is no METRIC=POINTS", "write points of a metric times 100, as CIDEr-D=0.5"
+                f"--tolerance {text!r} is not METRIC=POINTS",
+                "write points of the metric times 100, for example CIDEr-D=0.5",
             )
         found[metric] = points
     return found
@@ -169,7 +170,7 @@ def _update(
         models = " ".join(f"--drop {model}" for model in dict.fromkeys(run.model for run in lost))
         raise BenchError(f"the baseline {path} would lose what it expects: {named}", f"measure it, or add {models}")
     if strange := set(drop) - {run.model for run in update.dropped}:
-        raise BenchError(f"--drop {min(strange)}: the new baseline does not lose it", "leave the option out")
+        raise BenchError(f"--drop {min(strange)}: the new baseline still has it", "leave the option out")
     text = write_out(new)
     try:
         write_text(path, text)

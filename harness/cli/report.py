@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from harness.cli._options import DatabaseOption, WorkspaceOption
-from harness.cli._results import open_results
+from harness.cli.inputs import open_results
+from harness.cli.options import DatabaseOption, WorkspaceOption
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from harness.cli._options import DatabaseOption
+from harness.cli.options import (
+    BackboneSettingOption,
+    BackboneWeightsOption,
+    ChangeOption,
+    DatabaseOption,
+    DeviceOption,
+    ImageSizeOption,
+    ImagesOption,
+    ModelsOption,
+    NormalisationOption,
+    PluginOption,
+    PresetOption,
+    RegionBinsOption,
+    RegionCountOption,
+    SeedsOption,
+    SkipBadImagesOption,
+    WorkspaceOption,
+)
 from harness.training.launch import in_every_process, is_launched, launch, process_count
 from harness.utils.errors import BenchError
+from harness.utils.workspace import DEFAULT
 
 EXAMPLES = """
 Examples:
@@ -34,25 +51,25 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    models: Annotated[str, typer.Option(help="Names or globs, separated by commas, or 'all'.")] = "all",
+    models: ModelsOption = "all",
     data: Annotated[str, typer.Option(help="'scenes', a Karpathy folder, or a Karpathy JSON file.")] = "scenes",
-    images: Annotated[Path | None, typer.Option(help="Where the pictures lie, if not with the JSON.")] = None,
-    preset: Annotated[str, typer.Option(help="Sizes, schedule and decoding under one name.")] = "quick",
-    change: Annotated[list[str] | None, typer.Option("--set", help="KEY.PATH=VALUE: change the preset.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds to train each model with.")] = 1,
-    workspace: Annotated[Path, typer.Option(help="Where results, caches and reports go.")] = Path("workspace"),
+    images: ImagesOption = None,
+    preset: PresetOption = "quick",
+    change: ChangeOption = None,
+    seeds: SeedsOption = 1,
+    workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
     backbone: Annotated[str | None, typer.Option(help="'filterbank' or a timm model.")] = None,
-    backbone_weights: Annotated[Path | None, typer.Option(help="Its weights: .safetensors or .pth.")] = None,
-    backbone_option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for timm's create_model.")] = None,
-    image_size: Annotated[int | None, typer.Option(min=1, help="Pixels a side, if not the backbone's.")] = None,
-    normalisation: Annotated[str | None, typer.Option(help="imagenet, half or clip.")] = None,
+    backbone_weights: BackboneWeightsOption = None,
+    backbone_option: BackboneSettingOption = None,
+    image_size: ImageSizeOption = None,
+    normalisation: NormalisationOption = None,
     regions: Annotated[
         str | None, typer.Option(help="Regions for all models: boxes, or a JSON, TSV, HDF5 file or folder.")
     ] = None,
-    region_count: Annotated[str, typer.Option(help="all, fixed:36 or adaptive:10-100.")] = "all",
-    region_bins: Annotated[int, typer.Option(min=1, max=14, help="Bins a side that are cut for a box.")] = 1,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    region_count: RegionCountOption = "all",
+    region_bins: RegionBinsOption = 1,
+    device: DeviceOption = "auto",
     devices: Annotated[
         int | None, typer.Option(min=1, help="Devices that train each model together: 1, or torchrun's WORLD_SIZE.")
     ] = None,
@@ -62,17 +79,15 @@ def run(
     ] = "auto",
     compiled: Annotated[bool, typer.Option("--compile", help="Compile training passes (torch.compile).")] = False,
     precision: Annotated[str, typer.Option(help="auto, fp32 or bf16.")] = "auto",
-    skip_bad_images: Annotated[
-        bool, typer.Option("--skip-bad-images", help="Go on without unusable pictures; recorded.")
-    ] = False,
-    rerun: Annotated[bool, typer.Option("--rerun", help="Run finished cells again.")] = False,
+    skip_bad_images: SkipBadImagesOption = False,
+    rerun: Annotated[bool, typer.Option("--rerun", help="Repeat finished runs.")] = False,
     accept_code_changes: Annotated[
-        bool, typer.Option("--accept-code-changes", help="Re-use finished runs that other code made.")
+        bool, typer.Option("--accept-code-changes", help="Re-use finished runs made by other code.")
     ] = False,
     pretrained: Annotated[
         list[str] | None, typer.Option(help="MODEL=FOLDER or hub repository of a pretrained model's weights.")
     ] = None,
-    plugin: Annotated[list[str] | None, typer.Option(help="Python module or file that registers models.")] = None,
+    plugin: PluginOption = None,
 ) -> None:
     """Train, caption, score, measure and store every model under the same conditions.
 
@@ -88,7 +103,7 @@ def run(
     seen = region_config(regions, region_count, region_bins)
     if backbone is None and data != "scenes" and (seen is None or needs_backbone(seen.source)):
         raise BenchError(
-            f"--data {data} needs a backbone: pictures become features first",
+            f"--data {data} needs a backbone to extract features with",
             "add --backbone NAME [--backbone-weights FILE], for example --backbone resnet50; "
             "or --backbone filterbank, which needs no weights and sees little",
         )
@@ -98,7 +113,7 @@ def run(
     if precision not in {"auto", "fp32", "bf16"}:
         raise BenchError(f"--precision {precision!r} is unknown", "choose auto, fp32 or bf16")
     if jobs != "auto" and not (jobs.isdecimal() and int(jobs)):
-        raise BenchError(f"--jobs {jobs!r} is no number of models", "write --jobs 2, or auto")
+        raise BenchError(f"--jobs {jobs!r} must be a positive integer or 'auto'", "write --jobs 2, or --jobs auto")
     if rerun and accept_code_changes:
         raise BenchError(
             "--rerun and --accept-code-changes contradict each other",
@@ -108,6 +123,7 @@ def run(
     load_plugins(plugin)
 
     from harness.config.execution import AUTO, ExecutionConfig
+    from harness.config.model_patterns import split_patterns
     from harness.runner.benchmark import Request, choose_device, run_benchmark
     from harness.runner.pretrained import parse_places
     from harness.utils.progress import Reporter
@@ -117,7 +133,7 @@ def run(
 
     place = Workspace(workspace, db)
     request = Request(
-        models=tuple(name.strip() for name in models.split(",") if name.strip()),
+        models=split_patterns(models),
         data=data,
         preset=settings,
         workspace=place,

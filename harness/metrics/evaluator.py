@@ -13,6 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+import numpy as np
+import numpy.typing as npt
+
 from harness.metrics.bleu import BLEU
 from harness.metrics.cider import cider_d
 from harness.metrics.contract import CIDER_D, SPICE, Statistics
@@ -40,6 +43,8 @@ NOT_ASKED_FOR: Final = {
 
 Tokens = dict[int, list[str]]
 Progress = Callable[[int, int], None]
+Tokenize = Callable[[Sequence[str]], list[str]]
+RunSpice = Callable[..., npt.NDArray[np.float64]]
 
 
 class Evaluator:
@@ -48,8 +53,10 @@ class Evaluator:
     Args:
         java: runtime to use; found by `find_java` if not given.
         timeout_s: longest time to wait for the Java tokenizer, and for each answer of METEOR.
-        settings: every choice that may change a score. METEOR needs Java and takes most of the time.
-        spice_heap_mb: heap of SPICE's Java process.
+        settings: every choice that may change a score. METEOR is what needs Java and most of the time.
+        spice_heap_mb: memory that SPICE's Java may take.
+        tokenize: splits captions into words, if not the tokenizer of `settings`.
+        spice: computes SPICE, if not its Java program.
 
     Processes are started on first use; `warm_up` starts METEOR in the background. References are tokenised once.
     Without a working Java METEOR is NULL; with the Java tokenizer every metric is.
@@ -62,11 +69,15 @@ class Evaluator:
         timeout_s: float = 180.0,
         settings: EvaluationSettings = DEFAULT_SETTINGS,
         spice_heap_mb: int = SPICE_HEAP_MB,
+        tokenize: Tokenize | None = None,
+        spice: RunSpice = run_spice,
     ) -> None:
         self._asked_java = java
         self._timeout_s = timeout_s
         self.settings = settings
         self._spice_heap_mb = spice_heap_mb
+        self._tokenize = tokenize or self._tokenize_as_set
+        self._run_spice = spice
         self._java: Path | None = None
         self._meteor = MeteorSession(self._find_java, timeout_s=timeout_s)
         self._references: dict[str, Tokens] = {}
@@ -202,7 +213,7 @@ class Evaluator:
             self._java = find_java(self._asked_java)
         return self._java
 
-    def _tokenize(self, captions: Sequence[str]) -> list[str]:
+    def _tokenize_as_set(self, captions: Sequence[str]) -> list[str]:
         if self.settings.tokenizer == "python":
             return tokenize_ptb(captions)
         return tokenize_java(captions, java=self._find_java(), timeout_s=self._timeout_s)
@@ -232,7 +243,9 @@ class Evaluator:
             with _timed(seconds, "SPICE"):
                 try:
                     java, heap_mb = self._find_java(), self._spice_heap_mb
-                    scores = [run_spice(each.references, each.captions, java=java, heap_mb=heap_mb) for each in rounds]
+                    scores = [
+                        self._run_spice(each.references, each.captions, java=java, heap_mb=heap_mb) for each in rounds
+                    ]
                     found.append(mean_of_rounds([SPICE.statistics(each) for each in scores]))
                 except JavaError as error:
                     reasons["SPICE"] = str(error)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from harness.config.model_patterns import expand_models
 from harness.runner.baselines import REFERENCE_ROWS
 from harness.runner.pretrained import Pretrained
 from harness.runner.saved_model import SavedModel, is_saved
-from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results.records import RunKind
-from zoo import model_card, select_models
+from zoo import model_card
 from zoo.captioner import VisualKind
 
 
@@ -47,17 +47,7 @@ def resolve_models(
         BenchError: no pattern at all, or a saved run that cannot be read.
         ZooError: a pattern that matches nothing, with the nearest names.
     """
-    if not patterns:
-        raise BenchError("--models names no model", "write --models all, or see `bench models` for the names")
-    names: dict[str, None] = {}
-    for pattern in patterns:
-        exact = pattern in REFERENCE_ROWS or is_saved(pattern, workspace)
-        found = [pattern] if exact else select_models(pattern)
-        if pattern == "all":
-            found += REFERENCE_ROWS
-        if not found:
-            model_card(pattern)  # raises, naming the nearest
-        names.update(dict.fromkeys(found))
+    names = expand_models(patterns, references=REFERENCE_ROWS, is_stored=lambda name: is_saved(name, workspace))
     return [_resolve(name, workspace, pretrained or {}) for name in names]
 
 

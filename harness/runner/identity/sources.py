@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import importlib
 import inspect
 import json
 import sys
@@ -126,7 +127,7 @@ def _module_of(card: ModelCard) -> tuple[str, Path]:
         name = card.entry.partition(":")[0]
         found = _under(_ROOT, name) if name.partition(".")[0] == "zoo" else None
         if found is None:
-            __import__(name)
+            importlib.import_module(name)
     else:
         name, found = card.entry.__module__, None
     if found is None:

@@ -3,41 +3,29 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from harness.cli import compare
 from harness.utils.errors import BenchError
 from results import StoreError
+from tests.harness.conftest import bench_or_raise, bench_process
 
-ROOT = Path(__file__).resolve().parents[3]
 Fill = Callable[..., Path]
 
-app = typer.Typer()
-app.callback()(lambda: None)
-compare.register(app)
 
-
-def bench(*words: str | Path) -> str:
+def compare(*words: str | Path) -> str:
     """What was printed; expected errors are raised."""
-    result = CliRunner().invoke(app, ["compare", *map(str, words)])
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output
+    code, output = bench_or_raise("compare", *words)
+    assert code == 0, output
+    return output
 
 
 def test_two_workspaces_are_paired_by_model(fill: Fill) -> None:
     old, new = fill("old", {"updown": 0, "blind": 0, "gone": 0}), fill("new", {"blind": 0, "updown": 3, "fresh": 0})
-    said = bench(old, new)
+    said = compare(old, new)
     assert re.search(r"updown seed 0 +test +\S+ +\S+ +\+3\.\d\d +\+2\.\d\d…\+3\.\d\d +<0\.001", said)
     assert re.search(r"blind seed 0 +test +\S+ +\S+ +\+0\.00 +\+0\.00…\+0\.00 +1\.000", said)
     assert "updown seed 0, test: 60 of 60 captions differ; 60 score better, 0 worse" in said
@@ -48,7 +36,7 @@ def test_two_workspaces_are_paired_by_model(fill: Fill) -> None:
 
 
 def test_a_single_pair_shows_every_metric_and_cost(fill: Fill) -> None:
-    said = bench(fill("old", {"updown": 0}), fill("new", {"updown": 3}, seconds=25) / "bench.sqlite")
+    said = compare(fill("old", {"updown": 0}), fill("new", {"updown": 3}, seconds=25) / "bench.sqlite")
     assert re.search(r"BLEU-4 +test +25\.00 +28\.00 +\+3\.00 +— +<0\.001", said), "an interval of means is not BLEU's"
     assert re.search(r"Training +10\.0 s → 25\.0 s +2\.50×", said)
     assert re.search(r"Latency noisy +yes → yes +—", said), "no amount, of which one is a share of the other"
@@ -58,37 +46,37 @@ def test_a_single_pair_shows_every_metric_and_cost(fill: Fill) -> None:
 
 
 def test_captions_that_changed_most_come_with_their_references(fill: Fill, tmp_path: Path) -> None:
-    said = bench(fill("old", {"updown": 0}), fill("new", {"updown": -3}), "--captions", "1")
+    said = compare(fill("old", {"updown": 0}), fill("new", {"updown": -3}), "--captions", "1")
     assert re.search(r"updown, test image (\d+) \1\.png: CIDEr-D \d+\.\d\d → \d+\.\d\d \(-\d\.\d\d\)", said)
     assert "A:  a ball +0.0" in said
     assert "B:  a ball -3.0" in said
     assert "one ball" in said
-    assert "test image" not in bench(tmp_path / "old", tmp_path / "new", "--captions", "0")
+    assert "test image" not in compare(tmp_path / "old", tmp_path / "new", "--captions", "0")
 
 
 def test_two_runs_of_a_workspace_may_be_of_different_models(fill: Fill) -> None:
     place = fill("both", {"updown": 0, "blind": -3})
-    said = bench("updown-s0", "blind-s0", "-w", place)
+    said = compare("updown-s0", "blind-s0", "-w", place)
     assert said.startswith("A  updown seed 0, captionbench 0.1.0, updown-s0\nB  blind seed 0")
     assert re.search(r"CIDEr-D +test .* -\d\.\d\d", said)
-    assert bench("updown", "blind", "-w", place) == said
-    assert bench("updown-s0", "updown-s0", "--db", str(place / "bench.sqlite"))
+    assert compare("updown", "blind", "-w", place) == said
+    assert compare("updown-s0", "updown-s0", "--db", str(place / "bench.sqlite"))
 
 
 def test_other_conditions_are_a_warning(fill: Fill) -> None:
-    said = bench(fill("old", {"updown": 0}), fill("new", {"updown": 3}, beam="5"))
+    said = compare(fill("old", {"updown": 0}), fill("new", {"updown": 3}, beam="5"))
     assert "Conditions differ, so the differences are not the models' or the code's alone:\n  beam 3 → 5" in said
 
 
 def test_markdown_and_json_hold_everything(fill: Fill, tmp_path: Path) -> None:
     sides = fill("old", {"updown": 0, "blind": 0}), fill("new", {"updown": 3, "blind": 0})
     out = tmp_path / "changes.md"
-    assert bench(*sides, "--format", "markdown", "--out", out) == f"{out}\n"
+    assert compare(*sides, "--format", "markdown", "--out", out) == f"{out}\n"
     text = out.read_text(encoding="utf-8")
     assert "## updown seed 0" in text
     assert "| BLEU-4 | test | 25.00 | 28.00 | +3.00 | — | <0.001 |" in text
     assert "| Training | 10.0\u202fs → 10.0\u202fs | 1.00× |" in text
-    content = json.loads(bench(*sides, "--format", "json"))
+    content = json.loads(compare(*sides, "--format", "json"))
     updown = next(pair for pair in content["pairs"] if pair["before"]["model"] == "updown")
     scores = {score["metric"]: score for score in updown["scores"]}
     assert scores["SPICE"]["reason"] == "no Java found"
@@ -102,7 +90,7 @@ def test_markdown_and_json_hold_everything(fill: Fill, tmp_path: Path) -> None:
     [
         (["updown-s0", "nothing-s0"], "no run nothing-s0 in the results database"),
         (["updown-s0", "failed-s0"], "run failed-s0 has not finished: it is failed"),
-        (["updown-s0", "here"], "here is a workspace or database, and updown-s0 is not"),
+        (["updown-s0", "here"], "here is a workspace or database, but updown-s0 is not"),
         (["here", "stranger"], "they share no model"),
         (["here", "empty"], "no run has finished in empty"),
         (["here", "bare"], "no results in the workspace bare"),
@@ -122,34 +110,32 @@ def test_what_cannot_be_compared_ends_in_one_sentence(
     (tmp_path / "bare").mkdir()
     (tmp_path / "text").write_text("hello")
     with pytest.raises((BenchError, StoreError), match=message) as caught:
-        bench(*words)
+        compare(*words)
     assert caught.value.hint
 
 
 def test_a_score_that_is_not_tested_says_why(fill: Fill) -> None:
     sides = fill("old", {"updown": 0}), fill("new", {"updown": 3}, spice=0.2)
     for format in ("text", "markdown"):
-        assert "Not tested, no Java found: SPICE on test" in bench(*sides, "--format", format)
+        assert "Not tested, no Java found: SPICE on test" in compare(*sides, "--format", format)
 
 
 @pytest.mark.parametrize("models", [["updown"], ["updown", "blind"]])
 def test_a_change_without_an_interval_says_why(fill: Fill, models: list[str]) -> None:
     sides = fill("old", dict.fromkeys(models, 0)), fill("new", dict.fromkeys(models, 3))
-    said = bench(*sides, "--format", "markdown")
+    said = compare(*sides, "--format", "markdown")
     [line] = [line for line in said.splitlines() if "No 95 % interval" in line]
     assert all(name in line for name in models if len(models) > 1)
     assert "BLEU-4" in line
     assert "CIDEr-D" not in line
     score = next(
-        each for each in json.loads(bench(*sides, "--format", "json"))["pairs"][0]["scores"] if each["no_interval"]
+        each for each in json.loads(compare(*sides, "--format", "json"))["pairs"][0]["scores"] if each["no_interval"]
     )
     assert score["metric"] == "BLEU-4"
 
 
 def test_an_output_of_another_encoding_is_no_failure(fill: Fill) -> None:
     sides = str(fill("old", {"updown": 0})), str(fill("new", {"updown": 3}))
-    command = [sys.executable, "-m", "harness.cli", "compare", *sides, "--format", "markdown"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = bench_process("compare", *sides, "--format", "markdown", PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, "")
     assert "| BLEU-4 | test | 25.00 | 28.00 | +3.00 | ? | <0.001 |" in done.stdout

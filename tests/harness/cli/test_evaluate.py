@@ -11,25 +11,16 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from harness.cli import evaluate as command
-from harness.cli import export, prefetch
 from harness.metrics.signature import Signature
 from results import DatasetRecord, Outcome, Quantity, RunSpec, SplitResult, Store
-
-app = typer.Typer()
-app.callback()(lambda: None)
-for module in (command, export, prefetch):
-    module.register(app)
+from tests.harness.conftest import bench
 
 CAPTIONS = {
     7: ["A dog runs.", "A brown dog, running"],
     3: ["Two cats\u2028asleep.", "cats ||| sleep"],
     5: ["A red kite.", "kite"],
 }
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -47,14 +38,10 @@ def write(path, captions):
     path.write_text(json.dumps([{"image_id": i, "caption": caption} for i, caption in captions.items()]))
 
 
-def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
 def test_scores_go_to_the_terminal_and_to_a_file(files, tmp_path):
     predictions, references = files
     out = tmp_path / "scores.json"
-    result = run("evaluate", predictions, "--references", references, "--no-meteor", "--out", out)
+    result = bench("evaluate", predictions, "--references", references, "--no-meteor", "--out", out)
     assert result.exit_code == 0, result.output
     scores = json.loads(out.read_text())
     assert set(scores) >= {"signature", "scores", "n", "domains", "per_image"}
@@ -75,10 +62,10 @@ def test_scores_go_to_the_terminal_and_to_a_file(files, tmp_path):
 def test_what_does_not_fit_is_refused_unless_allowed(files, tmp_path):
     predictions, references = files
     write(predictions, {7: "a dog runs", 3: "two cats", 8: "x"})
-    result = run("evaluate", predictions, "--references", references, "--no-meteor")
+    result = bench("evaluate", predictions, "--references", references, "--no-meteor")
     assert "1 image missing (5); 1 image without references (8)" in str(result.exception)
     out = tmp_path / "scores.json"
-    result = run("evaluate", predictions, "--references", references, "--no-meteor", "--allow-subset", "--out", out)
+    result = bench("evaluate", predictions, "--references", references, "--no-meteor", "--allow-subset", "--out", out)
     assert result.exit_code == 0, result.output
     assert "left out: 1 image missing (5)" in result.output
     scores = json.loads(out.read_text())
@@ -86,14 +73,14 @@ def test_what_does_not_fit_is_refused_unless_allowed(files, tmp_path):
     assert Signature.parse(scores["signature"]).fields["of"] == "3"
 
 
-def test_a_broken_java_leaves_meteor_null_and_the_exit_code_says_so(files, tmp_path, monkeypatch):
+def test_a_broken_java_leaves_meteor_null_with_exit_code_one(files, tmp_path, monkeypatch):
     predictions, references = files
     java = tmp_path / "java"
     java.write_text("#!/bin/sh\nexit 1\n")
     java.chmod(0o755)
     monkeypatch.setenv("BENCH_JAVA", str(java))
     out = tmp_path / "scores.json"
-    result = run("evaluate", predictions, "--references", references, "--out", out)
+    result = bench("evaluate", predictions, "--references", references, "--out", out)
     assert result.exit_code == 1
     scores = json.loads(out.read_text())
     assert scores["scores"]["METEOR"] is None
@@ -101,11 +88,11 @@ def test_a_broken_java_leaves_meteor_null_and_the_exit_code_says_so(files, tmp_p
     assert scores["scores"]["CIDEr-D"] > 0
 
 
-def test_a_subset_of_frequencies_changes_domains_and_the_signature(files, tmp_path):
+def test_subset_frequencies_change_domains_and_the_signature(files, tmp_path):
     found = []
     for option in ("all", "subset"):
         out = tmp_path / f"{option}.json"
-        run("evaluate", files[0], "--references", files[1], "--no-meteor", "--domain-df", option, "--out", out)
+        bench("evaluate", files[0], "--references", files[1], "--no-meteor", "--domain-df", option, "--out", out)
         found.append(json.loads(out.read_text()))
     assert found[0]["scores"] == found[1]["scores"]
     assert found[0]["domains"] != found[1]["domains"]
@@ -167,13 +154,13 @@ def test_four_at_once_in_other_locales_from_a_read_only_package(files, tmp_path,
 
 def test_submission(files, tmp_path):
     predictions, references = files
-    result = run(
+    result = bench(
         "export", "submission", predictions, "--server", "nocaps", "--images", references, "--out", tmp_path / "up"
     )
     assert result.exit_code == 0, result.output
     content = json.loads((tmp_path / "up" / "nocaps_test_captionbench.json").read_text())
     assert [entry["image_id"] for entry in content] == [7, 3, 5]
-    result = run(
+    result = bench(
         "export", "submission", predictions, "--server", "coco", "--images", references, "--out", tmp_path / "up"
     )
     assert "the same for the other split" in result.output
@@ -194,25 +181,25 @@ def test_submission_of_a_stored_run(files, tmp_path):
         store.plan([cell])
         store.finish(cell.key, Outcome(splits, {}, {}))
     options = ("--images", references, "--out", tmp_path / "up", "--workspace", tmp_path)
-    result = run("export", "submission", cell.key, "--server", "nocaps", *options)
+    result = bench("export", "submission", cell.key, "--server", "nocaps", *options)
     assert result.exit_code == 0, result.output
     content = json.loads((tmp_path / "up" / "nocaps_test_captionbench.json").read_text())
     assert {entry["image_id"]: entry["caption"] for entry in content} == {7: "a man rides", 3: "a dog", 5: "two cats"}
-    result = run("export", "submission", "nobody", "--server", "nocaps", *options)
-    assert "there is no file nobody, and as a run: no run nobody" in str(result.exception)
+    result = bench("export", "submission", "nobody", "--server", "nocaps", *options)
+    assert "nobody is neither a file nor a run that can be exported: no run nobody" in str(result.exception)
     with Store(database) as store:
         store.finish(cell.key, Outcome((replace(splits[1], captions={3: "a dog", 5: " ", 7: "x"}),), {}, {}))
-    result = run("export", "submission", cell.key, "--server", "nocaps", *options)
+    result = bench("export", "submission", cell.key, "--server", "nocaps", *options)
     assert "1 image with an empty caption (5)" in str(result.exception)
     with Store(database) as store:
         store.finish(cell.key, Outcome((replace(splits[0], captions={11: "a cat"}),), {}, {}))
-    result = run("export", "submission", cell.key, "--server", "nocaps", *options)
+    result = bench("export", "submission", cell.key, "--server", "nocaps", *options)
     assert "no caption of any image" in str(result.exception)
 
 
 def test_prefetch_refuses_a_file_that_is_something_else(files, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    result = run("prefetch", "spice", "--from", files[0])
+    result = bench("prefetch", "spice", "--from", files[0])
     assert "its SHA-1 is" in str(result.exception)
     assert not (tmp_path / "captionbench").exists()
 

@@ -1,35 +1,22 @@
 """`bench models`: the listing fits a terminal and costs nothing, and one model is shown in full."""
 
-import subprocess
-import sys
-
 import pytest
-import typer
-from typer.testing import CliRunner
 
 import zoo
-from harness.cli.models import register
 from harness.runner.baselines import REFERENCE_ROWS
 from harness.utils.errors import BenchError
+from tests.harness.conftest import bench, heavy_packages_of
 from zoo.registry import select_models
 
 
-@pytest.fixture
-def bench(monkeypatch):
-    """Run `bench ARGUMENTS` on a terminal of 80 columns."""
+@pytest.fixture(autouse=True)
+def terminal(monkeypatch):
+    """A terminal of 80 columns."""
     monkeypatch.setenv("COLUMNS", "80")
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    register(app)
-
-    def run(*arguments):
-        return CliRunner().invoke(app, arguments)
-
-    return run
 
 
 @pytest.mark.parametrize("arguments", [("models",), ("models", "list")])
-def test_every_model_is_listed_within_80_columns(bench, arguments):
+def test_every_model_is_listed_within_80_columns(arguments):
     shown = bench(*arguments)
     assert shown.exit_code == 0
     assert all(len(line) <= 80 for line in shown.stdout.splitlines())
@@ -43,27 +30,27 @@ def test_every_model_is_listed_within_80_columns(bench, arguments):
     assert set(REFERENCE_ROWS) <= set(shown.stdout.replace(",", "").split())
 
 
-def test_variants_are_listed_where_a_pattern_asks(bench):
+def test_variants_are_listed_where_a_pattern_asks():
     shown = bench("models", "list", "*/*")
     assert all(len(line) <= 80 for line in shown.stdout.splitlines())
     assert set(zoo.list_models("*/*")) <= set(shown.stdout.split())
     assert "variants, for" not in shown.stdout
 
 
-def test_a_pattern_narrows_the_listing(bench):
+def test_a_pattern_narrows_the_listing():
     words = bench("models", "list", "transformer*").stdout.split()
     assert "transformer_base" in words
     assert "expansionnet_v2" not in words
 
 
-def test_a_pattern_without_match_is_an_error(bench):
+def test_a_pattern_without_match_is_an_error():
     error = bench("models", "list", "x*").exception
     assert isinstance(error, BenchError)
     assert "'x*'" in str(error)
 
 
 @pytest.mark.parametrize("name", zoo.list_models())
-def test_a_model_is_shown_with_its_origin_and_arguments(bench, name):
+def test_a_model_is_shown_with_its_origin_and_arguments(name):
     card, shown = zoo.model_card(name), bench("models", "show", name)
     assert shown.exit_code == 0
     text = " ".join(shown.stdout.split())
@@ -77,30 +64,18 @@ def test_a_model_is_shown_with_its_origin_and_arguments(bench, name):
     assert ("Arguments of the preset" in text) == bool(card.arguments)
 
 
-def test_an_unknown_name_gets_a_suggestion(bench):
+def test_an_unknown_name_gets_a_suggestion():
     error = bench("models", "show", "blnd").exception
     assert isinstance(error, zoo.ZooError)
     assert "did you mean blind?" in error.hint
 
 
 @pytest.mark.parametrize("arguments", [["models"], ["models", "show", "blind"]])
-def test_no_torch_is_imported(arguments):
-    code = (
-        "import sys\n"
-        f"sys.argv = ['bench', *{arguments!r}]\n"
-        "from harness.cli.app import main\n"
-        "try:\n"
-        "    main()\n"
-        "except SystemExit as exit:\n"
-        "    assert not exit.code, exit.code\n"
-        "heavy = {'torch', 'timm', 'transformers', 'pandas', 'scipy'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
-    assert (done.returncode, done.stderr) == (0, "")
+def test_no_torch_is_imported(arguments, tmp_path):
+    assert heavy_packages_of(arguments, ["torch", "timm", "transformers", "pandas", "scipy"], tmp_path) == (0, set())
 
 
-def test_what_papers_print_of_a_model_is_shown_with_its_conditions(bench):
+def test_printed_scores_are_shown_with_their_conditions():
     shown = bench("models", "show", "expansionnet_v2").stdout
     assert all(len(line) <= 80 for line in shown.splitlines())
     lines = [line.split() for line in shown.splitlines()]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from typer.testing import CliRunner
 
-from harness.cli import app as cli
 from harness.config.load import list_presets, list_schedules, load_preset, load_schedule
 from harness.config.preset import Preset
 from harness.metrics.signature import EvaluationSettings
 from harness.runner.identity.signature import model_signature, reference_signature
 from harness.utils.errors import BenchError
+from tests.harness.conftest import bench
 
 CONDITIONS = {
     "data": "d", "nrefs": "5", "evaluation": EvaluationSettings(), "features": "f", "vocabulary": "v",
@@ -85,11 +84,10 @@ def test_presets_survive_their_dump(name: str) -> None:
 
 
 def test_schedules_are_listed_and_shown() -> None:
-    cli._register_commands()
-    listed = CliRunner().invoke(cli.app, ["schedules"])
+    listed = bench("schedules")
     assert listed.exit_code == 0
     assert all(name in listed.stdout for name in list_schedules())
-    shown = CliRunner().invoke(cli.app, ["schedules", "expansionnet-v2-4step"])
+    shown = bench("schedules", "expansionnet-v2-4step")
     assert "warmup: hyperbolic" in shown.stdout
     assert "name: D-scst-trained" in shown.stdout
     with pytest.raises(BenchError, match="unknown schedule 'x'"):

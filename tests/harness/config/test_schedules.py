@@ -8,12 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import typer
 from pydantic import ValidationError
 from rich.console import Console
-from typer.testing import CliRunner
 
-from harness.cli.schedules import register
 from harness.config.load import list_presets, list_schedules, load_preset, load_schedule
 from harness.config.schedule import Schedule
 from harness.data.batches import CaptionBatches
@@ -23,6 +20,7 @@ from harness.runner.train import make_objective
 from harness.training.stage import StageData
 from harness.training.trainer import Trainer
 from harness.utils.progress import Reporter
+from tests.harness.conftest import bench
 from zoo import Visual, VisualSpec, create_model, model_card
 
 SAMPLES = [
@@ -104,11 +102,8 @@ def test_every_schedule_runs(name: str, tmp_path: Path) -> None:
 
 
 def test_every_schedule_is_shown_by_its_name() -> None:
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    register(app)
     for name in list_schedules():
-        shown = CliRunner().invoke(app, ["schedules", name])
+        shown = bench("schedules", name)
         assert shown.exit_code == 0
         assert all(stage.name in shown.stdout for stage in load_schedule(name).stages)
 

@@ -1,14 +1,10 @@
-"""The feature cache: right, resumable after a kill at any moment, shared, bounded in memory, open about damage."""
+"""The feature cache: right, shared, bounded in memory, open about damage."""
 
 from __future__ import annotations
 
 import errno
 import json
-import multiprocessing
-import os
-import signal
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,77 +15,16 @@ from PIL import Image
 from torch import Tensor
 
 from harness.data import feature_cache, pixels
-from harness.data.dataset import Dataset, Sample
-from harness.data.feature_cache import extract_features
-from harness.data.features import ARRAY, META, Features
+from harness.data.dataset import Dataset
+from harness.data.features import ARRAY, META
 from harness.data.images import ImagePreprocessing, load_image
 from harness.utils.errors import BenchError
-
-IMAGES = 21
-BATCH = 2  # hence chunks of 8 images: two whole ones and one of 5
-FORK = multiprocessing.get_context("fork")
-
-
-class CountingBackbone:
-    """Mean colours of the four quarters, and a channel that gives away how many images the batch had."""
-
-    name = "counting"
-    dim = 4
-    grid = (2, 2)
-    digest = "c0de"
-    preprocessing = ImagePreprocessing(4, interpolation="bilinear", mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
-
-    def __init__(self) -> None:
-        self.batches: list[int] = []
-
-    def describe(self) -> str:
-        return "counting"
-
-    def __call__(self, pixels: Tensor) -> Tensor:
-        self.batches.append(len(pixels))
-        quarters = torch.nn.functional.avg_pool2d(pixels, 2).flatten(2).transpose(1, 2)
-        return torch.cat((quarters, torch.full((len(pixels), 4, 1), float(len(pixels)))), dim=2)
+from tests.harness.data.counting_backbone import BATCH, IMAGES, CountingBackbone, extracted, folder_of, noise_pictures
 
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Dataset:
-    """Noise pictures with identifiers that are not their positions."""
-    random = np.random.default_rng(0)
-    root = tmp_path / "pictures"
-    root.mkdir()
-    samples = []
-    for number in range(IMAGES):
-        Image.fromarray(random.integers(0, 256, (6, 5, 3), dtype=np.uint8)).save(root / f"{number}.png")
-        samples.append(Sample(100 - number, f"{number}.png", "train", ("a picture",)))
-    return Dataset("tiny", root, tuple(samples), "f1ea")
-
-
-def extracted(dataset: Dataset, cache: Path, backbone: CountingBackbone | None = None, **settings: object) -> Features:
-    arguments = {"batch_size": BATCH, **settings}
-    return extract_features(dataset, backbone or CountingBackbone(), cache_dir=cache, **arguments)  # type: ignore[arg-type]
-
-
-def folder_of(cache: Path) -> Path:
-    [folder] = (cache / "features").iterdir()
-    return folder
-
-
-def content(cache: Path) -> tuple[bytes, str]:
-    folder = folder_of(cache)
-    return (folder / ARRAY).read_bytes(), (folder / META).read_text()
-
-
-def in_child(work: Callable[[], object]) -> int:
-    """Exit code of the work in a process of its own; negative: killed by that signal."""
-    child = FORK.Process(target=work)
-    child.start()
-    child.join(30)
-    assert child.exitcode is not None
-    return child.exitcode
-
-
-def kill_self() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+    return noise_pictures(tmp_path / "pictures")
 
 
 def test_extraction_equals_direct_computation(dataset: Dataset, tmp_path: Path) -> None:
@@ -138,123 +73,6 @@ def test_skipped_images_have_no_features(dataset: Dataset, tmp_path: Path) -> No
     assert 95 not in features
     with pytest.raises(BenchError, match="image 95"):
         features.pooled([95])
-
-
-def test_a_kill_at_any_write_changes_nothing(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process dies at its first, second, ... write to the disk; the next one goes on to the same bytes."""
-    extracted(dataset, tmp_path / "undisturbed")
-    wanted = content(tmp_path / "undisturbed")
-    real_sync, kills = os.fsync, 0
-    for after in (False, True):
-        for moment in range(1, 20):
-            cache = tmp_path / f"{after}-{moment}"
-
-            def die(last: int = moment, late: bool = after, target: Path = cache) -> None:
-                calls = iter(range(1, 100))
-
-                def sync(handle: int) -> None:
-                    here = next(calls) == last
-                    if here and not late:
-                        kill_self()
-                    real_sync(handle)
-                    if here:
-                        kill_self()
-
-                monkeypatch.setattr(os, "fsync", sync)
-                extracted(dataset, target)
-
-            if in_child(die) == 0:
-                break
-            kills += 1
-            backbone = CountingBackbone()
-            extracted(dataset, cache, backbone)
-            assert content(cache) == wanted
-    assert kills == 2 * 9  # the empty array, the plan, three chunks and their log lines, the final marker
-
-
-@pytest.mark.parametrize("images", [1, 9, 20])
-def test_a_resumed_extraction_keeps_whole_chunks(dataset: Dataset, tmp_path: Path, images: int) -> None:
-    def die(done: int, _total: int) -> None:
-        if done >= images:
-            kill_self()
-
-    assert in_child(lambda: extracted(dataset, tmp_path, progress=die)) == -signal.SIGKILL
-    backbone = CountingBackbone()
-    told: list[tuple[int, int]] = []
-    extracted(dataset, tmp_path, backbone, progress=lambda *at: told.append(at))
-    kept = images // 8 * 8
-    assert told[0] == (kept, IMAGES)
-    assert sum(backbone.batches) == IMAGES - kept
-
-
-def test_a_kill_between_the_renames_loses_nothing(dataset: Dataset, tmp_path: Path) -> None:
-    def die() -> None:
-        feature_cache.write_text = lambda path, text: kill_self() if path.name == META else path.write_text(text)  # type: ignore[assignment,func-returns-value,return-value]
-        extracted(dataset, tmp_path)
-
-    assert in_child(die) == -signal.SIGKILL
-    assert (folder_of(tmp_path) / ARRAY).exists()
-    backbone = CountingBackbone()
-    extracted(dataset, tmp_path, backbone).verify()
-    assert backbone.batches == []
-
-
-def test_damage_to_an_unfinished_array_is_computed_again(dataset: Dataset, tmp_path: Path) -> None:
-    def die(done: int, _total: int) -> None:
-        if done >= IMAGES:
-            kill_self()
-
-    in_child(lambda: extracted(dataset, tmp_path, progress=die))
-    partial = folder_of(tmp_path) / f"{ARRAY}.partial"
-    raw = bytearray(partial.read_bytes())
-    raw[140] ^= 1  # in the first chunk
-    partial.write_bytes(raw)
-    with (folder_of(tmp_path) / "chunks.log").open("a") as log:
-        log.write("2 torn")
-    backbone = CountingBackbone()
-    extracted(dataset, tmp_path, backbone).verify()
-    assert sum(backbone.batches) == 8 + 5
-
-
-def test_an_unfinished_array_of_other_batches_is_not_continued(dataset: Dataset, tmp_path: Path) -> None:
-    def die(done: int, _total: int) -> None:
-        if done >= 10:
-            kill_self()
-
-    in_child(lambda: extracted(dataset, tmp_path / "a", progress=die))
-    extracted(dataset, tmp_path / "a", batch_size=3)
-    extracted(dataset, tmp_path / "b", batch_size=3)
-    assert content(tmp_path / "a") == content(tmp_path / "b")
-
-
-def test_a_second_process_waits_says_so_and_reuses(dataset: Dataset, tmp_path: Path) -> None:
-    started, waiting = FORK.Event(), FORK.Event()
-
-    def first() -> None:
-        def progress(done: int, _total: int) -> None:
-            if done == 0:
-                started.set()
-                assert waiting.wait(20)
-
-        extracted(dataset, tmp_path, progress=progress)
-
-    child = FORK.Process(target=first)
-    child.start()
-    assert started.wait(20)
-    said: list[str] = []
-
-    def notify(sentence: str) -> None:
-        said.append(sentence)
-        waiting.set()
-
-    backbone = CountingBackbone()
-    features = extracted(dataset, tmp_path, backbone, notify=notify)
-    child.join(20)
-    assert child.exitcode == 0
-    assert backbone.batches == []
-    assert len(said) == 1
-    assert "waiting" in said[0]
-    features.verify()
 
 
 def test_images_are_read_at_most_two_batches_ahead(

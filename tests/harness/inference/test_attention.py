@@ -36,7 +36,7 @@ from harness.runner.caption_images import caption_dataset, of_files
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from results.records import AttentionRecord
-from tests.harness.runner.test_caption_images import MakeRun, bench, make_run, pictures  # noqa: F401  # fixtures
+from tests.harness.conftest import MakeRun, bench
 from zoo import Visual, VisualSpec, create_model, model_card
 from zoo.attention_maps import attention_weights
 
@@ -177,12 +177,12 @@ def test_regions_keep_their_edges_and_the_first_is_framed(tmp_path: Path) -> Non
     assert (panel[half, half:] == 255).all()
 
 
-def test_the_command_draws_a_png_a_picture(pictures: list[Path], make_run: MakeRun, tmp_path: Path) -> None:  # noqa: F811
+def test_the_command_draws_a_png_a_picture(pictures: list[Path], make_run: MakeRun, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     blue = pictures[1]
     twin = Path(shutil.copy(blue, tmp_path / "other" / blue.name))
     folder, out = make_run(), tmp_path / "drawn"
-    done = bench(blue, *pictures, twin, "--run", folder, "--attention", "--attention-out", out)
+    done = bench("caption", blue, *pictures, twin, "--run", folder, "--attention", "--attention-out", out)
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
     said = [bool(line.partition(": ")[2]) for line in lines[:3]]
@@ -190,10 +190,12 @@ def test_the_command_draws_a_png_a_picture(pictures: list[Path], make_run: MakeR
     names = ["blue-attention.png", "blue-2-attention.png"]
     assert lines[3:] == [f"attention drawn in {out / name}" for name in names], "nothing to draw of no words"
     assert sorted(path.name for path in out.iterdir()) == sorted(names)
-    assert bench(blue, *pictures, twin, "--run", folder).stdout.splitlines() == lines[:3], "captions stay what they are"
+    assert bench("caption", blue, *pictures, twin, "--run", folder).stdout.splitlines() == lines[:3], (
+        "captions stay what they are"
+    )
 
 
-def test_the_maps_belong_to_the_captions(pictures: list[Path], make_run: MakeRun) -> None:  # noqa: F811
+def test_the_maps_belong_to_the_captions(pictures: list[Path], make_run: MakeRun) -> None:
     looked: dict[Path, AttentionRecord] = {}
     found = caption_dataset(of_files(pictures), make_run(), reporter=Reporter(), on_attention=looked.__setitem__)
     [(path, record)] = looked.items()
@@ -203,7 +205,7 @@ def test_the_maps_belong_to_the_captions(pictures: list[Path], make_run: MakeRun
     np.testing.assert_allclose(np.sum(record.weights, 1), 1.0, atol=1e-5)
 
 
-def test_a_model_without_attention_says_what_to_leave_out(pictures: list[Path], make_run: MakeRun) -> None:  # noqa: F811
-    done = bench(*pictures, "--run", make_run("show_tell"), "--attention")
+def test_a_model_without_attention_says_what_to_leave_out(pictures: list[Path], make_run: MakeRun) -> None:
+    done = bench("caption", *pictures, "--run", make_run("show_tell"), "--attention")
     assert "show_tell does not attend" in str(done.exception)
     assert "--attention" in (getattr(done.exception, "hint", None) or "")

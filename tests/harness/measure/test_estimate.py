@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
+from typer.testing import Result
 
-from harness.cli.plan import register
 from harness.config.schedule import Schedule
 from harness.measure.estimate import (
     KEPT_CHECKPOINTS,
@@ -28,6 +26,7 @@ from harness.measure.speed import measure_speed
 from harness.runner.pass_costs import pass_costs
 from harness.training.checkpoint import KEPT
 from harness.utils.errors import BenchError
+from tests.harness.conftest import bench
 from zoo import create_model, model_card
 
 DATA = DataShape(train=103, val=10, test=7, captions=5.0, words=50, caption_length=9)
@@ -49,7 +48,7 @@ def test_cross_entropy_costs_three_passes_and_validation() -> None:
     assert decoding == 2 * 10 * (100 + 10 + 2 * 20 * 3)
 
 
-def test_caption_batches_use_every_caption_and_may_drop_last() -> None:
+def test_caption_batches_see_all_and_may_drop_the_last() -> None:
     [(steps, images, training, _)] = planned({"batch_of": "captions", "drop_last": True, "batch_size": 100})
     assert (steps, images) == (10, 1000)
     assert training == 1000 * (100 + 40) * 3
@@ -63,7 +62,7 @@ def test_rewards_cost_sampling_without_gradients(baseline: str, rows: int) -> No
     assert decoding == images * (100 + 10 + rows * 20 * 3) + 10 * (100 + 10 + 20 * 3)
 
 
-def test_backbone_costs_count_where_trained_and_once_after() -> None:
+def test_a_trained_backbone_costs_its_stage_and_once_after() -> None:
     before, trained, after = planned({}, {"name": "b", "backbone": "trained"}, {"name": "c"})
     assert trained[2] - before[2] == 206 * 7000 * 3
     assert trained[3] - before[3] == 2 * 10 * 7000
@@ -80,31 +79,28 @@ def test_captioning_and_disk() -> None:
     assert KEPT_CHECKPOINTS == KEPT
 
 
-def bench(*arguments: str) -> Any:
+def plan(*words: str) -> Result:
     """`bench plan` on a terminal of 100 columns."""
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    register(app)
-    return CliRunner(env={"COLUMNS": "100"}).invoke(app, ["plan", *arguments])
+    return bench("plan", *words, env={"COLUMNS": "100"})
 
 
 def test_the_command_counts_and_estimates_but_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     small = ("--set", "size.d_model=16", "--set", "size.d_ff=16", "--set", "size.n_heads=2")
     asked = ("--models", "transformer_base,human", "--preset", "quick-scst", "--seeds", "3", *small)
-    told = bench(*asked, "--throughput", "0.001").stdout
-    assert "4 cells: models 1, seeds 3, rows without training 1" in told
+    told = plan(*asked, "--throughput", "0.001").stdout
+    assert "4 runs: models 1, seeds 3, rows without training 1" in told
     assert "ESTIMATE" in told
     assert "stated as 0.001 TFLOP/s" in told
     [xe] = [line for line in told.splitlines() if " xe " in line]
     assert xe.split()[2:5] == ["10", "300", "15,000"]
-    assert "time: not estimated" in bench(*asked).stdout
+    assert "time: not estimated" in plan(*asked).stdout
     assert not list(tmp_path.iterdir())
 
 
 def test_the_authors_epochs_have_the_authors_number_of_batches() -> None:
     tiny = ("--set", "size.max_len=74", "--set", "size.d_model=16", "--set", "size.d_ff=16", "--set", "size.n_heads=2")
-    asked = bench("--models", "transformer_base", "--preset", "expansionnet-v2-paper-frozen", *tiny, "--data", "coco")
+    asked = plan("--models", "transformer_base", "--preset", "expansionnet-v2-paper-frozen", *tiny, "--data", "coco")
     assert asked.exit_code == 0, asked.output
     assert f"{8 * 11_807:,}" in asked.stdout  # of 48 captions, as their README prints
 
@@ -125,13 +121,13 @@ def test_a_models_own_backbone_is_counted_apart() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--data", "nowhere"), "sizes of this data are not known"),
-        (("--throughput", "60", "--measure"), "goes without --measure"),
-        (("--throughput", "-1"), "a number above 0"),
+        (("--data", "nowhere"), "sizes of this data set are unknown"),
+        (("--throughput", "60", "--measure"), "cannot be combined with --measure"),
+        (("--throughput", "-1"), "must be above 0"),
     ],
 )
 def test_wrong_options_are_named(arguments: tuple[str, ...], told: str) -> None:
-    assert isinstance(error := bench(*arguments).exception, BenchError)
+    assert isinstance(error := plan(*arguments).exception, BenchError)
     assert told in str(error)
 
 
@@ -143,5 +139,5 @@ def test_help_needs_no_torch() -> None:
 def test_models_of_a_plugin_are_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
     monkeypatch.setattr("harness.utils.plugins.load_plugin", loaded.append)
-    assert bench("--models", "human", "--plugin", "mine.py").exit_code == 0
+    assert plan("--models", "human", "--plugin", "mine.py").exit_code == 0
     assert loaded == ["mine.py"]

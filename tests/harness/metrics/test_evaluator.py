@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.metrics import METRICS, OVERALL, Evaluator
-from harness.metrics import evaluator as evaluator_module
 from harness.metrics.java import bundled_java
+from harness.metrics.ptb.python import tokenize_ptb
 from harness.metrics.signature import EvaluationSettings
 from harness.utils.errors import BenchError
 
@@ -125,21 +125,20 @@ def test_unscorable_input_is_refused(evaluator, references, candidates, domains,
         evaluator.evaluate(references, candidates, domains)
 
 
-def test_second_system_tokenizes_only_its_candidates(evaluator, monkeypatch):
+def test_second_system_tokenizes_only_its_candidates():
     tokenized = []
-    original = evaluator_module.tokenize_by_image
 
-    def counting(captions, tokenize):
-        tokenized.append(sum(map(len, captions.values())))
-        return original(captions, tokenize)
+    def counting(captions):
+        tokenized.append(len(captions))
+        return tokenize_ptb(captions)
 
-    monkeypatch.setattr(evaluator_module, "tokenize_by_image", counting)
     references = {1: ["a kite", "a red kite"], 2: ["a boat"]}
-    for text in ("a kite", "a boat"):
-        evaluator.evaluate(references, dict.fromkeys(references, text))
-    assert tokenized == [3, 2, 2]
-    evaluator.evaluate({1: ["a kite", "a blue kite"], 2: ["a boat"]}, dict.fromkeys(references, "a kite"))
-    assert tokenized == [3, 2, 2, 3, 2]
+    with Evaluator(settings=EvaluationSettings(meteor=False), tokenize=counting) as evaluator:
+        for text in ("a kite", "a boat"):
+            evaluator.evaluate(references, dict.fromkeys(references, text))
+        assert tokenized == [3, 2, 2]
+        evaluator.evaluate({1: ["a kite", "a blue kite"], 2: ["a boat"]}, dict.fromkeys(references, "a kite"))
+        assert tokenized == [3, 2, 2, 3, 2]
 
 
 ZEROS = " ".join(["0.0"] * 23)

@@ -10,78 +10,29 @@ from pathlib import Path
 import pytest
 import timm
 import torch
-from PIL import Image
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import harness.inference.generate
-from harness.cli import app as cli
 from harness.config.features import FeatureConfig
 from harness.config.preset import Decoding
-from harness.data.backbones.backbone import open_backbone
 from harness.data.formats import read_predictions, read_references
-from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
-from harness.data.vocabulary import Vocabulary
 from harness.runner.caption_images import caption_dataset, of_files
 from harness.runner.saved_model import SavedModel, find_run
 from harness.training.checkpoint import save_weights
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
-from zoo import create_model, model_card
-
-WORDS = ("red", "blue", "ball", "cube", "dog")
-MakeRun = Callable[..., Path]
+from tests.harness.conftest import WORDS, DrawScenes, MakeRun, bench
 
 
-@pytest.fixture
-def pictures(tmp_path: Path) -> list[Path]:
-    paths = [tmp_path / f"{colour}.png" for colour in ("red", "blue")]
-    for path in paths:
-        Image.new("RGB", (40, 30), path.stem).save(path)
-    return paths
+def caption(*words: object) -> Result:
+    return bench("caption", *words)
 
 
-@pytest.fixture
-def make_run(tmp_path: Path) -> MakeRun:
-    """Write a run with random weights, as a finished `bench run` leaves it."""
-
-    def make(model: str = "transformer_base", features: FeatureConfig | None = None, key: str = "run-s0") -> Path:
-        torch.manual_seed(1)
-        folder = tmp_path / "workspace" / "runs" / key
-        config = features or FeatureConfig(backbone="filterbank", options={"grid": "2"})
-        backbone = open_backbone(
-            config.backbone, weights=config.weights, options=config.options, image_size=config.image_size
-        )
-        arguments = dict(model_card(model).tiny)
-        built = create_model(model, vocab_size=4 + len(WORDS), visual_dim=backbone.dim, **arguments)
-        Vocabulary(WORDS).save(folder / "vocabulary.json")
-        save_weights(built, folder / "best.safetensors")
-        SavedModel(
-            model=model,
-            arguments=arguments,
-            visual_dim=backbone.dim,
-            features=config,
-            backbone_digest=backbone.digest,
-            preprocessing=backbone.preprocessing,
-            decoding=Decoding(beam_size=2, max_len=6),
-        ).save(folder)
-        return folder
-
-    return make
-
-
-def bench(*arguments: object) -> Result:
-    """Run `bench caption` as the command line does, but in this process."""
-    cli._register_commands()
-    return CliRunner().invoke(cli.app, ["caption", *map(str, arguments)])
-
-
-def test_pictures_get_a_line_each_and_the_run_may_be_named_by_key_or_folder(
-    pictures: list[Path], make_run: MakeRun
-) -> None:
+def test_each_picture_gets_a_line_from_a_run_by_key_or_folder(pictures: list[Path], make_run: MakeRun) -> None:
     folder = make_run()
-    by_folder = bench(*pictures, "--run", folder)
-    by_key = bench(*pictures, "--run", "run-s0", "--workspace", folder.parents[1])
+    by_folder = caption(*pictures, "--run", folder)
+    by_key = caption(*pictures, "--run", "run-s0", "--workspace", folder.parents[1])
     assert by_folder.exit_code == by_key.exit_code == 0, by_folder.stderr
     assert by_folder.stdout == by_key.stdout
     lines = by_folder.stdout.splitlines()
@@ -97,7 +48,7 @@ def test_captions_do_not_depend_on_the_other_pictures(pictures: list[Path], make
 
 
 def test_the_same_picture_twice_is_captioned_once(pictures: list[Path], make_run: MakeRun) -> None:
-    done = bench(pictures[0], pictures[0], "--run", make_run())
+    done = caption(pictures[0], pictures[0], "--run", make_run())
     assert len(done.stdout.splitlines()) == 1
 
 
@@ -114,10 +65,10 @@ def test_a_beam_size_replaces_the_runs(
     assert seen == [2, 4]
 
 
-def test_unreadable_pictures_are_named_and_the_others_captioned(pictures: list[Path], make_run: MakeRun) -> None:
+def test_unreadable_pictures_are_named_and_others_captioned(pictures: list[Path], make_run: MakeRun) -> None:
     broken = pictures[0].with_name("broken.png")
     broken.write_bytes(pictures[0].read_bytes()[:50])
-    done = bench(broken, pictures[1], "absent.jpg", "--run", make_run())
+    done = caption(broken, pictures[1], "absent.jpg", "--run", make_run())
     assert done.exit_code == 1
     assert [line.split(": ")[0] for line in done.stdout.splitlines()] == [str(pictures[1])]
     assert "broken.png" in done.stderr
@@ -125,7 +76,7 @@ def test_unreadable_pictures_are_named_and_the_others_captioned(pictures: list[P
 
 
 def test_nothing_but_unreadable_pictures_ends_without_a_caption(make_run: MakeRun) -> None:
-    done = bench("absent.jpg", "--run", make_run())
+    done = caption("absent.jpg", "--run", make_run())
     assert (done.exit_code, done.stdout) == (1, "")
 
 
@@ -184,20 +135,22 @@ def test_a_stored_run_says_how_it_saw(make_run: MakeRun) -> None:
     assert SavedModel.load(folder).decoding == Decoding(beam_size=2, max_len=6)
 
 
-def test_a_split_of_a_data_set_becomes_predictions_that_can_be_scored(make_run: MakeRun, tmp_path: Path) -> None:
-    data = prepare_scenes(tmp_path, ScenesConfig(train=2, val=1, test=3, nocaps_per_domain=1))
+def test_a_split_becomes_predictions_that_can_be_scored(
+    make_run: MakeRun, draw_scenes: DrawScenes, tmp_path: Path
+) -> None:
+    data = draw_scenes(train=2, val=1, test=3, nocaps_per_domain=1)
     out = tmp_path / "predictions.json"
-    done = bench("--data", data, "--run", make_run(), "--out", out)
+    done = caption("--data", data, "--run", make_run(), "--out", out)
     assert done.exit_code == 0, done.output
     predictions = read_predictions(out)
     [annotations] = data.glob("dataset*.json")
     assert predictions.captions.keys() <= read_references(annotations).captions.keys()
     assert len(json.loads(out.read_text())) == 3
-    listed = bench("--data", data, "--split", "val", "--run", make_run())
+    listed = caption("--data", data, "--split", "val", "--run", make_run())
     assert len(listed.stdout.splitlines()) == 1
 
 
 @pytest.mark.parametrize("arguments", [(), ("a.png", "--data", "scenes")])
 def test_either_pictures_or_data(arguments: tuple[str, ...]) -> None:
-    done = bench(*arguments, "--run", "x")
+    done = caption(*arguments, "--run", "x")
     assert "either pictures or --data" in str(done.exception)

@@ -12,12 +12,9 @@ import timm
 import torch
 from PIL import Image
 from torch import Tensor
-from typer.testing import CliRunner, Result
 
-from harness.cli import app as cli
 from harness.config.features import FeatureConfig
 from harness.config.preset import Decoding
-from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.runner.import_weights import import_weights
 from harness.runner.saved_model import SavedModel
 from harness.training.checkpoint import save_weights
@@ -25,6 +22,7 @@ from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results import Store
 from results.queries.fetch import failures, leaderboard
+from tests.harness.conftest import DrawScenes, bench
 from zoo import ZooError
 from zoo.weights import from_official
 
@@ -75,11 +73,6 @@ def picture(tmp_path: Path) -> Path:
 def saved(state: dict[str, Tensor], path: Path) -> Path:
     torch.save({"model_state_dict": state, "optimizer_state_dict": {}, "scheduler_state_dict": {}}, path)
     return path
-
-
-def bench(*arguments: object) -> Result:
-    cli._register_commands()
-    return CliRunner().invoke(cli.app, list(map(str, arguments)))
 
 
 def imported(tmp_path: Path, checkpoint: Path, words: Path, features: FeatureConfig, **arguments: Any) -> Path:
@@ -142,7 +135,7 @@ def test_a_checkpoint_with_its_backbone_becomes_a_model_on_pixels(
     assert bench("caption", picture, "--run", folder).exit_code == 0
 
 
-def test_importing_again_gives_the_same_run_and_other_weights_another(
+def test_same_weights_give_the_same_run_others_another(
     body: dict[str, Tensor], words: Path, backbone: Path, tmp_path: Path
 ) -> None:
     features = FeatureConfig(backbone="test_resnet", weights=backbone, image_size=64)
@@ -181,7 +174,7 @@ def test_parts_that_do_not_belong_together_are_named(
         (("aoanet", "c.pth", "--vocabulary", "w.json"), "'aoanet'"),
         (("expansionnet_v2", "absent.pth", "--vocabulary", "w.json"), "absent.pth"),
         (("expansionnet_v2", "c.pth", "--vocabulary", "w.json", "--set", "n_heads"), "no '='"),
-        (("expansionnet_v2", "c.pth", "--vocabulary", "w.json", "--set", "n_heads=["), "no value"),
+        (("expansionnet_v2", "c.pth", "--vocabulary", "w.json", "--set", "n_heads=["), "is not a YAML value"),
     ],
 )
 def test_wrong_options_are_named(tmp_path: Path, arguments: tuple[str, ...], named: str) -> None:
@@ -190,12 +183,12 @@ def test_wrong_options_are_named(tmp_path: Path, arguments: tuple[str, ...], nam
     assert named in str(done.exception)
 
 
-def test_an_imported_run_is_scored_beside_the_others_but_never_ranked_with_them(
-    body: dict[str, Tensor], words: Path, backbone: Path, tmp_path: Path
+def test_an_imported_run_is_scored_but_never_ranked_with_others(
+    body: dict[str, Tensor], words: Path, backbone: Path, draw_scenes: DrawScenes, tmp_path: Path
 ) -> None:
     features = FeatureConfig(backbone="test_resnet", weights=backbone, image_size=64)
     key = imported(tmp_path, saved(body, tmp_path / "body.pth"), words, features).name
-    data = prepare_scenes(tmp_path / "data", ScenesConfig(train=4, val=2, test=4, nocaps_per_domain=0))
+    data = draw_scenes(train=4, val=2, test=4)
     command = ("run", "--models", f"{key},human", "--data", data, "--workspace", tmp_path / "ws", "--device", "cpu")
     seeing = ("--backbone", "test_resnet", "--backbone-weights", backbone, "--image-size", 64)
     done = bench(*command, *seeing)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
+from harness.utils.errors import BenchError
 from results import Store
 from results.queries.fetch import leaderboard, run_detail
+from tests.harness.conftest import DrawScenes, bench, bench_or_raise, run_words
 
 SMALL = {
     "size.d_model": 16, "size.d_ff": 16, "size.n_heads": 2, "size.n_encoder_layers": 1, "size.n_decoder_layers": 1,
@@ -26,15 +25,11 @@ SMALL = {
 }  # fmt: skip
 
 
-def bench(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "harness.cli", *map(str, arguments)], capture_output=True, text=True, timeout=1200
-    )
-
-
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = prepare_scenes(tmp_path_factory.mktemp("data"), ScenesConfig(train=16, val=4, test=5, nocaps_per_domain=1))
+def data(draw_scenes: DrawScenes, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data set with one grey picture."""
+    own = tmp_path_factory.mktemp("data")
+    folder = draw_scenes(train=16, val=4, test=5, nocaps_per_domain=1, copy_to=own)
     grey = folder / "images" / "000000.png"
     with Image.open(grey) as picture:
         picture.convert("L").save(grey)
@@ -42,12 +37,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_four_steps_train_score_and_caption(data: Path, tmp_path: Path) -> None:
-    done = bench(
-        "run", "--models", "expansionnet_v2/end-to-end", "--preset", "expansionnet-v2-paper", "--data", data,
-        "--backbone", "test_resnet", "--backbone-weights", "random", "--image-size", 64, "--workspace", tmp_path,
-        "--device", "cpu", *(part for key, value in SMALL.items() for part in ("--set", f"{key}={value}")),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    words = run_words(data, tmp_path, "expansionnet_v2/end-to-end", SMALL)
+    seeing = ("--backbone", "test_resnet", "--backbone-weights", "random", "--image-size", 64)
+    done = bench(*words, "--preset", "expansionnet-v2-paper", *seeing)
+    assert done.exit_code == 0, done.output
     for stage in ("A-xe-frozen", "B-xe-trained", "C-scst-frozen", "D-scst-trained"):
         assert f"{stage} epoch 1" in done.stdout
     with Store(tmp_path / "bench.sqlite", read_only=True) as store:
@@ -67,10 +60,9 @@ def test_the_four_steps_train_score_and_caption(data: Path, tmp_path: Path) -> N
     vocabulary = json.loads((run / "vocabulary.json").read_text())
     assert vocabulary["preparation"] == "expansionnet"
     assert json.loads((run / "run.json").read_text())["preprocessing"]["non_rgb"] == "black"
-    captioned = bench(
-        "caption", *sorted((data / "images").glob("*.png"))[:3], "--run", run.name, "--workspace", tmp_path
-    )
-    assert captioned.returncode == 0, captioned.stderr
+    images = sorted((data / "images").glob("*.png"))[:3]
+    captioned = bench("caption", *images, "--run", run.name, "--workspace", tmp_path)
+    assert captioned.exit_code == 0, captioned.output
     assert len(captioned.stdout.splitlines()) == 3
 
 
@@ -79,12 +71,9 @@ def test_pieces_of_words_and_reinforce_train_score_and_caption(data: Path, tmp_p
         "size.d_model": 16, "latency_repeats": 2, "vocabulary.merges": 40, "decoding.max_len": 12,
         **{f"schedule.stages.{at}.epochs": 1 for at in range(2)}, "schedule.stages.1.reinforce.max_len": 12,
     }  # fmt: skip
-    done = bench(
-        "run", "--models", "cgru", "--preset", "cgru-paper", "--data", data, "--backbone", "filterbank",
-        "--workspace", tmp_path, "--device", "cpu",
-        *(part for key, value in small.items() for part in ("--set", f"{key}={value}")),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    words = run_words(data, tmp_path, "cgru", small)
+    done = bench(*words, "--preset", "cgru-paper", "--backbone", "filterbank")
+    assert done.exit_code == 0, done.output
     assert "reinforce epoch 1" in done.stdout
     with Store(tmp_path / "bench.sqlite", read_only=True) as store:
         [group] = [group for group in leaderboard(store) if group.split == "test"]
@@ -93,16 +82,13 @@ def test_pieces_of_words_and_reinforce_train_score_and_caption(data: Path, tmp_p
     [run] = (tmp_path / "runs").iterdir()
     vocabulary = json.loads((run / "vocabulary.json").read_text())
     assert len(vocabulary["merges"]) == 40
-    captioned = bench(
-        "caption", *sorted((data / "images").glob("*.png"))[:1], "--run", run.name, "--workspace", tmp_path
-    )
-    assert captioned.returncode == 0, captioned.stderr
+    [image] = sorted((data / "images").glob("*.png"))[:1]
+    captioned = bench("caption", image, "--run", run.name, "--workspace", tmp_path)
+    assert captioned.exit_code == 0, captioned.output
 
 
 def test_another_model_under_the_recipe_is_refused(data: Path, tmp_path: Path) -> None:
-    done = bench(
-        "run", "--models", "blind", "--preset", "expansionnet-v2-paper", "--data", data, "--backbone", "filterbank",
-        "--workspace", tmp_path, "--device", "cpu",
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert "recipe for other models than blind" in done.stderr
+    with pytest.raises(BenchError, match="recipe for other models than blind"):
+        bench_or_raise(
+            *run_words(data, tmp_path, "blind", {}), "--preset", "expansionnet-v2-paper", "--backbone", "filterbank"
+        )

@@ -16,18 +16,15 @@ import transformers
 from PIL import Image
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoImageProcessor, AutoTokenizer
-from typer.testing import CliRunner
 
 import harness.inference.generate
 import harness.measure.latency
 import zoo
-from harness.cli import app as cli
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
 from harness.config.preset import Decoding
 from harness.data.hub.preprocessing import HubPreprocessing
 from harness.data.hub.vocabulary import HubVocabulary
-from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.data.vocabulary_file import load_vocabulary
 from harness.runner.context import Execution, ModelInputs, RunContext
 from harness.runner.identity.signature import pretraining_field
@@ -39,6 +36,7 @@ from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results import Store
 from results.queries.fetch import failures, leaderboard
+from tests.harness.conftest import DrawScenes, bench, run_words
 from zoo import registry
 from zoo.decoding import Hypotheses, beam_search
 from zoo.registry import NOT_DOCUMENTED
@@ -211,7 +209,7 @@ def test_weights_of_half_precision_become_float32(hub: dict[str, Path], tmp_path
 
 
 def test_a_run_scores_what_is_there_and_skips_what_is_not(
-    hub: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hub: dict[str, Path], draw_scenes: DrawScenes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cast: dict[str, list[bool]] = {}
     for module in (harness.inference.generate, harness.measure.latency):
@@ -222,16 +220,13 @@ def test_a_run_scores_what_is_there_and_skips_what_is_not(
             return beam_search(*given, **asked)
 
         monkeypatch.setattr(module, "beam_search", search)
-    small_scenes = prepare_scenes(tmp_path / "data", ScenesConfig(train=16, val=4, test=6, nocaps_per_domain=2))
+    small_scenes = draw_scenes(train=16, val=4, test=6, nocaps_per_domain=2)
     workspace = tmp_path / "workspace"
-    command = ["run", "--models", "git/pretrained,vit_gpt2/finetuned,blip/pretrained", "--data", str(small_scenes)]
-    command += ["--backbone", "filterbank", "--workspace", str(workspace), "--device", "cpu", "--precision", "bf16"]
-    for change in ("schedule.stages.0.epochs=1", "schedule.stages.0.batch_size=8", "latency_repeats=2"):
-        command += ["--set", change]
+    settings = {"schedule.stages.0.epochs": 1, "schedule.stages.0.batch_size": 8, "latency_repeats": 2}
+    words = run_words(small_scenes, workspace, "git/pretrained,vit_gpt2/finetuned,blip/pretrained", settings)
     for name in ("git/pretrained", "vit_gpt2/finetuned"):
-        command += ["--pretrained", f"{name}={hub[name.partition('/')[0]]}"]
-    cli._register_commands()
-    result = CliRunner().invoke(cli.app, command)
+        words += ["--pretrained", f"{name}={hub[name.partition('/')[0]]}"]
+    result = bench(*words, "--backbone", "filterbank", "--precision", "bf16")
     assert "2 finished, 0 re-used, 1 skipped, 0 failed" in result.output
     assert result.exit_code == 1
     assert [set(heard) for heard in cast.values()] == [{True}, {True}], "as `prec` says"
@@ -260,7 +255,7 @@ def test_a_run_scores_what_is_there_and_skips_what_is_not(
         assert again.kind == "stored"
         assert again.signature["pretraining"].startswith("captions of COCO"), "scored again it has seen the same"
         assert again.config["card"]["pretraining"]["source"].endswith(Path(again.config["stored"]["pretrained"]).name)
-    pictures = sorted(small_scenes.rglob("*.png"))[:1]
-    shown = CliRunner().invoke(cli.app, ["caption", str(pictures[0]), "--run", key, "--workspace", str(workspace)])
+    images = sorted(small_scenes.rglob("*.png"))[:1]
+    shown = bench("caption", images[0], "--run", key, "--workspace", workspace)
     assert shown.exit_code == 0, shown.output
     assert cast["harness.inference.generate"][-1] is False, "captions of one's own pictures are made in float32"

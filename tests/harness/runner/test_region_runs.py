@@ -12,49 +12,37 @@ import numpy as np
 import pytest
 from huggingface_hub import constants
 from PIL import Image
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from harness.cli import app as cli
 from harness.data import prepare_features as run_features
 from harness.data.backbones.backbone import open_backbone
 from harness.data.hub.offline import quick_hub
-from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.metrics.evaluator import EvaluationSettings, Evaluator
 from harness.runner import benchmark as run
 from harness.runner.saved_model import SavedModel
 from harness.utils.errors import BenchError
 from results import Store
 from results.queries.fetch import attention_maps, dataset_info, failures, leaderboard, run_detail
+from tests.harness.conftest import TINY, DrawScenes, bench, run_words
 
-TINY = (
-    *("schedule.stages.0.epochs=1", "schedule.stages.0.batch_size=16", "schedule.stages.0.captions_per_image=2"),
-    *("schedule.stages.0.validate_every=1", "size.d_model=16", "size.d_ff=16", "latency_repeats=2"),
-)
 CHANNELS = 6
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepare_scenes(tmp_path_factory.mktemp("data"), ScenesConfig(train=24, val=4, test=6, nocaps_per_domain=0))
+def data(draw_scenes: DrawScenes) -> Path:
+    return draw_scenes(train=24, val=4, test=6)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def commands() -> Iterator[None]:
-    """The command line in this process, without METEOR, whose Java takes seconds a run."""
-    cli._register_commands()
+def without_meteor() -> Iterator[None]:
+    """METEOR's Java takes seconds a run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "Evaluator", partial(Evaluator, settings=EvaluationSettings(meteor=False)))
         yield
 
 
-def bench(*words: object) -> Result:
-    return CliRunner().invoke(cli.app, list(map(str, words)))
-
-
 def bench_run(data: Path, workspace: Path, models: str, *extra: object) -> Result:
-    chosen = [word for change in TINY for word in ("--set", change)]
-    words = ("--models", models, "--data", data, "--workspace", workspace, "--device", "cpu", *chosen, *extra)
-    return bench("run", *words)
+    return bench(*run_words(data, workspace, models, TINY), *extra)
 
 
 def region_folder(data: Path, root: Path, *, boxes: bool = True) -> Path:
@@ -184,7 +172,7 @@ def test_files_of_features_need_neither_backbone_nor_pictures(data: Path, tmp_pa
         assert run_detail(store, row.keys[0]).signature["feat"].startswith("regions[bu_att,all]#")
 
 
-def test_without_boxes_the_models_that_need_them_fail_with_the_reason(data: Path, tmp_path: Path) -> None:
+def test_models_that_need_boxes_fail_without_them(data: Path, tmp_path: Path) -> None:
     att = region_folder(data, tmp_path, boxes=False)
     done = bench_run(data, tmp_path / "ws", "updown,image_transformer", "--regions", att)
     assert done.exit_code == 1

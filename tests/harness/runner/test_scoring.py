@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from harness.data.dataset import Sample
-from harness.metrics import evaluator as evaluator_module
 from harness.metrics.evaluator import Evaluator
 from harness.metrics.java import JavaError
 from harness.metrics.meteor.session import MeteorSession
@@ -42,7 +41,7 @@ def values(result: SplitResult) -> dict[str, Any]:
     return {metric: score.value for metric, score in result.held_out.items()}
 
 
-def test_peoples_scores_are_their_scores_against_one_reference_less(evaluator: Evaluator) -> None:
+def test_people_are_scored_against_one_reference_less(evaluator: Evaluator) -> None:
     result, seconds = score_people("test", data(SAMPLES), evaluator)
     assert result.captions == {sample.image_id: sample.captions[0] for sample in SAMPLES}
     assert values(result) == {metric: score.value for metric, score in result.scores["overall"].items()}
@@ -69,8 +68,11 @@ def test_fewer_references_change_a_models_score(evaluator: Evaluator) -> None:
     assert all(score.low is None for score in model.held_out.values())
 
 
-def test_slow_and_failing_programs_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_and_failing_programs_run_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked = []
+    java = tmp_path / "java"
+    java.write_text("#!/bin/sh\necho 'openjdk version \"21\"' >&2\n")
+    java.chmod(0o755)
 
     def hang(*_: object, **__: object) -> None:
         asked.append("METEOR")
@@ -81,9 +83,7 @@ def test_slow_and_failing_programs_run_once(monkeypatch: pytest.MonkeyPatch) -> 
         return np.full(len(references), 0.5)
 
     monkeypatch.setattr(MeteorSession, "statistics", hang)
-    monkeypatch.setattr(evaluator_module, "run_spice", parse)
-    with Evaluator(Path("java"), settings=EvaluationSettings(spice=True)) as evaluator:
-        monkeypatch.setattr(evaluator, "_find_java", lambda: Path("java"))
+    with Evaluator(java, settings=EvaluationSettings(spice=True), spice=parse) as evaluator:
         model, _ = score_split("test", {1: "a dog runs", 2: "two cats", 3: "a kite"}, data(SAMPLES), evaluator)
         assert asked == ["METEOR", "SPICE"]
         people, _ = score_people("test", data(SAMPLES), evaluator)

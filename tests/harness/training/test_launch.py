@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from results.queries.report import failures, leaderboard, run_detail
 
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.training import launch
 from harness.utils.errors import BenchError
 from results import Store
+from results.queries.fetch import failures, leaderboard, run_detail
 from results.records import EpochRecord
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "failing_rank.py"

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
-import subprocess
-import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-import harness.cli.flops
 import zoo.registry
-from harness.cli import _flops_table_vi
+from harness.cli.flops import table_vi as printed_table
 from harness.measure.flops import table_vi
 from harness.measure.flops.backbone import count_backbone
 from harness.utils.errors import BenchError
 from results.published import published_for
+from tests.harness.conftest import bench, heavy_packages_of
 from zoo.errors import ZooError
 from zoo.registry import model_card
 
@@ -26,7 +23,8 @@ SMALL = ["--visual-dim", "8", "--regions", "9", "--vocab-size", "30", "--caption
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
+def tiny_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two models, of which one is broken."""
     create = zoo.registry.create_model
 
     def create_tiny(name: str, **arguments: Any) -> Any:
@@ -36,10 +34,6 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
 
     monkeypatch.setattr(zoo.registry, "create_model", create_tiny)
     monkeypatch.setattr(zoo.registry, "list_models", _listing)
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    harness.cli.flops.register(app)
-    return app
 
 
 def _listing(pattern: str = "*") -> list[str]:
@@ -47,8 +41,9 @@ def _listing(pattern: str = "*") -> list[str]:
     return known.get(pattern, [])
 
 
-def test_table_fits_eighty_columns_and_states_its_conditions(bench: typer.Typer) -> None:
-    result = CliRunner().invoke(bench, ["flops", "--models", "transformer*", *SMALL])
+@pytest.mark.usefixtures("tiny_models")
+def test_table_fits_eighty_columns_and_states_its_conditions() -> None:
+    result = bench("flops", "--models", "transformer*", *SMALL)
     assert result.exit_code == 0
     assert max(len(line) for line in result.output.splitlines()) <= 80
     row = next(line.split() for line in result.output.splitlines() if "transformer_base" in line)
@@ -58,8 +53,9 @@ def test_table_fits_eighty_columns_and_states_its_conditions(bench: typer.Typer)
     assert "--operators lists it" in result.output
 
 
-def test_a_broken_model_is_a_row_and_the_others_go_on(bench: typer.Typer) -> None:
-    result = CliRunner().invoke(bench, ["flops", *SMALL])
+@pytest.mark.usefixtures("tiny_models")
+def test_a_broken_model_is_a_row_and_the_others_go_on() -> None:
+    result = bench("flops", *SMALL)
     assert result.exit_code == 1
     rows = {line.split()[0]: line.split() for line in result.stdout.splitlines() if line.split()}
     assert rows["blind"][1] == "failed"
@@ -67,8 +63,9 @@ def test_a_broken_model_is_a_row_and_the_others_go_on(bench: typer.Typer) -> Non
     assert "blind: ValueError: it is broken" in result.stderr
 
 
-def test_csv_holds_exact_numbers_and_the_failure(bench: typer.Typer) -> None:
-    result = CliRunner().invoke(bench, ["flops", *SMALL, "--format", "csv"])
+@pytest.mark.usefixtures("tiny_models")
+def test_csv_holds_exact_numbers_and_the_failure() -> None:
+    result = bench("flops", *SMALL, "--format", "csv")
     assert result.exit_code == 1
     broken, whole = csv.DictReader(io.StringIO(result.stdout))
     assert (broken["model"], broken["parameters"], broken["failure"]) == ("blind", "", "ValueError: it is broken")
@@ -77,10 +74,9 @@ def test_csv_holds_exact_numbers_and_the_failure(bench: typer.Typer) -> None:
     assert "add:" in whole["uncounted"]
 
 
-def test_markdown_with_operators(bench: typer.Typer) -> None:
-    result = CliRunner().invoke(
-        bench, ["flops", "--models", "transformer*", *SMALL, "--format", "markdown", "--operators"]
-    )
+@pytest.mark.usefixtures("tiny_models")
+def test_markdown_with_operators() -> None:
+    result = bench("flops", "--models", "transformer*", *SMALL, "--format", "markdown", "--operators")
     assert result.exit_code == 0
     header, rule, row = result.output.splitlines()[:3]
     assert header.count("|") == rule.count("|") == row.count("|") == 9
@@ -89,31 +85,32 @@ def test_markdown_with_operators(bench: typer.Typer) -> None:
     assert "of all operations: add x" in " ".join(result.output.split())
 
 
-def test_latex_is_a_table_and_comments(bench: typer.Typer) -> None:
-    lines = (
-        CliRunner().invoke(bench, ["flops", "--models", "transformer*", *SMALL, "--format", "latex"]).output.split("\n")
-    )
+@pytest.mark.usefixtures("tiny_models")
+def test_latex_is_a_table_and_comments() -> None:
+    lines = bench("flops", "--models", "transformer*", *SMALL, "--format", "latex").output.split("\n")
     assert lines[0] == r"\begin{tabular}{lrrrrrrr}"
     end = lines.index(r"\end{tabular}")
     assert r"transformer\_base & " in "\n".join(lines[:end])
     assert all(line.startswith("% ") for line in lines[end + 1 :] if line)
 
 
-def test_sizes_and_decoding_of_a_preset(bench: typer.Typer) -> None:
+@pytest.mark.usefixtures("tiny_models")
+def test_sizes_and_decoding_of_a_preset() -> None:
     at = ["flops", "--models", "transformer*", "--format", "csv", *SMALL[:6], "--preset", "quick"]
     sizes = ["--set", "size.d_model=16", "--set", "size.d_ff=16", "--set", "decoding.max_len=2", "--position", "2"]
-    [short] = csv.DictReader(io.StringIO(CliRunner().invoke(bench, [*at, *sizes]).stdout))
-    [wide] = csv.DictReader(io.StringIO(CliRunner().invoke(bench, [*at, *sizes, "--set", "size.d_model=32"]).stdout))
+    [short] = csv.DictReader(io.StringIO(bench(*at, *sizes).stdout))
+    [wide] = csv.DictReader(io.StringIO(bench(*at, *sizes, "--set", "size.d_model=32").stdout))
     assert int(short["parameters"]) < int(wide["parameters"])
     assert int(short["beam_mac"]) - int(short["greedy_mac"]) == 2 * int(short["step_mac"])
-    refused = CliRunner().invoke(bench, ["flops", "--set", "size.d_model=32"])
+    refused = bench("flops", "--set", "size.d_model=32")
     assert isinstance(refused.exception, BenchError)
     assert "add --preset" in str(refused.exception.hint)
 
 
-def test_a_backbone_is_counted_on_top(bench: typer.Typer) -> None:
+@pytest.mark.usefixtures("tiny_models")
+def test_a_backbone_is_counted_on_top() -> None:
     backbone = ["--with-backbone", "--backbone", "resnet10t", "--image-size", "32", "--format", "csv"]
-    result = CliRunner().invoke(bench, ["flops", "--models", "transformer*", *SMALL, *backbone])
+    result = bench("flops", "--models", "transformer*", *SMALL, *backbone)
     [row] = csv.DictReader(io.StringIO(result.stdout))
     counted = count_backbone("resnet10t", 32)
     assert int(row["beam_and_backbone_mac"]) - int(row["beam_mac"]) == counted.count.macs > 1e6
@@ -140,38 +137,31 @@ def test_table_vi_stands_beside_real_captions(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(table_vi, "ROWS", ("transformer_base", "expansionnet_v2/static-16"))
     monkeypatch.setattr(table_vi, "REGIONS", 4)
     monkeypatch.setattr(table_vi, "VOCABULARY", 50)
-    monkeypatch.setattr(_flops_table_vi, "_LENGTH", 2)
-    monkeypatch.setattr(_flops_table_vi, "_BACKBONE", "resnet10t")
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    harness.cli.flops.register(app)
-    result = CliRunner().invoke(app, ["flops", "--preset", "expansionnet-table-vi", "--format", "csv"])
+    monkeypatch.setattr(printed_table, "_LENGTH", 2)
+    monkeypatch.setattr(printed_table, "_BACKBONE", "resnet10t")
+    result = bench("flops", "--preset", "expansionnet-table-vi", "--format", "csv")
     first, second = csv.DictReader(io.StringIO(result.stdout))
     assert (first["Printed"], second["Row"], second["Printed"]) == ("9.28", "static-16", "9.62")
     assert 0 < float(first["Beam 5"]) < float(first["Beam 5 + Swin-L"])
-    refused = CliRunner().invoke(app, ["flops", "--preset", "expansionnet-table-vi", "--beam", "3"])
+    refused = bench("flops", "--preset", "expansionnet-table-vi", "--beam", "3")
     assert isinstance(refused.exception, BenchError)
 
 
-def test_no_model_of_that_name(bench: typer.Typer) -> None:
-    result = CliRunner().invoke(bench, ["flops", "--models", "nothing*"])
+@pytest.mark.usefixtures("tiny_models")
+def test_no_model_of_that_name() -> None:
+    result = bench("flops", "--models", "nothing*")
     assert isinstance(result.exception, ZooError)
     assert "nothing*" in str(result.exception)
 
 
-def test_help_needs_no_torch_and_carries_examples() -> None:
-    code = (
-        "import sys, typer; from harness.cli import flops; app = typer.Typer(); app.callback()(lambda: None); "
-        "flops.register(app); app(['flops', '--help'], standalone_mode=False); "
-        "sys.exit(bool({'torch', 'timm', 'numpy', 'fvcore'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "Examples" in done.stdout
+def test_help_needs_no_torch_and_carries_examples(tmp_path: Path) -> None:
+    assert heavy_packages_of(("flops", "--help"), ["torch", "timm", "numpy", "fvcore"], tmp_path) == (0, set())
+    assert "Examples" in bench("flops", "--help").stdout
 
 
-def test_models_of_a_plugin_are_counted(bench: typer.Typer, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("tiny_models")
+def test_models_of_a_plugin_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
     monkeypatch.setattr("harness.utils.plugins.load_plugin", loaded.append)
-    told = CliRunner().invoke(bench, ["flops", "--models", "transformer*", "--plugin", "mine.py", *SMALL])
+    told = bench("flops", "--models", "transformer*", "--plugin", "mine.py", *SMALL)
     assert (told.exit_code, loaded) == (0, ["mine.py"])

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from harness.cli.options import (
+    BackboneSettingOption,
+    BackboneWeightsOption,
+    DataArgument,
+    DeviceOption,
+    ImageSizeOption,
+    ImagesOption,
+    NormalisationOption,
+    RegionBinsOption,
+    RegionCountOption,
+    SkipBadImagesOption,
+    WorkspaceOption,
+)
 from harness.utils.workspace import DEFAULT, Workspace
 
-EXAMPLES = """
+_EXAMPLES = """
 Examples:
 
   bench data features scenes --regions boxes
@@ -23,24 +35,29 @@ Examples:
 """
 
 
+def register(group: typer.Typer) -> None:
+    """Add the command to `bench data`."""
+    group.command("features", epilog=_EXAMPLES)(features)
+
+
 def features(
-    data: Annotated[str, typer.Argument(metavar="DATA", help="'scenes', a Karpathy folder, or its JSON file.")],
-    images: Annotated[Path | None, typer.Option(help="Where the pictures lie, if not with the JSON.")] = None,
+    data: DataArgument,
+    images: ImagesOption = None,
     regions: Annotated[str | None, typer.Option(help="As for bench run; grid cells without it.")] = None,
-    region_count: Annotated[str, typer.Option(help="all, fixed:36 or adaptive:10-100.")] = "all",
-    region_bins: Annotated[int, typer.Option(min=1, max=14, help="Bins a side that are cut for a box.")] = 1,
+    region_count: RegionCountOption = "all",
+    region_bins: RegionBinsOption = 1,
     backbone: Annotated[str, typer.Option(help="'filterbank' or a timm model.")] = "filterbank",
-    backbone_weights: Annotated[Path | None, typer.Option(help="Its weights: .safetensors or .pth.")] = None,
-    backbone_option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for timm's create_model.")] = None,
-    image_size: Annotated[int | None, typer.Option(min=1, help="Pixels a side, if not the backbone's.")] = None,
-    normalisation: Annotated[str | None, typer.Option(help="imagenet, half or clip.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    skip_bad_images: Annotated[bool, typer.Option("--skip-bad-images", help="Go on without unusable images.")] = False,
-    workspace: Annotated[Path, typer.Option("--workspace", help="Where generated data and caches go.")] = DEFAULT,
+    backbone_weights: BackboneWeightsOption = None,
+    backbone_option: BackboneSettingOption = None,
+    image_size: ImageSizeOption = None,
+    normalisation: NormalisationOption = None,
+    device: DeviceOption = "auto",
+    skip_bad_images: SkipBadImagesOption = False,
+    workspace: WorkspaceOption = DEFAULT,
 ) -> None:
     """Convert region features, or extract grid cells, into the cache that `bench run` with the same options uses.
 
-    Region files of any size are read piece by piece. Exit code 2 names every image whose regions cannot be used.
+    Region files are streamed, whatever their size. Exit code 2 names every image whose regions cannot be used.
     """
     from harness.config.features import feature_config, region_config
     from harness.data.opening import open_dataset

@@ -1,4 +1,4 @@
-"""`bench export leaderboard`."""
+"""`bench export leaderboard`: the leaderboard's tables, to paste or for other programs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from harness.cli._options import DatabaseOption, WorkspaceOption
-from harness.cli._output import check_out, deliver
-from harness.cli._results import open_results
+from harness.cli.inputs import open_results
+from harness.cli.options import DatabaseOption, WorkspaceOption
+from harness.cli.output import check_out, deliver
 from harness.utils.workspace import DEFAULT
 
-EPILOG = """**Examples**
+_EXAMPLES = """**Examples**
 
     bench export leaderboard
 
@@ -30,6 +30,11 @@ class Format(StrEnum):
     csv = "csv"
     latex = "latex"
     json = "json"
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command to `bench export`."""
+    group.command("leaderboard", epilog=_EXAMPLES)(leaderboard)
 
 
 def leaderboard(

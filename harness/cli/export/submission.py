@@ -1,4 +1,4 @@
-"""`bench export`: files for other programs to read."""
+"""`bench export submission`: captions as an evaluation server takes them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Annotated
 
 import typer
 
-from harness.cli._export_leaderboard import EPILOG, leaderboard
-from harness.cli._options import DatabaseOption, WorkspaceOption
+from harness.cli.options import DatabaseOption, WorkspaceOption
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
-_EPILOG = """**Examples**
+_EXAMPLES = """**Examples**
 
     bench export submission results.json --server coco --split test2014 --images image_info_test2014.json --out upload
 
@@ -28,17 +27,9 @@ class Server(StrEnum):
     nocaps = "nocaps"
 
 
-def register(app: typer.Typer) -> None:
-    """Add `bench export` and its subcommands."""
-    group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
-    group.callback()(_group)
-    group.command("submission", epilog=_EPILOG)(submission)
-    group.command("leaderboard", epilog=EPILOG)(leaderboard)
-    app.add_typer(group, name="export", help="Write files for other programs.")
-
-
-def _group() -> None:
-    """Write files for other programs to read."""
+def register(group: typer.Typer) -> None:
+    """Add the command to `bench export`."""
+    group.command("submission", epilog=_EXAMPLES)(submission)
 
 
 def submission(
@@ -46,7 +37,7 @@ def submission(
         str, typer.Argument(help="A file in COCO's results format, or the key of a stored run.", metavar="FILE|RUN")
     ],
     server: Annotated[Server, typer.Option(help="Whose format and rules.")],
-    images: Annotated[Path, typer.Option(help="The server's list of images, whose ids must all be there.")],
+    images: Annotated[Path, typer.Option(help="The server's list of images; each needs a caption.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")],
     split: Annotated[str | None, typer.Option(help="coco: val2014 or test2014; nocaps: val or test.")] = None,
     name: Annotated[str, typer.Option(help="Name of the system, for the file's name.")] = "captionbench",
@@ -67,7 +58,9 @@ def submission(
             with Store(Workspace(workspace, db).database, read_only=True) as store:
                 found = run_predictions(store, predictions, images)
         except StoreError as error:
-            raise BenchError(f"there is no file {predictions}, and as a run: {error}", error.hint) from error
+            raise BenchError(
+                f"{predictions} is neither a file nor a run that can be exported: {error}", error.hint
+            ) from error
     written = write_submission(
         found,
         images,

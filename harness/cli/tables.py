@@ -1,14 +1,17 @@
-"""Small tables of text, as several commands print them."""
+"""Small tables as text, and the notes below them."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
+import typer
 
-class Format(StrEnum):
+
+class TableFormat(StrEnum):
     """How a table is written."""
 
     table = "table"
@@ -17,20 +20,20 @@ class Format(StrEnum):
     latex = "latex"
 
 
-def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], form: Format) -> str:
-    """A table as text that ends with a line break; the first column is of names, the others of numbers.
+def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], form: TableFormat) -> str:
+    """A table as text that ends with a line break; the first column holds names, the others numbers.
 
     `latex` is a tabular of booktabs.
     """
-    if form is Format.csv:
+    if form is TableFormat.csv:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows((header, *rows))
         return text.getvalue()
-    if form is Format.table:
+    if form is TableFormat.table:
         return _for_terminals(header, rows)
     from reports.export.text import escape_latex, escape_markdown
 
-    if form is Format.markdown:
+    if form is TableFormat.markdown:
         lines = [f"| {' | '.join(map(escape_markdown, cells))} |" for cells in (header, *rows)]
         lines.insert(1, f"| --- |{' ---: |' * (len(header) - 1)}")
     else:
@@ -38,6 +41,15 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], form: For
         begin = rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}"
         lines = [begin, r"\toprule", written[0], r"\midrule", *written[1:], r"\bottomrule", r"\end{tabular}"]
     return "\n".join(lines) + "\n"
+
+
+def print_notes(notes: Iterable[str], form: TableFormat, lead: str = "") -> None:
+    """Print each note as a paragraph after `lead`; as comments for LaTeX, and not at all for CSV."""
+    if form is TableFormat.csv:
+        return
+    start, lead = ("% ", "") if form is TableFormat.latex else ("", lead)
+    for note in notes:
+        typer.echo(lead + textwrap.fill(note, 79, initial_indent=start, subsequent_indent=start))
 
 
 def _for_terminals(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

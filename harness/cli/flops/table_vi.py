@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import textwrap
-
 import typer
 
-from harness.cli._tables import Format, format_table
+from harness.cli.tables import TableFormat, format_table, print_notes
 
 TABLE_VI = "expansionnet-table-vi"
 _BACKBONE = "swin_large_patch4_window12_384"
@@ -22,7 +20,7 @@ _NOTES = (
 )
 
 
-def print_table_vi(output: Format) -> None:
+def print_table_vi(output: TableFormat) -> None:
     """Print all twelve rows; counting takes about a minute."""
     from harness.measure.flops.backbone import count_backbone
     from harness.measure.flops.counting import count_caption
@@ -43,10 +41,4 @@ def print_table_vi(output: Format) -> None:
         rows.append([shown, f"{printed.value:.2f}", f"{each[0]:.3f}", f"{each[1]:.2f}", f"{each[2]:.1f}"])
     header = ["Row", "Printed", "Convention", f"Beam {_BEAM}", f"Beam {_BEAM} + Swin-L"]
     typer.echo(format_table(header, rows, output), nl=False)
-    if output is not Format.csv:
-        start = "% " if output is Format.latex else ""
-        for note in _NOTES:
-            typer.echo(
-                "\n" * (output is not Format.latex)
-                + textwrap.fill(note, 79, initial_indent=start, subsequent_indent=start)
-            )
+    print_notes(_NOTES, output, "\n")

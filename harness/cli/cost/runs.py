@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli._options import DatabaseOption, WorkspaceOption
-from harness.cli._results import open_results
-from harness.cli._tables import Format, format_table
+from harness.cli.inputs import open_results
+from harness.cli.options import DatabaseOption, TableFormatOption, WorkspaceOption
+from harness.cli.tables import TableFormat, format_table, print_notes
 from harness.utils.workspace import DEFAULT
 
 if TYPE_CHECKING:
     from results.published import PublishedScore
     from results.queries.views import RunDetail
 
-EPILOG = """
+_EXAMPLES = """
 **Examples**
 
 - `bench cost runs` : time, what was predicted, images a second by stage, waiting for data, an estimate for an A100
@@ -28,11 +27,16 @@ _ESTIMATE = "train_a100_hours_estimate"
 _HOURS = {"train_time_hours": 1.0, "train_time_days": 24.0}
 
 
+def register(group: typer.Typer) -> None:
+    """Add the command to `bench cost`."""
+    group.command("runs", epilog=_EXAMPLES)(runs)
+
+
 def runs(
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
     cider: Annotated[float | None, typer.Option(help="Time until validation reached this CIDEr-D, times 100.")] = None,
-    output: Annotated[Format, typer.Option("--format", help="How to write the table.")] = Format.table,
+    output: TableFormatOption = TableFormat.table,
 ) -> None:
     """Show the training of every finished run: time, prediction, speed, and an ESTIMATE of an A100's hours.
 
@@ -48,10 +52,8 @@ def runs(
     header = ["Model", "Seed", "Time", "Predicted", "Images/s", *reached, "Wait", "A100, estimate"]
     rows = [_row(detail, None if cider is None else cider / 100) for detail in details]
     typer.echo(format_table(header, rows, output), nl=False)
-    if output is not Format.csv:
-        start = "% " if output is Format.latex else ""
-        for note in _notes(details):
-            typer.echo(textwrap.fill(note, 79, initial_indent=start, subsequent_indent=start))
+    print_notes(_notes(details), output)
+    if output is not TableFormat.csv:
         models = dict.fromkeys(detail.model.partition("/")[0] for detail in details)
         if printed := [_printed(score) for model in models for score in printed_times(model)]:
             header = ["Papers print", "Hours", "Stages", "Strategy", "Device", "Where"]

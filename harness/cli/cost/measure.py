@@ -1,0 +1,118 @@
+"""`bench cost measure`: time, memory and energy of captioning, measured here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from harness.cli.cost.measurements import format_answers, measurement_notes, write_answers
+from harness.cli.inputs import optional_preset, positive_integers
+from harness.cli.options import (
+    ChangeOption,
+    DeviceOption,
+    ModelsOption,
+    PluginOption,
+    TableFormatOption,
+    VocabularySizeOption,
+)
+from harness.cli.tables import TableFormat, print_notes
+from harness.config.execution import usable_cores
+from harness.utils.errors import BenchError
+
+if TYPE_CHECKING:
+    from harness.measure.isolated import BenchmarkResult
+
+_EXAMPLES = """
+**Examples**
+
+- `bench cost measure --models updown,m2` : batches of 1, 16 and 64 images, greedy and by a beam of 5
+
+- `bench cost measure --batch 1 --beam 1 --threads 1 --format csv`
+
+- `bench cost measure --preset paper --device cuda --precision fp32,bf16 --out costs.json`
+"""
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command to `bench cost`."""
+    group.command("measure", epilog=_EXAMPLES)(measure)
+
+
+def measure(
+    models: ModelsOption = "all",
+    preset: Annotated[str | None, typer.Option(help="Sizes of a preset. Without it, each paper's.")] = None,
+    change: ChangeOption = None,
+    batch: Annotated[str, typer.Option(help="Batch sizes, separated by commas.")] = "1,16,64",
+    beam: Annotated[str, typer.Option(help="Beam sizes, separated by commas; 1 is greedy.")] = "1,5",
+    caption_length: Annotated[int, typer.Option(min=1, help="Tokens of every caption.")] = 20,
+    regions: Annotated[int, typer.Option(min=1, help="Grid cells or regions an image.")] = 144,
+    visual_dim: Annotated[int, typer.Option(min=1, help="Channels of the features.")] = 1536,
+    vocab_size: VocabularySizeOption = 10_000,
+    repeats: Annotated[int, typer.Option(min=2, help="Timed repetitions of each setting.")] = 30,
+    energy_seconds: Annotated[
+        float, typer.Option(min=0, help="Seconds over which energy is measured, where the device reports it.")
+    ] = 5.0,
+    device: DeviceOption = "auto",
+    precision: Annotated[str, typer.Option(help="fp32, bf16 or both, separated by a comma.")] = "fp32",
+    threads: Annotated[int | None, typer.Option(min=1, help="Processor threads, pinned to cores.")] = None,
+    output: TableFormatOption = TableFormat.table,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write everything that was measured to this JSON file.")
+    ] = None,
+    plugin: PluginOption = None,
+) -> None:
+    """Measure latency, throughput, memory and energy of captioning, each model in its own process.
+
+    From features to finished captions, with random weights and captions of full length. A time is marked
+    as noisy (~) where its spread is wide, where it drifts, or where other processes keep the machine busy.
+    """
+    from harness.config.model_patterns import expand_models, split_patterns
+    from harness.measure.captioning_costs import Effort
+    from harness.measure.isolated import BenchmarkJob, run_isolated
+    from harness.runner.benchmark import choose_device
+    from harness.utils.plugins import load_plugins
+
+    load_plugins(plugin)
+    settings = optional_preset(preset, change)
+    precisions = split_patterns(precision)
+    if not precisions or set(precisions) - {"fp32", "bf16"}:
+        raise BenchError(f"--precision {precision!r} is unknown", "choose fp32, bf16 or fp32,bf16")
+    where, batches, widths = (
+        str(choose_device(device)),
+        positive_integers(batch, "--batch"),
+        positive_integers(beam, "--beam"),
+    )
+    answers: list[BenchmarkResult] = []
+    environment: dict[str, Any] = {}
+    failures: dict[str, str] = {}
+    for name in expand_models(split_patterns(models)):
+        question = BenchmarkJob(
+            model=name,
+            arguments=settings.model_arguments(name) if settings else {},
+            vocab_size=vocab_size,
+            visual_dim=visual_dim,
+            regions=regions,
+            max_len=caption_length,
+            batches=batches,
+            widths=widths,
+            device=where,
+            precisions=precisions,
+            threads=threads or usable_cores(),
+            effort=Effort(repeats, energy_seconds),
+            plugins=tuple(plugin or ()),
+        )
+        try:
+            found, environment = run_isolated(question)
+            answers += found
+        except BenchError as error:
+            failures[name] = str(error)
+        if out is not None:  # after every model: an interrupted command keeps what it has
+            write_answers(out, question, answers, failures, environment)
+    typer.echo(format_answers(answers, output), nl=False)
+    print_notes(measurement_notes(answers, environment), output)
+    for name, reason in failures.items():
+        typer.echo(f"failed: {name}: {reason}", err=True)
+    if failures:
+        raise typer.Exit(1)

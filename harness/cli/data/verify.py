@@ -1,0 +1,76 @@
+"""`bench data verify`: whether every image of a data set can be used."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from harness.cli.data.splits import describe_splits
+from harness.cli.options import DataArgument, ImagesOption, WorkspaceOption
+from harness.utils.workspace import DEFAULT, Workspace
+
+_EXAMPLES = """
+Examples:
+
+  bench data verify scenes
+
+  bench data verify flickr8k/
+
+  bench data verify annotations/dataset_coco.json --images coco/
+
+  bench data verify annotations/dataset_coco.json --images coco/ --regions cocobu_att
+"""
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command to `bench data`."""
+    group.command("verify", epilog=_EXAMPLES)(verify)
+
+
+def verify(
+    data: DataArgument,
+    images: ImagesOption = None,
+    regions: Annotated[str | None, typer.Option(help="Check these regions too, as for bench run.")] = None,
+    workspace: WorkspaceOption = DEFAULT,
+) -> None:
+    """Decode every picture and list all that cannot be used; with --regions, all unusable regions too.
+
+    Exit code 0: all are sound; 1: some are not; 2: the data set itself cannot be opened.
+    """
+    from harness.config.features import region_config
+    from harness.data.opening import open_dataset
+    from harness.data.regions.checking import read_regions
+    from harness.data.regions.opening import needs_backbone, open_source
+    from harness.data.verify import find_bad_images, has_pictures
+    from harness.utils.progress import Reporter
+
+    place = Workspace(workspace)
+    place.create()
+    dataset = open_dataset(data, cache_dir=place.cache, images=images)
+    chosen = region_config(regions, "all", 1)
+    if chosen is None or needs_backbone(chosen.source) or has_pictures(dataset):
+        with Reporter() as reporter, reporter.task("pictures checked", len(dataset.samples)) as task:
+            bad = find_bad_images(
+                dataset, cache_dir=place.cache, progress=lambda done, _: task.reach(done), reuse=False
+            )
+    else:  # files of features do without pictures
+        typer.echo(f"no picture is in {dataset.root} (--images DIR): the regions alone are checked", err=True)
+        bad = dict(dataset.faults)
+    if chosen is not None:
+        source = open_source(chosen.source, dataset)
+        for image_id, found in read_regions(source, dataset, skip=bad):
+            if isinstance(found, str):
+                bad[image_id] = found.removeprefix(f"image {image_id}: ")
+    splits = {sample.image_id: sample.split for sample in dataset.samples}
+    for image_id, reason in bad.items():
+        typer.echo(f"image {image_id} ({splits[image_id]}): {reason}")
+    if bad:
+        typer.echo(
+            f"{len(bad)} of {len(splits)} images cannot be used ({describe_splits(splits[image] for image in bad)})"
+        )
+        typer.echo("repair them, or run with --skip-bad-images, which records what was skipped", err=True)
+        raise typer.Exit(1)
+    typer.echo(
+        f"all {len(splits)} images are sound ({describe_splits(splits.values())}); data set #{dataset.fingerprint[:8]}"
+    )

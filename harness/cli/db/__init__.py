@@ -1,0 +1,28 @@
+"""`bench db`: look into a results database, upgrade it, and merge another one's runs into it."""
+
+from __future__ import annotations
+
+import typer
+
+from harness.cli.db import info, merge, upgrade
+
+_EXAMPLES = """
+Examples:
+
+  bench db info
+
+  bench db upgrade --workspace runs/flickr8k
+
+  bench db merge other-machine/bench.sqlite
+
+  BENCH_DB=postgresql://me@host/captions bench db info
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add `bench db` and its subcommands."""
+    group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+    group.command("info", epilog=_EXAMPLES)(info.info)
+    group.command("upgrade", epilog=_EXAMPLES)(upgrade.upgrade)
+    group.command("merge", epilog=_EXAMPLES)(merge.merge)
+    app.add_typer(group, name="db", help="Look into the results database, upgrade it, or merge another one into it.")

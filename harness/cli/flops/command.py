@@ -1,0 +1,146 @@
+"""`bench flops`: what each architecture costs, before anything is trained."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.cli.flops.counts import CountedModels, as_csv, counting_notes, model_row
+from harness.cli.flops.table_vi import TABLE_VI, print_table_vi
+from harness.cli.inputs import optional_preset
+from harness.cli.options import (
+    ChangeOption,
+    ImageSizeOption,
+    ModelsOption,
+    PluginOption,
+    TableFormatOption,
+    VocabularySizeOption,
+)
+from harness.cli.tables import TableFormat, format_table, print_notes
+from harness.utils.errors import BenchError
+
+if TYPE_CHECKING:
+    from harness.config.preset import Preset
+    from harness.measure.flops.counting import FlopCounts
+
+_EXAMPLES = f"""
+**Examples**
+
+- `bench flops` : every model at its paper's size, on 144 x 1536 features and 10,000 words
+
+- `bench flops --models 'expansionnet*' --operators` : which operators the multiply-accumulates come from
+
+- `bench flops --models m2,updown --caption-length 16 --beam 3 --regions 36 --format latex`
+
+- `bench flops --preset quick --set size.d_model=256` : at the sizes of a preset of `bench run`
+
+- `bench flops --models expansionnet_v2 --with-backbone` : what the features cost on top
+
+- `bench flops --preset {TABLE_VI}` : a published table, its convention, and the honest count beside it
+"""
+_DIM, _LENGTH = 1536, 144
+_UNIT = "GMAC: 10^9 multiply-accumulates, 1 MAC being 1 of fvcore's flops; training by torch's counter."
+
+
+def register(app: typer.Typer) -> None:
+    """Add `bench flops`."""
+    app.command("flops", epilog=_EXAMPLES)(flops)
+
+
+def flops(
+    models: ModelsOption = "all",
+    preset: Annotated[
+        str | None, typer.Option(help=f"Sizes of a preset of bench run, or {TABLE_VI}. Without it, each paper's.")
+    ] = None,
+    change: ChangeOption = None,
+    caption_length: Annotated[
+        int | None,
+        typer.Option(min=1, help="Tokens a caption, the end token included.  [default: 20, or the preset's]"),
+    ] = None,
+    beam: Annotated[
+        int | None, typer.Option(min=1, help="Width of the beam search.  [default: 5, or the preset's]")
+    ] = None,
+    position: Annotated[
+        int | None, typer.Option(min=1, help="Position of the one step, from 1.  [default: the caption's last]")
+    ] = None,
+    regions: Annotated[
+        int | None, typer.Option(min=1, help=f"Grid cells or regions an image.  [default: {_LENGTH}]")
+    ] = None,
+    visual_dim: Annotated[int | None, typer.Option(min=1, help=f"Channels of the features.  [default: {_DIM}]")] = None,
+    vocab_size: VocabularySizeOption = 10_000,
+    with_backbone: Annotated[bool, typer.Option("--with-backbone", help="Count the backbone too.")] = False,
+    backbone: Annotated[str, typer.Option(help="The backbone: a timm model.")] = "swin_large_patch4_window12_384",
+    image_size: ImageSizeOption = None,
+    output: TableFormatOption = TableFormat.table,
+    operators: Annotated[bool, typer.Option("--operators", help="List counted and uncounted operators.")] = False,
+    plugin: PluginOption = None,
+) -> None:
+    """Count parameters and multiply-accumulates (GMAC) of one image, by part.
+
+    Encoder: once an image. Step: one word of one row. Greedy and beam: a whole caption, encoder included. Teacher:
+    one teacher-forced pass. Training: the same forward and backward.
+    """
+    import torch
+
+    from harness.config.model_patterns import expand_models, split_patterns
+    from harness.utils.plugins import load_plugins
+
+    torch.set_num_threads(1)  # a trace is thousands of tiny operators: handing them to threads only costs time
+    if preset == TABLE_VI:
+        if models != "all" or any((change, caption_length, beam, position, regions, visual_dim, image_size)):
+            raise BenchError(
+                f"--preset {TABLE_VI} is a published table with its own sizes", "leave out all but --format"
+            )
+        print_table_vi(output)
+        return
+    load_plugins(plugin)
+    settings = optional_preset(preset, change)
+    found = CountedModels(expand_models(split_patterns(models)))
+    if with_backbone:
+        from harness.measure.flops.backbone import count_backbone
+
+        found.backbone = count_backbone(backbone, image_size)
+    dim = visual_dim or (found.backbone.channels if found.backbone else _DIM)
+    length = regions or (found.backbone.tokens if found.backbone else _LENGTH)
+    tokens = caption_length or (settings.decoding.max_len if settings else 20)
+    width = beam or (settings.decoding.beam_size if settings else 5)
+    for name in found.names:
+        try:
+            found.counts[name] = _count(name, settings, dim, length, vocab_size, tokens, width, position)
+        except Exception as error:  # whatever one model raises becomes its row; the others are counted all the same
+            found.failures[name] = f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+    if output is TableFormat.csv:
+        typer.echo(as_csv(found), nl=False)
+    else:
+        header = ["Model", "Params", "Encoder", "Step", "Greedy", f"Beam {width}", "Teacher", "Training"]
+        header += ["With backbone"] * with_backbone
+        typer.echo(format_table(header, [model_row(name, found) for name in found.names], output), nl=False)
+        conditions = f"One image of {length} x {dim} features, {vocab_size:,} words, {tokens} tokens."
+        notes = [_UNIT, conditions, *counting_notes(found, operators)]
+        print_notes(notes, output, "\n" if output is TableFormat.markdown else "")
+    for name, reason in found.failures.items():
+        typer.echo(f"failed: {name}: {reason}", err=True)
+    if found.failures:
+        raise typer.Exit(1)
+
+
+def _count(
+    name: str,
+    settings: Preset | None,
+    dim: int,
+    length: int,
+    vocab_size: int,
+    caption_length: int,
+    beam_size: int,
+    position: int | None,
+) -> FlopCounts:
+    from harness.measure.flops.counting import count_flops
+    from harness.measure.inputs import example_visual
+    from zoo.registry import create_model
+
+    arguments = settings.model_arguments(name) if settings else {}
+    model = create_model(name, vocab_size=vocab_size, visual_dim=dim, **arguments)
+    visual = example_visual(model.visual, length=length)
+    return count_flops(model, visual, caption_length=caption_length, beam_size=beam_size, step_position=position)

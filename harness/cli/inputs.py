@@ -1,0 +1,55 @@
+"""What common options name: stored results, registered models, a preset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.utils.errors import BenchError
+from harness.utils.workspace import Workspace
+
+if TYPE_CHECKING:
+    from harness.config.preset import Preset
+    from results.db.store import Store
+
+
+def open_results(workspace: Path, db: str | None) -> Store:
+    """The results of `--workspace` or `--db`, read-only.
+
+    Raises:
+        BenchError: the workspace has none yet.
+        StoreError: the database cannot be read.
+    """
+    from results.db.store import Store
+
+    place = Workspace(workspace, db)
+    if db is None and not Path(place.database).is_file():
+        raise BenchError(
+            f"no results in the workspace {workspace}: {place.database} does not exist",
+            "make some with: bench run --models all; or name a workspace with --workspace DIR",
+        )
+    return Store(place.database, read_only=True)
+
+
+def optional_preset(preset: str | None, change: list[str] | None) -> Preset | None:
+    """The preset of `--preset` with the changes of `--set`; None where none is named.
+
+    Raises:
+        BenchError: `--set` without `--preset`, or a preset that cannot be loaded.
+    """
+    from harness.config.load import load_preset
+
+    if preset is None and change:
+        raise BenchError("--set changes a preset, but --preset names none", "add --preset paper, for example")
+    return None if preset is None else load_preset(preset, tuple(change or ()))
+
+
+def positive_integers(text: str, option: str) -> tuple[int, ...]:
+    """The numbers of a comma-separated list, as `1,16,64`; BenchError where one is not a positive integer."""
+    try:
+        found = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        found = ()
+    if not found or min(found) < 1:
+        raise BenchError(f"{option} {text!r} is not a list of positive integers", f"for example {option} 1,16")
+    return found

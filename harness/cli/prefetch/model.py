@@ -1,0 +1,20 @@
+"""`bench prefetch model`: a pretrained model's files, into the Hugging Face Hub's cache."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def model(
+    name: Annotated[str, typer.Argument(help="A pretrained model, such as git/pretrained.")],
+    source: Annotated[str | None, typer.Option("--from", help="Another repository on the Hugging Face Hub.")] = None,
+) -> None:
+    """Fetch a pretrained model's weights, tokenizer and settings into the hub's cache; no code, no pickles."""
+    from harness.runner.pretrained import prefetch_model
+
+    folder = prefetch_model(name, source)
+    typer.echo(f"{name} is in {folder}")
+    chosen = f" --pretrained {name}={source}" if source else ""
+    typer.echo(f"Next: bench run --models {name}{chosen}")

@@ -1,0 +1,41 @@
+"""The models that `--models` names: names, shell patterns and `all`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+from harness.utils.errors import BenchError
+from zoo.registry import model_card, select_models
+
+
+def split_patterns(text: str) -> tuple[str, ...]:
+    """The words of a comma-separated list, without spaces and empty words."""
+    return tuple(filter(None, map(str.strip, text.split(","))))
+
+
+def expand_models(
+    patterns: Iterable[str], *, references: Collection[str] = (), is_stored: Callable[[str], bool] | None = None
+) -> list[str]:
+    """The names that patterns stand for, each once, in the patterns' order.
+
+    Args:
+        patterns: names, shell patterns, or `all`; what these select is told in `zoo.registry.select_models`.
+        references: names of rows that are not models; `all` ends with them.
+        is_stored: whether a word is the key of a stored run, which then stands for itself.
+
+    Raises:
+        BenchError: no pattern at all.
+        ZooError: a pattern that matches nothing, with the nearest names.
+    """
+    chosen: dict[str, None] = {}
+    for pattern in patterns:
+        exact = pattern in references or (is_stored is not None and is_stored(pattern))
+        found = [pattern] if exact else select_models(pattern)
+        if pattern == "all":
+            found = [*found, *references]
+        if not found:
+            model_card(pattern)  # raises, naming the nearest
+        chosen.update(dict.fromkeys(found))
+    if not chosen:
+        raise BenchError("--models names no model", "write --models all, or see `bench models` for the names")
+    return list(chosen)

@@ -1,0 +1,160 @@
+"""The `bench` command as tests use it, with a data set and settings that make a run take seconds."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import pytest
+import typer
+from PIL import Image
+from typer.testing import CliRunner, Result
+
+ROOT = Path(__file__).resolve().parents[2]
+TIMEOUT_S = 1200
+# Settings of a run's preset, with which a model trains in a second or two.
+TINY = {
+    "schedule.stages.0.epochs": 1,
+    "schedule.stages.0.batch_size": 16,
+    "schedule.stages.0.captions_per_image": 2,
+    "schedule.stages.0.validate_every": 1,
+    "size.d_model": 16,
+    "size.d_ff": 16,
+    "latency_repeats": 2,
+}
+WORDS = ("red", "blue", "ball", "cube", "dog")  # of the runs that `make_run` writes
+DrawScenes = Callable[..., Path]
+MakeRun = Callable[..., Path]
+
+
+@functools.cache
+def command_line() -> typer.Typer:
+    from harness.cli.app import build_app
+
+    return build_app()
+
+
+def bench(*words: object, env: Mapping[str, str] | None = None) -> Result:
+    """Run `bench WORDS` in this process; an error is the result's `exception`."""
+    return CliRunner().invoke(command_line(), list(map(str, words)), env=env)
+
+
+def bench_or_raise(*words: object, env: Mapping[str, str] | None = None) -> tuple[int, str]:
+    """The exit code of `bench WORDS` and what it printed; errors are raised."""
+    result = bench(*words, env=env)
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.output
+
+
+def bench_command(*words: object) -> list[str]:
+    """The command that runs `bench WORDS` in a process of its own."""
+    return [sys.executable, "-m", "harness.cli", *map(str, words)]
+
+
+def bench_environment(**variables: str) -> dict[str, str]:
+    """This process's environment and more, in which the source tree is importable from any folder."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+
+
+def bench_process(*words: object, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run `bench WORDS` as a user does, in a process of its own with these environment variables."""
+    return subprocess.run(
+        bench_command(*words), env=bench_environment(**variables), capture_output=True, text=True, timeout=TIMEOUT_S
+    )
+
+
+def run_words(data: Path, workspace: Path, models: str, settings: Mapping[str, object]) -> list[object]:
+    """The words of a `bench run` on the CPU with the changes of `settings`."""
+    where = ("--models", models, "--data", data, "--workspace", workspace, "--device", "cpu")
+    return ["run", *where, *set_options(settings)]
+
+
+def set_options(settings: Mapping[str, object]) -> list[str]:
+    """`--set KEY=VALUE` for each setting."""
+    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+
+
+def heavy_packages_of(words: Iterable[object], packages: Iterable[str], folder: Path) -> tuple[int, set[str]]:
+    """Run `bench WORDS` in `folder`; its exit code, and which of the packages it imported."""
+    program = (
+        "import sys\n"
+        "from harness.cli.app import main\n"
+        "code = 0\n"
+        "try:\n    main()\n"
+        "except SystemExit as end:\n    code = end.code or 0\n"
+        f"found = [name for name in {tuple(packages)!r} if name in sys.modules]\n"
+        "sys.stdout.flush()\n"
+        "print('\\n=>', code, *found)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, words)],
+        cwd=folder, env=bench_environment(), capture_output=True, text=True, timeout=TIMEOUT_S, check=True,
+    )  # fmt: skip
+    code, *found = done.stdout.rsplit("=>", 1)[1].split()
+    return int(code), set(found)
+
+
+@pytest.fixture(scope="session")
+def draw_scenes(tmp_path_factory: pytest.TempPathFactory) -> DrawScenes:
+    """`draw_scenes(train=24, val=4, test=6)` gives a Karpathy folder of drawn pictures; only read it."""
+    cache = tmp_path_factory.mktemp("scenes")
+
+    def draw(*, train: int, val: int, test: int, nocaps_per_domain: int = 0, copy_to: Path | None = None) -> Path:
+        from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
+
+        config = ScenesConfig(train=train, val=val, test=test, nocaps_per_domain=nocaps_per_domain)
+        return prepare_scenes(copy_to or cache, config)
+
+    return draw
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> list[Path]:
+    """A red and a blue picture."""
+    paths = [tmp_path / f"{colour}.png" for colour in ("red", "blue")]
+    for path in paths:
+        Image.new("RGB", (40, 30), path.stem).save(path)
+    return paths
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> MakeRun:
+    """Write a run with random weights, as a finished `bench run` leaves it; gives its folder."""
+    import torch
+
+    from harness.config.features import FeatureConfig
+    from harness.config.preset import Decoding
+    from harness.data.backbones.backbone import open_backbone
+    from harness.data.vocabulary import Vocabulary
+    from harness.runner.saved_model import SavedModel
+    from harness.training.checkpoint import save_weights
+    from zoo import create_model, model_card
+
+    def make(model: str = "transformer_base", features: FeatureConfig | None = None, key: str = "run-s0") -> Path:
+        torch.manual_seed(1)
+        folder = tmp_path / "workspace" / "runs" / key
+        config = features or FeatureConfig(backbone="filterbank", options={"grid": "2"})
+        backbone = open_backbone(
+            config.backbone, weights=config.weights, options=config.options, image_size=config.image_size
+        )
+        arguments = dict(model_card(model).tiny)
+        built = create_model(model, vocab_size=4 + len(WORDS), visual_dim=backbone.dim, **arguments)
+        Vocabulary(WORDS).save(folder / "vocabulary.json")
+        save_weights(built, folder / "best.safetensors")
+        SavedModel(
+            model=model,
+            arguments=arguments,
+            visual_dim=backbone.dim,
+            features=config,
+            backbone_digest=backbone.digest,
+            preprocessing=backbone.preprocessing,
+            decoding=Decoding(beam_size=2, max_len=6),
+        ).save(folder)
+        return folder
+
+    return make

@@ -1,0 +1,83 @@
+"""A backbone that counts what it is asked for, and the features that it gives."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from harness.data.dataset import Dataset, Sample
+from harness.data.feature_cache import extract_features
+from harness.data.features import ARRAY, META, Features
+from harness.data.images import ImagePreprocessing
+
+IMAGES = 21
+BATCH = 2  # hence chunks of 8 images: two whole ones and one of 5
+FORK = multiprocessing.get_context("fork")
+
+
+class CountingBackbone:
+    """Mean colours of the four quarters, and a channel that gives away how many images the batch had."""
+
+    name = "counting"
+    dim = 4
+    grid = (2, 2)
+    digest = "c0de"
+    preprocessing = ImagePreprocessing(4, interpolation="bilinear", mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+
+    def describe(self) -> str:
+        return "counting"
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        self.batches.append(len(pixels))
+        quarters = torch.nn.functional.avg_pool2d(pixels, 2).flatten(2).transpose(1, 2)
+        return torch.cat((quarters, torch.full((len(pixels), 4, 1), float(len(pixels)))), dim=2)
+
+
+def noise_pictures(root: Path) -> Dataset:
+    """Noise pictures with identifiers that are not their positions."""
+    random = np.random.default_rng(0)
+    root.mkdir()
+    samples = []
+    for number in range(IMAGES):
+        Image.fromarray(random.integers(0, 256, (6, 5, 3), dtype=np.uint8)).save(root / f"{number}.png")
+        samples.append(Sample(100 - number, f"{number}.png", "train", ("a picture",)))
+    return Dataset("tiny", root, tuple(samples), "f1ea")
+
+
+def extracted(dataset: Dataset, cache: Path, backbone: CountingBackbone | None = None, **settings: object) -> Features:
+    arguments = {"batch_size": BATCH, **settings}
+    return extract_features(dataset, backbone or CountingBackbone(), cache_dir=cache, **arguments)  # type: ignore[arg-type]
+
+
+def folder_of(cache: Path) -> Path:
+    [folder] = (cache / "features").iterdir()
+    return folder
+
+
+def content(cache: Path) -> tuple[bytes, str]:
+    folder = folder_of(cache)
+    return (folder / ARRAY).read_bytes(), (folder / META).read_text()
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """Exit code of the work in a process of its own; negative: killed by that signal."""
+    child = FORK.Process(target=work)
+    child.start()
+    child.join(30)
+    assert child.exitcode is not None
+    return child.exitcode
+
+
+def kill_self() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,24 @@
+"""Runs of the benchmark that are killed at a moment, and what is stored of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from results import Store
+from results.queries.fetch import leaderboard
+from results.queries.views import Row
+
+PLUGINS = Path(__file__).parents[1] / "plugins"
+
+
+def killed_at(moment: str) -> tuple[list[object], dict[str, str]]:
+    """The words and the environment of a `bench run` that kills itself at this moment."""
+    return ["--plugin", PLUGINS / "killer.py"], {"BENCH_TEST_KILL_AT": moment}
+
+
+def rows(workspace: Path) -> dict[str, Row]:
+    """The test split's rows by model, references included."""
+    with Store(workspace / "bench.sqlite", read_only=True) as store:
+        groups = [group for group in leaderboard(store) if group.split == "test"]
+        assert len(groups) == 1
+        return {row.model: row for row in (*groups[0].rows, *groups[0].references)}
