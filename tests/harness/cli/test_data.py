@@ -63,7 +63,7 @@ def test_regions_are_verified_where_no_picture_is(photos: Path) -> None:
     (photos / "bu_att").mkdir()
     np.save(photos / "bu_att" / "0.npy", np.ones((2, 4), np.float32))
     arguments = ("verify", photos / "dataset_photos.json", "--workspace", photos / "ws")
-    with pytest.raises(BenchError, match="none of the 2 pictures"):
+    with pytest.raises(BenchError, match="none of the 2 images"):
         bench_or_raise("data", *arguments)
     code, output = bench_or_raise("data", *arguments, "--regions", photos / "bu_att")
     assert code == 1

@@ -145,7 +145,7 @@ def test_an_update_says_which_conditions_changed(baseline: Path, fill: Fill) -> 
 
 def test_a_damaged_baseline_is_not_overwritten(baseline: Path, fill: Fill) -> None:
     baseline.write_text("{}")
-    with pytest.raises(StoreError, match="is no baseline"):
+    with pytest.raises(StoreError, match="is not a baseline"):
         regress("--update", "--baseline", baseline, "-w", fill("again", {"updown": 0}))
     assert baseline.read_text() == "{}"
 
