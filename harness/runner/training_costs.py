@@ -148,7 +148,11 @@ def _work(summary: TrainingSummary, prediction: Prediction, context: RunContext)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
     peak = peak_macs(name, precision)
     if peak is None:
-        reason = f"the peak rate of {name} is not known here" if name else "no GPU: a CPU's use says nothing of one"
+        reason = (
+            f"the peak rate of {name} is not known here"
+            if name
+            else "no GPU: the utilisation of a CPU is not comparable"
+        )
         return found | dict.fromkeys(names[2:], Quantity(None, reason))
     each = rate / context.execution.config.devices
     same_share, same_rate = (seconds / 3600 for seconds in a100_seconds(macs, each, peak, precision))

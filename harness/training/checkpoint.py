@@ -1,6 +1,6 @@
 """Checkpoints that are whole or absent: a folder is written beside and renamed. The last two are kept.
 
-Weights are safetensors; optimiser, random generators and position are tensors and plain values that are read with
+Weights are safetensors; optimiser, random generators and state are tensors and plain values that are read with
 `weights_only=True`, so that no checkpoint can run code.
 """
 

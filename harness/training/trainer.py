@@ -101,7 +101,7 @@ class Trainer:
 
         Raises:
             BenchError: a stage needs a backbone or recurrent states that the model has not, or a checkpoint is damaged.
-            TrainingDivergedError: the loss is no number.
+            TrainingDivergedError: the loss or the gradient is not finite.
         """
         validate_schedule(self.model, self.schedule)
         checkpoint = load_checkpoint(self.checkpoints, self.model)

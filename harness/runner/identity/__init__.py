@@ -1,1 +1,1 @@
-"""What makes a run this run and no other: settings, code and the conditions of its scores."""
+"""The identity of a run: its settings, its code and the conditions of its scores."""

@@ -1,4 +1,4 @@
-"""The conditions a score depends on, built from the very objects that drive the run.
+"""The conditions that a score depends on, read from the objects that the run uses.
 
 Rows whose signatures differ are never ranked together. Model and seed are not part of it: they are what is compared.
 """

@@ -130,7 +130,7 @@ def test_a_preset_that_does_not_ship_differs_as_a_whole() -> None:
 
 
 @pytest.mark.parametrize("name", PAPER)
-def test_the_scores_that_a_recipe_aims_at_are_printed_ones_of_its_rows(name: str) -> None:
+def test_target_scores_of_a_recipe_are_printed_ones(name: str) -> None:
     target = getattr(load_preset(name).recipe, "published", None)
     for metric, value in target.scores.items() if target else ():
         printed = select(split=target.split, metric=metric, value=value, ensemble=False, objective="RL")

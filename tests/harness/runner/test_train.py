@@ -113,7 +113,7 @@ def test_two_processes_train_as_one_does_and_go_on_after_a_kill(data: Path, tmp_
     assert not torch.distributed.is_initialized()
 
 
-def test_a_later_frozen_stage_reads_features_of_the_backbone_as_it_was_tuned(
+def test_a_later_frozen_stage_reads_the_tuned_features(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frozen = STAGE | {"epochs": 1, "batch_size": 29}
@@ -159,7 +159,7 @@ def watched(visual: Callable[..., Visual], looked: list[int]) -> Callable[..., V
     return watch
 
 
-def test_a_cache_that_vanishes_ends_in_a_sentence_and_the_same_command_goes_on(data: Path, tmp_path: Path) -> None:
+def test_a_vanished_cache_is_one_error_and_training_resumes(data: Path, tmp_path: Path) -> None:
     stages = [STAGE | {"epochs": 3}]
     whole: list[EpochRecord] = []
     calm = context_of(data, tmp_path / "calm", stages)

@@ -153,7 +153,7 @@ def test_what_training_came_to_on_a_cpu() -> None:
     assert "no GPU" in str(costs["train_a100_hours_estimate"].reason)
 
 
-def test_hours_of_an_a100_from_the_share_of_another_device_that_was_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a100_hours_follow_the_utilisation_of_another_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
     with PeakMemory() as memory:
         pass
@@ -185,7 +185,7 @@ def test_peak_rates() -> None:
     assert peak_macs("NVIDIA A1000", "fp32") is None
 
 
-def test_an_a100_between_the_same_share_of_its_peak_and_the_same_rate() -> None:
+def test_a100_hours_lie_between_equal_share_and_equal_rate() -> None:
     work = 156e12 * 60
     assert a100_seconds(work, 50e12, 494.5e12, "bf16") == pytest.approx((60 * 494.5 / 50, 60 * 156 / 50))
     assert a100_seconds(work, 312e12, 494.5e12, "bf16")[1] == pytest.approx(60), "its own peak is the most it reaches"

@@ -116,7 +116,7 @@ def test_a_disk_without_space_is_called_full(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("writer", ["save_file", "torch.save"])
-def test_a_disk_that_is_full_until_the_rest_of_a_file_is_removed_is_called_full(
+def test_a_disk_full_until_the_file_is_removed_is_called_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writer: str
 ) -> None:
     def fill(_: object, path: Path) -> None:

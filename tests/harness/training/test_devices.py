@@ -69,9 +69,7 @@ class Watching(Elsewhere):
 
 
 @pytest.mark.parametrize("kind", ["self_critical", "reinforce"])
-def test_captions_are_fetched_before_the_pass_that_their_rewards_are_counted_beside(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_captions_are_fetched_before_the_pass_with_gradients(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     happened: list[str] = []
     decode = RecurrentCaptioner.decode_with_states
 

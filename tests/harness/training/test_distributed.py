@@ -54,14 +54,14 @@ def train_talking() -> None:
         talk(collective)
 
 
-def test_ranks_sum_gather_and_broadcast_in_one_training_after_another() -> None:
+def test_ranks_sum_gather_and_broadcast_over_two_trainings() -> None:
     with two_ranks():
         train_talking()
         train_talking()
     assert not torch.distributed.is_initialized()
 
 
-def test_a_failure_on_another_rank_is_told_and_the_next_training_runs() -> None:
+def test_a_failure_on_another_rank_leaves_the_next_running() -> None:
     with two_ranks():
         with (
             pytest.raises(BenchError, match="training process 1 of 2 failed: ValueError: out of luck") as caught,
@@ -79,7 +79,7 @@ def test_a_failure_on_another_rank_is_told_and_the_next_training_runs() -> None:
         train_talking()
 
 
-def test_a_failure_on_rank_0_ends_the_others_and_the_next_training_runs() -> None:
+def test_a_failure_on_rank_0_leaves_the_next_training_running() -> None:
     with two_ranks():
         with pytest.raises(KeyError), start_training(talk, "cpu", 2):
             raise KeyError("rank 0 has an error")

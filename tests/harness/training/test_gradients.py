@@ -105,7 +105,7 @@ def test_an_image_too_large_for_memory_is_an_error_with_advice() -> None:
     assert "--device cpu" in (caught.value.hint or "")
 
 
-def test_the_weight_of_a_part_is_counted_before_it_goes_to_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_micro_batch_weights_are_counted_before_the_transfer(monkeypatch: pytest.MonkeyPatch) -> None:
     there: list[Tensor] = []
 
     def to(self: Batch, _: torch.device) -> Batch:
@@ -144,9 +144,7 @@ def test_a_rank_without_images_adds_nothing() -> None:
 
 
 @pytest.mark.parametrize("kind", ["self_critical", "reinforce"])
-def test_dropout_survives_memory_that_runs_out_while_captions_are_drawn(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dropout_survives_out_of_memory_during_sampling(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = create_model("cgru", vocab_size=WORDS, visual_dim=8, **model_card("cgru").tiny).train()
     stage = Stage.model_validate(STAGE.model_dump() | {"objective": kind})
     objective = make_objective(stage, model, [Sample(0, "0.png", "train", ("red ball",))], Vocabulary(["red", "ball"]))
@@ -170,7 +168,7 @@ def test_dropout_survives_memory_that_runs_out_while_captions_are_drawn(
         {"objective": "reinforce", "reinforce": {"max_len": 6}},
     ],
 )
-def test_every_weight_learns_in_half_precision_from_what_the_model_said(
+def test_every_weight_learns_from_samples_in_half_precision(
     changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cleared: list[None] = []

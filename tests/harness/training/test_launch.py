@@ -53,7 +53,7 @@ def curve(workspace: Path, model: str) -> list[EpochRecord]:
         return [epoch for key in row.keys for epoch in run_detail(store, key).epochs]
 
 
-def test_a_launch_survives_a_failing_model_and_resumes_after_a_lost_process(data: Path, tmp_path: Path) -> None:
+def test_a_launch_survives_a_failed_model_and_a_lost_process(data: Path, tmp_path: Path) -> None:
     alone = bench_run(data, tmp_path / "alone", "transformer_base", "--jobs", "1")
     assert alone.returncode == 0, alone.stderr
 

@@ -59,7 +59,7 @@ def test_its_learning_rates_were_those_of_the_hyperbolic_warm_up(theirs: dict[st
     assert found == pytest.approx(theirs["in/lr_used"].tolist(), rel=1e-12)
 
 
-def test_the_authors_radam_stays_put_for_five_steps_and_skips_what_has_no_gradient() -> None:
+def test_authors_radam_waits_five_steps_and_skips_no_gradient() -> None:
     moved, still = Parameter(torch.ones(2)), Parameter(torch.ones(2))
     optimiser = RAdamLiu([moved, still], lr=0.1)
     for step in range(7):

@@ -202,7 +202,7 @@ def test_a_killed_run_resumes_bit_for_bit_with_its_baseline(
     assert all(value.abs().sum() > 0 for value in again.parameters())
 
 
-def test_a_model_without_recurrent_states_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+def test_reinforce_refuses_a_model_without_recurrent_states(tmp_path: Path) -> None:
     model = create_model("transformer_base", vocab_size=9, visual_dim=4, **model_card("transformer_base").tiny)
     with pytest.raises(BenchError, match=r"stage 'reinforce' .* this model has none"):
         objective_for(model)

@@ -38,7 +38,7 @@ def test_a_killed_run_resumes_bit_for_bit(tmp_path: Path, kill_at: tuple[int, in
     ]
 
 
-def test_a_kill_between_stages_begins_the_next_as_if_nothing_had_been(tmp_path: Path) -> None:
+def test_a_kill_between_stages_changes_nothing_of_the_next(tmp_path: Path) -> None:
     """With another optimiser, whose settings are not those of the stage before."""
     first, second = tiny_schedule().stages
     other = second.model_copy(update={"optimiser": Optimiser(name="adam", betas=(0.5, 0.6), weight_decay=0.1)})
@@ -62,7 +62,7 @@ def test_a_kill_during_validation_repeats_only_what_was_lost(tmp_path: Path) -> 
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in weights_of(expected).items())
 
 
-def test_out_of_memory_is_told_once_recorded_and_remembered_by_a_resumed_run(tmp_path: Path) -> None:
+def test_out_of_memory_is_noted_once_and_kept_on_resume(tmp_path: Path) -> None:
     def small(stage: Stage) -> Objective:
         inner = CrossEntropy(stage)
 
@@ -101,9 +101,7 @@ def test_a_finished_run_trains_no_more(tmp_path: Path) -> None:
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in weights_of(expected).items())
 
 
-def test_waiting_for_batches_is_counted_beside_steps_and_survives_a_kill(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_wait_is_counted_apart_and_survives_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     moment = SimpleNamespace(now=0.0)
     monkeypatch.setattr(trainer, "time", SimpleNamespace(monotonic=lambda: moment.now))
     epoch = Loader.epoch
@@ -122,9 +120,7 @@ def test_waiting_for_batches_is_counted_beside_steps_and_survives_a_kill(
 
 
 @pytest.mark.parametrize("kill_at", [(1, 0), (1, 2)])
-def test_a_kill_between_summed_gradients_and_their_step_changes_nothing(
-    tmp_path: Path, kill_at: tuple[int, int]
-) -> None:
+def test_a_kill_between_summed_gradients_changes_nothing(tmp_path: Path, kill_at: tuple[int, int]) -> None:
     schedule = tiny_schedule(accumulation={"parts": 2, "gradients": "summed"})
     expected, _ = fit_tiny(tmp_path / "undisturbed", schedule=schedule)
     with pytest.raises(Killed):

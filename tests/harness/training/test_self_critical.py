@@ -219,7 +219,7 @@ def test_sampling_leaves_no_graph_and_the_models_mode_as_it_was() -> None:
     assert objective.weight(batch) == 2
 
 
-def test_without_the_end_in_the_reward_an_unfinished_caption_earns_as_much() -> None:
+def test_without_end_in_reward_unfinished_captions_earn_as_much() -> None:
     images = training_images([["a red ball"], ["a blue ball"], ["one dog"]])
     vocabulary = Vocabulary.build(["a red ball", "a blue ball", "one dog"], 1)
     whole = vocabulary.encode("a red ball", 9)

@@ -117,7 +117,7 @@ def test_gradients_are_clipped_element_by_element(tmp_path: Path, monkeypatch: p
     assert max(largest) == pytest.approx(0.001)
 
 
-def test_summed_gradients_step_after_the_first_batch_and_then_at_multiples(tmp_path: Path) -> None:
+def test_summed_gradients_step_first_and_then_at_multiples(tmp_path: Path) -> None:
     torch.manual_seed(3)
     tiny = model_card("blind").tiny
     trained, reference = (create_model("blind", vocab_size=VOCABULARY, visual_dim=8, **tiny) for _ in range(2))

@@ -225,7 +225,7 @@ def test_every_setting_of_the_features_is_in_key_and_signature(planner: Any, tmp
     assert set(FEATURES_NOT_IN_KEY) <= {path for path, _, _ in _walk(original)}
 
 
-def test_settings_of_the_evaluation_are_signed_unless_they_only_add_a_metric() -> None:
+def test_evaluation_settings_are_signed_unless_they_add_a_metric() -> None:
     plain = EvaluationSettings()
     changes: dict[str, Any] = {"tokenizer": "java", "domain_df": "subset", "meteor": False, "spice": True}
     for field in fields(EvaluationSettings):
