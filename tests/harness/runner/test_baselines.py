@@ -49,7 +49,7 @@ def test_equally_near_images_give_the_earlier_caption() -> None:
 
 def test_retrieval_in_blocks_gives_the_same_captions() -> None:
     generator = np.random.default_rng(0)
-    features = Vectors(**{f"image{number}": generator.normal(size=4) for number in range(12)})
+    features = Vectors(**{f"image{number}": generator.normal(size=4).tolist() for number in range(12)})
     whole = retrieve(features, *range(3, 12))
     features.asked.clear()
     assert retrieve(features, *range(3, 12), block=4) == whole

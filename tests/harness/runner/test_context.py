@@ -11,6 +11,7 @@ import pytest
 from harness.config.load import load_preset
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import NullSource
+from harness.data.images import ImagePreprocessing
 from harness.data.pixels import PixelSource
 from harness.data.subwords import SubwordVocabulary
 from harness.runner import context as module
@@ -53,7 +54,7 @@ def test_a_model_reads_the_shared_features(small: RunContext, kind: str) -> None
 
 
 def test_a_model_on_pixels_reads_the_pictures_as_it_prepares_them(small: RunContext) -> None:
-    own = replace(small.inputs, preprocessing=replace(small.inputs.preprocessing, size=16))
+    own = replace(small.inputs, preprocessing=ImagePreprocessing(16))
     source = replace(small, inputs=own).source(VisualSpec("pixels", 0))
     assert isinstance(source, PixelSource)
     pixels = source.visual([small.data.typical_image()], VisualSpec("pixels", 0)).pixels

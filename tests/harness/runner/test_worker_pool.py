@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import multiprocessing
 import os
 import pickle
 import threading
@@ -136,7 +137,7 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Workers without processes; gives the places at which they were started."""
     FakeProcess.started = []
     fake = SimpleNamespace(Pipe=Pipe, Process=FakeProcess)
-    monkeypatch.setattr(worker_pool.multiprocessing, "get_context", lambda _: fake)
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: fake)
     return FakeProcess.started
 
 
