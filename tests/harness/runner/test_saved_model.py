@@ -49,7 +49,6 @@ def test_a_saved_model_is_built_with_its_weights_and_words(small: RunContext, wo
     second, _ = SavedModel.load(folder).build(folder)
     assert words == small.inputs.vocabulary
     assert not first.training
-    assert {value.dtype for value in first.parameters()} == {torch.float32}
     assert all(torch.equal(value, second.state_dict()[name]) for name, value in first.state_dict().items())
 
 
