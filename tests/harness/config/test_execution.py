@@ -8,8 +8,6 @@ import torch
 from harness.config import execution as machine
 from harness.config.execution import ExecutionConfig
 from harness.runner import benchmark as run
-from harness.runner import worker_pool as side_by_side
-from harness.runner.worker_pool import limit_threads
 from harness.utils.errors import BenchError
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -38,25 +36,6 @@ def test_auto_jobs_follow_usable_cores(
 def test_jobs_and_devices_contradict_each_other() -> None:
     with pytest.raises(BenchError, match="--jobs 2 and --devices 4"):
         ExecutionConfig(jobs=2, devices=4).check(GPU)
-
-
-def test_gpus_are_taken_in_turn_unless_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    taken = [side_by_side.device_at(GPU, place) for place in range(3)]
-    assert taken == [torch.device("cuda", index) for index in (0, 1, 0)]
-    assert side_by_side.device_at(torch.device("cuda", 1), 0) == torch.device("cuda", 1)
-    assert side_by_side.device_at(CPU, 1) == CPU
-
-
-def test_threads_are_shared_for_a_while() -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(4)
-    try:
-        with limit_threads(3):
-            assert torch.get_num_threads() == 1
-        assert torch.get_num_threads() == 4
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_half_precision_is_for_gpus_that_compute_in_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,13 +21,9 @@ from harness.measure.estimate import (
     plan_stages,
     run_bytes,
 )
-from harness.measure.flops.counting import count_flops
-from harness.measure.speed import measure_speed
-from harness.runner.pass_costs import pass_costs
 from harness.training.checkpoint import KEPT
 from harness.utils.errors import BenchError
 from tests.harness.conftest import bench
-from zoo import create_model, model_card
 
 DATA = DataShape(train=103, val=10, test=7, captions=5.0, words=50, caption_length=9)
 COSTS = PassCosts(parameters=1000, encoder=100, start=10, step=3, caption=40, backbone=7000)
@@ -103,19 +99,6 @@ def test_the_authors_epochs_have_the_authors_number_of_batches() -> None:
     asked = plan("--models", "transformer_base", "--preset", "expansionnet-v2-paper-frozen", *tiny, "--data", "coco")
     assert asked.exit_code == 0, asked.output
     assert f"{8 * 11_807:,}" in asked.stdout  # of 48 captions, as their README prints
-
-
-def test_a_models_own_backbone_is_counted_apart() -> None:
-    tiny = model_card("expansionnet_v2/end-to-end").tiny
-    model = create_model("expansionnet_v2/end-to-end", vocab_size=50, visual_dim=0, **tiny)
-    costs, visual = pass_costs(model, cells=144, caption_length=5)
-    whole = count_flops(model, visual, caption_length=5, beam_size=1)
-    assert costs.backbone > 0
-    assert costs.encoder > 0
-    assert costs.backbone + costs.encoder == whole.encoder.macs
-    assert costs.caption == whole.teacher_forced.macs - whole.encoder.macs
-    speed = measure_speed(model, visual, costs, 5)
-    assert min(speed.training, speed.decoding) > 0
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.data.dataset import Sample
 from harness.metrics.cider import CiderD
 from harness.metrics.consensus import consensus_scores
-from harness.runner.baselines import majority_caption
 
 WORDS = ["a", "dog", "runs", "the", "on", "grass"]
 
@@ -34,18 +32,3 @@ def test_scores_are_cider_d_of_one_caption_for_all(seed: int, images: int, monke
 
 def test_there_is_nothing_to_score_without_images() -> None:
     assert consensus_scores({}).size == 0
-
-
-def samples(*captions: tuple[str, ...]) -> list[Sample]:
-    return [Sample(number, f"{number}.png", "train", texts) for number, texts in enumerate(captions)]
-
-
-def test_the_majority_caption_is_given_as_it_was_written() -> None:
-    train = samples(("A dog runs!", "some dog"), ("A dog sits.", "a  Dog runs."), ("The cat", "a bird"))
-    assert majority_caption(train) == "A dog runs!"
-
-
-@pytest.mark.parametrize("order", [1, -1])
-def test_ties_go_to_the_first_caption_by_its_tokens(order: int) -> None:
-    train = samples(("Two birds",), ("one cat",), ("red car",))[::order]
-    assert majority_caption(train) == "one cat"

@@ -1,5 +1,15 @@
-"""The tiny captioner that counters are tested with, for the costs of training too."""
+"""What tests of the runner share: the tiny captioner that costs are counted with, and the conditions of a small run."""
 
+import pytest
+
+from harness.runner.context import RunContext
 from tests.harness.measure.conftest import tiny, visual
+from tests.harness.runner.small_runs import make_context
 
-__all__ = ["tiny", "visual"]
+__all__ = ["small", "tiny", "visual"]
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
+    """The conditions of a run on a few scenes through a filterbank of 2 x 2 cells; nobody may change them."""
+    return make_context(tmp_path_factory.mktemp("small"))

@@ -1,0 +1,227 @@
+"""Worker processes: their devices, what they say, and what becomes of the run of one that dies."""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import os
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from harness.config.execution import ExecutionConfig
+from harness.runner import worker_pool
+from harness.runner.worker_pool import (
+    RemoteReporter,
+    ReporterProxy,
+    WorkerFailure,
+    WorkerHandle,
+    device_at,
+    limit_threads,
+    run_in_workers,
+)
+from harness.utils import progress
+from harness.utils.progress import Reporter
+from harness.utils.workspace import Workspace
+from results import DatasetRecord, Store
+from tests.harness.runner.small_runs import make_spec, quiet
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.fixture
+def shown() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def echo(shown: io.StringIO) -> ReporterProxy:
+    echo = ReporterProxy(Reporter(Console(file=shown, width=80)))
+    echo.name = "updown"
+    return echo
+
+
+def test_indented_lines_get_the_name_and_titles_stay(echo: ReporterProxy, shown: io.StringIO) -> None:
+    here, there = Pipe()
+    relay = RemoteReporter(there)
+    relay.note("[3/9] updown")
+    relay.note("  xe epoch 1: loss [b]1.5[/b]", style="red")
+    for _ in range(2):
+        echo.show(here.recv())
+    assert shown.getvalue() == "[3/9] updown\n  updown: xe epoch 1: loss [b]1.5[/b]\n"
+
+
+def test_progress_is_told_as_if_the_work_were_done_here(
+    echo: ReporterProxy, shown: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "PLAIN_INTERVAL_S", 0.0)
+    here, there = Pipe()
+    with RemoteReporter(there).task("  captioning test", 10, done=2) as task:
+        task.advance(3, "2 left out")
+    while here.poll():
+        echo.show(here.recv())
+    assert shown.getvalue().startswith("  updown: captioning test: 5/10 2 left out (about ")
+
+
+def test_an_echo_of_something_else_is_refused(echo: ReporterProxy) -> None:
+    with pytest.raises(ValueError, match="'sing'"):
+        echo.show(("sing", 1))
+
+
+def test_gpus_are_taken_in_turn_unless_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    taken = [device_at(GPU, place) for place in range(3)]
+    assert taken == [torch.device("cuda", index) for index in (0, 1, 0)]
+    assert device_at(torch.device("cuda", 1), 0) == torch.device("cuda", 1)
+    assert device_at(CPU, 1) == CPU
+
+
+def test_threads_are_shared_for_a_while() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        with limit_threads(3):
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 4
+    finally:
+        torch.set_num_threads(before)
+
+
+class FakeProcess:
+    """A worker as a thread: it answers each run by its model's name, and "killed" and "broken" are its end."""
+
+    started: list[int] = []  # noqa: RUF012  # emptied by the fixture
+    exitcode: int | None = 0
+
+    def __init__(self, target: Callable[..., None], args: tuple[Connection, int, bytes]) -> None:
+        theirs, place, _ = args
+        assert target is worker_pool._worker_main
+        self.started.append(place)
+        self._channel = Connection(os.dup(theirs.fileno()))  # its own end, as a process has
+        self._thread = threading.Thread(target=self._work, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self, timeout: float) -> None:
+        self._thread.join(timeout)
+
+    def kill(self) -> None:
+        pass
+
+    def _work(self) -> None:
+        with self._channel:
+            while order := self._channel.recv():
+                title, spec = order
+                self._channel.send(("note", f"  said of {title}", ""))
+                if spec.model == "killed":
+                    self.exitcode = -9
+                    return
+                if spec.model == "broken":
+                    self._channel.send(WorkerFailure("BenchError", "no plug-in"))
+                    return
+                self._channel.send("skipped" if spec.model == "away" else "finished")
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Workers without processes; gives the places at which they were started."""
+    FakeProcess.started = []
+    fake = SimpleNamespace(Pipe=Pipe, Process=FakeProcess)
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: fake)
+    return FakeProcess.started
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "bench.sqlite") as opened:
+        opened.record_dataset(DatasetRecord("scenes", "f" * 16, "/pictures", {"test": 1}, ()))
+        yield opened
+
+
+def run(models: str, jobs: int, store: Store, folder: Path, reporter: Reporter | None = None) -> list[tuple[str, str]]:
+    """Execute a run of each model; gives how each ended."""
+    specs = [make_spec(f"{model}-s0", model) for model in models.split()]
+    store.plan(specs)
+    execution = SimpleNamespace(device=CPU, config=ExecutionConfig(jobs=jobs))
+    shared: Any = SimpleNamespace(context=SimpleNamespace(execution=execution), workspace=Workspace(folder))
+    ended = run_in_workers([(spec.model, spec) for spec in specs], shared, store, reporter or quiet())
+    return [(spec.model, how) for spec, how in ended]
+
+
+def test_every_run_ends_once_whichever_worker_has_it(processes: list[int], store: Store, tmp_path: Path) -> None:
+    found = run("a b away c d", 2, store, tmp_path)
+    assert sorted(found) == [
+        ("a", "finished"), ("away", "skipped"), ("b", "finished"), ("c", "finished"), ("d", "finished"),
+    ]  # fmt: skip
+    assert processes == [0, 1]
+
+
+def test_no_more_workers_are_started_than_there_are_runs(processes: list[int], store: Store, tmp_path: Path) -> None:
+    assert len(run("a b", 8, store, tmp_path)) == 2
+    assert processes == [0, 1]
+
+
+def test_a_worker_that_is_killed_costs_its_run_alone(
+    processes: list[int], store: Store, tmp_path: Path, shown: io.StringIO
+) -> None:
+    assert dict(run("a killed b c", 1, store, tmp_path, quiet(shown))) == {
+        "a": "finished", "killed": "failed", "b": "finished", "c": "finished",
+    }  # fmt: skip
+    assert processes == [0, 0], "another worker takes its place"
+    assert store.status("killed-s0") == "failed"
+    assert "killed: failed: WorkerDied: its process was ended by SIGKILL; perhaps the machine ran out of memory" in (
+        shown.getvalue()
+    )
+
+
+def test_a_worker_that_cannot_work_gives_its_reason(
+    processes: list[int], store: Store, tmp_path: Path, shown: io.StringIO
+) -> None:
+    assert run("broken", 1, store, tmp_path, quiet(shown)) == [("broken", "failed")]
+    assert processes == [0]
+    assert "  broken: said of broken" in shown.getvalue()
+    assert "  broken: failed: BenchError: no plug-in" in shown.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (-15, "its process was ended by SIGTERM"),
+        (3, "its process ended with exit code 3"),
+        (-9, "its process was ended by SIGKILL; perhaps the machine ran out of memory: try fewer --jobs"),
+    ],
+)
+def test_the_end_of_a_process_is_told(processes: list[int], code: int, reason: str) -> None:
+    handle = WorkerHandle(4, b"", quiet())
+    handle.shutdown()
+    handle.process.join(5)
+    handle.process.exitcode = code  # type: ignore[misc]  # a FakeProcess
+    assert processes == [4]
+    assert handle.receive() == WorkerFailure("WorkerDied", reason)
+
+
+def test_a_worker_is_named_by_its_run(processes: list[int]) -> None:
+    handle = WorkerHandle(len(processes), b"", quiet())
+    for seed, name in ((0, "blind"), (2, "blind seed 2")):
+        handle.submit("[1/1]", make_spec("key", seed=seed))
+        assert handle.name == name
+    handle.shutdown()
+    handle.process.join(5)
+
+
+def test_what_keeps_a_worker_from_starting_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_pool, "exit_with_parent", lambda: None)
+    here, there = Pipe()
+    worker_pool._worker_main(there, 0, pickle.dumps(None))
+    failure = here.recv()
+    assert (failure.error_class, "context" in failure.reason) == ("AttributeError", True)
