@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from harness.data.features import Features
-from harness.runner.backbone_features import CachedBackboneSource, HasOwnBackbone, _Tuned, cache_own_features
+from harness.runner.backbone_features import CachedBackboneSource, _Tuned, cache_own_features
 from harness.runner.context import RunContext
 from harness.runner.execute import build_model, model_arguments
 from tests.harness.runner.small_runs import make_context, quiet
-from zoo import VisualSpec
+from zoo import HasBackbone, VisualSpec
 
 END_TO_END = "expansionnet_v2/end-to-end"
 
@@ -44,7 +44,7 @@ def folder_of(context: RunContext) -> Path:
 
 
 def test_the_run_s_own_weights_share_the_run_s_cache(context: RunContext, model: Any) -> None:
-    assert isinstance(model, HasOwnBackbone)
+    assert isinstance(model, HasBackbone)
     assert cache_own_features(model, context, quiet()) == folder_of(context)
 
 

@@ -28,7 +28,7 @@ from tests.harness.runner.small_runs import make_context, make_spec, quiet, save
 from zoo import Captioner, create_model, model_card
 
 END_TO_END = "expansionnet_v2/end-to-end"
-SUMMARY = TrainingSummary(seconds=3.0, images=4, steps=2, best_cider=1.0, parts=3)
+SUMMARY = TrainingSummary(seconds=3.0, images=4, steps=2, best_cider=1.0, micro_batches=3)
 
 
 @pytest.fixture
