@@ -7,7 +7,7 @@ import pytest
 from pycocoevalcap.cider.cider_scorer import CiderScorer, precook
 
 from harness.metrics.cider import CiderReward
-from harness.metrics.ngrams.counting import counting as ngrams
+from harness.metrics.ngrams import counting as ngrams
 from harness.metrics.ngrams.frequencies import DocumentFrequencies
 from harness.utils.errors import BenchError
 

@@ -13,8 +13,8 @@ from pycocoevalcap.rouge.rouge import Rouge
 from harness.metrics.bleu import BLEU
 from harness.metrics.cider import cider_d
 from harness.metrics.contract import CIDER_D
+from harness.metrics.ngrams import counting as ngrams
 from harness.metrics.ngrams.corpus import Corpus
-from harness.metrics.ngrams.counting import counting as ngrams
 from harness.metrics.rouge import rouge_l
 
 EXACT = {"abs": 1e-12, "rel": 0}

@@ -20,7 +20,7 @@ from harness.runner.models import resolve_models
 from harness.runner.plan import plan_runs
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
-from results.published import best_match, measured_conditions, select
+from results.published import best_match, measured_conditions, scores
 from results.published.matching import PublishedMatch
 from results.published.names import RECIPES
 from zoo import list_models
@@ -133,5 +133,6 @@ def test_a_preset_that_does_not_ship_differs_as_a_whole() -> None:
 def test_target_scores_of_a_recipe_are_printed_ones(name: str) -> None:
     target = getattr(load_preset(name).recipe, "published", None)
     for metric, value in target.scores.items() if target else ():
-        printed = select(split=target.split, metric=metric, value=value, ensemble=False, objective="RL")
-        assert any(RECIPES[name].made(score) for score in printed), metric
+        wanted = (target.split, metric, value, False, "RL")
+        printed = [each for each in scores() if RECIPES[name].made(each)]
+        assert wanted in [(each.split, each.metric, each.value, each.ensemble, each.objective) for each in printed]

@@ -114,7 +114,7 @@ def test_a_run_on_regions_captions_what_has_regions(trained: Path, data: Path, t
     pictures = [data / "images" / f"{number:06d}.png" for number in (24, 25)]
     bare = bench("caption", *pictures, "--run", folder)
     assert isinstance(bare.exception, BenchError)
-    assert "sees regions (it was trained on boxes)" in str(bare.exception)
+    assert "was trained on regions (boxes)" in str(bare.exception)
     entries = {image["imgid"]: image for image in json.loads((data / "dataset_scenes.json").read_text())["images"]}
     boxes = [
         {"image_id": number, "bbox": [x1, y1, x2 - x1, y2 - y1], "score": 0.9}
@@ -177,7 +177,7 @@ def test_models_that_need_boxes_fail_without_them(data: Path, tmp_path: Path) ->
     done = bench_run(data, tmp_path / "ws", "updown,image_transformer", "--regions", att)
     assert done.exit_code == 1
     assert "has no boxes" in done.output
-    assert "no attention maps: the model sees regions without boxes" in " ".join(done.output.split())
+    assert "no attention maps: the model gets regions without boxes" in " ".join(done.output.split())
     with Store(tmp_path / "ws" / "bench.sqlite", read_only=True) as store:
         [row] = leaderboard(store)[0].rows
         assert row.model == "updown"
