@@ -15,6 +15,7 @@ from harness.utils.errors import BenchError
 from results import Store
 from results.queries.fetch import failures, leaderboard, run_detail
 from results.records import EpochRecord
+from tests.harness.conftest import bench
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "failing_rank.py"
 TINY = ("stages.0.epochs=2", "stages.0.batch_size=7", "stages.0.validate_every=2", "stages.0.captions_per_image=2")
@@ -28,14 +29,18 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return prepare_scenes(folder, ScenesConfig(train=29, val=4, test=4, nocaps_per_domain=1))
 
 
+def words(data: Path, workspace: Path, models: str) -> list[str]:
+    """The words of a tiny run on the CPU."""
+    options = ["--models", models, "--data", str(data), "--backbone", "filterbank", "--device", "cpu"]
+    changes = (*(f"schedule.{change}" for change in TINY), "schedule.stages.0.dropout=0", *SIZE)
+    return ["run", "--workspace", str(workspace), *options, *(word for change in changes for word in ("--set", change))]
+
+
 def bench_run(
     data: Path, workspace: Path, models: str, *extra: str, launcher: tuple[str, ...] = (), rank_1: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """Run the command as a user does, in processes of its own."""
-    command = [sys.executable, *launcher, "-m", "harness.cli", "run", "--models", models, "--data", str(data)]
-    command += ["--backbone", "filterbank", "--workspace", str(workspace), "--device", "cpu", *extra]
-    for change in (*(f"schedule.{change}" for change in TINY), "schedule.stages.0.dropout=0", *SIZE):
-        command += ["--set", change]
+    command = [sys.executable, *launcher, "-m", "harness.cli", *words(data, workspace, models), *extra]
     environment = dict(os.environ)
     environment.pop("BENCH_JOBS", None)
     if rank_1:
@@ -54,8 +59,7 @@ def curve(workspace: Path, model: str) -> list[EpochRecord]:
 
 
 def test_a_launch_survives_a_failed_model_and_a_lost_process(data: Path, tmp_path: Path) -> None:
-    alone = bench_run(data, tmp_path / "alone", "transformer_base", "--jobs", "1")
-    assert alone.returncode == 0, alone.stderr
+    assert bench(*words(data, tmp_path / "alone", "transformer_base"), "--jobs", "1").exit_code == 0
 
     lost = bench_run(data, tmp_path / "both", "transformer_base", "--devices", "2", rank_1="killed")
     assert lost.returncode == 2
