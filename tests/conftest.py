@@ -1,6 +1,7 @@
 """Settings of the whole suite, and the models that a law runs over."""
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -8,6 +9,9 @@ from hypothesis import HealthCheck, settings
 # Tiny tensors gain nothing from threads, and on busy cores threads wait for each other. Children inherit this.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("BENCH_JOBS", "1")  # tests run side by side already
+# Where byte code is not written, each of some hundred processes would compile torch's modules again: half of its time.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+    os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parents[1] / ".pytest_cache" / "byte_code")
 
 # The same examples every time, and none that fails because a machine is busy.
 settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
