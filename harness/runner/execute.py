@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import nn
 
 from harness.data.backbones.backbone import Backbone, TrainableBackbone
 from harness.data.regions.opening import needs_backbone
+from harness.measure.captioning_costs import Counted
 from harness.measure.memory import PeakMemory
 from harness.metrics.evaluator import Evaluator
 from harness.runner.baselines import majority_caption, retrieved_captions
@@ -48,24 +50,46 @@ def execute(
     if spec.kind == "reference":
         return _run_reference(spec, context.data, evaluator, environment)
     if spec.kind == "stored":
-        return _run_stored(spec, context, evaluator, workspace.run_folder(spec.model), environment, reporter)
-    folder = workspace.run_folder(spec.key)
-    torch.manual_seed(spec.seed)
-    if spec.kind == "pretrained":
-        return _run_pretrained(spec, context, evaluator, folder, environment, reporter)
-    return _run_trained(spec, context, evaluator, folder, environment, on_epoch, reporter)
+        ready = _open_stored(spec, context, workspace.run_folder(spec.model))
+    else:
+        folder = workspace.run_folder(spec.key)
+        torch.manual_seed(spec.seed)
+        if spec.kind == "pretrained":
+            ready = _open_pretrained(spec, context, folder)
+        else:
+            ready = _train(spec, context, folder, on_epoch, reporter)
+    return evaluate(
+        ready.model,
+        ready.context,
+        evaluator,
+        counted=ready.counted,
+        costs=ready.costs,
+        environment=environment | ready.environment,
+        weights=ready.folder / WEIGHTS,
+        reporter=reporter,
+    )
 
 
-def _run_trained(
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A model to evaluate, with the context of its own inputs and what is known of its costs before."""
+
+    model: Captioner
+    context: RunContext
+    folder: Path
+    counted: Counted
+    costs: dict[str, Quantity]
+    environment: dict[str, Any] = field(default_factory=dict)
+
+
+def _train(
     spec: RunSpec,
     context: RunContext,
-    evaluator: Evaluator,
     folder: Path,
-    environment: dict[str, Any],
     on_epoch: Callable[[EpochRecord], None],
     reporter: Reporter,
-) -> Outcome:
-    """Train from random weights, or further from published ones, and evaluate the best epoch."""
+) -> _Ready:
+    """Train from random weights, or further from published ones; the model has the weights of the best epoch."""
     if "pretrained" in spec.config:
         model, context, arguments = Pretrained(spec.model, spec.config["pretrained"]).open(context)
     else:
@@ -73,53 +97,24 @@ def _run_trained(
     _save_description(spec, arguments, context, folder)
     counted = count_costs(model, context)
     prediction = predict_training(model, one_image(model, context), counted.counts, context)
-    with PeakMemory(context.execution.device) as memory:
+    execution = context.execution
+    with PeakMemory(execution.device) as memory:
         summary = fit(model, spec.seed, context, folder, on_epoch, reporter)
-    return evaluate(
-        model,
-        context,
-        evaluator,
-        counted=counted,
-        costs=training_costs(summary, memory, prediction, context),
-        environment=environment
-        | {"training": context.execution.config.record(context.execution.device, summary.micro_batches)},
-        weights=folder / WEIGHTS,
-        reporter=reporter,
-    )
+    costs = training_costs(summary, memory, prediction, context)
+    recorded = execution.config.record(execution.device, summary.micro_batches)
+    return _Ready(model, context, folder, counted, costs, {"training": recorded})
 
 
-def _run_pretrained(
-    spec: RunSpec,
-    context: RunContext,
-    evaluator: Evaluator,
-    folder: Path,
-    environment: dict[str, Any],
-    reporter: Reporter,
-) -> Outcome:
-    """Evaluate a published model as it is."""
+def _open_pretrained(spec: RunSpec, context: RunContext, folder: Path) -> _Ready:
+    """A published model as it is."""
     model, context, arguments = Pretrained(spec.model, spec.config["pretrained"]).open(context)
     _save_description(spec, arguments, context, folder)
-    return evaluate(
-        model,
-        context,
-        evaluator,
-        counted=count_costs(model, context),
-        costs=no_training("a published model as it is: nothing was trained here"),
-        environment=environment,
-        weights=folder / WEIGHTS,
-        reporter=reporter,
-    )
+    costs = no_training("a published model as it is: nothing was trained here")
+    return _Ready(model, context, folder, count_costs(model, context), costs)
 
 
-def _run_stored(
-    spec: RunSpec,
-    context: RunContext,
-    evaluator: Evaluator,
-    folder: Path,
-    environment: dict[str, Any],
-    reporter: Reporter,
-) -> Outcome:
-    """Evaluate the saved model in `folder` with its own vocabulary and decoding.
+def _open_stored(spec: RunSpec, context: RunContext, folder: Path) -> _Ready:
+    """The saved model in `folder`, with its own vocabulary and decoding.
 
     Raises:
         BenchError: the run is damaged, or it was trained on other features than these.
@@ -128,16 +123,8 @@ def _run_stored(
     model, context = open_saved(saved, folder, context)
     if model.visual.kind not in {"pixels", "none"}:
         _refuse_other_features(spec.model, saved, context.data)
-    return evaluate(
-        model,
-        context,
-        evaluator,
-        counted=count_costs(model, context),
-        costs=no_training("the weights were stored before, nothing was trained here"),
-        environment=environment,
-        weights=folder / WEIGHTS,
-        reporter=reporter,
-    )
+    costs = no_training("the weights were stored before, nothing was trained here")
+    return _Ready(model, context, folder, count_costs(model, context), costs)
 
 
 def _run_reference(spec: RunSpec, data: BenchmarkData, evaluator: Evaluator, environment: dict[str, Any]) -> Outcome:
