@@ -15,6 +15,9 @@ from rich.markup import escape
 
 import harness
 import harness.cli
+from harness.cli.last_resort import DEBUG_VARIABLE, explained, leave_broken_pipe, traceback_of, wants_traceback
+from harness.cli.signals import InterruptibleGroup, end_on_sigterm, say_interrupted
+from harness.training.launch import is_launched
 from harness.utils.errors import BenchError
 from reports.errors import ReportError
 from results.errors import StoreError
@@ -28,17 +31,23 @@ def _show_version(wanted: bool) -> None:
 
 
 def root(
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error, as BENCH_DEBUG=1 does.")
     ] = False,
 ) -> None:
     """Compare image-captioning architectures fairly, and say what each costs."""
+    if debug:
+        os.environ[DEBUG_VARIABLE] = "1"
 
 
 def build_app() -> typer.Typer:
     """The whole command line; every module or folder of this package that offers `register(app)` is a command."""
     app = typer.Typer(
         name="bench",
+        cls=InterruptibleGroup,
         help="Train, score and cost image-captioning architectures under the same conditions.",
         epilog="Start with: bench run --models all",
         no_args_is_help=True,
@@ -55,22 +64,46 @@ def build_app() -> typer.Typer:
 
 
 def main() -> None:
-    """Run `bench`; expected errors end as one message on stderr and exit code 2, Ctrl-C as 130."""
+    """Run `bench`; every error ends as one message on stderr.
+
+    Exit codes: 2 for errors that the user can put right, 70 for bugs, 130 for Ctrl-C, 143 for SIGTERM.
+    """
     # Threads that wait by spinning starve each other where cores are shared: several times slower on two busy cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A terminal or a pipe that is not of UTF-8 shows a question mark for a dash, not a traceback.
             stream.reconfigure(errors="replace")
-    app = build_app()
+    if not is_launched():
+        end_on_sigterm()
     try:
-        app()
+        try:
+            build_app()()
+        finally:
+            sys.stdout.flush()  # a full disk behind `bench ... > file` is told here, not at the interpreter's end
+    except SystemExit:
+        raise
+    except KeyboardInterrupt as interrupt:
+        sys.exit(say_interrupted(interrupt))
     except (BenchError, ReportError, StoreError, ZooError) as error:
-        console = Console(stderr=True, highlight=False)
-        console.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
-        if error.hint:
-            console.print(f"[bold]hint:[/] {escape(error.hint)}", soft_wrap=True)
+        _say(error, error)
         sys.exit(2)
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted; the same command continues where it stopped\n")
-        sys.exit(130)
+    except BrokenPipeError:
+        leave_broken_pipe()
+        sys.exit(1)
+    except BaseException as error:  # the last resort
+        message, code = explained(error, sys.argv[1:])
+        _say(message, error)
+        if isinstance(error, OSError):
+            leave_broken_pipe()
+        sys.exit(code)
+
+
+def _say(message: BenchError | ReportError | StoreError | ZooError, error: BaseException) -> None:
+    """Print an error and what to do next; with --debug the traceback first."""
+    console = Console(stderr=True, highlight=False)
+    if wants_traceback():
+        console.print(traceback_of(error), markup=False, soft_wrap=True)
+    console.print(f"[bold red]error:[/] {escape(str(message))}", soft_wrap=True)
+    if message.hint:
+        console.print(f"[bold]hint:[/] {escape(message.hint)}", soft_wrap=True)

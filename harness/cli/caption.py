@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.options import PluginOption, WorkspaceOption
-from harness.utils.atomic import write_text
+from harness.cli.options import PluginOption, WorkspaceOption, refuse_empty
+from harness.cli.output import check_out, check_out_folder, deliver, write_errors
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
 
 
 def caption(
-    run: Annotated[str, typer.Option(help="Key of a run in the workspace, or its folder.")],
+    run: Annotated[str, typer.Option(callback=refuse_empty, help="Key of a run in the workspace, or its folder.")],
     images: Annotated[list[Path] | None, typer.Argument(help="Pictures: JPEG, PNG, WebP, GIF, TIFF, ...")] = None,
     workspace: WorkspaceOption = DEFAULT,
     beam_size: Annotated[int | None, typer.Option(min=1, help="Beam size, if not the run's.")] = None,
@@ -63,6 +63,9 @@ def caption(
     """
     if bool(images) == (data is not None):
         raise BenchError("give either pictures or --data", "for example: bench caption dog.jpg --run KEY")
+    check_out(out)
+    if attention:
+        check_out_folder(attention_out, "--attention-out")
 
     from rich.console import Console
 
@@ -82,7 +85,8 @@ def caption(
         sheet = attention_out / f"{picture.stem}-attention.png"
         if sheet in sheets:  # of a picture of the same name in another folder
             sheet = sheet.with_stem(f"{picture.stem}-{record.image_id}-attention")
-        draw_attention(picture, record, sheet)
+        with write_errors(sheet, "--attention-out"):
+            draw_attention(picture, record, sheet)
         sheets[sheet] = None
 
     own = of_numbered_files if seen else of_files
@@ -100,7 +104,7 @@ def caption(
         )
     if out is not None:
         entries = [{"image_id": image_id, "caption": text} for image_id, text in found.captions.items()]
-        write_text(out, json.dumps(entries, ensure_ascii=False, indent=0) + "\n")
+        deliver(json.dumps(entries, ensure_ascii=False, indent=0) + "\n", out)
         typer.echo(f"{len(entries)} captions written to {out}")
     else:
         names = {sample.image_id: sample.file for sample in pictures.samples}

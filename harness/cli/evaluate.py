@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.utils.errors import BenchError
+from harness.cli.output import check_out, deliver
 
 if TYPE_CHECKING:
     from harness.data.formats import References
@@ -73,8 +73,7 @@ def evaluate(
     from harness.metrics.spice.process import find_spice
     from harness.utils.progress import Reporter
 
-    if out is not None and out.is_dir():
-        raise BenchError(f"--out {out} is a folder", "name a file, as --out scores.json")
+    check_out(out)
     wanted = read_references(references, split=split)
     chosen, captions, notes = check_predictions(read_predictions(predictions), wanted, allow_subset=allow_subset)
     settings = EvaluationSettings(
@@ -98,10 +97,9 @@ def evaluate(
         )
     _print(report, wanted)
     if out is not None:
-        from harness.utils.atomic import write_text
         from harness.utils.hashing import canonical_json
 
-        write_text(out, canonical_json(report.to_json()) + "\n")
+        deliver(canonical_json(report.to_json()) + "\n", out)
         typer.echo(f"written to {out}")
     if any(report.quantity(metric).value is None for metric in ("BLEU-4", *([] if no_meteor else ["METEOR"]))):
         raise typer.Exit(1)

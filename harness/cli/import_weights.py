@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.options import BackboneSettingOption, ImageSizeOption, WorkspaceOption
+from harness.cli.options import BackboneSettingOption, ImageSizeOption, WorkspaceOption, refuse_empty
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -30,7 +30,9 @@ def import_weights(
     checkpoint: Annotated[Path, typer.Argument(help="The authors' checkpoint; no code in it is executed.")],
     vocabulary: Annotated[Path, typer.Option(help="Its vocabulary: a pickle of plain data, or JSON.")],
     workspace: WorkspaceOption = DEFAULT,
-    backbone: Annotated[str | None, typer.Option(help="Name of a timm model; Swin-L at 384 pixels by default.")] = None,
+    backbone: Annotated[
+        str | None, typer.Option(callback=refuse_empty, help="Name of a timm model; Swin-L at 384 pixels by default.")
+    ] = None,
     backbone_weights: Annotated[
         Path | None, typer.Option(help="Its weights, where the checkpoint has none: .safetensors or .pth.")
     ] = None,

@@ -8,15 +8,53 @@ from typing import Annotated
 import typer
 
 from harness.cli.tables import TableFormat
+from harness.utils.errors import BenchError
+
+
+def folder(value: str | Path) -> Path:
+    """The folder that `--workspace` names; BenchError where it is empty, which would be the current folder."""
+    if not str(value).strip():
+        raise BenchError("--workspace is empty", "name a folder, or leave the option out: --workspace workspace")
+    return Path(value)
+
+
+def refuse_empty(option: typer.CallbackParam, value: str | None) -> str | None:
+    """The value of an option; BenchError where it is empty, as an unset variable of a script leaves it."""
+    if value is not None and not value.strip():
+        raise BenchError(
+            f"{option.opts[0]} is empty", "give it a value, or leave the option out where it has a default"
+        )
+    return value
+
+
+def durable(option: typer.CallbackParam, value: str | None) -> str | None:
+    """The value of `--db`; BenchError where its results would be lost with the process."""
+    refuse_empty(option, value)
+    if value is None or not ("memory" in value or value.startswith("sqlite")):
+        return value
+
+    from results.db.engine import is_in_memory, resolve_url
+
+    if is_in_memory(resolve_url(value)):
+        raise BenchError(
+            f"--db {value} is a database in memory: its results would be lost at the end of the command",
+            "name a file, as --db results.sqlite, or leave the option out for the workspace's",
+        )
+    return value
+
 
 # What is run, and where it goes.
 WorkspaceOption = Annotated[
-    Path, typer.Option("--workspace", "-w", help="Folder of a benchmark's results, caches and reports.")
+    Path,
+    typer.Option(
+        "--workspace", "-w", parser=folder, metavar="PATH", help="Folder of a benchmark's results, caches and reports."
+    ),
 ]
 DatabaseOption = Annotated[
     str | None,
     typer.Option(
         "--db",
+        callback=durable,
         envvar="BENCH_DB",
         help="Results database: a SQLite file or any SQLAlchemy URL. Without it, the workspace's bench.sqlite.",
     ),

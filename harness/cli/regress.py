@@ -15,7 +15,6 @@ import typer
 from harness.cli.inputs import open_results
 from harness.cli.options import DatabaseOption, WorkspaceOption
 from harness.cli.output import check_out, deliver
-from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT
 
@@ -172,12 +171,7 @@ def _update(
     if strange := set(drop) - {run.model for run in update.dropped}:
         raise BenchError(f"--drop {min(strange)}: the new baseline still has it", "leave the option out")
     text = write_out(new)
-    try:
-        write_text(path, text)
-    except OSError as error:
-        raise BenchError(
-            f"cannot write the baseline {path}: {error.strerror}", "name another with --baseline"
-        ) from error
+    deliver(text, path, "--baseline")
     for run in update.added:
         typer.echo(f"added: {run.name}")
     for run in update.dropped:

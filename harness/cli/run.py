@@ -24,6 +24,7 @@ from harness.cli.options import (
     SeedsOption,
     SkipBadImagesOption,
     WorkspaceOption,
+    refuse_empty,
 )
 from harness.training.launch import in_every_process, is_launched, launch, process_count
 from harness.utils.errors import BenchError
@@ -59,7 +60,7 @@ def run(
     seeds: SeedsOption = 1,
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
-    backbone: Annotated[str | None, typer.Option(help="'filterbank' or a timm model.")] = None,
+    backbone: Annotated[str | None, typer.Option(callback=refuse_empty, help="'filterbank' or a timm model.")] = None,
     backbone_weights: BackboneWeightsOption = None,
     backbone_option: BackboneSettingOption = None,
     image_size: ImageSizeOption = None,

@@ -121,7 +121,7 @@ def launch(count: int) -> int:
         arguments = torchrun.parse_args([*options, "-m", "harness.cli", *sys.argv[1:]])  # type: ignore[no-untyped-call]
         torchrun.run(arguments)  # type: ignore[no-untyped-call]
     except SignalException as stopped:
-        if stopped.sigval == signal.SIGINT:
+        if stopped.sigval in {signal.SIGINT, signal.SIGTERM}:
             sys.stderr.write("interrupted; the same command continues where it stopped\n")
         return 128 + stopped.sigval
     except ChildFailedError as failed:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,14 +13,21 @@ from pathlib import Path
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path in the same folder; on a clean exit it replaces `path` atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
+    """Yield a temporary path in the same folder; on a clean exit it replaces `path` atomically.
+
+    A link stays, and the file that it leads to is replaced.
+
+    Raises:
+        OSError: `path` is there and is not a regular file (a device, a pipe, a folder), or it cannot be written.
+    """
+    target = _regular(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
         yield temporary
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
-        temporary.replace(path)
+        temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -27,3 +36,17 @@ def write_text(path: Path, text: str) -> None:
     """Write `text` (UTF-8) to `path` atomically."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def _regular(path: Path) -> Path:
+    """The file that `path` leads to through all links; OSError where something else than a file is there."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        mode = None
+    if mode is not None and not stat.S_ISREG(mode):
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        # A rename would put a file in the place of the device or pipe, for every program of the machine.
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return Path(os.path.realpath(path))

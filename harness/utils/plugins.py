@@ -34,7 +34,14 @@ def load_plugin(name: str) -> None:
             spec.loader.exec_module(module)
         else:
             importlib.import_module(name)
-    except Exception as error:
+    except KeyboardInterrupt:  # the user's, or SIGTERM
+        raise
+    except SystemExit as error:
+        raise BenchError(
+            f"--plugin {name}: it ended the program while it was loaded: sys.exit({error.code!r})",
+            "put what a script does under `if __name__ == '__main__':`; a plug-in only registers models",
+        ) from error
+    except BaseException as error:
         raise BenchError(
             f"--plugin {name}: {type(error).__name__}: {error}", "give an importable module or a .py file"
         ) from error

@@ -41,6 +41,16 @@ def sqlite_file(url: URL) -> Path | None:
     return Path(str(url.database))
 
 
+def is_in_memory(url: URL) -> bool:
+    """Whether a SQLite URL names no file, so that its results end with the process."""
+    if url.get_backend_name() != "sqlite":
+        return False
+    database = url.database or ""
+    if "uri" in url.query:
+        return ":memory:" in database or url.query.get("mode") == "memory"
+    return database in {"", ":memory:"}
+
+
 def show(url: URL) -> str:
     """How messages name the store: the path, or the URL without its password."""
     file = sqlite_file(url)

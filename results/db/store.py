@@ -9,10 +9,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, cast
 
-from sqlalchemy import URL, Connection, delete, insert, or_, select, update
+from sqlalchemy import URL, Connection, delete, insert, inspect, or_, select, update
 
 from results.db import checks
-from results.db.engine import check_file, open_engine, resolve_url, show, translated, use_write_ahead_log, writing
+from results.db.engine import (
+    check_file,
+    open_engine,
+    resolve_url,
+    show,
+    sqlite_file,
+    translated,
+    use_write_ahead_log,
+    writing,
+)
 from results.db.revisions import ensure_current
 from results.db.rows import (
     epoch_columns,
@@ -49,6 +58,7 @@ class Store:
         self._writer = writing(self._reader)
         try:
             if create:
+                self._refuse_other_programs()
                 with translated(self._url):
                     use_write_ahead_log(self._reader)
             self._check_schema(create=create)
@@ -186,6 +196,19 @@ class Store:
         }
         with self.writing() as connection:
             connection.execute(update(RunRow).where(RunRow.id == _run_id(connection, key)).values(columns))
+
+    def _refuse_other_programs(self) -> None:
+        """StoreError where a SQLite file is another program's or another release's, of which no byte changes."""
+        file = sqlite_file(self._url)
+        if file is None or not file.exists() or not file.stat().st_size:
+            return
+        looked_at = open_engine(self._url, read_only=True)  # to write to it would be to change its journal
+        try:
+            with translated(self._url), looked_at.connect() as connection, connection.begin():
+                if inspect(connection).get_table_names():
+                    ensure_current(connection, self._url, create=False)
+        finally:
+            looked_at.dispose()
 
     def _check_schema(self, *, create: bool) -> None:
         with self.writing() if create else self.reading() as connection:

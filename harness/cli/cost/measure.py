@@ -17,6 +17,7 @@ from harness.cli.options import (
     TableFormatOption,
     VocabularySizeOption,
 )
+from harness.cli.output import check_out
 from harness.cli.tables import TableFormat, print_notes
 from harness.config.execution import usable_cores
 from harness.utils.errors import BenchError
@@ -74,6 +75,7 @@ def measure(
     from harness.runner.benchmark import choose_device
     from harness.utils.plugins import load_plugins
 
+    check_out(out)
     load_plugins(plugin)
     settings = optional_preset(preset, change)
     precisions = split_patterns(precision)

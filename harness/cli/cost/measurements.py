@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.cli.output import deliver
 from harness.cli.tables import TableFormat, format_table
 
 if TYPE_CHECKING:
@@ -99,8 +100,6 @@ def write_answers(
     import json
     from dataclasses import asdict
 
-    from harness.utils.atomic import write_text
-
     asked = {name: value for name, value in asdict(question).items() if name not in {"model", "arguments"}}
     content = {
         "asked": asked,
@@ -108,4 +107,4 @@ def write_answers(
         "answers": [asdict(answer) for answer in answers],
         "failures": failures,
     }
-    write_text(out, json.dumps(content, indent=1) + "\n")
+    deliver(json.dumps(content, indent=1) + "\n", out)

@@ -19,7 +19,9 @@ from harness.cli.options import (
     RegionCountOption,
     SkipBadImagesOption,
     WorkspaceOption,
+    refuse_empty,
 )
+from harness.cli.output import cache_errors
 from harness.utils.workspace import DEFAULT, Workspace
 
 _EXAMPLES = """
@@ -46,7 +48,7 @@ def features(
     regions: Annotated[str | None, typer.Option(help="As for bench run; grid cells without it.")] = None,
     region_count: RegionCountOption = "all",
     region_bins: RegionBinsOption = 1,
-    backbone: Annotated[str, typer.Option(help="'filterbank' or a timm model.")] = "filterbank",
+    backbone: Annotated[str, typer.Option(callback=refuse_empty, help="'filterbank' or a timm model.")] = "filterbank",
     backbone_weights: BackboneWeightsOption = None,
     backbone_option: BackboneSettingOption = None,
     image_size: ImageSizeOption = None,
@@ -75,8 +77,8 @@ def features(
     )
     place, chosen, started = Workspace(workspace), choose_device(device), time.monotonic()
     place.create()
-    dataset = open_dataset(data, cache_dir=place.cache, images=images)
-    with Reporter() as reporter:
+    with cache_errors(place), Reporter() as reporter:
+        dataset = open_dataset(data, cache_dir=place.cache, images=images)
         found = prepare_features(
             dataset,
             config,

@@ -8,6 +8,7 @@ import typer
 
 from harness.cli.data.splits import describe_splits
 from harness.cli.options import DataArgument, ImagesOption, WorkspaceOption
+from harness.cli.output import cache_errors
 from harness.utils.workspace import DEFAULT, Workspace
 
 _EXAMPLES = """
@@ -47,10 +48,15 @@ def verify(
 
     place = Workspace(workspace)
     place.create()
-    dataset = open_dataset(data, cache_dir=place.cache, images=images)
+    with cache_errors(place):
+        dataset = open_dataset(data, cache_dir=place.cache, images=images)
     chosen = region_config(regions, "all", 1)
     if chosen is None or needs_backbone(chosen.source) or has_pictures(dataset):
-        with Reporter() as reporter, reporter.task("pictures checked", len(dataset.samples)) as task:
+        with (
+            cache_errors(place),
+            Reporter() as reporter,
+            reporter.task("pictures checked", len(dataset.samples)) as task,
+        ):
             bad = find_bad_images(
                 dataset, cache_dir=place.cache, progress=lambda done, _: task.reach(done), reuse=False
             )

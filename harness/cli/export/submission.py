@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.options import DatabaseOption, WorkspaceOption
+from harness.cli.output import check_out_folder, write_errors
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -48,6 +49,7 @@ def submission(
     from harness.data.formats import read_predictions
     from harness.metrics.submission import run_predictions, write_submission
 
+    check_out_folder(out)
     if Path(predictions).is_file():
         found = read_predictions(Path(predictions))
     else:
@@ -61,14 +63,15 @@ def submission(
             raise BenchError(
                 f"{predictions} is neither a file nor a run that can be exported: {error}", error.hint
             ) from error
-    written = write_submission(
-        found,
-        images,
-        out,
-        server=server.value,
-        split=split or {"coco": "test2014", "nocaps": "test"}[server.value],
-        algorithm=name,
-    )
+    with write_errors(out):
+        written = write_submission(
+            found,
+            images,
+            out,
+            server=server.value,
+            split=split or {"coco": "test2014", "nocaps": "test"}[server.value],
+            algorithm=name,
+        )
     for path in written:
         typer.echo(path)
     if server is Server.coco and len(written) == 1:

@@ -16,6 +16,7 @@ from harness.cli.options import (
     PluginOption,
     TableFormatOption,
     VocabularySizeOption,
+    refuse_empty,
 )
 from harness.cli.tables import TableFormat, format_table, print_notes
 from harness.utils.errors import BenchError
@@ -70,7 +71,9 @@ def flops(
     visual_dim: Annotated[int | None, typer.Option(min=1, help=f"Channels of the features.  [default: {_DIM}]")] = None,
     vocab_size: VocabularySizeOption = 10_000,
     with_backbone: Annotated[bool, typer.Option("--with-backbone", help="Count the backbone too.")] = False,
-    backbone: Annotated[str, typer.Option(help="The backbone: a timm model.")] = "swin_large_patch4_window12_384",
+    backbone: Annotated[
+        str, typer.Option(callback=refuse_empty, help="The backbone: a timm model.")
+    ] = "swin_large_patch4_window12_384",
     image_size: ImageSizeOption = None,
     output: TableFormatOption = TableFormat.table,
     operators: Annotated[bool, typer.Option("--operators", help="List counted and uncounted operators.")] = False,

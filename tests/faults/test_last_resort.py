@@ -1,0 +1,161 @@
+"""Errors that no command expects: one message, a log with the traceback, and an exit code that is never 0."""
+
+from __future__ import annotations
+
+import errno
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+from harness.cli import app as command_line
+from harness.cli.signals import RESUME, InterruptibleGroup, Terminated
+from harness.utils.errors import BenchError
+from harness.utils.plugins import load_plugin
+from tests.harness.conftest import bench_command, bench_environment
+
+Fail = Callable[[BaseException], tuple[int, str]]
+
+
+class Strange(BaseException):
+    """Not an Exception."""
+
+
+@pytest.fixture
+def fail(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Fail]:
+    """`fail(error)` runs `bench break --db URL`, which raises the error; gives the exit code and what stderr got."""
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(command_line, "leave_broken_pipe", lambda: None)
+
+    def failing(error: BaseException) -> tuple[int, str]:
+        app = typer.Typer(cls=InterruptibleGroup, pretty_exceptions_enable=False)
+        app.callback()(command_line.root)
+
+        @app.command("break")
+        def _break(db: str) -> None:  # noqa: ARG001
+            raise error
+
+        monkeypatch.setattr(command_line, "build_app", lambda: app)
+        monkeypatch.setattr(sys, "argv", ["bench", "break", "postgresql://me:secret@host/captions"])
+        with pytest.raises(SystemExit) as ended:
+            command_line.main()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, capsys.readouterr().err
+
+    yield failing
+    signal.signal(signal.SIGTERM, before)
+
+
+def logs(folder: Path) -> list[str]:
+    return [file.read_text() for file in (folder / "captionbench" / "logs").glob("*.log")]
+
+
+@pytest.mark.parametrize("error", [ValueError("a [red] ball"), Strange("a [red] ball"), OSError("a [red] ball")])
+def test_a_bug_is_one_message_and_a_log(tmp_path: Path, fail: Fail, error: BaseException) -> None:
+    code, said = fail(error)
+    assert code == 70
+    assert f"error: this is a bug in captionbench: {type(error).__name__}: a [red] ball\n" in said
+    assert "the command was `bench break postgresql://me:***@host/captions`" in said
+    assert "`bench --debug break " in said
+    assert "Traceback" not in said
+    (log,) = logs(tmp_path)
+    assert "Traceback" in log
+    assert "test_last_resort.py" in log
+    assert str(next((tmp_path / "captionbench" / "logs").iterdir())) in said
+    assert "secret" not in log + said
+
+
+def test_a_log_goes_to_temporary_files_at_need(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fail: Fail) -> None:
+    (tmp_path / "captionbench").write_text("a file where the cache would be")
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    assert fail(ValueError("x"))[0] == 70
+    (log,) = (tmp_path / "temporary").iterdir()
+    assert "ValueError: x" in log.read_text()
+
+
+def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, fail: Fail) -> None:
+    monkeypatch.setenv("BENCH_DEBUG", "1")
+    for error, code in ((ValueError("x"), 70), (BenchError("x", "y"), 2)):
+        found, said = fail(error)
+        assert found == code
+        assert "Traceback (most recent call last)" in said
+        assert said.index("Traceback") < said.index("error: ")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.ENOSPC, "No space left", "/disk/file"), "error: the disk is full (at /disk/file)\n"),
+        (PermissionError(errno.EACCES, "Permission denied", "/disk/file"), "error: /disk/file: Permission denied\n"),
+        (OSError(errno.EMFILE, "Too many open files"), "error: the system refused: Too many open files\n"),
+        (MemoryError(), "error: there is not enough memory for this command\n"),
+        (RecursionError("maximum recursion depth"), "is nested too deeply\n"),
+    ],
+)
+def test_errors_of_the_system_have_sentences(tmp_path: Path, fail: Fail, error: BaseException, said: str) -> None:
+    code, found = fail(error)
+    assert code == 2
+    assert said in found
+    assert "hint: " in found
+    assert "Traceback" not in found
+    assert logs(tmp_path) == []
+
+
+@pytest.mark.parametrize(("error", "expected"), [(KeyboardInterrupt(), 130), (Terminated(), 143)])
+def test_interrupts_say_how_to_continue(tmp_path: Path, fail: Fail, error: BaseException, expected: int) -> None:
+    assert fail(error) == (expected, f"{RESUME}\n")
+    assert logs(tmp_path) == []
+
+
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_end_a_command_with_the_sentence(tmp_path: Path, number: int, expected: int) -> None:
+    plugin = tmp_path / "waits.py"  # waits in the middle of a command, as training does
+    plugin.write_text("import sys, time\nsys.stderr.write('ready\\n')\nsys.stderr.flush()\ntime.sleep(60)\n")
+    command = bench_command("run", "--workspace", tmp_path / "w", "--plugin", plugin)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a child inherits where it is ignored
+    with subprocess.Popen(command, env=bench_environment(), stderr=subprocess.PIPE, text=True) as process:
+        signal.signal(signal.SIGINT, before)
+        assert process.stderr is not None
+        assert process.stderr.readline() == "ready\n"
+        process.send_signal(number)
+        assert process.stderr.read() == f"{RESUME}\n"
+        assert process.wait(30) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("import sys\nsys.exit(0)", "it ended the program while it was loaded: sys.exit(0)"),
+        ("raise SystemExit", "it ended the program while it was loaded: sys.exit(None)"),
+        ("class Odd(BaseException): pass\nraise Odd('no')", "Odd: no"),
+    ],
+)
+def test_plugins_cannot_end_the_program(tmp_path: Path, source: str, said: str) -> None:
+    plugin = tmp_path / "plugin.py"
+    plugin.write_text(source)
+    with pytest.raises(BenchError, match="--plugin") as caught:
+        load_plugin(str(plugin))
+    assert str(caught.value) == f"--plugin {plugin}: {said}"
+    assert caught.value.hint
+
+
+def test_interrupts_pass_through_a_plugin(tmp_path: Path) -> None:
+    (tmp_path / "plugin.py").write_text("raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        load_plugin(str(tmp_path / "plugin.py"))
+
+
+def test_a_full_disk_behind_stdout_is_told(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            bench_command("--version"), env=bench_environment(XDG_CACHE_HOME=str(tmp_path)),
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: the disk is full\nhint: ")

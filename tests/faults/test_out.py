@@ -1,0 +1,194 @@
+"""`--out` on what is not a regular file: nothing is replaced, and what cannot be written is one sentence."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.cli import output
+from harness.cli.output import cache_errors, check_out_folder, deliver, write_errors
+from harness.utils.atomic import write_text
+from harness.utils.errors import BenchError
+from harness.utils.workspace import Workspace
+from tests.harness.conftest import bench, bench_or_raise
+
+Words = list[str]
+
+
+@pytest.fixture
+def evaluate(tmp_path: Path) -> Words:
+    """The words of a `bench evaluate` of one caption, without `--out`."""
+    references = {
+        "images": [{"id": 1}, {"id": 2}],
+        "annotations": [{"id": i, "image_id": i, "caption": "a red ball"} for i in (1, 2)],
+    }
+    predictions = [{"image_id": i, "caption": "a red ball"} for i in (1, 2)]
+    for name, content in (("references", references), ("predictions", predictions)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    files = [str(tmp_path / "predictions.json"), "--references", str(tmp_path / "references.json")]
+    return ["evaluate", *files, "--no-meteor"]
+
+
+def refused(*words: object) -> BenchError:
+    """The error of `bench WORDS`."""
+    result = bench(*words)
+    assert isinstance(result.exception, BenchError), result.output
+    return result.exception
+
+
+def test_a_full_device_stays_and_is_named(tmp_path: Path, evaluate: Words) -> None:
+    link = tmp_path / "full"
+    link.symlink_to("/dev/full")
+    error = refused(*evaluate, "--out", link)
+    assert str(error) == f"cannot write --out {link}: No space left on device"
+    assert error.hint is not None
+    assert "free some space" in error.hint
+    assert link.is_symlink()
+    assert stat.S_ISCHR(link.stat().st_mode)
+
+
+def test_null_takes_everything_and_stays(tmp_path: Path, evaluate: Words) -> None:
+    link = tmp_path / "null"
+    link.symlink_to("/dev/null")
+    assert bench_or_raise(*evaluate, "--out", link)[0] == 0
+    assert link.is_symlink()
+    assert stat.S_ISCHR(link.stat().st_mode)
+
+
+def test_links_are_followed_and_stay(tmp_path: Path, evaluate: Words) -> None:
+    (tmp_path / "kept").mkdir()
+    target, link = tmp_path / "kept" / "scores.json", tmp_path / "link.json"
+    link.symlink_to(target)
+    for _ in range(2):  # where the link leads nowhere yet, and where it leads to a file
+        assert bench_or_raise(*evaluate, "--out", link)[0] == 0
+        assert link.is_symlink()
+        assert not target.is_symlink()
+        assert json.loads(target.read_text())
+    assert [file.name for file in target.parent.iterdir()] == ["scores.json"]
+
+
+def test_a_pipe_without_a_reader_does_not_hang(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(BenchError, match="nothing reads from it"):
+        deliver("text\n", pipe)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_a_pipe_with_a_reader_gets_the_text(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(reader, True)
+    writer = os.open(pipe, os.O_WRONLY)  # without one the reader would find the end at once
+    text, read = "line\n" * 50_000, []  # more than the pipe holds at once
+    thread = threading.Thread(target=lambda: read.append(os.fdopen(reader, "rb").read()))
+    thread.start()
+    deliver(text, pipe)
+    os.close(writer)
+    thread.join()
+    assert read[0].decode() == text
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_atomic_writes_refuse_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="not a regular file"):
+        write_text(pipe, "text")
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert [file.name for file in tmp_path.iterdir()] == ["pipe"]
+
+
+def _commands(tmp_path: Path) -> dict[str, tuple[Words, str]]:
+    """Commands that write a file, as far as the check of where to; nothing else that they name is there."""
+    nowhere = str(tmp_path / "nowhere")
+    return {
+        "caption": (["caption", "a.png", "--run", "key"], "--out"),
+        "evaluate": (["evaluate", nowhere, "--references", nowhere], "--out"),
+        "compare": (["compare", "a", "b"], "--out"),
+        "regress": (["regress", "--baseline", nowhere], "--out"),
+        "export": (["export", "leaderboard"], "--out"),
+        "nocaps": (["data", "nocaps", nowhere, nowhere], "--out"),
+        "measure": (["cost", "measure", "--models", "nothing"], "--out"),
+    }
+
+
+COMMANDS = tuple(_commands(Path()))
+
+
+def _folder(tmp_path: Path) -> tuple[Path, str]:
+    return tmp_path, "is a folder"
+
+
+def _below_a_file(tmp_path: Path) -> tuple[Path, str]:
+    (tmp_path / "file").write_text("")
+    return tmp_path / "file" / "out.json", "is not a folder"
+
+
+def _loop(tmp_path: Path) -> tuple[Path, str]:
+    (tmp_path / "loop").symlink_to("loop")
+    return tmp_path / "loop", "symbolic links"
+
+
+def _long_name(tmp_path: Path) -> tuple[Path, str]:
+    return tmp_path / ("x" * 300), "name too long"
+
+
+@pytest.mark.parametrize("place", [_folder, _below_a_file, _loop, _long_name])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_bad_places_are_refused_before_work(
+    tmp_path: Path, command: str, place: Callable[[Path], tuple[Path, str]]
+) -> None:
+    words, option = _commands(tmp_path)[command]
+    where, said = place(tmp_path)
+    error = refused(*words, option, where)
+    for part in (said, option, str(where)):
+        assert part in str(error)
+    assert error.hint
+
+
+def test_folders_that_are_files_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("kept")
+    caption = ["caption", "a.png", "--run", "key", "--attention", "--attention-out", file]
+    assert str(refused(*caption)) == f"--attention-out {file} is not a folder"
+    submission = ["export", "submission", "key", "--server", "coco", "--images", "list.json", "--out", file]
+    assert str(refused(*submission)) == f"--out {file} is not a folder"
+    with pytest.raises(BenchError, match=f"cannot write --out {file}/below: {file} is not a folder"):
+        check_out_folder(file / "below")
+    assert file.read_text() == "kept"
+
+
+def test_a_cache_that_is_a_file_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("")
+    for command in ("verify", "features"):
+        error = refused("data", command, "scenes", "--workspace", tmp_path)
+        assert str(tmp_path) in str(error)
+
+
+def test_cache_errors_leave_other_files_alone(tmp_path: Path) -> None:
+    elsewhere = PermissionError(errno.EACCES, "Permission denied", "/elsewhere/picture.png")
+    with pytest.raises(PermissionError), cache_errors(Workspace(tmp_path)):
+        raise elsewhere
+    with pytest.raises(BenchError, match="No space left"), cache_errors(Workspace(tmp_path)):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_pictures_that_cannot_be_drawn_are_named(tmp_path: Path) -> None:
+    sheet = tmp_path / "dog-attention.png"
+    with pytest.raises(BenchError, match=f"cannot write --attention-out {sheet}: File too large"):  # noqa: SIM117
+        with write_errors(sheet, "--attention-out"):
+            raise OSError(errno.EFBIG, "File too large")
+
+
+def test_a_baseline_goes_through_the_same_door() -> None:
+    with pytest.raises(BenchError, match="cannot write --baseline /dev/full: No space"):
+        output.deliver("text", Path("/dev/full"), "--baseline")
