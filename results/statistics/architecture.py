@@ -78,6 +78,15 @@ def architecture_difference(first: Array, second: Array, level: float = LEVEL) -
     return ArchitectureDifference(gap, error, degrees, gap - half, gap + half, p, None, seeds, images)
 
 
+def joint_degrees(degrees: float, seeds: tuple[int, int], tests: int) -> float:
+    """Degrees of freedom of one of several tests that are corrected together.
+
+    Those that two seeds estimate are good enough for 5 %, not for a correction's small levels, which take the fewest
+    that there can be (Mickey and Brown 1966).
+    """
+    return 1.0 if tests > 1 and min(seeds) == 2 else degrees
+
+
 def missing(scores: Array) -> str | None:
     """Why a model with these scores (S, N) cannot be tested, if it cannot."""
     return NEEDS_SEEDS if len(scores) < 2 else NEEDS_IMAGES if scores.shape[1] < 2 else None

@@ -9,6 +9,7 @@ from itertools import combinations
 from results.statistics.architecture import (
     ArchitectureDifference,
     architecture_difference,
+    joint_degrees,
     missing,
     p_of_t,
     t_quantile,
@@ -72,14 +73,10 @@ def places(models: Sequence[Array], alpha: float = ALPHA) -> Places:
 
 
 def _joint(each: ArchitectureDifference, alpha: float, tests: int) -> tuple[float, float, float] | None:
-    """Interval and p-value that may be corrected for so many tests.
-
-    Degrees of freedom that two seeds estimate are good enough for 5 %, not for a correction's small levels, which takes
-    the fewest that there can be (Mickey and Brown 1966).
-    """
+    """Interval of the corrected level, and the p-value that Holm's correction takes."""
     if each.error is None or each.degrees is None:
         return None
-    degrees = 1.0 if tests > 1 and min(each.seeds) == 2 else each.degrees
+    degrees = joint_degrees(each.degrees, each.seeds, tests)
     half = t_quantile(1 - alpha / tests, degrees) * each.error
     return each.difference - half, each.difference + half, p_of_t(each.difference, each.error, degrees)
 

@@ -106,11 +106,11 @@ def test_scores_of_other_images_are_an_error(other: tuple[int, ...]) -> None:
         architecture_difference(np.ones((3, 9)), np.ones(other))
 
 
-@pytest.mark.parametrize("deviation", [2.0, 15.0])
+@pytest.mark.parametrize("deviation", [2.0, 4.0, 15.0])
 @pytest.mark.parametrize("seeds", [2, 3, 5, 10])
 def test_intervals_cover_the_true_difference(seeds: int, deviation: float) -> None:
-    first, second = simulated(np.random.default_rng(7), 1500, (seeds, seeds), (deviation, deviation), images=100)
+    first, second = simulated(np.random.default_rng(7), 1000, (seeds, seeds), (deviation, deviation))
     found = estimate(summary(first), summary(second))
     halves = [t_quantile(0.95, degrees) for degrees in found.degrees.tolist()] * found.error
     covered = float(np.mean(np.abs(found.difference) <= halves))
-    assert 0.935 <= covered <= 0.98, "94.5 to 97 %, and the error of 1,500 trials"
+    assert 0.945 <= covered <= 0.975, "at most 5.5 % are false; 0.5 % more than 97, the error of 1,000 trials"
