@@ -102,7 +102,7 @@ def test_a_model_with_one_seed_has_no_place_and_takes_none() -> None:
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 def test_equal_models_are_seldom_told_apart(seeds: int) -> None:
     trials = 150
-    table = simulated(np.random.default_rng(5), trials, [seeds] * 6, [2.0, 15.0] * 3, images=50)
+    table = simulated(np.random.default_rng(5), trials, [seeds] * 6, [2.0, 15.0] * 3)
     wrong = [
         any(place != Place(1, 6) for place in places([each[trial] for each in table]).places) for trial in range(trials)
     ]
