@@ -14,6 +14,7 @@ from reports.text.comparison import (
     left_over,
     legend,
     most_changed,
+    scopes,
     score_cells,
     shown_scores,
     side_line,
@@ -29,7 +30,8 @@ def markdown(comparison: Comparison) -> str:
     """Every pair with all its scores and costs, then the captions that changed most."""
     parts = ["".join(f"- {escape_markdown(line.strip())}\n" for line in warnings(comparison))]
     parts += [_pair(pair) for pair in comparison.pairs]
-    notes = (*untested(comparison, everything=True), *caption_counts(comparison), *left_over(comparison))
+    tests = (*scopes(comparison, everything=True), *untested(comparison, everything=True))
+    notes = (*tests, *caption_counts(comparison), *left_over(comparison))
     parts.append("".join(f"- {escape_markdown(line)}\n" for line in notes))
     for change in most_changed(comparison):
         captions = (

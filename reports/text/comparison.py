@@ -41,7 +41,8 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
             console.print()
             console.print(table)
         console.print()
-    for line in (*untested(comparison, everything=single), *caption_counts(comparison), *left_over(comparison)):
+    notes = (*scopes(comparison, everything=single), *untested(comparison, everything=single))
+    for line in (*notes, *caption_counts(comparison), *left_over(comparison)):
         console.print(Text(printable(line)))
     for change in most_changed(comparison):
         _print_caption(change, console)
@@ -115,9 +116,24 @@ def untested(comparison: Comparison, everything: bool) -> list[str]:
                 why = f"No 95 % interval, {score.no_interval}"
             else:
                 continue
-            parts = [score.metric] * everything + [title(pair)] * (len(comparison.pairs) > 1)
-            reasons.setdefault(why, []).append(f"{' of '.join(parts)} on {score.split}")
+            reasons.setdefault(why, []).append(_named(comparison, pair, score, everything))
     return [f"{why}: {', '.join(scores)}" for why, scores in reasons.items()]
+
+
+def scopes(comparison: Comparison, everything: bool) -> list[str]:
+    """What the tests of scores that are shown are over, with the scores' names where it is not the same for all."""
+    found: dict[str, list[str]] = {}
+    for pair in comparison.pairs:
+        for score in shown_scores(pair, everything):
+            if score.over is not None:
+                found.setdefault(score.over, []).append(_named(comparison, pair, score, everything))
+    several = len(found) > 1
+    return [f"p and 95 %, {over}" + f": {', '.join(scores)}" * several for over, scores in found.items()]
+
+
+def _named(comparison: Comparison, pair: Pair, score: ScoreChange, everything: bool) -> str:
+    parts = [score.metric] * everything + [title(pair)] * (len(comparison.pairs) > 1)
+    return f"{' of '.join(parts)} on {score.split}"
 
 
 def costs(pair: Pair) -> list[CostChange]:
@@ -167,9 +183,9 @@ def caption_line(change: CaptionChange) -> str:
 def legend(comparison: Comparison) -> str:
     """How to read the numbers."""
     return (
-        "Scores times 100. p: paired sign-flip test over images, Holm's correction for "
-        f"{comparison.tests} tests; of BLEU and METEOR the single images' scores are tested, whose mean is not the "
-        "score. 95 %: bootstrap interval of the change over images. Costs: B by A."
+        "Scores times 100. p over images: paired sign-flip test, 95 %: bootstrap interval of the change; over seeds "
+        f"and images: t, seeds unpaired. Holm's correction for {comparison.tests} tests; of BLEU and METEOR the single "
+        "images' scores are tested, whose mean is not the score. Costs: B by A."
     )
 
 

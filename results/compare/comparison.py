@@ -6,17 +6,16 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Any, Final
+from typing import Any
 
 from results.compare.baseline_making import differing, distinguishing, newest_runs, run_of
 from results.compare.comparison_types import CaptionChange, Comparison, Differing, Pair, ScoreChange, Side
 from results.compare.repeats import cost_changes
 from results.compare.run_snapshot import RunSnapshot
+from results.compare.score_tests import SeedsOfSides, with_tests
 from results.queries.leaderboard import RANKING_METRIC
 from results.records import ImageRecord, Quantity
-from results.statistics.paired import MEANS, ByImage, Difference, mean_of_seeds, paired_differences
-
-NO_INTERVAL: Final = "the database has the images' scores, not the counts that the corpus score is computed from"
+from results.statistics.paired import mean_of_seeds
 
 Images = Mapping[str, Mapping[int, ImageRecord]]
 _Runs = list[RunSnapshot]
@@ -70,22 +69,19 @@ def _common_seeds(before: _Runs, after: _Runs) -> tuple[_Runs, _Runs]:
 
 def _comparison(pairs: Sequence[tuple[_Runs, _Runs]], images: Images, most: int) -> Comparison:
     scored = [list(_scores(before, after)) for before, after in pairs]
-    paired = [by_image for found in scored for _, by_image in found if by_image is not None]
-    tests = iter(paired_differences(paired))
-    tested = [
-        tuple(score if by_image is None else _tested(score, next(tests)) for score, by_image in found)
-        for found in scored
-    ]
+    testable = [(score, sides) for found in scored for score, sides in found if sides is not None]
+    tests = iter(with_tests(testable))
+    tested = [tuple(score if sides is None else next(tests) for score, sides in found) for found in scored]
     apart = distinguishing([before[0] for before, _ in pairs])
     compared = [
         replace(_pair(*sides, found, images, most), apart=told)
         for sides, found, told in zip(pairs, tested, apart, strict=True)
     ]
-    return Comparison(tuple(compared), (), (), len(paired))
+    return Comparison(tuple(compared), (), (), len(testable))
 
 
-def _scores(before: _Runs, after: _Runs) -> Iterator[tuple[ScoreChange, tuple[ByImage, ByImage] | None]]:
-    """Every score that either side has, without its test, and the images' scores where these can be tested."""
+def _scores(before: _Runs, after: _Runs) -> Iterator[tuple[ScoreChange, SeedsOfSides | None]]:
+    """Every score that either side has, without its test, and the images' scores by seed where these can be tested."""
     runs = [each.run for each in (*before, *after)]
     names = ((split, metric) for run in runs for split, found in run.scores.items() for metric in found["overall"])
     same_data = len({run.fingerprint for run in runs}) == 1
@@ -101,15 +97,10 @@ def _scores(before: _Runs, after: _Runs) -> Iterator[tuple[ScoreChange, tuple[By
         if score.reason is None:
             by_image = mean_of_seeds(sides[0]), mean_of_seeds(sides[1])
             if same_data and by_image[0] and by_image[0].keys() == by_image[1].keys():
-                yield score, by_image
+                yield score, (sides[0], sides[1])
                 continue
             score = replace(score, reason="scored on other images")
         yield score, None
-
-
-def _tested(score: ScoreChange, test: Difference) -> ScoreChange:
-    """With its test; a corpus score's interval would need resampled corpora, of which nothing is stored."""
-    return replace(score, test=test, no_interval=None if score.metric in MEANS else NO_INTERVAL)
 
 
 def _mean(runs: _Runs, split: str, metric: str) -> tuple[float | None, str | None]:

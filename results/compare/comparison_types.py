@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from results.compare.gate_result import CostChange
 from results.records import ImageRecord
+from results.statistics.architecture import ArchitectureDifference
 from results.statistics.paired import Difference
+
+OVER_IMAGES: Final = "these weights, over images"
+OVER_SEEDS: Final = "over seeds and images"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +31,8 @@ class ScoreChange:
 
     `test` is of the images' scores, None with a reason too. Its interval is that of the metric's change only where the
     metric is the mean of the images (`results.statistics.paired.MEANS`); elsewhere `no_interval` says why the change
-    has none.
+    has none. `over` says what the test and its interval are over, see `OVER_IMAGES` and `OVER_SEEDS`; of the latter,
+    `architecture` has standard error and degrees of freedom.
     """
 
     split: str
@@ -36,6 +42,8 @@ class ScoreChange:
     test: Difference | None = None
     reason: str | None = None
     no_interval: str | None = None
+    over: str | None = None
+    architecture: ArchitectureDifference | None = None
 
 
 @dataclass(frozen=True, slots=True)

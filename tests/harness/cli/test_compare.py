@@ -29,6 +29,7 @@ def test_two_workspaces_are_paired_by_model(fill: Fill) -> None:
     assert re.search(r"updown seed 0 +test +\S+ +\S+ +\+3\.\d\d +\+2\.\d\d…\+3\.\d\d +<0\.001", said)
     assert re.search(r"blind seed 0 +test +\S+ +\S+ +\+0\.00 +\+0\.00…\+0\.00 +1\.000", said)
     assert "updown seed 0, test: 60 of 60 captions differ; 60 score better, 0 worse" in said
+    assert "p and 95 %, these weights, over images" in said
     assert "Only in A: gone seed 0" in said
     assert "Only in B: fresh seed 0" in said
     assert "Conditions differ" not in said
@@ -82,6 +83,7 @@ def test_markdown_and_json_hold_everything(fill: Fill, tmp_path: Path) -> None:
     assert scores["SPICE"]["reason"] == "no Java found"
     assert scores["CIDEr-D"]["test"]["images"] == 60
     assert content["tests"] == 4
+    assert (scores["CIDEr-D"]["over"], scores["SPICE"]["over"]) == ("these weights, over images", None)
     assert updown["captions"][0]["image"]["references"][1] == "one ball"
 
 

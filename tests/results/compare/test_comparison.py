@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reports.text.comparison import caption_counts
+from reports.text.comparison import caption_counts, scopes
 from results import Store, StoreError
 from results.compare.comparison import compare_stores
 from results.compare.comparison_types import Comparison
@@ -91,6 +91,18 @@ def test_common_seeds_are_averaged(fill: Any) -> None:
     assert cider.test is not None
     assert cider.test.difference == pytest.approx(0.4), "of the images, whose scores here are not the split's"
     assert caption_counts(compared(before, after))[0].startswith("test: 0 of 3 captions differ with seed 1;")
+
+
+def test_what_tests_are_over_is_said(fill: Any) -> None:
+    two = [fill(("updown", 1, score, {}), ("updown", 2, score + 0.1, {})) for score in (0.2, 0.4)]
+    one = [fill(("updown", 1, score, {})) for score in (0.2, 0.4)]
+    mixed = [fill(*(("updown", seed, 0.2, {}) for seed in (1, 2)), ("blind", 1, 0.2, {})) for _ in range(2)]
+    assert scopes(compared(*two), everything=False) == ["p and 95 %, over seeds and images"]
+    assert scopes(compared(*one), everything=False) == ["p and 95 %, these weights, over images"]
+    assert scopes(compared(*mixed), everything=False) == [
+        "p and 95 %, over seeds and images: updown seed 1,2 on test",
+        "p and 95 %, these weights, over images: blind seed 1 on test",
+    ]
 
 
 def test_without_a_common_seed_the_first_of_each_are_compared(fill: Any) -> None:

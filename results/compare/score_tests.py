@@ -1,0 +1,55 @@
+"""The tests of a comparison's scores: over seeds and images where both sides have several seeds, else over images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from results.compare.comparison_types import OVER_IMAGES, OVER_SEEDS, ScoreChange
+from results.statistics.architecture import ArchitectureDifference, architecture_difference, joint_degrees, p_of_t
+from results.statistics.paired import MEANS, ByImage, Difference, mean_of_seeds, paired_differences
+from results.statistics.significance import holm
+
+NO_INTERVAL: Final = "the database has the images' scores, not the counts that the corpus score is computed from"
+
+SeedsOfSides = tuple[Sequence[ByImage], Sequence[ByImage]]
+"""The images' scores before and after, of each seed."""
+
+
+def with_tests(scores: Sequence[tuple[ScoreChange, SeedsOfSides]]) -> list[ScoreChange]:
+    """Scores with their tests, all corrected together; both sides are of the same images.
+
+    A corpus score's interval would need resampled corpora, of which nothing is stored; its test is over images.
+    """
+    paired = paired_differences([(mean_of_seeds(before), mean_of_seeds(after)) for _, (before, after) in scores])
+    found = [_tested(score, sides, test) for (score, sides), test in zip(scores, paired, strict=True)]
+    adjusted = holm([_correctable(score.architecture, test, len(found)) for score, test in found])
+    return [
+        replace(score, test=replace(test, adjusted=p), no_interval=None if score.metric in MEANS else NO_INTERVAL)
+        for (score, test), p in zip(found, adjusted, strict=True)
+    ]
+
+
+def _tested(score: ScoreChange, sides: SeedsOfSides, test: Difference) -> tuple[ScoreChange, Difference]:
+    """What the score's test is over, and the test."""
+    wide = _over_seeds(*sides) if score.metric in MEANS else None
+    if wide is None or wide.low is None or wide.high is None or wide.p is None:
+        return replace(score, over=OVER_IMAGES), test
+    test = replace(test, low=wide.low, high=wide.high, p=wide.p)
+    return replace(score, over=OVER_SEEDS, architecture=wide), test
+
+
+def _correctable(wide: ArchitectureDifference | None, test: Difference, tests: int) -> float:
+    """The p-value that a correction for so many tests may take."""
+    if wide is None or wide.error is None or wide.degrees is None:
+        return test.p
+    return p_of_t(wide.difference, wide.error, joint_degrees(wide.degrees, wide.seeds, tests))
+
+
+def _over_seeds(before: Sequence[ByImage], after: Sequence[ByImage]) -> ArchitectureDifference:
+    images = list(mean_of_seeds([*before, *after]))
+    one, two = (np.array([[seed[image] for image in images] for seed in side]) for side in (before, after))
+    return architecture_difference(two, one)
