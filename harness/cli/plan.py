@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.options import ChangeOption, ModelsOption, PluginOption, PresetOption, SeedsOption
+from harness.cli.options import (
+    ChangeOption,
+    DatabaseOption,
+    ModelsOption,
+    PluginOption,
+    PresetOption,
+    SeedsOption,
+    WorkspaceOption,
+)
+from harness.cli.plan_power import show_power
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -23,6 +32,10 @@ Examples:
   bench plan --models expansionnet_v2,transformer_base --preset paper-scst --data coco --seeds 3 --throughput 60
 
   bench plan --models 'updown,aoanet' --preset small --data flickr8k --measure
+
+  bench plan --detect 1.0 --workspace workspace
+
+  bench plan --detect 1.0 --data coco --seed-deviation 0.5 --image-deviation 60
 """
 
 
@@ -46,10 +59,29 @@ def plan(
     ] = False,
     device: Annotated[str, typer.Option(help="For --measure: auto, cpu, cuda or cuda:N.")] = "auto",
     plugin: PluginOption = None,
+    detect: Annotated[
+        float | None,
+        typer.Option(
+            metavar="POINTS", help="Instead: how many seeds and images tell a difference in CIDEr-D points apart."
+        ),
+    ] = None,
+    seed_deviation: Annotated[
+        float | None,
+        typer.Option(metavar="POINTS", help="For --detect: of a model's seeds. Without it, that of stored runs."),
+    ] = None,
+    image_deviation: Annotated[
+        float | None,
+        typer.Option(
+            metavar="POINTS", help="For --detect: of two models' paired differences by image. Without it, as stored."
+        ),
+    ] = None,
+    workspace: WorkspaceOption = DEFAULT,
+    db: DatabaseOption = None,
 ) -> None:
     """Show runs, stages, steps and images of a benchmark, with estimates of time and disk; nothing is started.
 
     Multiply-accumulates are counted, time is an estimate: counts over a throughput that was stated or measured.
+    --detect, --seed-deviation and --image-deviation look at --data, --workspace and --db alone.
     """
     from harness.config.load import load_preset
     from harness.measure.estimate import KNOWN
@@ -61,6 +93,18 @@ def plan(
     if throughput is not None and (measure or throughput <= 0):
         raise BenchError(
             "--throughput must be above 0 and cannot be combined with --measure", "for example --throughput 60"
+        )
+    if detect is not None:
+        if throughput is not None or measure:
+            raise BenchError(
+                "--detect is about scores; --throughput and --measure are about time", "leave --detect or these out"
+            )
+        show_power(detect, seed_deviation, image_deviation, data, workspace, db)
+        return
+    if seed_deviation is not None or image_deviation is not None:
+        raise BenchError(
+            "--seed-deviation and --image-deviation say what a difference is told from, but none is asked for",
+            "add --detect 1.0, for example",
         )
     settings, known = load_preset(preset, tuple(change or ())), KNOWN[data]
     shape = replace(known, cells=cells or known.cells, channels=channels or known.channels)

@@ -112,14 +112,22 @@ def estimate(first: Summary, second: Summary) -> Estimate:
     """
     gap = first.images - second.images
     images = gap.shape[-1]
-    seeds = first.between + second.between
     left = np.maximum(gap.var(axis=-1, ddof=1) / images - first.interaction - second.interaction, 0.0)
-    variance = seeds + left
-    squares = np.square(first.between) / (first.seeds - 1) + np.square(second.between) / (second.seeds - 1)
-    # squares / seeds is the seeds' part by Welch's degrees of freedom, so that models without any spread need no case.
-    reciprocal = _ratio(_ratio(squares, seeds), variance) + _ratio(left, variance) / (images - 1)
+    between, seeds = (first.between, second.between), (first.seeds, second.seeds)
+    return Estimate(gap.mean(axis=-1), *error_and_degrees(between, seeds, left, images))
+
+
+def error_and_degrees(
+    between: tuple[Array, Array], seeds: tuple[int, int], left: Array, images: int
+) -> tuple[Array, Array]:
+    """Standard errors and degrees of freedom from the variances of both models' means and `left`, the images' part."""
+    part = between[0] + between[1]
+    variance = part + left
+    squares = np.square(between[0]) / (seeds[0] - 1) + np.square(between[1]) / (seeds[1] - 1)
+    # squares / part is the seeds' part by Welch's degrees of freedom, so that models without any spread need no case.
+    reciprocal = _ratio(_ratio(squares, part), variance) + _ratio(left, variance) / (images - 1)
     degrees = np.where(variance > 0, _ratio(np.ones_like(reciprocal), reciprocal), images - 1)
-    return Estimate(gap.mean(axis=-1), np.sqrt(variance), degrees)
+    return np.sqrt(variance), degrees
 
 
 def t_quantile(level: float, degrees: float) -> float:

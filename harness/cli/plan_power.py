@@ -1,0 +1,111 @@
+"""`bench plan --detect`: how many seeds and images tell a difference of two architectures apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from harness.cli.inputs import open_results
+from harness.utils.errors import BenchError
+
+if TYPE_CHECKING:
+    from results.queries.variances import StoredVariances
+
+SEEDS: Final = (2, 3, 5, 10, 20)
+LEAST, MOST = 0.01, 1000.0
+"""The last digit of CIDEr-D points that is shown, and the highest score that there is."""
+SPLIT: Final = "test"
+_HINT: Final = "state both: --seed-deviation 5 --image-deviation 40; or run two models with --seeds 3 first"
+
+
+def show_power(
+    points: float, seed: float | None, image: float | None, data: str, workspace: Path, db: str | None
+) -> None:
+    """Print what numbers of seeds detect, from deviations in points that are stated or, where None, stored.
+
+    Raises:
+        BenchError: a number makes no sense, or a deviation is neither stated nor stored.
+    """
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from harness.measure.estimate import KNOWN
+    from results.statistics.power import detectable
+
+    stated = {"--detect": points, "--seed-deviation": seed, "--image-deviation": image}
+    for option, value in stated.items():
+        if value is not None and not LEAST <= value <= MOST:
+            raise BenchError(
+                f"{option} {value:g} is not between {LEAST:g} and {MOST:g}", f"give CIDEr-D points: {option} 1.0"
+            )
+    if seed is not None and image is not None:
+        images, sources = KNOWN[data].test, [f"Seeds deviate by {seed:g}, images by {image:g} points: as stated."]
+    else:
+        stored = _stored(data, workspace, db)
+        images, sources = stored.images, _sources(stored, seed, image)
+        seed = stored.seed_deviation if seed is None else seed
+        image = stored.image_deviation if image is None else image
+        if image is None:
+            raise BenchError(
+                "how much images vary is not known: one model alone has several stored seeds",
+                "state it: --image-deviation 40; or run another model with --seeds 3 first",
+            )
+    console = Console(highlight=False, soft_wrap=True)
+    table = Table("Seeds of each model", "Smallest difference", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in table.columns:
+        column.justify = "right"
+    for seeds in SEEDS:
+        table.add_row(f"{seeds}", f"{detectable(seeds, images, seed, image):,.2f}")
+    console.print("Differences of two models that are found four times in five,")
+    console.print(f"in CIDEr-D points; two-sided 5 %, {images:,} images of {data} {SPLIT}:")
+    console.print(table)
+    for line in (*_verdict(points, images, seed, image), *sources):
+        console.print(line)
+
+
+def _verdict(points: float, images: int, seed: float, image: float) -> list[str]:
+    from results.statistics.power import MOST_SEEDS, detectable_at_best, least_images, least_seeds
+
+    needed = least_seeds(points, images, seed, image)
+    if needed is not None:
+        return [f"{points:g} points: {needed:,} seeds of each model or more."]
+    best = detectable_at_best(images, image)
+    if best <= points:
+        return [f"{points:g} points: more than {MOST_SEEDS:,} seeds of each model."]
+    return [
+        f"{points:g} points: not with any number of seeds:",
+        f"{images:,} images suffice only for {best:,.2f} points; {least_images(points, image):,} would be needed.",
+    ]
+
+
+def _stored(data: str, workspace: Path, db: str | None) -> StoredVariances:
+    from results.queries.variances import stored_variances
+
+    try:
+        with open_results(workspace, db) as store:
+            found = stored_variances(store, data, SPLIT)
+    except BenchError as error:
+        raise BenchError(str(error), _HINT) from error
+    if found is None:
+        raise BenchError(
+            f"no model in the results database has two seeds on {data} {SPLIT}: how much they vary is not known",
+            _HINT,
+        )
+    return found
+
+
+def _sources(stored: StoredVariances, seed: float | None, image: float | None) -> list[str]:
+    """Where each deviation comes from, and how well stored seeds tell theirs."""
+    from results.statistics.power import deviation_bounds
+
+    models = f"{stored.models} stored model{'s' * (stored.models > 1)}, {stored.runs} runs"
+    low, high = deviation_bounds(stored.seed_deviation, stored.degrees)
+    return [
+        f"Seeds deviate by {stored.seed_deviation:.2f} points (95 %: {low:.2f} to {high:.2f}): {models}."
+        if seed is None
+        else f"Seeds deviate by {seed:g} points: as stated.",
+        f"Images deviate by {stored.image_deviation or 0.0:.2f} points: {models}."
+        if image is None
+        else f"Images deviate by {image:g} points: as stated.",
+    ]

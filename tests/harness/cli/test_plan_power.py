@@ -1,0 +1,121 @@
+"""`bench plan --detect`: seeds and images for a difference, from stored or stated variances."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.cli.plan_power import SEEDS
+from harness.utils.errors import BenchError
+from results import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store
+from results.statistics.power import detectable, least_seeds
+from tests.harness.conftest import bench_or_raise
+
+IMAGES = range(50)
+
+
+def detect(*words: str | Path) -> str:
+    """What was printed, on 80 columns; expected errors are raised."""
+    code, output = bench_or_raise("plan", "--detect", *words)
+    assert code == 0, output
+    assert max(map(len, output.splitlines())) <= 80
+    return output
+
+
+def workspace(folder: Path, models: int) -> Path:
+    """Three seeds of each model, on 50 images."""
+    folder.mkdir()
+    generator = np.random.default_rng(5)
+    images = tuple(ImageRecord(i, f"{i}.png", "test", ("a ball",)) for i in IMAGES)
+    with Store(folder / "bench.sqlite") as store:
+        store.record_dataset(DatasetRecord("scenes", "f" * 16, "/pictures", {"test": len(IMAGES)}, images))
+        for model in ("updown", "aoanet")[:models]:
+            for seed in range(3):
+                spec = RunSpec(f"{model}-{seed}", model, "model", seed, "controlled", "f" * 16, {}, {}, "0.3.0")
+                store.plan([spec])
+                scores = dict(zip(IMAGES, generator.normal(1 + seed / 50, 0.3, len(IMAGES)).tolist(), strict=True))
+                overall = {"overall": {"CIDEr-D": Quantity(1.0)}}
+                split = SplitResult("test", dict.fromkeys(IMAGES, "a ball"), overall, {"CIDEr-D": scores})
+                store.finish(spec.key, Outcome((split,), {}, {}))
+    return folder
+
+
+def rows(said: str) -> dict[int, float]:
+    """The table: differences by number of seeds."""
+    cells = [line.split() for line in said.splitlines()]
+    return {int(pair[0]): float(pair[1]) for pair in cells if len(pair) == 2 and pair[0].isdigit()}
+
+
+def test_stated_variances_need_no_results(tmp_path: Path) -> None:
+    said = detect("9", "--seed-deviation", "5", "--image-deviation", "40", "-w", tmp_path / "none")
+    assert rows(said) == {seeds: pytest.approx(detectable(seeds, 540, 5, 40), abs=0.005) for seeds in SEEDS}
+    assert f"9 points: {least_seeds(9, 540, 5, 40)} seeds of each model or more." in said
+    assert "540 images of scenes test" in said
+    assert "Seeds deviate by 5, images by 40 points: as stated." in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_images_may_be_too_few_for_any_seeds() -> None:
+    said = detect("1", "--seed-deviation", "0.5", "--image-deviation", "60", "--data", "coco")
+    assert "1 points: not with any number of seeds:" in said
+    assert "5,000 images suffice only for 2.38 points; 28,258 would be needed." in said
+
+
+def test_seeds_beyond_reason_are_not_counted() -> None:
+    said = detect("1", "--seed-deviation", "500", "--image-deviation", "1")
+    assert "1 points: more than 1,000 seeds of each model." in said
+
+
+def test_variances_are_those_of_stored_runs(tmp_path: Path) -> None:
+    place = workspace(tmp_path / "w", models=2)
+    said = detect("20", "-w", place)
+    assert "50 images of scenes test" in said
+    assert "2 stored models, 6 runs." in said
+    assert "(95 %: " in said
+    assert detect("20", "--db", place / "bench.sqlite") == said
+    stated = detect("20", "-w", place, "--seed-deviation", "0.01")
+    assert "Seeds deviate by 0.01 points: as stated." in stated
+    assert rows(stated)[2] < rows(said)[2]
+
+
+def test_one_model_needs_its_images_stated(tmp_path: Path) -> None:
+    place = workspace(tmp_path / "w", models=1)
+    with pytest.raises(BenchError, match="one model alone has several stored seeds") as error:
+        detect("1", "-w", place)
+    assert "--image-deviation 40" in str(error.value.hint)
+    said = detect("1", "-w", place, "--image-deviation", "40")
+    assert "1 stored model, 3 runs." in said
+
+
+@pytest.mark.parametrize("models", [None, 0])
+def test_without_variances_it_says_what_to_type(tmp_path: Path, models: int | None) -> None:
+    place = tmp_path / "w" if models is None else workspace(tmp_path / "w", models)
+    with pytest.raises(BenchError) as error:
+        detect("1", "-w", place, "--seed-deviation", "5")
+    assert "--seed-deviation 5 --image-deviation 40" in str(error.value.hint)
+
+
+@pytest.mark.parametrize("option", ["--detect", "--seed-deviation", "--image-deviation"])
+@pytest.mark.parametrize("value", ["-1", "0", "nan", "inf", "1e-9", "1e9"])
+def test_numbers_without_sense_are_refused(option: str, value: str) -> None:
+    options = {"--detect": "1", "--seed-deviation": "5", "--image-deviation": "40"} | {option: value}
+    words = [word for pair in options.items() for word in pair]
+    with pytest.raises(BenchError, match=rf"{option} \S+ is not between 0.01 and 1000"):
+        bench_or_raise("plan", *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--seed-deviation", "5"), "none is asked for"),
+        (("--image-deviation", "5"), "none is asked for"),
+        (("--detect", "1", "--measure"), "--detect is about scores"),
+        (("--detect", "1", "--throughput", "60"), "--detect is about scores"),
+        (("--detect", "1", "--data", "nowhere"), "sizes of this data set are unknown"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(words: tuple[str, ...], told: str) -> None:
+    with pytest.raises(BenchError, match=told):
+        bench_or_raise("plan", *words)
