@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from results.queries.variances import StoredVariances
 
 SEEDS: Final = (2, 3, 5, 10, 20)
-LEAST, MOST = 0.01, 1000.0
+MIN_POINTS, MAX_POINTS = 0.01, 1000.0
 """The last digit of CIDEr-D points that is shown, and the highest score that there is."""
 SPLIT: Final = "test"
 _HINT: Final = "state both: --seed-deviation 5 --image-deviation 40; or run two models with --seeds 3 first"
@@ -30,17 +30,22 @@ def show_power(
     from rich.console import Console
     from rich.table import Table
 
+    from harness.data.opening import SCENES
+    from harness.data.scenes.dataset import ScenesConfig
     from harness.measure.estimate import KNOWN
     from results.statistics.power import detectable
 
     stated = {"--detect": points, "--seed-deviation": seed, "--image-deviation": image}
     for option, value in stated.items():
-        if value is not None and not LEAST <= value <= MOST:
+        if value is not None and not MIN_POINTS <= value <= MAX_POINTS:
             raise BenchError(
-                f"{option} {value:g} is not between {LEAST:g} and {MOST:g}", f"give CIDEr-D points: {option} 1.0"
+                f"{option} {value:g} is not between {MIN_POINTS:g} and {MAX_POINTS:g}",
+                f"give CIDEr-D points: {option} 1.0",
             )
     if seed is not None and image is not None:
-        images, sources = KNOWN[data].test, [f"Seeds deviate by {seed:g}, images by {image:g} points: as stated."]
+        # Known sizes count all evaluated splits, of which the scenes have two.
+        images = ScenesConfig().test if data == SCENES else KNOWN[data].test
+        sources = [f"Seeds deviate by {seed:g}, images by {image:g} points: as stated."]
     else:
         stored = _stored(data, workspace, db)
         images, sources = stored.images, _sources(stored, seed, image)
@@ -65,14 +70,14 @@ def show_power(
 
 
 def _verdict(points: float, images: int, seed: float, image: float) -> list[str]:
-    from results.statistics.power import MOST_SEEDS, detectable_at_best, least_images, least_seeds
+    from results.statistics.power import MAX_SEEDS, detectable_at_best, least_images, least_seeds
 
     needed = least_seeds(points, images, seed, image)
     if needed is not None:
         return [f"{points:g} points: {needed:,} seeds of each model or more."]
     best = detectable_at_best(images, image)
     if best <= points:
-        return [f"{points:g} points: more than {MOST_SEEDS:,} seeds of each model."]
+        return [f"{points:g} points: more than {MAX_SEEDS:,} seeds of each model."]
     return [
         f"{points:g} points: not with any number of seeds:",
         f"{images:,} images suffice only for {best:,.2f} points; {least_images(points, image):,} would be needed.",

@@ -24,7 +24,7 @@ from results.statistics.architecture import error_and_degrees
 from results.statistics.significance import LEVEL, Array
 
 POWER: Final = 0.8
-MOST_SEEDS: Final = 1000
+MAX_SEEDS: Final = 1000
 """No more are searched for; nobody trains so many."""
 _NODES: Final = 100
 """Quantiles of each χ² that the mean is over."""
@@ -54,16 +54,16 @@ def detectable_at_best(images: int, image_deviation: float) -> float:
 
 
 def least_seeds(difference: float, images: int, seed_deviation: float, image_deviation: float) -> int | None:
-    """The fewest seeds of each model that detect it; None where `MOST_SEEDS` do not."""
+    """The fewest seeds of each model that detect it; None where `MAX_SEEDS` do not."""
 
     def enough(seeds: int) -> bool:
         return detectable(seeds, images, seed_deviation, image_deviation) <= difference
 
     if enough(2):
         return 2
-    if detectable_at_best(images, image_deviation) > difference or not enough(MOST_SEEDS):
+    if detectable_at_best(images, image_deviation) > difference or not enough(MAX_SEEDS):
         return None
-    return _least(2, MOST_SEEDS, enough)
+    return _least(2, MAX_SEEDS, enough)
 
 
 def least_images(difference: float, image_deviation: float) -> int:

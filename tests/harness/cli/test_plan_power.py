@@ -50,9 +50,9 @@ def rows(said: str) -> dict[int, float]:
 
 def test_stated_variances_need_no_results(tmp_path: Path) -> None:
     said = detect("9", "--seed-deviation", "5", "--image-deviation", "40", "-w", tmp_path / "none")
-    assert rows(said) == {seeds: pytest.approx(detectable(seeds, 540, 5, 40), abs=0.005) for seeds in SEEDS}
-    assert f"9 points: {least_seeds(9, 540, 5, 40)} seeds of each model or more." in said
-    assert "540 images of scenes test" in said
+    assert rows(said) == {seeds: pytest.approx(detectable(seeds, 300, 5, 40), abs=0.005) for seeds in SEEDS}
+    assert f"9 points: {least_seeds(9, 300, 5, 40)} seeds of each model or more." in said
+    assert "300 images of scenes test" in said
     assert "Seeds deviate by 5, images by 40 points: as stated." in said
     assert not list(tmp_path.iterdir())
 

@@ -11,7 +11,7 @@ from scipy.special import stdtrit
 
 from results.statistics.architecture import estimate, summary
 from results.statistics.power import (
-    MOST_SEEDS,
+    MAX_SEEDS,
     POWER,
     detectable,
     detectable_at_best,
@@ -74,7 +74,7 @@ def test_with_two_seeds_more_images_may_detect_less() -> None:
 def test_fewest_seeds_are_just_enough(points: float, seed: float, image: float) -> None:
     found = least_seeds(points, 500, seed, image)
     if found is None:
-        assert detectable(MOST_SEEDS, 500, seed, image) > points
+        assert detectable(MAX_SEEDS, 500, seed, image) > points
         return
     assert detectable(found, 500, seed, image) <= points
     assert found == 2 or detectable(found - 1, 500, seed, image) > points
