@@ -66,6 +66,10 @@ ModelsOption = Annotated[str, typer.Option(help="Names or globs, separated by co
 PresetOption = Annotated[str, typer.Option(help="Name of a preset: sizes, schedule and decoding.")]
 ChangeOption = Annotated[list[str] | None, typer.Option("--set", help="KEY.PATH=VALUE: change the preset.")]
 SeedsOption = Annotated[int, typer.Option(min=1, help="Seeds to train each model with.")]
+PlaceUnfinishedOption = Annotated[
+    bool, typer.Option("--place-unfinished", help="Give places to models that were still learning, too.")
+]
+RankingMetricOption = Annotated[str, typer.Option("--metric", help="Sort and place by this metric.")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 
 # Images and the features that are extracted from them.

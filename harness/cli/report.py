@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.inputs import open_results
-from harness.cli.options import DatabaseOption, WorkspaceOption
+from harness.cli.options import DatabaseOption, PlaceUnfinishedOption, RankingMetricOption, WorkspaceOption
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -31,6 +31,8 @@ def report(
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to write, replaced as a whole.")] = None,
+    metric: RankingMetricOption = "CIDEr-D",
+    place_unfinished: PlaceUnfinishedOption = False,
     terminal: Annotated[bool, typer.Option("--terminal", help="Print the leaderboard here; write nothing.")] = False,
 ) -> None:
     """Write one HTML folder: leaderboard, domains, costs, trade-offs, curves, gallery, model and run pages, method.
@@ -45,9 +47,9 @@ def report(
         if terminal:
             from reports.text.terminal import print_leaderboard
 
-            print_leaderboard(store, Console(highlight=False))
+            print_leaderboard(store, Console(highlight=False), metric, place_unfinished=place_unfinished)
             return
         from reports.html.report import write_report
 
-        index = write_report(store, out or Workspace(workspace).report)
+        index = write_report(store, out or Workspace(workspace).report, metric, place_unfinished=place_unfinished)
     typer.echo(index)

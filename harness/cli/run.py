@@ -17,6 +17,7 @@ from harness.cli.options import (
     ImagesOption,
     ModelsOption,
     NormalisationOption,
+    PlaceUnfinishedOption,
     PluginOption,
     PresetOption,
     RegionBinsOption,
@@ -85,6 +86,7 @@ def run(
     accept_code_changes: Annotated[
         bool, typer.Option("--accept-code-changes", help="Re-use finished runs made by other code.")
     ] = False,
+    place_unfinished: PlaceUnfinishedOption = False,
     pretrained: Annotated[
         list[str] | None, typer.Option(help="MODEL=FOLDER or hub repository of a pretrained model's weights.")
     ] = None,
@@ -155,8 +157,8 @@ def run(
     with Reporter() as reporter:
         summary = run_benchmark(request, reporter)
     with Store(place.database) as store:
-        print_leaderboard(store, reporter.console)
-        page = write_report(store, place.report)
+        print_leaderboard(store, reporter.console, place_unfinished=place_unfinished)
+        page = write_report(store, place.report, place_unfinished=place_unfinished)
     counts = {
         "finished": summary.finished,
         "re-used": summary.reused,

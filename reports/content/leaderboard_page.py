@@ -8,19 +8,18 @@ from dataclasses import dataclass, replace
 from reports.content import table_values, tables
 from reports.content.facts import card, objective
 from reports.content.fields import ROLES
-from reports.content.numbers import metric_order
 from reports.content.people import People, beside_people
 from reports.content.printed import PUBLISHED, has_published, published_cell
 from reports.content.table_values import Notes, TableValue
 from reports.content.tables import Body, Heading, Line, Table, signature_text
+from reports.content.verdict import verdict
+from results.queries.leaderboard import RANKING_METRIC
 from results.queries.views import DatasetInfo, Group, Row, RunDetail, Standing
 
 FEW_ROWS = 2
 
-_TIER = Heading(
-    "Tier", "Tier", "rows of a tier are not significantly different from its best; see Method", descending=False
-)
-_INTERVAL = Heading("95 % interval", "95 %", "bootstrap over images; several seeds: mean bounds", sortable=False)
+_PLACE = Heading("Place", "Place", "the ranks that the differences between rows allow; see Method", descending=False)
+_INTERVAL = Heading("95 % interval", "95 %", "of the mean over seeds and images; see Method", sortable=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +43,7 @@ class Board:
     separations: tuple[Separation, ...]
     absent_levels: str
     several_seeds: bool
+    verdict: tuple[str, ...]
     table: Table
     signature: str
     people: People | None = None
@@ -78,6 +78,7 @@ def boards(groups: Sequence[Group], datasets: Sequence[DatasetInfo], runs: Mappi
                 separations=separations(group, groups),
                 absent_levels=tables.absent_levels(group),
                 several_seeds=any(len(row.seeds) > 1 for row in (*group.rows, *group.references)),
+                verdict=verdict(group),
                 table=table,
                 signature=signature_text(group.signature, group.split) if group.rows else "",
                 people=_people(group, runs),
@@ -148,16 +149,17 @@ def dressed(lines: Iterable[Line], runs: Mapping[str, RunDetail]) -> tuple[Line,
 def ranked_table(
     group: Group, runs: Mapping[str, RunDetail], like: Sequence[Group] = (), notes: Notes | None = None
 ) -> Table:
-    """The leaderboard with interval, tier and, on splits that papers print, the published score after the first metric.
+    """The leaderboard with interval, place and, on splits that papers print, published score after the first metric.
 
-    `like` and `notes` are as for `tables.leaderboard`; of groups that share a table each has tiers of its own.
+    `like` and `notes` are as for `tables.leaderboard`; of groups that share a table each has places of its own.
     """
     plain = tables.leaderboard(group, like, notes)
-    tiered = any(_tier(row, each) for each in like or (group,) for row in each.rows)
-    rows = (row for each in like or (group,) for row in (*each.rows, *each.references))
-    bounded = any(table_values.interval(row.scores[name]) for row in rows for name in metric_order(row.scores)[:1])
-    beside = any(has_published(each) for each in like or (group,))
-    shown = {_INTERVAL: bounded, _TIER: tiered, PUBLISHED: beside}
+    together = like or (group,)
+    placed = any(_standing(row, each) for each in together for row in each.rows)
+    rows = [row for each in together for row in (*each.rows, *each.references)]
+    bounded = any(table_values.interval(row.scores[group.metric]) for row in rows if group.metric in row.scores)
+    beside = group.metric == RANKING_METRIC and any(has_published(each) for each in together)
+    shown = {_INTERVAL: bounded, _PLACE: placed, PUBLISHED: beside}
     extra_headings = [heading for heading, is_shown in shown.items() if is_shown]
     headings = list(plain.headings)
     headings[:1] = [*(replace(heading, barred=True) for heading in headings[:1]), *extra_headings]
@@ -165,8 +167,8 @@ def ranked_table(
     def widened(lines: Sequence[Line], rows: Sequence[Row]) -> tuple[Line, ...]:
         wide = []
         for line, row in zip(dressed(lines, runs), rows, strict=True):
-            extra = [TableValue(line.cells[0].interval if line.cells else "", None)] if bounded else []
-            extra += [table_values.tier_value(_tier(row, group), plain.notes)] if tiered else []
+            extra = [table_values.interval_value(row.scores.get(group.metric), plain.notes)] if bounded else []
+            extra += [_place(row, group, plain.notes)] if placed else []
             extra += [published_cell(row, group, runs, plain.notes)] if beside else []
             wide.append(replace(line, cells=(*line.cells[:1], *extra, *line.cells[1:])))
         return tuple(wide)
@@ -180,9 +182,16 @@ def _people(group: Group, runs: Mapping[str, RunDetail]) -> People | None:
     return people and replace(people, table=replace(people.table, lines=dressed(people.table.lines, runs)))
 
 
-def _tier(row: Row, group: Group) -> Standing | None:
-    """The tier to show: a row alone in its group has none to be compared with, but may be below a floor."""
-    standing = row.standing
+def _place(row: Row, group: Group, notes: Notes) -> TableValue:
+    """The row's place on the group's metric, and those on the others for tables that are sorted by these."""
+    shown = table_values.place_value(_standing(row, group), notes)
+    others = {name: table_values.place_value(standing, Notes()) for name, standing in row.standings.items()}
+    return replace(shown, by_metric=others if len(group.rows) > 1 else {})
+
+
+def _standing(row: Row, group: Group) -> Standing | None:
+    """The standing to show: a row alone in its group has none to be compared with, but may be below a floor."""
+    standing = row.standings.get(group.metric)
     return standing if len(group.rows) > 1 or (standing and standing.not_above) else None
 
 
@@ -205,6 +214,7 @@ def _together(
         separations=(),
         absent_levels="",
         several_seeds=any(len(row.seeds) > 1 for group in members for row in group.rows),
+        verdict=(),
         table=Table(found[0].headings, (), (), notes, tuple(bodies)),
         signature="",
         groups=len(members),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from reports.content import numbers
+from results.queries.standings import ALONE, NOT_ABOVE, STILL_LEARNING
 from results.queries.views import FloorTest, Row, Spread, Standing
 from results.records import Quantity
+from results.statistics.architecture import NEEDS_SEEDS, OVER_IMAGES
 
-NOT_ABOVE = "not above the floor"
 NOISY = "latency_noisy"
 _MARKED_AS_NOISY = ("latency_median", "latency_throughput")
 _NOISE = "noisy: timings of the same work spread or drift, or other processes kept the machine busy"
@@ -20,6 +21,7 @@ class TableValue:
     """One number of a table: the text to show and the value to sort by, or a dash with the reason and its note's mark.
 
     `spread` is the standard deviation over seeds as text, empty with one seed; `interval` what bounds the value.
+    `by_metric` has what stands here where the table is sorted by another metric.
     """
 
     text: str
@@ -28,6 +30,7 @@ class TableValue:
     interval: str = ""
     reason: str | None = None
     mark: str = ""
+    by_metric: Mapping[str, TableValue] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -62,8 +65,8 @@ def score_value(spread: Spread | None, notes: Notes) -> TableValue:
     )
 
 
-def tier_value(standing: Standing | None, notes: Notes) -> TableValue:
-    """A row's tier; of a row that has none because of a floor the floors that it is not above, as a note."""
+def place_value(standing: Standing | None, notes: Notes) -> TableValue:
+    """A row's place as "1–3"; where it has none, why in a few words, with a note."""
     if standing is None:
         return TableValue("", None)
     if standing.is_floor:
@@ -71,11 +74,34 @@ def tier_value(standing: Standing | None, notes: Notes) -> TableValue:
     if standing.not_above:
         reason = f"{NOT_ABOVE}: {_not_above(standing.not_above)}"
         return TableValue(NOT_ABOVE, None, reason=reason, mark=notes.mark(reason))
-    if standing.tier is None:
-        return TableValue("", None)
+    if standing.best is None or standing.worst is None:
+        return _no_place(standing.reason or "", notes)
     p = standing.against_best
     reason = "the best row" if p is None else f"against the best row, p = {p:.2g}"
-    return TableValue(str(standing.tier), float(standing.tier), reason=reason)
+    text = str(standing.best) if standing.best == standing.worst else f"{standing.best}–{standing.worst}"
+    return TableValue(text, standing.best + standing.worst / 1000, reason=reason)
+
+
+def _no_place(reason: str, notes: Notes) -> TableValue:
+    """In few words where the reason is a common one: they have a column's room."""
+    if reason == ALONE:
+        return TableValue("", None, reason=reason)
+    said = {
+        NEEDS_SEEDS: f"{NEEDS_SEEDS} (--seeds 3)",
+        STILL_LEARNING: f"{STILL_LEARNING} (--place-unfinished places it)",
+    }
+    sentence = said.get(reason, reason)
+    return TableValue(reason.partition(":")[0], None, reason=sentence, mark=notes.mark(sentence))
+
+
+def interval_value(spread: Spread | None, notes: Notes) -> TableValue:
+    """The 95 % interval of a score, with a note where it is not of the architecture but of one seed's weights."""
+    if spread is None or not (text := interval(spread)):
+        return TableValue("", None)
+    if spread.over != OVER_IMAGES:
+        return TableValue(text, None, reason=spread.over)
+    sentence = f"one seed: the 95 % interval is of {OVER_IMAGES}"
+    return TableValue(text, None, reason=sentence, mark=notes.mark(sentence))
 
 
 def _not_above(tests: Sequence[FloorTest]) -> str:

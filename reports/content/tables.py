@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from reports.content import numbers
 from reports.content.contamination import contamination
 from reports.content.table_values import NOISY, Notes, TableValue, cost_value, marked, missing, score_value
+from reports.content.verdict import learning_sentence
 from results.queries.views import Group, Row
 
 
@@ -40,7 +41,7 @@ class Line:
     """One row: model, what sets it apart from its namesakes, the runs behind it as (seed, key), and its numbers.
 
     `tag` says what level a row marks; `facets` is what filters choose by; `badges` what a reader
-    must know of the row: what its model may have seen before, that older code made it.
+    must know of the row: what its model may have seen before, that it was still learning, that older code made it.
     """
 
     model: str
@@ -103,6 +104,7 @@ def leaderboard(group: Group, like: Sequence[Group] = (), notes: Notes | None = 
     """
     rows = [row for each in (like or (group,)) for row in (*each.rows, *each.references)]
     metrics = numbers.metric_order(name for row in rows for name in row.scores)
+    metrics.sort(key=lambda name: name != group.metric)
     measured = {name for row in rows for name in row.costs}
     costs = [name for name in ("parameters", numbers.caption_count(measured)) if name in measured]
     headings = [Heading(name, SHORT.get(name, name), f"{name}, times 100; more is better") for name in metrics]
@@ -160,9 +162,14 @@ def cost_tables(group: Group) -> dict[str, Table]:
 
 
 def badges(row: Row, group: Group, notes: Notes) -> tuple[Badge, ...]:
-    """What the row's model may have seen of the group's split, and that older code made it, each with a note."""
+    """What a reader must know of the row, each with a note.
+
+    What its model may have seen of the group's split, that it was still learning, that older code made it.
+    """
     seen = contamination(row.pretraining, group.dataset, group.split)
     labels = [(seen.label, seen.sentence)] if seen else []
+    if sentence := learning_sentence(row):
+        labels.append(("still learning", sentence))
     if row.outdated:
         labels.append(("older code", f"Not made by the newest code: {row.outdated}."))
     return tuple(Badge(label, sentence, notes.mark(f"{label}: {sentence}")) for label, sentence in labels)

@@ -11,6 +11,7 @@ from reports.content import numbers
 from reports.content.contamination import contamination
 from reports.content.leaderboard_page import by_size
 from reports.content.printed import nearest
+from reports.content.verdict import verdict
 from results.queries.views import Group, Row, RunDetail
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ def as_json(groups: Sequence[Group], runs: Mapping[str, RunDetail]) -> str:
             "track": group.track,
             "signature": group.signature,
             "separating": group.separating,
+            "verdict": verdict(group),
+            "metric": group.metric,
+            "reseeding": asdict(group.reseeding) if group.reseeding else None,
             "test": asdict(group.test) if group.test else None,
             "rows": [_row(row, group, runs) for row in group.rows],
             "references": [_row(row, group, runs) for row in group.references],

@@ -10,6 +10,7 @@ from reports.content.numbers import printable
 from reports.content.people import TITLE, beside_people
 from reports.content.table_values import TableValue
 from reports.content.tables import Line, Table, signature_text
+from reports.content.verdict import verdict
 from results.queries.views import Group, RunDetail
 
 _LATEX = {
@@ -60,6 +61,8 @@ def _markdown_group(group: Group, groups: Sequence[Group], runs: Mapping[str, Ru
     lines = [f"## {escape_markdown(_title(group))}", ""]
     if group.separating:
         lines += [f"Not comparable with the other tables of this split: {escape_markdown(_apart(group, groups))}.", ""]
+    if said := verdict(group):
+        lines += [escape_markdown(" ".join(said)), ""]
     lines += _markdown_table(table)
     signature = _one_line(signature_text(group.signature, group.split)).replace("`", "'")
     lines += ["", f"`{signature}`"] if group.rows else []

@@ -9,6 +9,7 @@ from statistics import fmean
 from reports.content import tables
 from reports.content.leaderboard_page import by_size
 from reports.html.plots import Plot, Series, line_plot
+from results.queries.learning import learning_of_epochs
 from results.queries.views import Group, RunDetail
 from results.records import EpochRecord
 
@@ -18,7 +19,10 @@ _Conditions = tuple[str, str, frozenset[tuple[str, str]]]
 
 @dataclass(frozen=True, slots=True)
 class CurveLine:
-    """One run's summary under the plots; epochs are counted over all stages, from 1."""
+    """One run's summary under the plots; epochs are counted over all stages, from 1.
+
+    `ended` says whether it had finished learning.
+    """
 
     name: str
     key: str
@@ -26,6 +30,7 @@ class CurveLine:
     loss: float
     best: float | None
     best_epoch: int | None
+    ended: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +120,17 @@ def curve_line(run: RunDetail, differs: str = "") -> CurveLine:
     scored = [(epoch.val_cider, number) for number, epoch in enumerate(run.epochs, 1) if epoch.val_cider is not None]
     best, at = max(scored, key=lambda pair: pair[0]) if scored else (None, None)
     name = f"{run_name(run)} ({differs})" if differs else run_name(run)
-    return CurveLine(name, run.key, len(run.epochs), run.epochs[-1].train_loss, best, at)
+    return CurveLine(name, run.key, len(run.epochs), run.epochs[-1].train_loss, best, at, _ended(run))
+
+
+def _ended(run: RunDetail) -> str:
+    """Whether the run had finished learning, with the rise of its last quarter of validations where that is known."""
+    ended = learning_of_epochs(run.epochs, run.config)
+    if ended is None or ended.state == "unknown":
+        return "too few validations to say"
+    if ended.rise is None or ended.error is None:
+        return ended.state
+    return f"{ended.state}{', fell' if ended.fell else ''} ({100 * ended.rise:+.1f} ± {100 * ended.error:.1f})"
 
 
 def _by_epoch(runs: Iterable[RunDetail], value: Callable[[EpochRecord], float | None]) -> Points:

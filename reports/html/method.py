@@ -1,4 +1,4 @@
-"""The Method page: conditions of every table, metrics, tiers and costs."""
+"""The Method page: conditions of every table, metrics, places and costs."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
@@ -11,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from reports.content import numbers
+from reports.content.table_values import TableValue
 from reports.html.pages import model_page, run_page
 from reports.html.sections import COLOURS
 
@@ -33,6 +35,7 @@ def template_environment(navigation: Iterable[tuple[str, str]]) -> Environment:
         "run_page": run_page,
         "model_page": model_page,
         "breakable": _breakable,
+        "places": _places,
         "hue": lambda colour: f"c{colour % COLOURS} s{colour // COLOURS}",
     }
     environment.globals |= {
@@ -51,6 +54,11 @@ def asset(name: str) -> str:
 def _printable(value: Any) -> Any:
     """Text without characters that HTML forbids; `Markup` stays what it is."""
     return type(value)(numbers.printable(value)) if isinstance(value, str) else value
+
+
+def _places(by_metric: Mapping[str, TableValue]) -> str:
+    """What a table that is sorted by another metric shows, as JSON: text, value to sort by, explanation."""
+    return json.dumps({name: [cell.text, cell.value, cell.reason] for name, cell in by_metric.items()})
 
 
 def _breakable(text: str, after: str = "|") -> Markup:

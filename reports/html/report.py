@@ -27,36 +27,40 @@ from reports.html.sections import COLOURS, SHAPES, facets, score_tables, summary
 from reports.html.trade_offs import trade_off_sections
 from results.db.store import Store
 from results.queries import fetch
-from results.queries.views import RunDetail
+from results.queries.leaderboard import RANKING_METRIC
+from results.queries.views import Group, RunDetail
 
 SCRIPTS = ("tables.js", "gallery.js")
 
 
-def write_report(store: Store, out_dir: Path) -> Path:
+def write_report(store: Store, out_dir: Path, metric: str = RANKING_METRIC, *, place_unfinished: bool = False) -> Path:
     """Write the report of everything in the store; the folder is replaced as a whole, at the very end.
 
     Args:
         store: results to show; an empty store gives a report that says so.
         out_dir: the report's folder. It must be absent, empty, or an earlier report.
+        metric: what tables are sorted and rows placed by.
+        place_unfinished: place rows that were still learning, too.
 
     Returns:
         Path: the leaderboard, `out_dir/index.html`.
 
     Raises:
         ReportError: `out_dir` holds something else, or cannot be written.
-        StoreError: the store cannot be read.
+        StoreError: the store cannot be read, or has no score of this metric.
     """
+    groups = fetch.leaderboard(store, metric, place_unfinished=place_unfinished)
     with replaced(out_dir) as folder:
         for name in ("gallery", "models", "runs"):
             (folder / name).mkdir()
         for name in SCRIPTS:
             (folder / name).write_text(asset(name), encoding="utf-8")
-        _write_pages(store, folder)
+        _write_pages(store, groups, folder)
     return out_dir / "index.html"
 
 
-def _write_pages(store: Store, folder: Path) -> None:
-    groups, datasets, failures = fetch.leaderboard(store), fetch.datasets(store), fetch.failures(store)
+def _write_pages(store: Store, groups: Sequence[Group], folder: Path) -> None:
+    datasets, failures = fetch.datasets(store), fetch.failures(store)
     keys = [*(row.key for row in fetch.costs_table(store)), *(failure.key for failure in failures)]
     runs = {key: fetch.run_detail(store, key) for key in keys}
     colour = _colours(list(runs.values()))

@@ -14,15 +14,16 @@ from rich.text import Text
 from reports.content import tables
 from reports.content.numbers import DASH, percent, printable
 from reports.content.people import TITLE, beside_people
-from reports.content.table_values import TableValue, tier_value
+from reports.content.table_values import TableValue, interval_value, place_value
 from reports.content.tables import Line, Table
+from reports.content.verdict import needs_longer_training, verdict
 from results.db.store import Store
 from results.queries import fetch
-from results.queries.views import Failure, Group, SignificanceTest, Spread
+from results.queries.leaderboard import RANKING_METRIC
+from results.queries.views import Failure, Group, SignificanceTest
 
-_MAIN = "CIDEr-D"
-_TIER, _INTERVAL, _SEEDS = "Tier", "95 %", "±"
-_METRICS = ("BLEU-1", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", _MAIN)  # in the order in which papers print them
+_PLACE, _INTERVAL, _SEEDS = "Place", "95 %", "±"
+_METRICS = ("BLEU-1", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", "CIDEr-D")  # in the order in which papers print them
 # On a narrow terminal, the first first: a number that is cut is another number.
 _GIVING_WAY = ("BLEU-1", "Parameters", "ROUGE-L", "METEOR", "SPICE", "BLEU-4", _SEEDS, _INTERVAL)
 _APART = "reference, not ranked"
@@ -43,13 +44,17 @@ class _Column:
         return 2 + max(len(self.header), *(text.cell_len for text in self.texts))
 
 
-def print_leaderboard(store: Store, console: Console) -> None:
-    """Print one table a comparability group, references apart, then the runs without a result and why.
+def print_leaderboard(
+    store: Store, console: Console, metric: str = RANKING_METRIC, *, place_unfinished: bool = False
+) -> None:
+    """Print one table a comparability group with its verdict, references apart, then the runs without a result and why.
+
+    Rows are sorted and placed by `metric`; with `place_unfinished` also those that were still learning.
 
     Raises:
-        StoreError: the store cannot be read.
+        StoreError: the store cannot be read, or has no score of this metric.
     """
-    groups = fetch.leaderboard(store)
+    groups = fetch.leaderboard(store, metric, place_unfinished=place_unfinished)
     for group in groups:
         _print_group(group, console)
     if not groups:
@@ -58,6 +63,9 @@ def print_leaderboard(store: Store, console: Console) -> None:
         console.print()
         floors = any(group.test is not None and group.test.floor_tests for group in groups)
         console.print(Text(_legend(test, floors), style="dim"))
+    if longer := needs_longer_training(groups):
+        console.print()
+        console.print(Text(printable(longer), style="yellow"))
     failures = fetch.failures(store)
     if failures:
         _print_failures(failures, console)
@@ -77,6 +85,8 @@ def _print_group(group: Group, console: Console) -> None:
     title = f"{group.dataset} {group.split}" + (f", {group.track} track" if group.rows else "")
     console.print()
     console.print(Text(printable(title), style="bold"))
+    for sentence in verdict(group):
+        console.print(Text(printable(sentence)))
     console.print(rich)
     for reason, mark in table.notes.marks.items():
         noted = [
@@ -101,7 +111,7 @@ def _print_people(group: Group, console: Console) -> None:
     if people is None:
         return
     table, names = people.table, [_name(line) for line in people.table.lines]
-    columns = {name: column for name in _METRICS if (column := _column(table, name)) is not None}
+    columns = {name: column for name in _METRICS if (column := _column(table, name, group.metric)) is not None}
     rich, _ = _fitted(names, columns, console)
     for number, name in enumerate(names):
         rich.add_row(name, *(column.texts[number] for column in columns.values()))
@@ -130,47 +140,43 @@ def _fitted(names: Sequence[Text], columns: dict[str, _Column], console: Console
 def _columns(group: Group, table: Table) -> dict[str, _Column]:
     """The columns that have something to show, in order; intervals and deviations over seeds are of CIDEr-D."""
     rows = (*group.rows, *group.references)
-    main = [row.scores.get(_MAIN) for row in rows]
-    found = {_TIER: _Column(_TIER, [_number(_short(tier_value(row.standing, table.notes)), False) for row in rows])}
-    for name in (*_METRICS, "Parameters"):
+    main = [row.scores.get(group.metric) for row in rows]
+    places = (place_value(row.standings.get(group.metric), table.notes) for row in rows)
+    found = {_PLACE: _Column(_PLACE, [_number(_short(place), False) for place in places])}
+    metrics = [name for name in _METRICS if name != group.metric]
+    for name in (*metrics, group.metric, "Parameters"):
         if name == "Parameters":
-            found[_INTERVAL] = _Column(_INTERVAL, [Text(_interval(spread)) for spread in main])
+            intervals = (interval_value(spread, table.notes) for spread in main)
+            found[_INTERVAL] = _Column(_INTERVAL, [_number(interval, False) for interval in intervals])
             deviations = [percent(spread.sd) if spread and spread.sd is not None else "" for spread in main]
             found[_SEEDS] = _Column(_SEEDS, [Text(text, style="dim") for text in deviations])
-        if (column := _column(table, name)) is not None:
+        if (column := _column(table, name, group.metric)) is not None:
             found[name] = column
     return {name: column for name, column in found.items() if any(text.plain for text in column.texts)}
 
 
-def _column(table: Table, name: str) -> _Column | None:
-    """A column of the table, None where it has no number."""
+def _column(table: Table, name: str, main: str) -> _Column | None:
+    """A column of the table, None where it has no number; that of the `main` metric is bold."""
     lines = (*table.lines, *table.references)
     place = next((place for place, heading in enumerate(table.headings) if heading.name == name), None)
     if place is None or all(line.cells[place].value is None for line in lines):
         return None
     cells = [line.cells[place] for line in lines]
-    return _Column(table.headings[place].short, [_number(cell, name == _MAIN) for cell in cells])
+    return _Column(table.headings[place].short, [_number(cell, name == main) for cell in cells])
 
 
-def _short(tier: TableValue) -> TableValue:
-    """A tier's text, short enough for a terminal: a dash where a note says why there is none."""
-    return replace(tier, text=DASH) if tier.mark else tier
+def _short(place: TableValue) -> TableValue:
+    """A place, short enough for a terminal: a dash where a note says why there is none."""
+    return replace(place, text=DASH) if place.mark else place
 
 
 def _legend(test: SignificanceTest, floors: bool) -> str:
-    without = "A row that is not significantly above every floor by the same tests has no tier. " if floors else ""
+    without = "A row that is not significantly above every floor has no place. " if floors else ""
     return (
-        "Rows of a tier are not significantly different from its best: paired sign-flip tests of "
-        f"{test.metric} over images, "
-        f"Holm's correction, p < {test.alpha:g}, seed {test.seed}. {without}95 %: bootstrap interval over images. "
-        "±: standard deviation over seeds."
+        f"Place: the ranks that the differences in {test.metric} between all rows allow, over seeds and images, with a "
+        f"probability of {1 - test.alpha:.0%} for the whole table. {without}"
+        "95 %: interval of the mean over seeds and images. ±: standard deviation over seeds."
     )
-
-
-def _interval(spread: Spread | None) -> str:
-    if spread is None or spread.low is None or spread.high is None:
-        return ""
-    return f"{percent(spread.low)}–{percent(spread.high)}"
 
 
 def _name(line: Line) -> Text:

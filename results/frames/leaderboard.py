@@ -18,9 +18,12 @@ _FIRST = {
     "group": "int64",
     **dict.fromkeys(("dataset", "split", "track", "model", "role"), "category"),
     **dict.fromkeys(("differs", "seeds"), "string"),
-    "tier": "Int64",
+    **dict.fromkeys(("place_best", "place_worst"), "Int64"),
+    **dict.fromkeys(("no_place", "interval_over"), "string"),
+    "still_learning": "boolean",
 }
 _OF_METRIC = {"mean": "percent", "sd": "sd_percent", "low": "low_percent", "high": "high_percent", "n": "seeds"}
+
 _BESIDE = {
     "not_above": "string",
     "p_against_best": "float64",
@@ -34,13 +37,15 @@ _LAST = {
 }
 
 
-def leaderboard_frame(store: Store, split: str | None) -> pd.DataFrame:
+def leaderboard_frame(
+    store: Store, split: str | None, metric: str = RANKING_METRIC, *, place_unfinished: bool = False
+) -> pd.DataFrame:
     """Groups of most rows first, as in the report; in each its rows, best first, then its references.
 
     Raises:
-        StoreError: a split that no group is of.
+        StoreError: a split that no group is of, or a metric that no run has a score of.
     """
-    groups = sorted(leaderboard(store), key=lambda group: -len(group.rows))
+    groups = sorted(leaderboard(store, metric, place_unfinished=place_unfinished), key=lambda group: -len(group.rows))
     with store.reading() as connection:
         runs = {run.key: run for run in finished_runs(connection)}
     check_known("split", split, dict.fromkeys(group.split for group in groups))
@@ -50,7 +55,7 @@ def leaderboard_frame(store: Store, split: str | None) -> pd.DataFrame:
         for row in (*group.rows, *group.references)
         if split in {None, group.split}
     ]
-    metrics = list(dict.fromkeys((RANKING_METRIC, *(name for *_, row in shown for name in row.scores))))
+    metrics = list(dict.fromkeys((metric, *(name for *_, row in shown for name in row.scores))))
     units = {name: cost.unit for run in runs.values() for name, cost in run.costs.items() if cost.unit}
     names = dict.fromkeys(name for *_, row in shown for name in row.costs)
     bounded = {name for *_, row in shown for name, cost in row.costs.items() if cost.low is not None}
@@ -128,11 +133,16 @@ def _standing(row: Row, group: Group, run: FinishedRun) -> dict[str, Any]:
     """The row among the others of its group, and beside what papers print."""
     conditions = measured_conditions(group.split, run.signature, run.config)
     match = best_match(row.model, RANKING_METRIC, conditions) if row.role == "model" else None
+    standing, spread = row.standings.get(group.metric), row.scores.get(group.metric)
     return {
-        "tier": row.standing and row.standing.tier,
-        "not_above": " ".join(test.floor for test in row.standing.not_above) or None if row.standing else None,
-        "p_against_best": row.standing and row.standing.against_best,
-        "p_against_above": row.standing and row.standing.against_above,
+        "place_best": standing and standing.best,
+        "place_worst": standing and standing.worst,
+        "no_place": standing and standing.reason,
+        "interval_over": spread and spread.over,
+        "still_learning": bool(row.still_learning) if row.learning else None,
+        "not_above": " ".join(test.floor for test in standing.not_above) or None if standing else None,
+        "p_against_best": standing and standing.against_best,
+        "p_against_above": standing and standing.against_above,
         f"{RANKING_METRIC}_published_percent": match and match.score.value,
         f"{RANKING_METRIC}_published_matches": match and match.matches,
     }

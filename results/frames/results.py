@@ -74,8 +74,10 @@ class Results:
         """Close the database."""
         self._store.close()
 
-    def leaderboard(self, *, split: str | None = None) -> pd.DataFrame:
-        """One row a model and configuration over its seeds: best CIDEr-D of each group first, references below.
+    def leaderboard(
+        self, *, split: str | None = None, metric: str = "CIDEr-D", place_unfinished: bool = False
+    ) -> pd.DataFrame:
+        """One row a model and configuration over its seeds: best `metric` of each group first, references below.
 
         METRIC stands for CIDEr-D and every other metric, COST for every cost that was recorded.
 
@@ -83,16 +85,20 @@ class Results:
         - dataset, split, track, model, role (category)
         - differs (string): what sets the row apart from others of its model, for references from the group's signature
         - seeds (string): separated by spaces
-        - tier (Int64): rows of a tier are not significantly different from the best of it; missing for references, for
-          floors and rows that are not above them, and where scores of single images are not stored
+        - place_best, place_worst (Int64): the ranks on `metric` that the differences between rows allow, over seeds and
+          images; missing for references, and where no_place has a reason
+        - no_place (string): one seed, still learning (placed with `place_unfinished`), a floor or not above the floors
+        - interval_over (string): what the interval of `metric` is over: the images alone with one seed
+        - still_learning (boolean): whether a seed's validation was rising when its training ended; missing for rows
+          that were not trained
         - METRIC_percent (float64): score of the split, mean over seeds
         - METRIC_sd_percent (float64): sample standard deviation over seeds; NaN for fewer than two
-        - METRIC_low_percent, METRIC_high_percent (float64): 95 % bootstrap interval over images, mean over seeds
+        - METRIC_low_percent, METRIC_high_percent (float64): 95 % interval of the mean, see interval_over
         - METRIC_seeds (int64): number of seeds that have the score
         - METRIC_held_out_percent (float64): score against all references but one, as `scores` has it, mean over seeds
         - not_above (string): the floors that the row is not significantly above, separated by spaces
-        - p_against_best, p_against_above (float64): Holm-adjusted p-value of the paired sign-flip test over images on
-          CIDEr-D, against the best row of the group and against the row above; NaN for the best
+        - p_against_best, p_against_above (float64): Holm-adjusted p-value over seeds and images on `metric`, against
+          the best placed row of the group and the one above it; NaN for the best
         - CIDEr-D_published_percent (float64): as a paper prints it, under the conditions nearest to the row's
         - CIDEr-D_published_matches (boolean): whether the paper states those conditions, and they are the row's
         - COST (float64): mean over seeds. The unit ends the name where the name does not contain it: gmac_beam and
@@ -104,7 +110,7 @@ class Results:
         - outdated (string): why it is not of the newest code; missing: it is
         - fingerprint, signature, code_model, code_revision (category): of the row's runs
         """
-        return leaderboard_frame(self._store, split)
+        return leaderboard_frame(self._store, split, metric, place_unfinished=place_unfinished)
 
     def scores(self, *, split: str | None = None, metric: str | None = None) -> pd.DataFrame:
         """One row a finished run, split, domain and metric.

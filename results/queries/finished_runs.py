@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, or_, select, true
 from results.db.schema import Cost, DatasetRow, HeldOutScore, ImageScores, RunRow, Score
 from results.errors import StoreError
 from results.records import CodeRecord, Quantity, Role
+from results.statistics.paired import MEANS
 
 Scores = dict[str, dict[str, dict[str, Quantity]]]
 ByImage = dict[int, float]
@@ -138,6 +139,10 @@ def image_scores(connection: Connection, runs: Sequence[FinishedRun], metric: st
     ):
         found[run_id, split] = scores
     return found
+
+
+def test_scores(connection: Connection, runs: Sequence[FinishedRun], metric: str) -> dict[tuple[int, str], ByImage]:
+    return image_scores(connection, runs, metric) if metric in MEANS else {}
 
 
 def code_of(stored: dict[str, Any] | None) -> CodeRecord | None:

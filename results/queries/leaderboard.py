@@ -3,30 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from statistics import fmean, stdev
+from dataclasses import dataclass, replace
 
 from results.db.store import Store
-from results.queries.finished_runs import ByImage, FinishedRun, finished_runs, image_scores
-from results.queries.floors import FLOORS, floor_rows, floor_tests
+from results.errors import StoreError
+from results.queries.finished_runs import FinishedRun, finished_runs, test_scores
+from results.queries.learning import learning_of_runs
 from results.queries.pretraining import stored_pretraining
 from results.queries.provenance import outdated
-from results.queries.tiers import assign_tiers, significance_test
-from results.queries.views import Group, Row, SignificanceTest, Spread, Standing
-from results.records import CODE_FIELDS, Quantity
+from results.queries.reseeding import reseeding, with_reseeding
+from results.queries.spreads import mean_cost, spreads
+from results.queries.standings import Rows, Scored, standings, why_unfinished
+from results.queries.views import Group, Row
+from results.records import CODE_FIELDS
+from results.statistics.learning import Learning
 
 RANKING_METRIC = "CIDEr-D"
 
 
-def leaderboard(store: Store) -> list[Group]:
-    """The groups of every data set, in the order they were first planned.
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What all groups share: the metric that sorts, images' scores by metric, and how trainings ended, by run id."""
+
+    metric: str
+    scored: Scored
+    learning: Mapping[int, Learning]
+    place_unfinished: bool
+
+    def unfinished(self, rows: Rows) -> dict[int, str]:
+        """Row numbers of those that had not finished learning, and why."""
+        reasons = (why_unfinished(runs, self.learning) for runs in rows)
+        return {number: reason for number, reason in enumerate(reasons) if reason is not None}
+
+
+def leaderboard(store: Store, metric: str = RANKING_METRIC, *, place_unfinished: bool = False) -> list[Group]:
+    """The groups of every data set, in the order they were first planned, their rows sorted by `metric`.
 
     Rows that differ in any field of the signature, in the track or in the data's fingerprint never share a group.
+    With `place_unfinished`, rows that were still learning have places too.
+
+    Raises:
+        StoreError: no run has a score of this metric.
     """
     with store.reading() as connection:
         runs = finished_runs(connection)
         older = outdated(runs)
-        by_image = image_scores(connection, runs, RANKING_METRIC)
+        ended = learning_of_runs(connection, runs)
+        metrics = dict.fromkeys(name for run in runs for of in run.scores.values() for name in of["overall"])
+        scored = {name: test_scores(connection, runs, name) for name in metrics}
+    if runs and metric not in metrics:
+        raise StoreError(f"no run has a score of {metric!r}", f"choose of {', '.join(metrics)}")
     ranked: dict[tuple[object, str], list[FinishedRun]] = {}
     beside: dict[tuple[str, str], list[FinishedRun]] = {}
     for run in runs:
@@ -36,10 +62,23 @@ def leaderboard(store: Store) -> list[Group]:
             else:
                 beside.setdefault((run.fingerprint, split), []).append(run)
 
-    groups = [_group(members, split, beside, by_image) for (_, split), members in ranked.items()]
+    context = _Context(metric, scored, ended, place_unfinished)
+    groups = [_group(members, split, beside, context) for (_, split), members in ranked.items()]
+    finished = {place: max(run.finished_at for run in of).timestamp() for place, of in enumerate(ranked.values())}
+    groups = with_reseeding(groups, finished)
     accompanied = {(group.fingerprint, group.split) for group in groups}
     groups += [
-        Group(runs[0].dataset, fingerprint, split, runs[0].track, {}, (), _references(_newest(runs, {}), split, {}), ())
+        Group(
+            runs[0].dataset,
+            fingerprint,
+            split,
+            runs[0].track,
+            {},
+            (),
+            _references(_newest(runs, {}), split, {}, context),
+            (),
+            metric=metric,
+        )
         for (fingerprint, split), runs in beside.items()
         if (fingerprint, split) not in accompanied
     ]
@@ -68,65 +107,41 @@ def _group(
     members: Sequence[FinishedRun],
     split: str,
     beside: Mapping[tuple[str, str], Sequence[FinishedRun]],
-    by_image: Mapping[tuple[int, str], ByImage],
+    context: _Context,
 ) -> Group:
     first = members[0]
     rows = []
     by_row = rows_of(members)
     for runs in by_row:
         rivals = [other[0].variant for other in by_row if other[0].model == runs[0].model]
-        rows.append((_row(runs, split, _differences(runs[0].variant, rivals)), runs))
-    rows.sort(key=lambda pair: _rank(pair[0]))
+        rows.append((_row(runs, split, _differences(runs[0].variant, rivals), context), runs))
+    rows.sort(key=lambda pair: _rank(pair[0], context.metric))
     references = _newest(beside.get((first.fingerprint, split), ()), first.conditions)
-    found, test = _tiers([runs for _, runs in rows], rows_of(references), split, by_image)
+    sorted_runs = [runs for _, runs in rows]
+    unfinished = {} if context.place_unfinished else context.unfinished(sorted_runs)
+    found, test = standings(sorted_runs, rows_of(references), split, context.scored, context.metric, unfinished)
     return Group(
         dataset=first.dataset,
         fingerprint=first.fingerprint,
         split=split,
         track=first.track,
         signature=first.signature,
-        rows=tuple(replace(row, standing=standing) for (row, _), standing in zip(rows, found, strict=True)),
-        references=_references(references, split, first.conditions),
+        rows=tuple(replace(row, standings=of) for (row, _), of in zip(rows, found, strict=True)),
+        references=_references(references, split, first.conditions, context),
         separating=(),
         test=test,
+        metric=context.metric,
+        reseeding=reseeding(by_row, split, context.metric),
     )
 
 
-def _tiers(
-    rows: Sequence[Sequence[FinishedRun]],
-    references: Sequence[Sequence[FinishedRun]],
-    split: str,
-    by_image: Mapping[tuple[int, str], ByImage],
-) -> tuple[list[Standing | None], SignificanceTest | None]:
-    """The standing of rows, best first: tested against the floors, and those above all floors against each other."""
-
-    def scored(runs: Sequence[FinishedRun]) -> list[ByImage]:
-        return [by_image[run.id, split] for run in runs]
-
-    is_floor = [runs[0].model in FLOORS for runs in rows]
-    scores = [scored(runs) for runs in rows]
-    floors = [(runs[0].model, scored(runs)) for runs in floor_rows(rows, references)]
-    tests = floor_tests([[] if floor else seeds for floor, seeds in zip(is_floor, scores, strict=True)], floors)
-    above = [not floor and all(test.above for test in of) for floor, of in zip(is_floor, tests, strict=True)]
-    found, test = assign_tiers(
-        [seeds if over else [] for over, seeds in zip(above, scores, strict=True)], RANKING_METRIC
-    )
-    for place, against in enumerate(tests):
-        if is_floor[place] and any(scores[place]):
-            found[place] = Standing(None, is_floor=True)
-        elif against:
-            found[place] = replace(found[place] or Standing(None), floors=against)
-    if number := sum(map(len, tests)):
-        images = next(len(seed) for seeds, of in zip(scores, tests, strict=True) if of for seed in seeds if seed)
-        test = significance_test(RANKING_METRIC, images, test.rows if test else 0, number)
-    return found, test
-
-
-def _references(runs: Sequence[FinishedRun], split: str, conditions: Mapping[str, str]) -> tuple[Row, ...]:
+def _references(
+    runs: Sequence[FinishedRun], split: str, conditions: Mapping[str, str], context: _Context
+) -> tuple[Row, ...]:
     """Rows of references; they differ from the `conditions` of the group, where it has any."""
     group = [conditions] if conditions else []
-    rows = [_row(row, split, _differences(row[0].conditions, group)) for row in rows_of(runs)]
-    return tuple(sorted(rows, key=_rank))
+    rows = [_row(row, split, _differences(row[0].conditions, group), context) for row in rows_of(runs)]
+    return tuple(sorted(rows, key=lambda row: _rank(row, context.metric)))
 
 
 def _newest(runs: Sequence[FinishedRun], conditions: Mapping[str, str]) -> list[FinishedRun]:
@@ -142,74 +157,32 @@ def _newest(runs: Sequence[FinishedRun], conditions: Mapping[str, str]) -> list[
     return [run for found in chosen for run in found]
 
 
-def _row(runs: Sequence[FinishedRun], split: str, differs: dict[str, str | None]) -> Row:
-    domains = list(dict.fromkeys(domain for run in runs for domain in run.scores[split]))
-    spreads = {domain: _spreads({run.seed: run.scores[split].get(domain, {}) for run in runs}) for domain in domains}
+def _row(runs: Sequence[FinishedRun], split: str, differs: dict[str, str | None], context: _Context) -> Row:
+    domains = list(dict.fromkeys(domain for run in runs for domain in run.scores[split] if domain != "overall"))
+    scored = {
+        metric: {run.seed: of_run for run in runs if (of_run := by_run.get((run.id, split)))}
+        for metric, by_run in context.scored.items()
+    }
     names = dict.fromkeys(name for run in runs for name in run.costs)
     return Row(
         model=runs[0].model,
         role=runs[0].role,
         seeds=tuple(run.seed for run in runs),
         keys=tuple(run.key for run in runs),
-        scores=spreads.pop("overall"),
-        domains=spreads,
-        costs={name: _mean_cost({run.seed: run.costs.get(name) for run in runs}) for name in names},
+        scores=spreads({run.seed: run.scores[split]["overall"] for run in runs}, scored),
+        domains={domain: spreads({run.seed: run.scores[split].get(domain, {}) for run in runs}) for domain in domains},
+        costs={name: mean_cost({run.seed: run.costs.get(name) for run in runs}) for name in names},
         code_version=runs[0].code_version,
         differs=differs,
         pretraining=stored_pretraining(runs[0].config),
-        held_out=_spreads({run.seed: run.held_out.get(split, {}) for run in runs}),
+        held_out=spreads({run.seed: run.held_out.get(split, {}) for run in runs}),
+        learning={run.seed: context.learning[run.id] for run in runs if run.id in context.learning},
     )
 
 
-def _spreads(by_seed: Mapping[int, Mapping[str, Quantity]]) -> dict[str, Spread]:
-    metrics = dict.fromkeys(metric for scores in by_seed.values() for metric in scores)
-    return {metric: _spread({seed: scores.get(metric) for seed, scores in by_seed.items()}) for metric in metrics}
-
-
-def _spread(by_seed: Mapping[int, Quantity | None]) -> Spread:
-    values, reason = _measured(by_seed)
-    measured = [each for each in by_seed.values() if each is not None and each.value is not None]
-    return Spread(
-        mean=fmean(values) if values else None,
-        sd=stdev(values) if len(values) > 1 else None,
-        n=len(values),
-        reason=reason,
-        low=_mean_bound([each.low for each in measured]),
-        high=_mean_bound([each.high for each in measured]),
-    )
-
-
-def _mean_bound(bounds: Sequence[float | None]) -> float | None:
-    known = [bound for bound in bounds if bound is not None]
-    return fmean(known) if known and len(known) == len(bounds) else None
-
-
-def _mean_cost(by_seed: Mapping[int, Quantity | None]) -> Quantity:
-    values, reason = _measured(by_seed)
-    measured = [cost for cost in by_seed.values() if cost is not None and cost.value is not None]
-    unit = next((cost.unit for cost in by_seed.values() if cost is not None), "")
-    if not values:
-        return Quantity(None, reason, unit)
-    low, high = _mean_bound([cost.low for cost in measured]), _mean_bound([cost.high for cost in measured])
-    return Quantity(fmean(values), None, unit, low, high)
-
-
-def _measured(by_seed: Mapping[int, Quantity | None]) -> tuple[list[float], str | None]:
-    """The values of the seeds that have one, and why the others have none."""
-    values, reasons = [], {}
-    for seed, quantity in by_seed.items():
-        if quantity is not None and quantity.value is not None:
-            values.append(quantity.value)
-        else:
-            reasons[seed] = "not recorded" if quantity is None or quantity.reason is None else quantity.reason
-    if len(reasons) == len(by_seed) and len(set(reasons.values())) == 1:
-        return values, next(iter(reasons.values()))
-    return values, "; ".join(f"seed {seed}: {reason}" for seed, reason in reasons.items()) or None
-
-
-def _rank(row: Row) -> tuple[bool, float, str]:
-    """Best mean CIDEr-D first, rows without one last, by name."""
-    spread = row.scores.get(RANKING_METRIC)
+def _rank(row: Row, metric: str) -> tuple[bool, float, str]:
+    """Best mean first, rows without one last, by name."""
+    spread = row.scores.get(metric)
     mean = None if spread is None else spread.mean
     return mean is None, -(mean or 0.0), row.model
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from results.queries.pretraining import Pretraining
 from results.records import CodeRecord, EpochRecord, Quantity, Role, Status
+from results.statistics.learning import Learning
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +21,9 @@ class Spread:
 
     `n` seeds were measured; `mean` is None when n is 0. `sd` is the sample standard deviation (n - 1 in the
     denominator), None when n < 2. `reason` says why seeds were not measured; it is always set when n is 0, and may
-    be set beside a mean when some of the seeds lack the score. `low` and `high` bound the 95 % interval over images,
-    with several seeds the means of their bounds; None where a measured seed has none.
+    be set beside a mean when some of the seeds lack the score. `low` and `high` bound the 95 % interval of the mean,
+    and `over` says over what: the images alone, or seeds and images (`results.statistics.architecture`). All three are
+    None where images' scores are not stored.
     """
 
     mean: float | None
@@ -30,6 +32,7 @@ class Spread:
     reason: str | None = None
     low: float | None = None
     high: float | None = None
+    over: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +56,16 @@ class FloorTest:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A row's tier in its group: rows that are not significantly different from the best of a tier share it.
+    """A row's place among the rows of its group on one metric: ranks `best` to `worst`, 1 the best.
 
-    `against_best` and `against_above` are p-values, after Holm's correction for all pairs of the group, of its
-    difference from the best row and from the one ranked just above; None for the best. `floors` are its tests against
-    the group's floors. A row that is not above each of them has no tier, nor has one that `is_floor` itself.
+    Both are None with a `reason`: one seed, a training that had not ended, a floor (`is_floor`) or a row that is not
+    above each of its group's `floors`. `against_best` and `against_above` are p-values over seeds and images, after
+    Holm's correction for all pairs of placed rows, of the difference from the best row and from the next better one.
     """
 
-    tier: int | None
+    best: int | None = None
+    worst: int | None = None
+    reason: str | None = None
     against_best: float | None = None
     against_above: float | None = None
     floors: tuple[FloorTest, ...] = ()
@@ -74,10 +79,10 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class SignificanceTest:
-    """The tests behind a group's tiers: paired sign-flip tests over images of `metric`, averaged over a row's seeds.
+    """The tests behind a group's places on `metric`: all pairs of `rows` rows on `images` images, at level `alpha`.
 
-    All pairs of `rows` rows were tested, at level `alpha`, on `images` images by `resamples` resamples from `seed`;
-    before these, `floor_tests` times a row against a floor.
+    Before these, `floor_tests` times a row against a floor: paired sign-flip tests over images of the means over seeds,
+    by `resamples` resamples from `seed`.
     """
 
     metric: str
@@ -87,6 +92,22 @@ class SignificanceTest:
     seed: int
     alpha: float
     floor_tests: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reseeding:
+    """How far other seeds moved the rows of a group, on its ranking metric.
+
+    Over `rows` rows of `seeds` seeds or more: the pooled standard `deviation` of a seed's score, the `largest`
+    difference of two seeds of a row, and the most `ranks` that a row moves where each seed is ranked alone (None with
+    one row). Fractions.
+    """
+
+    rows: int
+    seeds: int
+    deviation: float
+    largest: float
+    ranks: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +139,9 @@ class Row:
 
     `differs` names what sets this row apart, dotted configuration fields or signature fields to values (None: has no
     such field). For a row of `Group.rows`: from the other rows of the same model, empty when there is no other. For a
-    row of `Group.references`: from the group's signature. `standing` is None for references, and where the scores of
-    single images are not stored. `outdated` says why the row is not of the newest code, None where it is.
+    row of `Group.references`: from the group's signature. `standings` has the row's place by metric, and nothing for
+    references. `learning[seed]` says how the seed's training ended, of those that were trained. `outdated` says why the
+    row is not of the newest code, None where it is.
     `held_out[metric]` are scores over the whole split against one reference less, each left out in turn; empty where
     releases before 0.3.0 scored.
     """
@@ -133,22 +155,30 @@ class Row:
     costs: dict[str, Quantity]
     code_version: str = ""
     differs: dict[str, str | None] = field(default_factory=dict)
-    standing: Standing | None = None
+    standings: dict[str, Standing] = field(default_factory=dict)
+    learning: dict[int, Learning] = field(default_factory=dict)
     outdated: str | None = None
     pretraining: Pretraining | None = None
     held_out: dict[str, Spread] = field(default_factory=dict)
+
+    @property
+    def still_learning(self) -> tuple[int, ...]:
+        """The seeds whose validation was still rising when their training ended."""
+        return tuple(seed for seed, ended in self.learning.items() if ended.state == "still learning")
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """Rows that may be ranked against each other: same data, same split, same track, same signature.
 
-    `signature` is common to all `rows`, in display order. `rows` are sorted by mean CIDEr-D, best first; rows without
-    one come last, by name. `references` (human, retrieval ...) are rows of the same data set and split whose
-    signature may differ, as their `differs` says: show them apart, never ranked. `separating` names the fields
+    `signature` is common to all `rows`, in display order. `rows` are sorted by mean `metric`, best first; rows
+    without one come last, by name. `references` (human, retrieval ...) are rows of the same data set and split whose
+    signature may differ, as their `differs` says: show them apart, never ranked.
+    `separating` names the fields
     that differ between this group and any other group of the same data set name and split; empty when it is the only
-    one. A group whose `rows` are empty has references only, no model yet; its signature is
-    empty too. `test` is what the rows' tiers come from, None where none has one.
+    one. A group whose `rows` are empty has references only, no model yet; its signature is empty too. `test` is what
+    the rows' places on `metric` come from, None where nothing was tested. `reseeding` is of this group, or else of the
+    newest other one of the same data set and split that has rows with several seeds.
     """
 
     dataset: str
@@ -160,6 +190,8 @@ class Group:
     references: tuple[Row, ...]
     separating: tuple[str, ...]
     test: SignificanceTest | None = None
+    metric: str = "CIDEr-D"
+    reseeding: Reseeding | None = None
 
 
 @dataclass(frozen=True, slots=True)

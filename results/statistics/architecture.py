@@ -16,6 +16,8 @@ from results.statistics.significance import LEVEL, Array
 
 NEEDS_SEEDS: Final = "needs seeds: one is no measure of how much training varies"
 NEEDS_IMAGES: Final = "needs images: one is no measure of how much images vary"
+OVER_IMAGES: Final = "these weights, over images"
+OVER_SEEDS: Final = "over seeds and images"
 
 
 class Summary(NamedTuple):
@@ -56,6 +58,18 @@ class ArchitectureDifference:
     reason: str | None
     seeds: tuple[int, int]
     images: int
+
+
+def architecture_mean(scores: Array, level: float = LEVEL) -> tuple[float, float] | None:
+    """The interval of a model's expected score from its scores (S, N); None with too few seeds or images."""
+    if missing(scores) is not None:
+        return None
+    found = summary(scores)
+    images = len(found.images)
+    left = np.maximum(found.images.var(ddof=1) / images - found.interaction, 0.0)
+    error, degrees = error_and_degrees((found.between, np.zeros(())), (found.seeds, found.seeds), left, images)
+    half, mean = t_quantile(level, float(degrees)) * float(error), float(scores.mean())
+    return mean - half, mean + half
 
 
 def architecture_difference(first: Array, second: Array, level: float = LEVEL) -> ArchitectureDifference:

@@ -1,9 +1,9 @@
-"""Which differences between models are significant: paired tests, intervals, Holm's correction and tiers.
+"""Which differences between results are significant: paired tests over images, intervals, and Holm's correction.
 
-A score that is the mean of the images' scores is tested by these (`sign_flip_tests`, `sign_flip_columns`), any other by
-the statistics of each image whose sum gives the score (`paired_test`, `bootstrap`). Images are resampled, not seeds:
-how much a model varies over training seeds is another question. Document frequencies stay as they are in every
-resample: taken anew they would bias CIDEr-D upwards.
+A score that is the mean of the images' scores is tested by sign flips (`sign_flip_columns`), any other by the
+statistics of each image whose sum gives the score (`paired_test`, `bootstrap`). Images are resampled, not seeds: how
+much a model varies over training seeds is another question (`results.statistics.architecture`). Document frequencies
+stay as they are in every resample: taken anew they would bias CIDEr-D upwards.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Final, Protocol
 
 import numpy as np
@@ -92,43 +91,25 @@ def p_value(extreme: int, images: int, resamples: int) -> float:
     return extreme / 2**images if is_exact(images, resamples) else (extreme + 1) / (resamples + 1)
 
 
-def sign_flip_tests(scores: Array, *, resamples: int = RESAMPLES, seed: int = SEED) -> Array:
-    """Two-sided p-values of the difference in mean of every two models, (M, M), from scores of images (N, M).
+def sign_flip_columns(differences: Array, *, resamples: int = RESAMPLES, seed: int = SEED) -> Array:
+    """Two-sided p-values of the means of paired differences (N, K), one for each column.
 
-    For each image the two models' scores are exchanged or not, which flips the sign of its difference (Fisher, "The
-    Design of Experiments", 1935, section 21). The same exchanges serve all pairs. Where the bound on such a sum's tail
+    Each image's two scores are exchanged or not, which flips the sign of its difference (Fisher, "The Design of
+    Experiments", 1935, section 21). The same exchanges serve all columns. Where the bound on such a sum's tail
     (Hoeffding, "Probability Inequalities for Sums of Bounded Random Variables", 1963, theorem 2) is lower than the
-    lowest p-value that so many draws can give, it is the p-value: a correction for many pairs needs it.
+    lowest p-value that so many draws can give, it is the p-value: a correction for many tests needs it.
     """
-    images, models = scores.shape
-    first, second = np.triu_indices(models, 1)
-    total = scores.sum(axis=0)
-    observed = np.abs(total[first] - total[second])
-    extreme = np.zeros(len(first), np.int64)
-    for exchanged in exchanges(images, resamples=resamples, seed=seed):
-        drawn = total - 2 * (exchanged @ scores)
-        # Rounding must not decide about draws that are as extreme as what was observed.
-        extreme += (np.abs(drawn[:, first] - drawn[:, second]) >= observed - 1e-12 * images).sum(axis=0)
-    found = np.ones((models, models))
-    for pair, (one, two) in enumerate(zip(first, second, strict=True)):
-        squares = float(np.square(scores[:, one] - scores[:, two]).sum())
-        p = _sharpened(p_value(int(extreme[pair]), images, resamples), observed[pair], squares, images, resamples)
-        found[one, two] = found[two, one] = p
-    return found
-
-
-def sign_flip_columns(differences: Array) -> Array:
-    """The same p-values of differences that are taken already, one for each column of (N, K)."""
     images = len(differences)
     total = differences.sum(axis=0)
     observed, squares = np.abs(total), np.square(differences).sum(axis=0)
     extreme = np.zeros(len(total), np.int64)
-    for exchanged in exchanges(images):
+    for exchanged in exchanges(images, resamples=resamples, seed=seed):
         drawn = total - 2 * (exchanged @ differences)
+        # Rounding must not decide about draws that are as extreme as what was observed.
         extreme += (np.abs(drawn) >= observed - 1e-12 * images).sum(axis=0)
     columns = zip(extreme.tolist(), observed.tolist(), squares.tolist(), strict=True)
     return np.array(
-        [_sharpened(p_value(count, images, RESAMPLES), sum_, of, images, RESAMPLES) for count, sum_, of in columns]
+        [_sharpened(p_value(count, images, resamples), sum_, of, images, resamples) for count, sum_, of in columns]
     )
 
 
@@ -215,26 +196,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
         adjusted[index] = largest
     return adjusted
-
-
-def holm_of_pairs(p_values: Array) -> Array:
-    """The same for all pairs of models, (M, M)."""
-    pairs = list(combinations(range(len(p_values)), 2))
-    adjusted = np.ones_like(p_values)
-    for (one, two), value in zip(pairs, holm([p_values[pair] for pair in pairs]), strict=True):
-        adjusted[one, two] = adjusted[two, one] = value
-    return adjusted
-
-
-def tiers(scores: Sequence[float], adjusted: Array) -> list[int]:
-    """Tier of each model, 1 the best: one that is not significantly different from a tier's best belongs to it.
-
-    `adjusted` holds the corrected p-values of all pairs, (M, M).
-    """
-    placed = [0] * len(scores)
-    leader, tier = -1, 0
-    for model in sorted(range(len(scores)), key=lambda index: -scores[index]):
-        if leader < 0 or adjusted[leader, model] < ALPHA:
-            leader, tier = model, tier + 1
-        placed[model] = tier
-    return placed

@@ -43,6 +43,8 @@ def test_terminal_writes_nothing(store: Store, tmp_path: Path) -> None:
     assert store.status("aoanet-s1-plain") == "failed"
     assert "expansionnet_v2" in run("--workspace", tmp_path, "--terminal")
     assert not (tmp_path / "report").exists()
+    text = run("--workspace", tmp_path, "--terminal", "--metric", "ROUGE-L", "--place-unfinished")
+    assert "Place: the ranks that the differences in ROUGE-L" in " ".join(text.split())
     with pytest.raises(BenchError, match="--terminal writes nothing"):
         run("--workspace", tmp_path, "--terminal", "--out", tmp_path / "elsewhere")
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.inputs import open_results
-from harness.cli.options import DatabaseOption, WorkspaceOption
+from harness.cli.options import DatabaseOption, PlaceUnfinishedOption, RankingMetricOption, WorkspaceOption
 from harness.cli.output import check_out, deliver
 from harness.utils.workspace import DEFAULT
 
@@ -41,6 +41,8 @@ def leaderboard(
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
     format: Annotated[Format, typer.Option("--format", "-f", help="latex needs booktabs.")] = Format.markdown,
+    metric: RankingMetricOption = "CIDEr-D",
+    place_unfinished: PlaceUnfinishedOption = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; without it, print.")] = None,
 ) -> None:
     """Write the leaderboard's tables: markdown and latex to paste, csv and json for other programs.
@@ -56,9 +58,9 @@ def leaderboard(
 
     with open_results(workspace, db) as store:
         if format is Format.csv:
-            text = export_data.as_csv(Results(store).leaderboard())
+            text = export_data.as_csv(Results(store).leaderboard(metric=metric, place_unfinished=place_unfinished))
         else:
-            groups = fetch.leaderboard(store)
+            groups = fetch.leaderboard(store, metric, place_unfinished=place_unfinished)
             keys = [key for group in groups for row in (*group.rows, *group.references) for key in row.keys]
             runs = {key: fetch.run_detail(store, key) for key in keys}
             writers = {

@@ -19,6 +19,24 @@ function sortBy(table, column, direction) {
   }
 }
 
+// Places are of the metric that the table is sorted by; by any other column they stay what they are.
+function placeBy(table, metric) {
+  for (const cell of table.querySelectorAll("td[data-places]")) {
+    const place = JSON.parse(cell.dataset.places)[metric];
+    if (!place) continue;
+    const [text, value, reason] = place;
+    const shown = document.createElement("span");
+    shown.textContent = text;
+    if (reason) shown.title = `${metric}: ${reason}`;
+    cell.classList.toggle("said", value === null && text.includes(" "));
+    if (value === null) delete cell.dataset.value; else cell.dataset.value = value;
+    cell.replaceChildren(shown);
+  }
+  const heading = [...table.tHead.rows[0].cells].find((cell) => cell.textContent.startsWith("Place"));
+  const known = [...table.querySelectorAll("td[data-places]")].some((cell) => metric in JSON.parse(cell.dataset.places));
+  if (heading && known) (heading.querySelector("button") || heading).textContent = `Place, ${metric}`;
+}
+
 // Headings become buttons here, so that without a script no control is shown that does nothing.
 for (const table of document.querySelectorAll("table.sortable")) {
   const headings = [...table.tHead.rows[0].cells];
@@ -34,6 +52,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
       const direction = heading.getAttribute("aria-sort") === first ? opposite : first;
       headings.forEach((other) => other.removeAttribute("aria-sort"));
       heading.setAttribute("aria-sort", direction);
+      placeBy(table, heading.textContent);
       sortBy(table, column, direction);
     });
   });

@@ -1,4 +1,4 @@
-"""The leaderboard page: groups, shared tables, tiers, people and objectives."""
+"""The leaderboard page: groups, shared tables, places, people and objectives."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from reports.content.leaderboard_page import FEW_ROWS, boards
 from reports.content.people import People, beside_people
 from results.db.store import Store
 from results.queries import fetch
+from results.queries.standings import ALONE, OTHER_IMAGES, STILL_LEARNING
 from results.queries.views import FloorTest, Row, RunDetail, Spread, Standing
 from results.records import Quantity
+from results.statistics.architecture import NEEDS_SEEDS, OVER_IMAGES, OVER_SEEDS
 from tests.reports.examples import group, row, run, staged
 
 
@@ -47,15 +49,45 @@ def test_the_largest_group_is_first_and_small_ones_share() -> None:
     assert not together.signature
 
 
-def test_groups_that_share_a_table_have_tiers_of_their_own() -> None:
-    tiers = Standing(1, None, None), Standing(2, 0.01, 0.01)
-    pair = [replace(row(name), standing=standing) for name, standing in zip("ab", tiers, strict=True)]
-    alone = replace(row("a"), standing=tiers[0])
+def test_groups_that_share_a_table_have_places_of_their_own() -> None:
+    standings = Standing(1, 2), Standing(2, 2, None, 0.01, 0.01)
+    pair = [replace(row(name), standings={"CIDEr-D": each}) for name, each in zip("ab", standings, strict=True)]
+    alone = replace(row("a"), standings={"CIDEr-D": standings[0]})
     small = [group(*pair, beam="1", separating=("beam",)), group(alone, beam="2", separating=("beam",))]
     _, together = boards([*small, group(*(row(name) for name in "abc"), separating=("beam",))], [], {"k": run()})
-    tier = [heading.name for heading in together.table.headings].index("Tier")
-    shown = [[line.cells[tier].text for line in body.lines] for body in together.table.apart]
-    assert shown == [["1", "2"], [""]], "a row alone is told from none"
+    place = [heading.name for heading in together.table.headings].index("Place")
+    shown = [[line.cells[place].text for line in body.lines] for body in together.table.apart]
+    assert shown == [["1–2", "2"], [""]], "a row alone is told from none"
+
+
+def test_a_row_without_a_place_says_why_and_what_to_type() -> None:
+    reasons = (NEEDS_SEEDS, STILL_LEARNING, OTHER_IMAGES, ALONE)
+    rows = [
+        replace(row(name), standings={"CIDEr-D": Standing(reason=why)})
+        for name, why in zip("abcd", reasons, strict=True)
+    ]
+    [board] = boards([group(*rows)], [], {"k": run()})
+    place = [heading.name for heading in board.table.headings].index("Place")
+    cells = [line.cells[place] for line in board.table.lines]
+    assert [cell.text for cell in cells] == ["needs seeds", "still learning", OTHER_IMAGES, ""]
+    assert [cell.value for cell in cells] == [None] * 4
+    notes = {mark: reason for reason, mark in board.table.notes.marks.items()}
+    assert notes[cells[0].mark].endswith("(--seeds 3)")
+    assert notes[cells[1].mark].endswith("(--place-unfinished places it)")
+
+
+def test_the_interval_of_one_seed_is_marked() -> None:
+    over = {"weights": OVER_IMAGES, "architecture": OVER_SEEDS}
+    rows = [
+        replace(row(name), scores={"CIDEr-D": Spread(1.0, None, 1, None, 0.9, 1.1, what)})
+        for name, what in over.items()
+    ]
+    [board] = boards([group(*rows)], [], {"k": run()})
+    weights, architecture = (line.cells[1] for line in board.table.lines)
+    assert weights.text == architecture.text == "90.0–110.0"
+    sentence = "one seed: the 95 % interval is of these weights, over images"
+    assert (weights.reason, board.table.notes.marks[sentence]) == (sentence, weights.mark)
+    assert (architecture.mark, architecture.reason) == ("", OVER_SEEDS)
 
 
 def test_a_row_alone_in_its_group_may_be_below_a_floor() -> None:
@@ -64,17 +96,17 @@ def test_a_row_alone_in_its_group_may_be_below_a_floor() -> None:
         FloorTest("retrieval", -0.1, 0.0012, True),
         FloorTest("x", 1, 0, True),
     )
-    [board] = boards([group(replace(row("a"), standing=Standing(None, floors=tests)))], [], {"k": run()})
-    tier = [heading.name for heading in board.table.headings].index("Tier")
-    cell = board.table.lines[0].cells[tier]
+    [board] = boards([group(replace(row("a"), standings={"CIDEr-D": Standing(floors=tests)}))], [], {"k": run()})
+    place = [heading.name for heading in board.table.headings].index("Place")
+    cell = board.table.lines[0].cells[place]
     assert (cell.text, cell.value) == ("not above the floor", None)
     assert cell.reason == (
         "not above the floor: not significantly better than majority (p = 0.4), "
         "significantly worse than retrieval (p = 0.0012)"
     )
     assert board.table.notes.marks[cell.reason] == cell.mark
-    [board] = boards([group(replace(row("blind"), standing=Standing(None, is_floor=True)))], [], {"k": run()})
-    assert "Tier" not in [heading.name for heading in board.table.headings], "a floor alone needs no column"
+    [board] = boards([group(replace(row("blind"), standings={"CIDEr-D": Standing(is_floor=True)}))], [], {"k": run()})
+    assert "Place" not in [heading.name for heading in board.table.headings], "a floor alone needs no column"
 
 
 def test_people_are_compared_where_they_were_scored_alike() -> None:

@@ -33,7 +33,8 @@ def shown(store: Store) -> Shown:
 def test_markdown_has_a_table_a_group_with_notes_and_signature(shown: Shown) -> None:
     text = export_text.markdown(*shown)
     assert text.count("## scenes test, controlled track") == 2
-    assert "| expansionnet_v2 ×2 | 104.9 ±0.9 | 1 |" in text
+    assert "| expansionnet_v2 ×2 | 104.9 ±0.9 | 81.8–127.9 | 1 |" in text
+    assert "\n\nBest on scenes test: expansionnet_v2 (place 1, 2 seeds). 1 of 3 models has no place" in text
     assert "| human (human level, not ranked, nrefs: 4) |" in text
     assert "Not comparable with the other tables of this split: beam: 1." in text
     assert "</sup> METEOR took longer than 300 s" in text
@@ -64,7 +65,7 @@ def test_text_stays_text(text: str, markdown: str, latex: str) -> None:
 def test_latex_is_booktabs(shown: Shown) -> None:
     text = export_text.latex(*shown)
     assert text.count(r"\begin{tabular}") == text.count(r"\toprule") == text.count(r"\bottomrule") == 5
-    assert r"expansionnet\_v2 $\times$2 & 104.9 $\pm$0.9 & 1 &" in text
+    assert r"expansionnet\_v2 $\times$2 & 104.9 $\pm$0.9 & 81.8--127.9 & 1 &" in text
     rows = [line for line in text.split(r"\end{tabular}")[0].splitlines() if line.endswith(r"\\")]
     assert len({line.count(" & ") for line in rows}) == 1
 
@@ -84,15 +85,20 @@ def test_csv_is_the_leaderboard_frame_with_blanks_for_missing(store: Store) -> N
     assert len(lines) == 18, "on each of two splits four models, one under another beam too, and two references a group"
     assert list(lines[0]) == list(frame.columns)
     best, blind = lines[0], next(line for line in lines if line["model"] == "blind")
-    assert (best["model"], best["seeds"], best["tier"]) == ("expansionnet_v2", "1 2", "1")
+    assert (best["model"], best["seeds"], best["place_best"], best["place_worst"]) == (
+        "expansionnet_v2",
+        "1 2",
+        "1",
+        "1",
+    )
     assert float(best["CIDEr-D_percent"]) == pytest.approx(104.86)
     assert (best["train_seconds"], best["latency_median_s"]) == ("84.5", "0.0123")
     assert (blind["METEOR_percent"], blind["METEOR_seeds"], blind["METEOR_sd_percent"]) == ("", "0", "")
     assert best["CIDEr-D_published_matches"] == "", "papers print nothing of scenes"
-    assert (blind["tier"], blind["not_above"], blind["METEOR_held_out_percent"]) == ("", "", "")
+    assert (blind["place_best"], blind["not_above"], blind["METEOR_held_out_percent"]) == ("", "", "")
     assert float(best["CIDEr-D_held_out_percent"]) == pytest.approx(0.9 * 104.86)
     below = next(line for line in lines if line["split"] == "nocaps" and line["model"] == "show_tell_lstm")
-    assert (below["tier"], below["not_above"]) == ("", "blind retrieval")
+    assert (below["place_best"], below["not_above"]) == ("", "blind retrieval")
     assert best["signature"].startswith("data:scenes#1f3a09bc|nrefs:5|")
 
 
@@ -109,10 +115,14 @@ def test_json_has_reasons_and_published_scores(shown: Shown) -> None:
     rows = {row["model"]: row for row in groups[0]["rows"]}
     assert rows["blind"]["scores"]["METEOR"] == {
         "mean": None, "sd": None, "n": 0, "reason": "METEOR took longer than 300 s", "low": None, "high": None,
+        "over": None,
     }  # fmt: skip
-    assert rows["expansionnet_v2"]["standing"]["tier"] == 1
-    assert [test["floor"] for test in rows["expansionnet_v2"]["standing"]["floors"]] == ["blind", "retrieval"]
-    assert rows["blind"]["standing"]["is_floor"]
+    assert rows["expansionnet_v2"]["standings"]["CIDEr-D"]["best"] == 1
+    assert [test["floor"] for test in rows["expansionnet_v2"]["standings"]["CIDEr-D"]["floors"]] == [
+        "blind",
+        "retrieval",
+    ]
+    assert rows["blind"]["standings"]["CIDEr-D"]["is_floor"]
     assert rows["blind"]["held_out"]["METEOR"]["reason"] == "METEOR took longer than 300 s"
     assert rows["expansionnet_v2"]["published"] is None, "papers print nothing of scenes"
     assert groups[0]["signature"]["beam"] == "3"

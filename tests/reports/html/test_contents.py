@@ -17,7 +17,7 @@ def test_a_long_caption_is_whole_but_folded(pages: dict[str, Page]) -> None:
 def test_the_leaderboard_is_sorted_and_references_stand_apart(pages: dict[str, Page]) -> None:
     table = next(pages["index.html"].root.find("table", id="group-1-table"))
     headings = [heading.text for heading in next(table.find("thead")).find("th")]
-    assert headings[:5] == ["Model", "CIDEr-D", "Tier", "BLEU-1", "BLEU-2"]
+    assert headings[:5] == ["Model", "CIDEr-D", "95 % interval", "Place", "BLEU-1"]
     assert next(table.find("thead")).children[0].children[1].attributes["aria-sort"] == "descending"
     ranked, apart, references = table.find("tbody")
     values = [float(next(row.find("td")).attributes["data-value"]) for row in ranked.find("tr")]
@@ -128,17 +128,17 @@ def test_the_method_says_of_each_table_what_was_tested(pages: dict[str, Page]) -
     notes = [note.text for note in pages["method.html"].root.find("p", class_="note")]
     assert [note for note in notes if note.startswith("Tested")] == [
         "Tested against floors: 6 pairs of a row and a floor on 12 images, 4,096 exchanges from seed 2024.",
-        "Tested for tiers: 3 pairs of rows on 12 images, 4,096 exchanges from seed 2024.",
+        "Tested for places: 1 pair of rows on 12 images.",
         "Tested against floors: 6 pairs of a row and a floor on 6 images, 64 exchanges from seed 2024.",
         "Tested against floors: 1 pair of a row and a floor on 12 images, 4,096 exchanges from seed 2024.",
         "Tested against floors: 1 pair of a row and a floor on 6 images, 64 exchanges from seed 2024.",
     ], "of six images no test is significant, and a table of one row has no pairs"
 
 
-def test_rows_below_a_floor_say_so_in_place_of_a_tier(pages: dict[str, Page]) -> None:
+def test_rows_below_a_floor_say_so_in_place_of_a_place(pages: dict[str, Page]) -> None:
     _, nocaps, *_ = pages["index.html"].root.find("section", class_="board")
-    tiers = [cell.text for cell in nocaps.find("td") if "floor" in cell.text]
-    assert [text.rstrip("abcdefg") for text in tiers] == ["not above the floor"] * 3 + ["floor"]
+    places = [cell.text for cell in nocaps.find("td") if "floor" in cell.text]
+    assert [text.rstrip("abcdefg") for text in places] == ["not above the floor"] * 3 + ["floor"]
     assert any("not above the floor: not significantly better than" in note.text for note in nocaps.find("li"))
 
 

@@ -31,9 +31,21 @@ def test_rows_fit_80_columns_and_no_number_wraps(store: Store) -> None:
     text = printed(store)
     assert max(len(line) for line in text.splitlines()) <= 80
     row = next(line for line in text.splitlines() if line.startswith("expansionnet_v2"))
-    assert row.split() == ["expansionnet_v2", "×2", "1", "74.5", "54.3", "28.7", "58.3", "104.9", "0.9", "2.30", "M"]
+    assert row.split() == [
+        "expansionnet_v2",
+        "×2",
+        "1",
+        "54.3",
+        "28.7",
+        "58.3",
+        "104.9",
+        "81.8–127.9",
+        "0.9",
+        "2.30",
+        "M",
+    ]
     header = next(line for line in text.splitlines() if "B-4" in line)
-    assert header.split() == ["Tier", "B-1", "B-4", "M", "R", "C", "±", "Params"]
+    assert header.split() == ["Place", "B-4", "M", "R", "C", "95", "%", "±", "Params"]
 
 
 def test_intervals_push_out_what_matters_less(store: Store) -> None:
@@ -44,19 +56,40 @@ def test_intervals_push_out_what_matters_less(store: Store) -> None:
     text = printed(store)
     assert max(len(line) for line in text.splitlines()) <= 80
     header = next(line for line in text.splitlines() if "B-4" in line)
-    assert header.split() == ["Tier", "B-4", "M", "R", "C", "95", "%", "±", "Params"]
-    assert "99.6–110.1" in next(line for line in text.splitlines() if line.startswith("expansionnet_v2"))
+    assert header.split() == ["Place", "B-4", "M", "R", "C", "95", "%", "±", "Params"]
+    assert "81.8–127.9" in next(line for line in text.splitlines() if line.startswith("expansionnet_v2"))
+    assert re.search(r"^show_tell_lstm .* 60\.8–67\.2 \w\) ", text, re.MULTILINE), "of one seed, with a note"
     assert "No room here for B-1; bench report shows every column." in text
     narrow = printed(store, width=44)
     assert re.search(r"^expansionnet_v2 ×2 +1 +104\.9$", narrow, re.MULTILINE), "rather no interval than half of one"
     assert "SPICE: not run: its models are not installed" in text, "a column without a number is left out"
     wide = next(line for line in printed(store, width=100).splitlines() if "B-4" in line)
-    assert wide.split() == ["Tier", "B-1", "B-4", "M", "R", "C", "95", "%", "±", "Params"]
+    assert wide.split() == ["Place", "B-1", "B-4", "M", "R", "C", "95", "%", "±", "Params"]
 
 
-def test_the_tests_behind_the_tiers_are_named(store: Store) -> None:
+def test_the_tests_behind_the_places_are_named(store: Store) -> None:
     text = " ".join(printed(store).split())
-    assert text.count("paired sign-flip tests of CIDEr-D over images, Holm's correction, p < 0.05, seed 2024") == 1
+    assert (
+        text.count("Place: the ranks that the differences in CIDEr-D between all rows allow, over seeds and images")
+        == 1
+    )
+
+
+def test_the_verdict_comes_before_its_table(store: Store) -> None:
+    text = printed(store)
+    said, header = text.index("Best on scenes test: expansionnet_v2 (place 1, 2 seeds)."), text.index("Place   B-4")
+    assert text.index("scenes test, controlled track") < said < header
+    assert "Still learning when the training ended: show_tell_lstm." in text
+
+
+def test_another_metric_sorts_and_places(store: Store) -> None:
+    console = Console(file=io.StringIO(), width=80)
+    print_leaderboard(store, console, "ROUGE-L")
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "Nothing can be said yet" in text, "the store has no scores of images on this metric"
+    header = next(line for line in text.splitlines() if "B-4" in line)
+    assert header.index(" C ") < header.index(" R "), "what sorts stands where CIDEr-D stood"
 
 
 def test_references_groups_and_failures_are_separate(store: Store) -> None:
@@ -72,7 +105,7 @@ def test_references_groups_and_failures_are_separate(store: Store) -> None:
     ]
     positions = [text.index(words) for words in order]
     assert positions == sorted(positions)
-    for words in ("a) METEOR took longer", "failed   aoanet, seed 1", "FloatingPointError: the loss is NaN", "updown"):
+    for words in ("b) METEOR took longer", "failed   aoanet, seed 1", "FloatingPointError: the loss is NaN", "updown"):
         assert words in text
 
 
@@ -85,14 +118,14 @@ def test_a_leaderboard_says_which_levels_it_does_not_show(store: Store) -> None:
     assert absent_levels(replace(group, rows=())) == ""
 
 
-def test_a_row_below_a_floor_has_a_note_in_place_of_a_tier(store: Store) -> None:
+def test_a_row_below_a_floor_has_a_note_in_place_of_a_place(store: Store) -> None:
     text = printed(store)
     nocaps = text[text.index("scenes nocaps") :]
-    assert re.search(r"^transformer_base ×2 +— c\) ", nocaps, re.MULTILINE)
+    assert re.search(r"^transformer_base ×2 +— d\) ", nocaps, re.MULTILINE)
     assert re.search(r"^blind +floor ", nocaps, re.MULTILINE)
-    note = "c) not above the floor: not significantly better than blind (p = 0.19) and retrieval (p = 0.19)"
+    note = "d) not above the floor: not significantly better than blind (p = 0.19) and retrieval (p = 0.19)"
     assert note in " ".join(nocaps.split())
-    assert "A row that is not significantly above every floor by the same tests has no tier." in " ".join(text.split())
+    assert "A row that is not significantly above every floor has no place." in " ".join(text.split())
 
 
 def test_people_stand_above_models_that_are_scored_like_them(store: Store) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def test_leaderboard_has_a_row_a_model_with_references_below(full: Results) -> N
     assert (blind["CIDEr-D_percent"], blind["CIDEr-D_seeds"], blind["BLEU-4_percent"]) == (50, 2, 25)
     assert blind["CIDEr-D_sd_percent"] == pytest.approx(100 * np.std([0.25, 0.75], ddof=1))
     assert (blind.code_model, blind.code_revision, blind.parameters) == ("ab12", "7", 1000)
-    missing = frame.loc[1:, ["CIDEr-D_percent", "tier"]].isna()
+    missing = frame.loc[1:, ["CIDEr-D_percent", "place_best"]].isna()
     assert missing.to_numpy().tolist() == [[True, True], [False, True]]
     assert list(frame["CIDEr-D_seeds"]) == [2, 0, 1]
     assert frame.energy_J.isna().all()
@@ -76,22 +77,26 @@ def test_leaderboard_keeps_what_is_not_comparable_in_groups(store: Store, add: A
     ]
 
 
-def test_leaderboard_has_tiers_p_values_and_what_papers_print(store: Store, make: Any) -> None:
+def test_leaderboard_has_places_p_values_and_what_papers_print(store: Store, make: Any) -> None:
     images = tuple(ImageRecord(number, f"{number}.png", "test", ("a",)) for number in range(40))
     store.record_dataset(make.dataset("e" * 16, name="more", images=images))
-    for model, factor in (("m2", 1.0), ("expansionnet_v2", 3.0), ("blind", 0.75), ("updown", 0.5)):
-        spec = make.spec(model, dataset="e" * 16, signature={"data": "coco#1", "nrefs": "5"})
-        by_image = {number: factor * (1 + number % 7) / 8 for number in range(40)}
+    models = (("m2", 1.0), ("expansionnet_v2", 3.0), ("blind", 0.75), ("updown", 0.5))
+    for (model, factor), seed in product(models, (1, 2, 3)):
+        spec = make.spec(model, seed, dataset="e" * 16, signature={"data": "coco#1", "nrefs": "5"})
+        by_image = {number: factor * (1 + number % 7 + 0.1 * seed) / 8 for number in range(40)}
         overall = {"CIDEr-D": Quantity(factor / 2, low=factor / 4, high=factor)}
         result = SplitResult("test", dict.fromkeys(by_image, "a"), {"overall": overall}, {"CIDEr-D": by_image})
         store.plan([spec])
         store.finish(spec.key, make.outcome(splits=(result,)))
     best, other, floor, low = Results(store).leaderboard().to_dict("records")
-    assert (best["model"], best["tier"], other["tier"]) == ("expansionnet_v2", 1, 2)
-    assert low["not_above"] == "blind"
-    assert pd.isna([floor["tier"], low["tier"], best["not_above"], floor["not_above"]]).all()
-    assert (best["CIDEr-D_low_percent"], best["CIDEr-D_high_percent"]) == (75, 300)
+    assert (best["model"], best["place_best"], best["place_worst"]) == ("expansionnet_v2", 1, 1)
+    assert (other["place_best"], other["place_worst"]) == (2, 2)
+    assert (low["not_above"], low["no_place"]) == ("blind", "not above the floor")
+    assert pd.isna([floor["place_best"], low["place_best"], best["not_above"], floor["not_above"]]).all()
+    assert best["interval_over"] == "over seeds and images"
+    assert 100 < best["CIDEr-D_low_percent"] < 150 < best["CIDEr-D_high_percent"] < 200
     assert pd.isna(best["p_against_best"])
+    assert pd.isna(best["still_learning"]), "no epoch is stored"
     assert 0 < other["p_against_best"] == other["p_against_above"] < 0.05
     assert best["CIDEr-D_published_percent"] > 100
     assert best["CIDEr-D_published_matches"] is False

@@ -48,8 +48,8 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any) -> Non
         for model in PARAMETERS:
             for seed in range(3):
                 finish(store, make, make.spec(model, seed))
-                for epoch in range(1, 5):
-                    cider = None if epoch % 2 else (QUALITY[model] + LUCK[seed]) * (1 - 0.5**epoch)
+                for epoch in range(1, 9):
+                    cider = None if epoch % 2 else (QUALITY[model] + LUCK[seed]) * (1 - 0.4**epoch)
                     store.record_epoch(f"{model}-{seed}", make.epoch(epoch, step=50 * epoch, val_cider=cider))
         finish(store, make, make.spec("human", 0, role="reference", signature={"nrefs": "4"}))
 

@@ -1,4 +1,4 @@
-"""What a row has to be above: tests against the floors, and no tier without them."""
+"""What a row has to be above: tests against the floors, and no place without them."""
 
 from __future__ import annotations
 
@@ -45,59 +45,58 @@ def rows(store: Store) -> dict[str, Row]:
     return {row.model: row for row in (*group.rows, *group.references)}
 
 
-def test_only_rows_above_every_floor_have_a_tier(store: Store, finish: Finish) -> None:
+def test_only_rows_above_every_floor_have_a_place(store: Store, finish: Finish) -> None:
     finish("majority", level(0.5), role="reference")
     finish("retrieval", level(0.6), role="reference")
-    finish("blind", level(0.4, wobble=0.03))
-    finish("best", level(1.0, wobble=0.05))
-    finish("second", level(0.9, wobble=-0.05))
-    finish("between", level(0.55, wobble=0.01))
-    finish("as-majority", level(0.501, wobble=-0.05))
+    for seed in (1, 2, 3):
+        finish("blind", level(0.4, wobble=0.03), seed=seed)
+        finish("best", level(1.0 + 0.01 * seed, wobble=0.05), seed=seed)
+        finish("second", level(0.8 + 0.01 * seed, wobble=-0.05), seed=seed)
+        finish("between", level(0.55, wobble=0.01), seed=seed)
+        finish("as-majority", level(0.501, wobble=-0.05), seed=seed)
     found = rows(store)
-    tiers = {name: row.standing for name, row in found.items() if row.role == "model"}
-    assert {name: standing.tier for name, standing in tiers.items() if standing} == {
+    standings = {name: row.standings["CIDEr-D"] for name, row in found.items() if row.role == "model"}
+    assert {name: standing.best for name, standing in standings.items()} == {
         "best": 1,
         "second": 2,
         "between": None,
         "as-majority": None,
         "blind": None,
     }
-    assert tiers["blind"] is not None
-    assert tiers["blind"].is_floor
-    assert tiers["blind"].floors == (), "a floor is not tested against others"
-    assert not tiers["best"].is_floor  # type: ignore[union-attr]
-    between, low = (tiers[name] for name in ("between", "as-majority"))
-    assert between is not None
+    assert standings["blind"].is_floor
+    assert standings["blind"].floors == (), "a floor is not tested against others"
+    assert not standings["best"].is_floor
+    between, low = standings["between"], standings["as-majority"]
+    assert between.reason == "not above the floor"
     assert [(test.floor, test.above, test.significant) for test in between.floors] == [
         ("blind", True, True),
         ("majority", True, True),
         ("retrieval", False, True),
     ]
-    assert low is not None
     assert [test.floor for test in low.not_above] == ["majority", "retrieval"]
     assert low.not_above[0].p > 0.5
     (group,) = fetch.leaderboard(store)
     assert group.test is not None
     assert (group.test.rows, group.test.floor_tests, group.test.images) == (2, 12, 40)
-    assert all(row.standing is None for row in group.references)
+    assert all(row.standings == {} for row in group.references)
 
 
 def test_a_group_of_rows_below_the_floor_says_what_was_tested(store: Store, finish: Finish) -> None:
     finish("majority", level(0.5), role="reference")
     finish("low", level(0.4))
     (group,) = fetch.leaderboard(store)
-    assert group.rows[0].standing is not None
-    assert group.rows[0].standing.tier is None
+    assert group.rows[0].standings["CIDEr-D"].reason == "not above the floor"
     assert group.test is not None
     assert (group.test.rows, group.test.floor_tests, group.test.resamples) == (0, 1, 10_000)
 
 
-def test_without_a_floor_every_row_has_a_tier(store: Store, finish: Finish) -> None:
+def test_without_a_floor_no_row_is_left_out(store: Store, finish: Finish) -> None:
     finish("human", level(2.0), role="reference")
-    finish("low", level(0.1))
-    standing = rows(store)["low"].standing
-    assert standing is not None
-    assert (standing.tier, standing.floors) == (1, ())
+    for seed in (1, 2):
+        finish("low", level(0.1 + 0.01 * seed), seed=seed)
+        finish("lower", level(0.0), seed=seed)
+    standing = rows(store)["low"].standings["CIDEr-D"]
+    assert (standing.best, standing.floors) == (1, ())
 
 
 @pytest.mark.parametrize(
@@ -117,9 +116,7 @@ def test_a_floor_counts_only_where_it_was_scored_alike(
     signature = {"nrefs": "5", "tok": "ptb-python", "beam": "3", "v": "0.3.0", "rev": "1"}
     finish("low", level(0.1), signature=signature)
     finish("majority", level(0.5), role="reference", track="paper", signature=signature | changes)
-    standing = rows(store)["low"].standing
-    assert standing is not None
-    assert (standing.tier is None) == applies
+    assert bool(rows(store)["low"].standings["CIDEr-D"].not_above) == applies
 
 
 def test_retrieval_by_the_groups_own_features_is_the_floor(store: Store, finish: Finish) -> None:
@@ -129,10 +126,8 @@ def test_retrieval_by_the_groups_own_features_is_the_floor(store: Store, finish:
     finish("retrieval", level(0.4), role="reference", variant="weak", signature={"feat": "weak"})
     finish("retrieval", level(0.6), role="reference", variant="strong", signature={"feat": "strong"})
     weak, pixels = fetch.leaderboard(store)
-    assert weak.rows[0].standing is not None
-    assert pixels.rows[0].standing is not None
-    assert [test.above for test in weak.rows[0].standing.floors] == [True]
-    assert [test.above for test in pixels.rows[0].standing.floors] == [True, False]
+    assert [test.above for test in weak.rows[0].standings["CIDEr-D"].floors] == [True]
+    assert [test.above for test in pixels.rows[0].standings["CIDEr-D"].floors] == [True, False]
 
 
 def test_seeds_are_averaged_and_all_tests_corrected_together() -> None:

@@ -101,6 +101,19 @@ def test_the_page_is_dark_where_the_reader_wants_it(open_page: Open, report: Pat
     assert brightness[1] < 100
 
 
+def test_places_are_of_the_metric_that_the_table_is_sorted_by(open_page: Open, report: Path) -> None:
+    page = open_page(report / "index.html")
+    assert [place[:14] for place in column(page, "Place")] == ["1", "2", "still learning", "floor"]
+    heading(page, "ROUGE-L").get_by_role("button").click()
+    expect(heading(page, "Place, ROUGE-L").get_by_role("button")).to_be_visible()
+    first = page.locator("#group-1-table td[data-places] span").first
+    expect(first).to_have_attribute("title", "ROUGE-L: the best row")
+    heading(page, "Parameters").get_by_role("button").click()
+    expect(heading(page, "Place, ROUGE-L")).to_be_visible()
+    heading(page, "CIDEr-D").get_by_role("button").click()
+    expect(heading(page, "Place, CIDEr-D")).to_be_visible()
+
+
 def test_headings_sort_by_mouse_and_by_key(open_page: Open, report: Path) -> None:
     page = open_page(report / "index.html")
     size = heading(page, "Parameters")

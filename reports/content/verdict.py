@@ -1,0 +1,148 @@
+"""The verdict of a leaderboard in words, from the same places, intervals and costs that its table shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reports.content.numbers import cost, percent
+from results.queries.views import Group, Row
+
+_NAMED = 4
+_SEEDS_FLAG = "--seeds 3"
+
+
+def verdict(group: Group) -> tuple[str, ...]:
+    """Sentences that say which models are best, or why that cannot be said yet, and what to type."""
+    models = [row for row in group.rows if not _is_floor(row, group)]
+    placed = [row for row in models if _worst(row, group)]
+    if not models:
+        return ()
+    if not placed:
+        return (
+            f"Nothing can be said yet: {', '.join(_obstacles(models, group)) or 'no row can be tested'}.",
+            *_advice(models, group),
+        )
+    leaders = [row for row in placed if row.standings[group.metric].best == 1]
+    without = len(models) - len(placed)
+    sentences = [_best(leaders, placed, group), _cheapest(leaders)]
+    if without:
+        why = ", ".join(_obstacles([row for row in models if row not in placed], group))
+        sentences.append(f"{without} of {len(models)} models {'has' if without == 1 else 'have'} no place: {why}.")
+    return (*(sentence for sentence in sentences if sentence), *_advice(models, group))
+
+
+def needs_longer_training(groups: Sequence[Group]) -> str:
+    """Which models were still learning, and the options that train them longer; "" where none was."""
+    rows = {row.keys: row for group in groups for row in group.rows if row.still_learning}
+    if not rows:
+        return ""
+    names = list(dict.fromkeys(row.model for row in rows.values()))
+    return f"Still learning when the training ended: {', '.join(names)}. {longer(tuple(rows.values()))}"
+
+
+def longer(rows: Sequence[Row]) -> str:
+    """What to type so that these rows train twice as long; "" where the stored runs do not say how long they did."""
+    ended = [row.learning[seed] for row in rows for seed in row.still_learning]
+    settings = {each.stage: each.epochs for each in ended if each.epochs is not None}
+    if not settings:
+        return ""
+    options = " ".join(
+        f"--set schedule.stages.{stage}.epochs={2 * epochs}" for stage, epochs in sorted(settings.items())
+    )
+    return f"Train longer: bench run ... {options}"
+
+
+def learning_sentence(row: Row) -> str:
+    """How far validation was from flat for the row's seeds that were still learning; "" where none was."""
+    ended = [row.learning[seed] for seed in row.still_learning]
+    rises = [each.rise for each in ended if each.rise is not None]
+    if not rises:
+        return ""
+    least, most = percent(min(rises)), percent(max(rises))
+    by = least if least == most else f"{least} to {most}"
+    seeds = f"{len(ended)} of {len(row.seeds)} seeds, " if len(row.seeds) > 1 else ""
+    rose = f"validation CIDEr-D rose by {by} points over the last quarter of its validations"
+    return f"{seeds}{rose}. {longer([row])}".strip()
+
+
+def _best(leaders: Sequence[Row], placed: Sequence[Row], group: Group) -> str:
+    where = f"{group.dataset} {group.split}"
+    worst = max(_worst(row, group) for row in leaders)
+    counts = sorted({len(row.seeds) for row in placed})
+    seeds = f"{counts[0]} seeds" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
+    if len(leaders) == len(placed):
+        return f"No difference on {where} is significant: {_named(leaders, 'and')} share places 1–{worst} ({seeds})."
+    places = "place 1" if worst == 1 else f"places 1–{worst}"
+    return f"Best on {where}: {_named(leaders, 'or')} ({places}, {seeds})."
+
+
+def _cheapest(leaders: Sequence[Row]) -> str:
+    """Which of several best models trains in the least time."""
+    timed = [(cost_.value, row) for row in leaders if (cost_ := row.costs.get("train_seconds")) and cost_.value]
+    if len(timed) != len(leaders) or len(timed) < 2:
+        return ""
+    timed.sort(key=lambda pair: pair[0])
+    (least, first), (most, last) = timed[0], timed[-1]
+    return f"{first.model} trains in {cost(least, 's')}, {last.model} in {cost(most, 's')}."
+
+
+def _obstacles(rows: Sequence[Row], group: Group) -> list[str]:
+    """Why rows have no place, with their number where not all are meant."""
+    standings = [row.standings.get(group.metric) for row in rows]
+    single = sum(len(row.seeds) == 1 for row in rows)
+    below = sum(each is not None and bool(each.not_above) for each in standings)
+    learning = sum(bool(row.still_learning) for row in rows)
+    unknown = sum(not row.still_learning and _is_unknown(row) for row in rows)
+    everything = len(rows)
+    found = []
+    if single:
+        found.append("one seed" if single == everything else f"{single} with one seed")
+    if learning:
+        found.append("still learning" if everything == 1 else f"{learning} of {everything} still learning")
+    if unknown:
+        found.append(f"{unknown} of {everything} with too few validations to say whether they had finished learning")
+    if below:
+        found.append(f"{below} not above the floor")
+    return found
+
+
+def _advice(models: Sequence[Row], group: Group) -> list[str]:
+    """What one seed hides, and the option that shows it."""
+    single = [row for row in models if len(row.seeds) == 1]
+    if not single:
+        return []
+    moved = group.reseeding
+    advice = f"Places need several seeds: bench run {_SEEDS_FLAG}."
+    if moved is None:
+        return [advice]
+    ranks = "" if moved.ranks is None else ", which changed no rank"
+    if moved.ranks:
+        ranks = f", and a model by up to {moved.ranks} {'rank' if moved.ranks == 1 else 'ranks'}"
+    rows = "1 model" if moved.rows == 1 else f"{moved.rows} models"
+    return [
+        f"Other seeds moved {group.metric} of the last {rows} with several seeds here by up to "
+        f"{percent(moved.largest)} points (standard deviation {percent(moved.deviation)}){ranks}.",
+        advice,
+    ]
+
+
+def _is_unknown(row: Row) -> bool:
+    return any(ended.state == "unknown" for ended in row.learning.values())
+
+
+def _is_floor(row: Row, group: Group) -> bool:
+    standing = row.standings.get(group.metric)
+    return standing is not None and standing.is_floor
+
+
+def _worst(row: Row, group: Group) -> int:
+    """The row's worst rank, 0 where it has no place."""
+    standing = row.standings.get(group.metric)
+    return 0 if standing is None or standing.worst is None else standing.worst
+
+
+def _named(rows: Sequence[Row], word: str) -> str:
+    names = [row.model for row in rows]
+    if len(names) > _NAMED:
+        return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {word} {names[-1]}"

@@ -1,0 +1,79 @@
+"""A row's numbers over its seeds: means, deviations and intervals, or why there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
+
+from results.queries.finished_runs import ByImage
+from results.queries.standings import matrix
+from results.queries.views import Spread
+from results.records import Quantity
+from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, architecture_mean
+
+
+def spreads(
+    by_seed: Mapping[int, Mapping[str, Quantity]], scored: Mapping[str, Mapping[int, ByImage]] | None = None
+) -> dict[str, Spread]:
+    """Every metric over seeds; `scored` are the images' scores that several seeds need for an interval."""
+    metrics = dict.fromkeys(metric for scores in by_seed.values() for metric in scores)
+    return {
+        metric: _spread({seed: scores.get(metric) for seed, scores in by_seed.items()}, (scored or {}).get(metric, {}))
+        for metric in metrics
+    }
+
+
+def _spread(by_seed: Mapping[int, Quantity | None], scored: Mapping[int, ByImage]) -> Spread:
+    values, reason = _measured(by_seed)
+    measured = {seed: each for seed, each in by_seed.items() if each is not None and each.value is not None}
+    low, high, over = _interval(measured, scored)
+    return Spread(
+        fmean(values) if values else None,
+        stdev(values) if len(values) > 1 else None,
+        len(values),
+        reason,
+        low,
+        high,
+        over,
+    )
+
+
+def _interval(
+    measured: Mapping[int, Quantity], scored: Mapping[int, ByImage]
+) -> tuple[float | None, float | None, str | None]:
+    """Of one seed that over images, as stored; of several that of their mean, where all their images' scores are."""
+    if len(measured) == 1:
+        [only] = measured.values()
+        return only.low, only.high, None if only.low is None else OVER_IMAGES
+    scores = matrix([scored.get(seed, {}) for seed in measured])
+    bounds = None if scores is None else architecture_mean(scores)
+    return (*bounds, OVER_SEEDS) if bounds else (None, None, None)
+
+
+def _mean_bound(bounds: Sequence[float | None]) -> float | None:
+    known = [bound for bound in bounds if bound is not None]
+    return fmean(known) if known and len(known) == len(bounds) else None
+
+
+def mean_cost(by_seed: Mapping[int, Quantity | None]) -> Quantity:
+    """A cost over seeds, between the means of its bounds."""
+    values, reason = _measured(by_seed)
+    measured = [cost for cost in by_seed.values() if cost is not None and cost.value is not None]
+    unit = next((cost.unit for cost in by_seed.values() if cost is not None), "")
+    if not values:
+        return Quantity(None, reason, unit)
+    low, high = _mean_bound([cost.low for cost in measured]), _mean_bound([cost.high for cost in measured])
+    return Quantity(fmean(values), None, unit, low, high)
+
+
+def _measured(by_seed: Mapping[int, Quantity | None]) -> tuple[list[float], str | None]:
+    """The values of the seeds that have one, and why the others have none."""
+    values, reasons = [], {}
+    for seed, quantity in by_seed.items():
+        if quantity is not None and quantity.value is not None:
+            values.append(quantity.value)
+        else:
+            reasons[seed] = "not recorded" if quantity is None or quantity.reason is None else quantity.reason
+    if len(reasons) == len(by_seed) and len(set(reasons.values())) == 1:
+        return values, next(iter(reasons.values()))
+    return values, "; ".join(f"seed {seed}: {reason}" for seed, reason in reasons.items()) or None

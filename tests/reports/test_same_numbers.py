@@ -1,0 +1,88 @@
+"""Places, intervals and p-values: the same in every format, and those of an independent computation."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+
+import numpy as np
+import pytest
+from rich.console import Console
+from scipy import stats
+
+from reports.content.leaderboard_page import boards
+from reports.export import data as export_data
+from reports.export import text as export_text
+from reports.text.terminal import print_leaderboard
+from results import Results
+from results.db.store import Store
+from results.queries import fetch
+
+SHOWN = ("expansionnet_v2", "transformer_base")
+
+
+def scores(model: str, results: Results) -> np.ndarray:
+    """Scores (S, N) as they were stored."""
+    frame = results.image_scores(split="test", metric="CIDEr-D")
+    rows = frame[(frame.model == model) & (frame.seed <= 2) & frame.signature.str.contains("beam:3")]
+    return rows.pivot_table(index="seed", columns="image_id", values="score_percent", observed=True).to_numpy()
+
+
+def two_way(sides: list[np.ndarray]) -> tuple[float, float, float]:
+    """Mean difference, its standard error and its degrees of freedom; of one side, those of its mean."""
+    means = [side.mean(axis=1) for side in sides]
+    between = [mean.var(ddof=1) / len(mean) for mean in means]
+    by_image = sides[0].mean(axis=0) - (sides[1].mean(axis=0) if len(sides) > 1 else 0)
+    count = len(by_image)
+    images = by_image.var(ddof=1) / count
+    for side in sides:
+        residual = side - side.mean(axis=0) - side.mean(axis=1, keepdims=True) + side.mean()
+        images -= np.square(residual).sum() / ((len(side) - 1) * (count - 1)) / (len(side) * count)
+    seeds = sum(between)
+    df_seeds = seeds**2 / sum(part**2 / (len(side) - 1) for part, side in zip(between, sides, strict=True))
+    variance = seeds + images
+    degrees = 1 / (seeds / variance / df_seeds + images / variance / (count - 1))
+    return float(by_image.mean()), float(np.sqrt(variance)), float(degrees)
+
+
+def test_every_format_has_the_numbers_of_an_independent_computation(store: Store) -> None:
+    results, groups = Results(store), fetch.leaderboard(store)
+    measured = [scores(model, results) for model in SHOWN]
+    assert {side.shape for side in measured} == {(2, 12)}
+    intervals = []
+    for side in measured:
+        mean, error, degrees = two_way([side])
+        intervals.append([round(bound, 1) for bound in stats.t.interval(0.95, degrees, mean, error)])
+    gap, error, degrees = two_way(measured)
+    p = 2 * stats.t.sf(gap / error, degrees)  # the table's only pair: nothing to correct
+    places = ["1", "2"] if p < 0.05 else ["1–2", "1–2"]
+    texts = [f"{low}–{high}" for low, high in intervals]
+
+    keys = {key for group in groups for row in (*group.rows, *group.references) for key in row.keys}
+    runs = {key: fetch.run_detail(store, key) for key in keys}
+    console = Console(file=io.StringIO(), width=120)
+    print_leaderboard(store, console)
+    board = next(board for board in boards(groups, fetch.datasets(store), runs) if "test" in board.title)
+    frame = list(csv.DictReader(io.StringIO(export_data.as_csv(results.leaderboard(split="test")))))
+    exported = json.loads(export_data.as_json(groups, runs))[0]["rows"]
+    markdown, latex = export_text.markdown(groups, runs), export_text.latex(groups, runs)
+    for number, model in enumerate(SHOWN):
+        place, text, (low, high) = places[number], texts[number], intervals[number]
+        assert [cell.text for cell in board.table.lines[number].cells[1:3]] == [text, place], "HTML"
+        assert isinstance(console.file, io.StringIO)
+        assert re.search(rf"^{model} ×2 +{place} .* {text} ", console.file.getvalue(), re.MULTILINE), "terminal"
+        name = model.replace("_", r"\_")
+        assert re.search(rf"^\| {model} ×2 \| [^|]* \| {text} \| {place} \|", markdown, re.MULTILINE), "Markdown"
+        assert f"& {text.replace('–', '--')} & {place.replace('–', '--')} &" in latex.split(name)[1], "LaTeX"
+        row = frame[number]
+        assert (row["model"], row["place_best"], row["place_worst"]) == (model, place[0], place[-1]), "CSV"
+        bounds = [float(row[f"CIDEr-D_{end}_percent"]) for end in ("low", "high")]
+        assert [round(bound, 1) for bound in bounds] == [low, high]
+        standing = exported[number]["standings"]["CIDEr-D"]
+        assert (standing["best"], standing["worst"]) == (int(place[0]), int(place[-1])), "JSON"
+        found = exported[number]["scores"]["CIDEr-D"]
+        assert [round(100 * found[end], 1) for end in ("low", "high")] == [low, high]
+    assert exported[1]["standings"]["CIDEr-D"]["against_best"] == pytest.approx(p, rel=1e-9)
+    assert float(frame[1]["p_against_best"]) == pytest.approx(p, rel=1e-9)

@@ -1,0 +1,52 @@
+"""Whether a model had finished learning, from its validation scores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from results.statistics.learning import RISE, learning
+
+RISING = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+
+
+def test_a_steady_rise_is_still_learning_and_has_no_noise() -> None:
+    found = learning(RISING)
+    assert found.state == "still learning"
+    assert found.rise == pytest.approx(0.2), "of the last two validations above the six before"
+    assert found.error == pytest.approx(0.0), "a straight trend is no noise"
+    assert not found.fell
+
+
+@pytest.mark.parametrize(
+    ("scores", "state", "fell"),
+    [
+        ((0.5, 0.9, 0.98, 1.0, 1.0, 1.0, 1.0, 1.0), "finished learning", False),
+        ((0.5, 0.9, 1.0, 0.97, 0.94, 0.91, 0.88, 0.85), "finished learning", True),
+        ((0.5, 0.9, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0 + RISE / 2), "finished learning", False),
+        ((0.1, 0.9), "unknown", False),
+        ((), "unknown", False),
+    ],
+)
+def test_flat_falling_and_short_curves_are_not(scores: tuple[float, ...], state: str, fell: bool) -> None:
+    found = learning(scores)
+    assert (found.state, found.fell, found.validations) == (state, fell, len(scores))
+    assert (found.rise is None) == (len(scores) < 3)
+
+
+def test_patience_ends_learning_whatever_the_curve() -> None:
+    assert learning(RISING, stopped_early=True).state == "stopped early"
+    assert learning((0.1,), stopped_early=True).state == "stopped early"
+
+
+def test_the_error_is_that_of_a_difference_of_two_noisy_scores() -> None:
+    scores = 0.01 * np.arange(4_000) + np.random.default_rng(0).normal(0, 0.3, 4_000)
+    assert learning(scores.tolist()).error == pytest.approx(np.sqrt(2) * 0.3, rel=0.05)
+
+
+def test_noise_alone_is_rarely_taken_for_learning() -> None:
+    generator = np.random.default_rng(1)
+    flat = [learning((1 + generator.normal(0, 0.05, 12)).tolist()).state for _ in range(1_000)]
+    assert flat.count("still learning") <= 50
+    rising = [learning((np.linspace(0, 2, 12) + generator.normal(0, 0.05, 12)).tolist()).state for _ in range(1_000)]
+    assert rising.count("still learning") >= 990
