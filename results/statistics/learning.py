@@ -39,18 +39,28 @@ def learning(scores: Sequence[float], *, stopped_early: bool = False) -> Learnin
     """What a stage's validation scores say, in order; `stopped_early`: patience ended it before its last epoch.
 
     Still learning is what rose over the last quarter of its validations by more than `RISE` beyond the standard error
-    of that rise, √2 times the deviation of one validation, which comes from the second differences of the last half
-    (Gasser, Sroka and Jennen-Steinmetz, "Residual Variance and Residual Pattern in Nonlinear Regression", Biometrika
-    1986: a straight trend does not count as noise). A learning rate that has decayed to nothing ends a rise too.
+    of that rise: √2 times the deviation of one validation from the curve that fits best and never falls (isotonic
+    regression: Barlow, Bartholomew, Bremner and Brunk, "Statistical Inference under Order Restrictions", 1972). A curve
+    that only rises shows no noise, so that few validations rather count as learning. A learning rate that has decayed
+    to nothing ends a rise too.
     """
     count = len(scores)
     if count < LEAST:
         return Learning("stopped early" if stopped_early else "unknown", count)
     quarter = ceil(count / 4)
     rise = max(scores[-quarter:]) - max(scores[:-quarter])
-    last_half = scores[-max(LEAST, ceil(count / 2)) :]
-    error = sqrt(2 * float(np.square(np.diff(last_half, 2)).mean()) / 6)
+    error = sqrt(2) * _deviation(scores)
     fell = scores[-1] < max(scores) - error
     if stopped_early:
         return Learning("stopped early", count, rise, error, fell)
     return Learning("still learning" if rise - error > RISE else "finished learning", count, rise, error, fell)
+
+
+def _deviation(scores: Sequence[float]) -> float:
+    """Of one score from the curve that fits best and never falls, which has as many parameters as it has levels."""
+    from scipy.optimize import isotonic_regression
+
+    fitted = isotonic_regression(scores)
+    levels = len(fitted.blocks) - 1
+    squares = float(np.square(np.asarray(scores) - fitted.x).sum())
+    return sqrt(squares / max(len(scores) - levels, 1))

@@ -14,7 +14,7 @@ def test_a_steady_rise_is_still_learning_and_has_no_noise() -> None:
     found = learning(RISING)
     assert found.state == "still learning"
     assert found.rise == pytest.approx(0.2), "of the last two validations above the six before"
-    assert found.error == pytest.approx(0.0), "a straight trend is no noise"
+    assert found.error == 0, "a curve that only rises shows no noise"
     assert not found.fell
 
 
@@ -40,8 +40,14 @@ def test_patience_ends_learning_whatever_the_curve() -> None:
 
 
 def test_the_error_is_that_of_a_difference_of_two_noisy_scores() -> None:
-    scores = 0.01 * np.arange(4_000) + np.random.default_rng(0).normal(0, 0.3, 4_000)
+    scores = np.linspace(0, 2, 4_000) + np.random.default_rng(0).normal(0, 0.3, 4_000)
     assert learning(scores.tolist()).error == pytest.approx(np.sqrt(2) * 0.3, rel=0.05)
+
+
+def test_a_curve_that_bends_is_no_noise() -> None:
+    found = learning((0.88, 2.31, 2.57))
+    assert (found.state, found.error) == ("still learning", 0)
+    assert learning((0.53, 0.76, 0.62)).state == "finished learning"
 
 
 def test_noise_alone_is_rarely_taken_for_learning() -> None:
