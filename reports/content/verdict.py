@@ -24,7 +24,7 @@ def verdict(group: Group) -> tuple[str, ...]:
         )
     leaders = [row for row in placed if row.standings[group.metric].best == 1]
     without = len(models) - len(placed)
-    sentences = [_best(leaders, placed, group), _cheapest(leaders)]
+    sentences = [_best(leaders, placed, group), _cheapest(leaders), _unfinished(placed)]
     if without:
         why = ", ".join(_obstacles([row for row in models if row not in placed], group))
         sentences.append(f"{without} of {len(models)} models {'has' if without == 1 else 'have'} no place: {why}.")
@@ -84,6 +84,14 @@ def _cheapest(leaders: Sequence[Row]) -> str:
     timed.sort(key=lambda pair: pair[0])
     (least, first), (most, last) = timed[0], timed[-1]
     return f"{first.model} trains in {cost(least, 's')}, {last.model} in {cost(most, 's')}."
+
+
+def _unfinished(placed: Sequence[Row]) -> str:
+    """What places of models that were still learning are worth."""
+    number = sum(bool(row.still_learning) for row in placed)
+    if not number:
+        return ""
+    return f"{number} of {len(placed)} placed models were still learning: longer training may order them otherwise."
 
 
 def _obstacles(rows: Sequence[Row], group: Group) -> list[str]:

@@ -72,6 +72,13 @@ def test_models_without_a_place_are_counted_with_reasons() -> None:
     assert found[1] == "2 of 4 models have no place: 1 with one seed, 1 not above the floor."
 
 
+def test_places_of_models_that_were_still_learning_are_qualified() -> None:
+    rising = replace(placed("a", 1, 1), learning={1: RISING})
+    assert verdict(group(rising, placed("b", 2, 2)))[1:] == (
+        "1 of 2 placed models were still learning: longer training may order them otherwise.",
+    )
+
+
 def test_floors_alone_have_no_verdict() -> None:
     assert verdict(group()) == ()
     assert verdict(group(replace(row("blind"), standings={"CIDEr-D": Standing(is_floor=True)}))) == ()
