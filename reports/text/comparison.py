@@ -184,7 +184,7 @@ def legend(comparison: Comparison) -> str:
     return (
         "Scores times 100. p over images: paired sign-flip test, 95 %: bootstrap interval of the change; over seeds "
         f"and images: t, seeds unpaired. Holm's correction for {comparison.tests} tests; BLEU and METEOR are tested by "
-        "the images' influences on the corpus score. Costs: B by A."
+        "the images' influences on the corpus score, where runs have them. Costs: B by A."
     )
 
 
