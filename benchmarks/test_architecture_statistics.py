@@ -2,7 +2,8 @@
 
     python -m pytest benchmarks/test_architecture_statistics.py -n 0 -s
 
-Prints the tables of `docs/statistics.md`; `tests/results/statistics/simulated.py` says what is drawn.
+Prints the tables of `docs/statistics.md`; `tests/results/statistics/simulated.py` says what is drawn, for BLEU
+`tests/harness/metrics/simulated.py`.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import numpy as np
 import pytest
 from scipy.special import digamma, polygamma, stdtrit
 
+from harness.metrics.influences import influences
 from results.statistics.architecture import Estimate, Summary, estimate, summary
 from results.statistics.significance import Array
+from tests.harness.metrics.simulated import Images, counts
 from tests.results.statistics.simulated import IMAGES, simulated
 
 SEEDS = (2, 3, 5, 10)
@@ -67,6 +70,32 @@ def test_coverage_where_the_models_deviate_unequally() -> None:
         covered = float(np.mean(np.abs(differences) <= half))
         print(f"\nseeds {seeds}, deviations {deviations}: covered {covered:.1%}", end="")
         assert covered >= (0.88 if min(seeds) == 2 else 0.93)
+
+
+@pytest.mark.parametrize("shortfall", [1, 0])
+def test_intervals_of_bleu_cover_what_they_promise(shortfall: int) -> None:
+    """By influences of images; at a shortfall of 0 the brevity penalty, which has a kink there, sets in."""
+    generator = np.random.default_rng(2024)
+    for seeds in (2, 3, 5):
+        for deviation in (0.02, 0.1):
+            covered, width, means = [], [], []
+            for _ in range(2000):
+                images = Images.drawn(generator, IMAGES)
+                models = [
+                    np.stack(
+                        [influences(seed)[:, 3] for seed in counts(generator, images, seeds, deviation, shortfall)]
+                    )
+                    for _ in range(2)
+                ]
+                found = estimate(*map(summary, models))
+                half = float(halves(found))
+                covered.append(abs(float(found.difference)) <= half)
+                width.append(200 * half)
+                means.append(100 * models[0].mean(axis=1).std(ddof=1))
+            spread = np.sqrt(np.mean(np.square(means)))
+            print(f"\nBLEU-4, shortfall {shortfall}, {seeds} seeds that deviate by {spread:.1f} points: ", end="")
+            print(f"covered {np.mean(covered):.1%}, median width {np.median(width):.1f}", end="")
+            assert 0.935 <= np.mean(covered) <= 0.98
 
 
 @pytest.mark.parametrize("models", [4, 8, 16])

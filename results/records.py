@@ -134,7 +134,9 @@ class SplitResult:
     `captions` by image id. `scores[domain][metric]`, domain "overall" always there; metrics are fractions as
     coco-caption computes them ("BLEU-1".."BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D"). `per_image[metric][image_id]`.
     `attention` holds the attention weights of some of the captions. `held_out[metric]` is the mean over leaving out
-    each reference of every image in turn, where that was computed.
+    each reference of every image in turn, where that was computed. `influences[metric][image_id]`, of metrics that are
+    no mean over images, are jackknife pseudo-values of the score over all images, which is their mean
+    (`docs/statistics.md`).
     """
 
     split: str
@@ -143,6 +145,7 @@ class SplitResult:
     per_image: dict[str, dict[int, float]]
     attention: tuple[AttentionRecord, ...] = ()
     held_out: dict[str, Quantity] = field(default_factory=dict)
+    influences: dict[str, dict[int, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

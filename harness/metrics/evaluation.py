@@ -23,7 +23,8 @@ class Evaluation:
     `scores[domain][metric]` has `OVERALL` and every metric of `METRICS`; one that could not be computed is NULL with
     a reason and has no entry in `per_image[metric][image_id]`. `seconds` is the time spent by step. `domains` holds
     the images of each domain. `statistics` are the input of significance tests: for `OVERALL` a row for each of `ids`,
-    for each domain a row for each of its images; empty without any score.
+    for each domain a row for each of its images; empty without any score. `influences[metric][image_id]` are those of
+    `harness.metrics.influences` on the scores of `OVERALL`; empty for a single image.
     """
 
     scores: dict[str, dict[str, Quantity]]
@@ -33,6 +34,7 @@ class Evaluation:
     ids: tuple[int, ...] = ()
     statistics: dict[str, tuple[Statistics, ...]] = field(default_factory=dict)
     domains: dict[str, list[int]] = field(default_factory=dict)
+    influences: dict[str, dict[int, float]] = field(default_factory=dict)
 
 
 def with_intervals(evaluation: Evaluation, *, resamples: int = RESAMPLES, seed: int = SEED) -> Evaluation:

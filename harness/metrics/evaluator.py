@@ -21,6 +21,7 @@ from harness.metrics.cider import cider_d
 from harness.metrics.contract import CIDER_D, SPICE, Statistics
 from harness.metrics.evaluation import METRICS, OVERALL, Evaluation
 from harness.metrics.image_ids import require_same_images
+from harness.metrics.influences import influences_by_image
 from harness.metrics.java import JavaError, find_java
 from harness.metrics.meteor.metric import METEOR
 from harness.metrics.meteor.session import MeteorSession
@@ -169,6 +170,7 @@ class Evaluator:
             tuple(ids),
             by_group,
             {group: members for group, members in groups.items() if group != OVERALL},
+            influences_by_image(statistics, ids),
         )
 
     def close(self) -> None:

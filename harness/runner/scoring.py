@@ -8,15 +8,17 @@ from typing import Final
 
 from harness.metrics.evaluation import OVERALL, Evaluation, with_intervals
 from harness.metrics.evaluator import Evaluator
-from harness.metrics.rounds import held_out_rounds
+from harness.metrics.rounds import Round, held_out_rounds
 from harness.runner.context import BenchmarkData
 from harness.utils.errors import BenchError
-from results.db.rescoring import add_scores, stored_captions
+from results.db.rescoring import add_influences, add_scores, stored_captions
 from results.db.store import Store
 from results.records import Quantity, RunSpec, SplitResult
 
 SPICE_ONCE: Final = "SPICE takes too long to be computed again with each reference left out"
 SINGLE: Final = "no image has a second reference"
+OTHER_SCORE: Final = "the stored score is not what its captions score now"
+_NOT_LACKING: Final = "not lacking"
 
 
 def score_split(
@@ -71,9 +73,39 @@ def add_missing_scores(
         }
         per_image = {metric: values for metric, values in result.per_image.items() if metric in metrics}
         held_out = {metric: score for metric, score in result.held_out.items() if metric in metrics}
-        results.append(replace(result, scores=scores, per_image=per_image, held_out=held_out))
+        influences = {metric: values for metric, values in result.influences.items() if metric in metrics}
+        found = replace(result, scores=scores, per_image=per_image, held_out=held_out, influences=influences)
+        results.append(found)
         reasons |= {metric: quantity.reason for metric, quantity in scores[OVERALL].items()}
     add_scores(store, spec.key, results)
+    return reasons
+
+
+def add_missing_influences(
+    spec: RunSpec, missing: Mapping[str, Collection[str]], data: BenchmarkData, evaluator: Evaluator, store: Store
+) -> dict[str, str | None]:
+    """Compute the influences on the `missing` metrics of each split from stored captions, and store them.
+
+    Gives by metric why they are still missing, None where they are not.
+    """
+    captions = stored_captions(store, spec.key)
+    reasons: dict[str, str | None] = {}
+    for split, metrics in missing.items():
+        without = {metric: _NOT_LACKING for metric in ("METEOR", "SPICE") if metric not in metrics}
+        references = _references(split, data)
+        if spec.model == "human":
+            found = evaluator.evaluate_rounds(
+                references, {}, None, lambda tokens, _: held_out_rounds(tokens), without=without
+            )
+        else:
+            found = evaluator.evaluate_rounds(
+                references, captions[split], None, lambda *tokens: [Round(*tokens)], without=without
+            )
+        influences = {metric: values for metric, values in found.influences.items() if metric in metrics}
+        refused = add_influences(store, spec.key, split, influences)
+        for metric in metrics:
+            reason = OTHER_SCORE if metric in refused else found.scores[OVERALL][metric].reason
+            reasons[metric] = reasons.get(metric) or reason
     return reasons
 
 
@@ -92,7 +124,14 @@ def _held_out(
 
 
 def _result(split: str, captions: dict[int, str], evaluation: Evaluation, held_out: dict[str, Quantity]) -> SplitResult:
-    return SplitResult(split, captions, evaluation.scores, evaluation.per_image, held_out=held_out)
+    return SplitResult(
+        split,
+        captions,
+        evaluation.scores,
+        evaluation.per_image,
+        held_out=held_out,
+        influences=evaluation.influences,
+    )
 
 
 def _without_bounds(evaluation: Evaluation) -> dict[str, Quantity]:

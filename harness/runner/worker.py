@@ -12,16 +12,17 @@ from typing import Literal
 from harness.measure.environment import describe_environment
 from harness.metrics.evaluation import METRICS
 from harness.metrics.evaluator import Evaluator
+from harness.metrics.influences import CORPUS_METRICS
 from harness.metrics.signature import EvaluationSettings
 from harness.runner.context import RunContext
 from harness.runner.execute import execute
 from harness.runner.pretrained import WeightsMissing
-from harness.runner.scoring import add_missing_scores
+from harness.runner.scoring import OTHER_SCORE, add_missing_influences, add_missing_scores
 from harness.training.trainer import CHECKPOINTS
 from harness.utils.progress import Reporter, describe_seconds
 from harness.utils.workspace import Workspace, is_locked, locked
 from results import Store
-from results.db.rescoring import missing_metrics
+from results.db.rescoring import missing_influences, missing_metrics
 from results.records import RunSpec
 
 LOG_TAIL_LINES = 40
@@ -63,7 +64,7 @@ class Worker:
         folder = self._shared.workspace.run_folder(spec.key)
         with locked(folder / LOCK, lambda: self._reporter.note(f"{title}: another process works on it; waiting")):
             if self.is_done(spec):
-                self._reporter.note(f"{title}: re-used, finished before{self._add_missing_scores(spec)}")
+                self._reporter.note(f"{title}: re-used, finished before{self._add_what_is_missing(spec)}")
                 return "reused"
             if self._shared.rerun:
                 shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
@@ -102,15 +103,22 @@ class Worker:
             return "failed"
         return "finished"
 
-    def _add_missing_scores(self, spec: RunSpec) -> str:
-        """A note on the metrics that a finished run lacked; those still missing are not tried a second time."""
-        missing = missing_metrics(self._store, spec.key, self._retried)
-        if not missing:
-            return ""
-        self._warm_up()
-        reasons = add_missing_scores(spec, missing, self._shared.context.data, self._evaluator, self._store)
-        self._retried -= {metric for metric, reason in reasons.items() if reason}
-        return "".join(f"; {metric}: {reason or 'scored now'}" for metric, reason in reasons.items())
+    def _add_what_is_missing(self, spec: RunSpec) -> str:
+        """A note on scores and influences that a finished run lacked; what cannot be had is not tried a second time."""
+        key, data, notes = spec.key, self._shared.context.data, []
+        if missing := missing_metrics(self._store, key, self._retried):
+            self._warm_up()
+            reasons = add_missing_scores(spec, missing, data, self._evaluator, self._store)
+            self._retried -= {metric for metric, reason in reasons.items() if reason}
+            notes = [f"; {metric}: {reason or 'scored now'}" for metric, reason in reasons.items()]
+        if missing := missing_influences(self._store, key, self._retried & set(CORPUS_METRICS)):
+            self._warm_up()
+            reasons = add_missing_influences(spec, missing, data, self._evaluator, self._store)
+            self._retried -= {metric for metric, reason in reasons.items() if reason not in {None, OTHER_SCORE}}
+            for reason in dict.fromkeys(reasons.values()):
+                metrics = ", ".join(metric for metric in CORPUS_METRICS if reasons.get(metric, "") == reason)
+                notes.append(f"; influences on {metrics}: {reason or 'added'}")
+        return "".join(notes)
 
     def _warm_up(self) -> None:
         """Start what scores captions, hidden behind the first training."""

@@ -14,7 +14,6 @@ from reports.content.numbers import DASH, cost_kind, cost_order, printable
 from reports.text.differences import cost_line, cost_ratio, interval, p_value, plain_table, points, ratio
 from results.compare.comparison_types import CaptionChange, Comparison, Pair, ScoreChange, Side
 from results.compare.gate_result import CostChange
-from results.statistics.paired import MEANS
 
 MAIN: Final = "CIDEr-D"
 SHOWN_COSTS: Final = {
@@ -101,7 +100,7 @@ def score_cells(score: ScoreChange) -> tuple[str, ...]:
     change = DASH if score.before is None or score.after is None else points(score.after - score.before, "+")
     if score.test is None:
         return before, after, change, DASH, DASH
-    bounds = interval(score.test.low, score.test.high) if score.metric in MEANS else DASH
+    bounds = interval(score.test.low, score.test.high) if score.no_interval is None else DASH
     return before, after, change, bounds, p_value(score.test.adjusted)
 
 
@@ -184,8 +183,8 @@ def legend(comparison: Comparison) -> str:
     """How to read the numbers."""
     return (
         "Scores times 100. p over images: paired sign-flip test, 95 %: bootstrap interval of the change; over seeds "
-        f"and images: t, seeds unpaired. Holm's correction for {comparison.tests} tests; of BLEU and METEOR the single "
-        "images' scores are tested, whose mean is not the score. Costs: B by A."
+        f"and images: t, seeds unpaired. Holm's correction for {comparison.tests} tests; BLEU and METEOR are tested by "
+        "the images' influences on the corpus score, where runs have them. Costs: B by A."
     )
 
 

@@ -12,7 +12,7 @@ from results.compare.baseline_making import differing, distinguishing, newest_ru
 from results.compare.comparison_types import CaptionChange, Comparison, Differing, Pair, ScoreChange, Side
 from results.compare.repeats import cost_changes
 from results.compare.run_snapshot import RunSnapshot
-from results.compare.score_tests import SeedsOfSides, with_tests
+from results.compare.score_tests import SeedsOfSides, numbers_to_test, with_tests
 from results.queries.leaderboard import RANKING_METRIC
 from results.records import ImageRecord, Quantity
 from results.statistics.paired import mean_of_seeds
@@ -81,23 +81,20 @@ def _comparison(pairs: Sequence[tuple[_Runs, _Runs]], images: Images, most: int)
 
 
 def _scores(before: _Runs, after: _Runs) -> Iterator[tuple[ScoreChange, SeedsOfSides | None]]:
-    """Every score that either side has, without its test, and the images' scores by seed where these can be tested."""
+    """Every score that either side has, without its test, and the images' numbers by seed where these can be tested."""
     runs = [each.run for each in (*before, *after)]
     names = ((split, metric) for run in runs for split, found in run.scores.items() for metric in found["overall"])
     same_data = len({run.fingerprint for run in runs}) == 1
     for split, metric in dict.fromkeys(names):
         (one, why), (two, why_not) = (_mean(side, split, metric) for side in (before, after))
         score = ScoreChange(split, metric, one, two, reason=why or why_not)
-        sides = [
-            [run.by_image[split][metric] for run in side if metric in run.by_image.get(split, {})]
-            for side in (before, after)
-        ]
+        sides, no_interval = numbers_to_test(before, after, split, metric)
         if score.reason is None and (len(sides[0]), len(sides[1])) != (len(before), len(after)):
             score = replace(score, reason="the database has no scores of single images")
         if score.reason is None:
             by_image = mean_of_seeds(sides[0]), mean_of_seeds(sides[1])
             if same_data and by_image[0] and by_image[0].keys() == by_image[1].keys():
-                yield score, (sides[0], sides[1])
+                yield replace(score, no_interval=no_interval), sides
                 continue
             score = replace(score, reason="scored on other images")
         yield score, None

@@ -29,10 +29,10 @@ class Side:
 class ScoreChange:
     """One metric of one split, fractions, means over seeds; None with a reason where a side has none.
 
-    `test` is of the images' scores, None with a reason too. Its interval is that of the metric's change only where the
-    metric is the mean of the images (`results.statistics.paired.MEANS`); elsewhere `no_interval` says why the change
-    has none. `over` says what the test and its interval are over, see `OVER_IMAGES` and `OVER_SEEDS`; of the latter,
-    `architecture` has standard error and degrees of freedom.
+    `test` is of the images' scores, or of their influences where the metric is no mean of these; None with a reason
+    too. Where a run has no influences, the single images' scores are tested, whose interval is not that of the change:
+    `no_interval` says so. `over` says what the test and its interval are over, see `OVER_IMAGES` and `OVER_SEEDS`; of
+    the latter, `architecture` has standard error and degrees of freedom.
     """
 
     split: str

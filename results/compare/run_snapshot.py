@@ -1,4 +1,4 @@
-"""Snapshots of finished runs for comparisons: conditions, scores of single images, captions, losses, costs."""
+"""Snapshots of finished runs for comparisons: conditions, scores and influences of images, captions, losses, costs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from results.db.schema import Caption, DatasetRow, Epoch, Image, ImageScores, RunRow
+from results.db.schema import Caption, DatasetRow, Epoch, Image, ImageInfluences, ImageScores, RunRow
 from results.db.store import Store
 from results.errors import StoreError
 from results.queries.finished_runs import ByImage, FinishedRun, finished_runs
@@ -19,13 +19,17 @@ from results.records import ImageRecord
 
 @dataclass(slots=True)
 class RunSnapshot:
-    """One finished run; `by_image[split][metric]` and `captions[split]` by image id, losses by stage and epoch."""
+    """One finished run; losses by stage and epoch.
+
+    `by_image[split][metric]`, `influences[split][metric]` and `captions[split]` are by image id.
+    """
 
     run: FinishedRun
     environment: dict[str, Any]
     finished_at: datetime
     losses: list[tuple[int, int, float]] = field(default_factory=list)
     by_image: dict[str, dict[str, ByImage]] = field(default_factory=dict)
+    influences: dict[str, dict[str, ByImage]] = field(default_factory=dict)
     captions: dict[str, dict[int, str]] = field(default_factory=dict)
 
     @property
@@ -59,6 +63,9 @@ def run_snapshots(store: Store, keys: Sequence[str] | None = None) -> list[RunSn
         scored = select(ImageScores.cell_id, ImageScores.split, ImageScores.metric, ImageScores.scores)
         for run_id, split, metric, scores in connection.execute(scored.where(ImageScores.cell_id.in_(ids))):
             found[run_id].by_image.setdefault(split, {})[metric] = scores
+        weighed = select(ImageInfluences.cell_id, ImageInfluences.split, ImageInfluences.metric, ImageInfluences.scores)
+        for run_id, split, metric, values in connection.execute(weighed.where(ImageInfluences.cell_id.in_(ids))):
+            found[run_id].influences.setdefault(split, {})[metric] = values
         captioned = select(Caption.cell_id, Caption.split, Caption.image_id, Caption.caption)
         for run_id, split, image_id, caption in connection.execute(captioned.where(Caption.cell_id.in_(ids))):
             found[run_id].captions.setdefault(split, {})[image_id] = caption

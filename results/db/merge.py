@@ -24,6 +24,7 @@ from results.db.schema import (
     Epoch,
     HeldOutScore,
     Image,
+    ImageInfluences,
     ImageScores,
     RunRow,
     Score,
@@ -34,7 +35,7 @@ from results.db.upgrade import revision_of, upgrade
 from results.errors import StoreError
 
 # In the order in which rows may be inserted: a map hangs on its caption.
-_PARTS = (Epoch, Caption, Score, HeldOutScore, ImageScores, Cost, AttentionMap)
+_PARTS = (Epoch, Caption, Score, HeldOutScore, ImageScores, ImageInfluences, Cost, AttentionMap)
 _PROGRESS = {"planned": 0, "running": 1, "skipped": 2, "failed": 2, "finished": 3}
 _ABSENT = "nothing"
 _SAME = 1e-6  # relative: two machines add in different orders

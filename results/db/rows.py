@@ -10,12 +10,12 @@ from typing import Any
 from sqlalchemy import Connection, insert
 
 from results.db import checks
-from results.db.schema import AttentionMap, Base, Caption, Cost, HeldOutScore, ImageScores, Score
+from results.db.schema import AttentionMap, Base, Caption, Cost, HeldOutScore, ImageInfluences, ImageScores, Score
 from results.errors import StoreError
 from results.records import AttentionRecord, DatasetRecord, EpochRecord, Outcome, Quantity, RunSpec, SplitResult
 
 Columns = dict[str, Any]
-CellPart = Caption | Score | HeldOutScore | ImageScores | Cost | AttentionMap
+CellPart = Caption | Score | HeldOutScore | ImageScores | ImageInfluences | Cost | AttentionMap
 
 
 def insert_all(connection: Connection, table: type[Base], rows: Iterable[Columns], **common: Any) -> None:
@@ -97,7 +97,7 @@ def outcome_columns(key: str, outcome: Outcome) -> dict[type[CellPart], list[Col
     names = [result.split for result in outcome.splits]
     if len(set(names)) != len(names):
         raise StoreError(f"run {key}: the same split twice among {', '.join(names)}")
-    tables: tuple[type[CellPart], ...] = (Caption, Score, HeldOutScore, ImageScores, Cost, AttentionMap)
+    tables = (Caption, Score, HeldOutScore, ImageScores, ImageInfluences, Cost, AttentionMap)
     rows: dict[type[CellPart], list[Columns]] = {table: [] for table in tables}
     for result in outcome.splits:
         rows[Caption] += [
@@ -107,6 +107,7 @@ def outcome_columns(key: str, outcome: Outcome) -> dict[type[CellPart], list[Col
         rows[Score] += score_columns(key, result)
         rows[HeldOutScore] += held_out_columns(key, result)
         rows[ImageScores] += image_score_columns(key, result)
+        rows[ImageInfluences] += influence_columns(key, result)
         if unsaid := {record.image_id for record in result.attention} - result.captions.keys():
             raise StoreError(f"run {key} has no caption of image {min(unsaid)} of the split {result.split}")
         maps = (attention_columns(key, record) for record in result.attention)
@@ -172,9 +173,21 @@ def held_out_columns(key: str, result: SplitResult) -> list[Columns]:
 
 def image_score_columns(key: str, result: SplitResult) -> list[Columns]:
     """Rows of `ImageScores` of a split."""
-    for metric, scores in result.per_image.items():
+    return _packed_columns(key, result, result.per_image, "scores")
+
+
+def influence_columns(key: str, result: SplitResult) -> list[Columns]:
+    """Rows of `ImageInfluences` of a split."""
+    return _packed_columns(key, result, result.influences, "influences")
+
+
+def _packed_columns(
+    key: str, result: SplitResult, found: Mapping[str, Mapping[int, float]], kind: str
+) -> list[Columns]:
+    """Rows with a number for each image, by metric."""
+    for metric, scores in found.items():
         if not scores.keys() <= result.captions.keys():
-            raise StoreError(f"run {key}: {metric} on {result.split} scores images that have no caption")
+            raise StoreError(f"run {key}: {metric} on {result.split} has {kind} of images that have no caption")
     return [
         {
             "split": result.split,
@@ -184,5 +197,5 @@ def image_score_columns(key: str, result: SplitResult) -> list[Columns]:
                 for image_id, score in scores.items()
             },
         }
-        for metric, scores in result.per_image.items()
+        for metric, scores in found.items()
     ]

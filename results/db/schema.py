@@ -26,7 +26,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from results.db.columns import PackedScores, PackedWeights, UtcDateTime
 
-RELEASE = "v0_3_0"
+RELEASE = "v0_4_0"
 """The release that changed the tables last: the newest revision in `results/db/migrations/versions`."""
 
 # Composite keys cluster the rows of one run together and spare a second copy of the key.
@@ -203,6 +203,20 @@ class ImageScores(Base):
     """One metric of every image of one split, packed (see `PackedScores`)."""
 
     __tablename__ = "image_scores"
+
+    cell_id: Mapped[int] = mapped_column(ForeignKey("cells.id", ondelete="CASCADE"), primary_key=True)
+    split: Mapped[str] = mapped_column(primary_key=True)
+    metric: Mapped[str] = mapped_column(primary_key=True)
+    scores: Mapped[dict[int, float]] = mapped_column(PackedScores)
+
+
+class ImageInfluences(Base):
+    """The influence of every image on a corpus score of one split (`SplitResult.influences`), packed as `ImageScores`.
+
+    Nothing for metrics that are means of `ImageScores`, for splits of one image, and before 0.4.0.
+    """
+
+    __tablename__ = "image_influences"
 
     cell_id: Mapped[int] = mapped_column(ForeignKey("cells.id", ondelete="CASCADE"), primary_key=True)
     split: Mapped[str] = mapped_column(primary_key=True)

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, or_, select, true
 
-from results.db.schema import Cost, DatasetRow, HeldOutScore, ImageScores, RunRow, Score
+from results.db.schema import Cost, DatasetRow, HeldOutScore, ImageInfluences, ImageScores, RunRow, Score
 from results.errors import StoreError
 from results.records import CodeRecord, Quantity, Role
 from results.statistics.paired import MEANS
@@ -132,11 +132,23 @@ def finished_runs(connection: Connection, dataset: str | None = None) -> list[Fi
 
 def image_scores(connection: Connection, runs: Sequence[FinishedRun], metric: str) -> dict[tuple[int, str], ByImage]:
     """Scores of single images by run id and split; empty for runs and splits that have none."""
+    return _by_image(connection, ImageScores, runs, metric)
+
+
+def test_scores(connection: Connection, runs: Sequence[FinishedRun], metric: str) -> dict[tuple[int, str], ByImage]:
+    """Numbers of single images whose mean is the score, by run id and split; empty where there are none.
+
+    Scores of `results.statistics.paired.MEANS`, influences on every other metric (`SplitResult.influences`).
+    """
+    return _by_image(connection, ImageScores if metric in MEANS else ImageInfluences, runs, metric)
+
+
+def _by_image(
+    connection: Connection, table: type[ImageScores | ImageInfluences], runs: Sequence[FinishedRun], metric: str
+) -> dict[tuple[int, str], ByImage]:
     found: dict[tuple[int, str], ByImage] = {(run.id, split): {} for run in runs for split in run.scores}
-    wanted = (ImageScores.cell_id.in_([run.id for run in runs]), ImageScores.metric == metric)
-    for run_id, split, scores in connection.execute(
-        select(ImageScores.cell_id, ImageScores.split, ImageScores.scores).where(*wanted)
-    ):
+    wanted = (table.cell_id.in_([run.id for run in runs]), table.metric == metric)
+    for run_id, split, scores in connection.execute(select(table.cell_id, table.split, table.scores).where(*wanted)):
         found[run_id, split] = scores
     return found
 

@@ -29,7 +29,7 @@ def fill(tmp_path: Path) -> Fill:
     """`fill("old", {"updown": 0.0})` makes a workspace; models score so many points more than usual.
 
     `seconds` is how long training took, `beam` the search's width, `failed` models that end with an error, `spice` a
-    score without those of single images.
+    score without those of single images, `influences` whether BLEU-4 has those of images.
     """
 
     def filling(
@@ -40,6 +40,7 @@ def fill(tmp_path: Path) -> Fill:
         beam: str = "3",
         failed: tuple[str, ...] = (),
         spice: float | None = None,
+        influences: bool = False,
     ) -> Path:
         folder = tmp_path / name
         folder.mkdir()
@@ -55,7 +56,7 @@ def fill(tmp_path: Path) -> Fill:
                 store.record_epoch(
                     cell.key, EpochRecord(0, "xe", "xe", 0, 30, 0.1, 2.5 - points / 100, None, 9.0, 30.0)
                 )
-                store.finish(cell.key, outcome(points, seconds, spice))
+                store.finish(cell.key, outcome(points, seconds, spice, influences))
         return folder
 
     return filling
@@ -68,7 +69,7 @@ def planned(model: str, beam: str) -> RunSpec:
     return RunSpec(f"{model}-s0", model, "model", 0, "controlled", "f" * 16, config, signature, "0.1.0")
 
 
-def outcome(points: float, seconds: float, spice: float | None) -> Outcome:
+def outcome(points: float, seconds: float, spice: float | None, influences: bool) -> Outcome:
     """Captions that say how good they are, and their scores."""
     generator = random.Random(3)
     by_image = {
@@ -81,8 +82,14 @@ def outcome(points: float, seconds: float, spice: float | None) -> Outcome:
         "BLEU-4": Quantity(0.25 + points / 100),
         "SPICE": Quantity(None, "no Java found") if spice is None else Quantity(spice),
     }
+    bleu = {i: by_image[i] / 4 for i in IMAGES}
+    weighed = {i: scores["BLEU-4"].value + bleu[i] - mean / 4 for i in IMAGES}
     result = SplitResult(
-        "test", captions, {"overall": scores}, {"CIDEr-D": by_image, "BLEU-4": {i: by_image[i] / 4 for i in IMAGES}}
+        "test",
+        captions,
+        {"overall": scores},
+        {"CIDEr-D": by_image, "BLEU-4": bleu},
+        influences={"BLEU-4": weighed} if influences else {},
     )
     costs = {
         "parameters": Quantity(1e6),

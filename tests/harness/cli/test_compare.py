@@ -136,6 +136,13 @@ def test_a_change_without_an_interval_says_why(fill: Fill, models: list[str]) ->
     assert score["metric"] == "BLEU-4"
 
 
+def test_influences_give_bleu_an_interval_of_its_change(fill: Fill) -> None:
+    sides = (fill(name, {"updown": points}, influences=True) for name, points in (("old", 0), ("new", 3)))
+    said = compare(*sides)
+    assert re.search(r"BLEU-4 +test +25\.00 +28\.00 +\+3\.00 +\+2\.9\d…\+3\.0\d +<0\.001", said)
+    assert "No 95 % interval" not in said
+
+
 def test_an_output_of_another_encoding_is_no_failure(fill: Fill) -> None:
     sides = str(fill("old", {"updown": 0})), str(fill("new", {"updown": 3}))
     done = bench_process("compare", *sides, "--format", "markdown", PYTHONIOENCODING="ascii")

@@ -62,11 +62,11 @@ def test_upgrade_and_info(old: Path) -> None:
     assert code == 0
     assert "workspace/bench.sqlite: sqlite, tables of captionbench 0.1.0" in output
     assert "type: bench db upgrade --db workspace/bench.sqlite" in output
-    assert bench_or_raise("db", "upgrade") == (0, "upgraded from captionbench 0.1.0 to 0.3.0\n")
+    assert bench_or_raise("db", "upgrade") == (0, "upgraded from captionbench 0.1.0 to 0.4.0\n")
     assert bench_or_raise("db", "upgrade")[1].startswith("nothing to do")
     code, output = bench_or_raise("db", "info", env={"BENCH_DB": str(old)})
     assert code == 0
-    assert "tables of captionbench 0.3.0" in output
+    assert "tables of captionbench 0.4.0" in output
     assert "runs: 1 failed, 3 finished, 1 planned, 1 running, 1 skipped" in output
     assert "older" not in output
 

@@ -9,10 +9,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from sqlalchemy import delete, update
+from sqlalchemy import delete, select, update
 
+from harness.metrics.influences import CORPUS_METRICS
 from results import Store
-from results.db.schema import HeldOutScore, ImageScores, Score
+from results.db.schema import HeldOutScore, ImageInfluences, ImageScores, RunRow, Score
 from results.queries.fetch import attention_maps, dataset_info, failures, gallery, leaderboard, run_detail
 from tests.harness.conftest import (
     TINY,
@@ -161,6 +162,39 @@ def test_a_missing_score_is_computed_from_stored_captions(
     assert after["blind"].held_out == before["blind"].held_out
     assert after["blind"].costs == before["blind"].costs
     assert None not in (after["blind"].scores["METEOR"].low, after["blind"].scores["METEOR"].high)
+
+
+def test_missing_influences_are_computed_from_stored_captions(
+    undisturbed: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = tmp_path / "workspace"
+    shutil.copytree(undisturbed, workspace)
+    with Store(workspace / "bench.sqlite") as store, store.writing() as connection:
+        made = {tuple(row[:3]): row.scores for row in connection.execute(select(ImageInfluences))}
+        connection.execute(delete(ImageInfluences))
+        of_blind = select(RunRow.id).where(RunRow.model == "blind").scalar_subquery()
+        connection.execute(update(Score).where(Score.cell_id == of_blind, Score.metric == "BLEU-1").values(value=0.5))
+    before = rows(workspace)
+    monkeypatch.setenv("BENCH_JAVA", str(tmp_path / "no-java"))
+    done = bench(*words(data, workspace, "blind,human"))
+    assert done.exit_code == 0, done.output
+    assert "influences on BLEU-1: the stored score is not what its captions score now" in done.stdout
+    assert "influences on BLEU-2, BLEU-3, BLEU-4: added" in done.stdout
+    assert done.stdout.count("no-java cannot be started") == 1, "one run is tried, the others not in vain"
+    assert "human: re-used, finished before; influences on BLEU-1, BLEU-2, BLEU-3, BLEU-4: added" in done.stdout
+    monkeypatch.delenv("BENCH_JAVA")
+    done = bench(*words(data, workspace, "blind,human"))
+    assert "human: re-used, finished before; influences on METEOR: added" in done.stdout
+    assert {name: row.scores for name, row in rows(workspace).items()} == {
+        name: row.scores for name, row in before.items()
+    }, "no score is lost to a program that failed"
+    with Store(workspace / "bench.sqlite") as store, store.reading() as connection:
+        again = {tuple(row[:3]): row.scores for row in connection.execute(select(ImageInfluences))}
+    assert len(again) == 2 * 9, "of both splits"
+    for place, values in again.items():
+        assert values == pytest.approx(made[place], abs=1e-12)
+    assert {metric for _, _, metric in made} == set(CORPUS_METRICS)
+    assert "influences on" not in bench(*words(data, workspace, "human")).stdout
 
 
 def test_kills_at_any_moment_leave_the_same_results(undisturbed: Path, data: Path, tmp_path: Path) -> None:

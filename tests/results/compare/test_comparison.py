@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from reports.text.comparison import caption_counts, scopes
-from results import Store, StoreError
+from results import Quantity, Store, StoreError
 from results.compare.comparison import compare_stores
-from results.compare.comparison_types import Comparison
+from results.compare.comparison_types import OVER_IMAGES, OVER_SEEDS, Comparison, ScoreChange
 from results.compare.run_snapshot import evaluated_images, run_key, run_snapshots
+from results.compare.score_tests import NO_INTERVAL
 from results.records import CodeRecord
+from results.statistics.architecture import architecture_difference
+from results.statistics.paired import paired_differences
 
 WIDE = {"nrefs": "5", "split": "scenes-test", "beam": "5"}
 
@@ -166,3 +171,54 @@ def test_only_finished_runs_are_read(fill: Any, make: Any, key: str, message: st
     with pytest.raises(StoreError, match=message) as caught:
         run_snapshots(store, [key])
     assert "updown-1-0" in str(caught.value.hint)
+
+
+def weighed(tmp_path: Path, make: Any, name: str, seeds: dict[int, list[float] | None]) -> Store:
+    """A store of one model; by seed the influences of three images on its BLEU-4, which is their mean."""
+    store = Store(tmp_path / f"{name}.sqlite")
+    store.record_dataset(make.dataset())
+    for seed, influences in seeds.items():
+        score = Quantity(0.25 if influences is None else float(np.mean(influences)))
+        scores = {"overall": {"BLEU-4": score}}
+        found = {} if influences is None else {"BLEU-4": dict(zip((1, 2, 30), influences, strict=True))}
+        by_image = {"BLEU-4": {1: 0.1, 2: 0.2, 30: 0.3 + seed}}
+        split = replace(make.outcome().splits[0], scores=scores, per_image=by_image, influences=found)
+        store.plan([make.spec("updown", seed)])
+        store.finish(f"updown-{seed}", make.outcome(splits=(split,)))
+    return store
+
+
+def only_score(before: Store, after: Store) -> ScoreChange:
+    with before, after:
+        [pair] = compared(before, after).pairs
+    return pair.scores[0]
+
+
+def test_bleu_of_several_seeds_is_tested_over_seeds_and_images(tmp_path: Path, make: Any) -> None:
+    one, two = np.random.default_rng(3).normal([[[0.2]], [[0.4]]], 0.1, (2, 3, 3))
+    sides = [weighed(tmp_path, make, name, dict(enumerate(each.tolist()))) for name, each in (("a", one), ("b", two))]
+    score = only_score(*sides)
+    expected = architecture_difference(two, one)
+    assert (score.over, score.no_interval, score.architecture) == (OVER_SEEDS, None, expected)
+    assert score.before is not None
+    assert score.after is not None
+    assert score.test is not None
+    assert score.test.difference == pytest.approx(score.after - score.before)
+    assert (score.test.low, score.test.high, score.test.p) == (expected.low, expected.high, expected.p)
+
+
+def test_bleu_of_one_seed_is_tested_over_images(tmp_path: Path, make: Any) -> None:
+    one, two = [0.1, 0.2, 0.3], [0.3, 0.3, 0.45]
+    score = only_score(*(weighed(tmp_path, make, name, {0: each}) for name, each in (("a", one), ("b", two))))
+    [expected] = paired_differences([(dict(enumerate(one)), dict(enumerate(two)))])
+    assert (score.over, score.no_interval, score.test) == (OVER_IMAGES, None, expected)
+    assert expected.difference == pytest.approx(0.15)
+
+
+def test_a_run_without_influences_leaves_bleu_without_an_interval(tmp_path: Path, make: Any) -> None:
+    values = [0.1, 0.2, 0.3]
+    sides = (weighed(tmp_path, make, "a", {0: values, 1: values}), weighed(tmp_path, make, "b", {0: values, 1: None}))
+    score = only_score(*sides)
+    assert (score.over, score.no_interval, score.architecture) == (OVER_IMAGES, NO_INTERVAL, None)
+    assert score.test is not None
+    assert score.test.difference == 0, "of the images' own scores, which are alike"

@@ -62,6 +62,8 @@ def test_everything_of_another_store_comes_in_once(url: str, other: Store, make:
     boxes = ((0.0, 0.25, 0.5, 1.0), (0.0, 0.0, 1.0, 1.0), (0.5, 0.5, 0.75, 0.75))
     attention = make.attention(1), make.attention(30, grid=None, boxes=boxes)
     outcome = make.outcome(0.1 + 0.2, attention, costs={"latency": Quantity(2.0, None, "ms", 1.5, 2.5)})
+    influences = {"BLEU-4": {1: 0.1, 2: 0.2, 30: 0.45}}
+    outcome = replace(outcome, splits=(replace(outcome.splits[0], influences=influences),))
     other.record_dataset(make.dataset("e" * 16, name="more"))
     finish(other, spec, outcome)
     other.record_epoch(spec.key, make.epoch(1, val_cider=0.1 + 0.2))
@@ -74,6 +76,7 @@ def test_everything_of_another_store_comes_in_once(url: str, other: Store, make:
         assert (merged.datasets, merged.conflicts) == (["scenes", "more"], {})
         after = contents(store)
         assert after == contents(other)
+        assert [row["scores"] for row in after["image_influences"]] == list(influences.values())
         again = merge(store, str(other.url.database))
         assert contents(store) == after
         assert (again.datasets, again.added, again.completed, again.conflicts) == ([], [], [], {})

@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from sqlalchemy import Engine, create_engine, event, inspect, select
 
 import results.db.migrations
 from results import Quantity, Store, StoreError
+from results.compare.run_snapshot import run_snapshots
 from results.db.information import describe
+from results.db.rescoring import missing_influences
 from results.db.revisions import release
 from results.db.schema import RELEASE, REVISION, Base
 from results.db.upgrade import revision_of, upgrade
@@ -68,7 +71,7 @@ def rows(file: Path) -> dict[str, list[tuple[object, ...]]]:
         for table in Base.metadata.sorted_tables:
             known = {column for _, column, *_ in connection.execute(f"PRAGMA table_info({table.name})")}
             names = [f'"{column.name}"' for column in table.columns if column.name in known - {"low", "high", "code"}]
-            if known and table.name not in {"schema_info", "held_out_scores"}:
+            if known and table.name != "schema_info":
                 found[table.name] = connection.execute(f"SELECT {', '.join(names)} FROM {table.name}").fetchall()  # noqa: S608
     connection.close()
     return found
@@ -120,9 +123,15 @@ def test_an_upgraded_store_takes_what_the_release_brought(old: Path, make: Any) 
     upgrade(old)
     with Store(old) as store:
         latency = Quantity(2.0, None, "ms", 1.5, 2.5)
-        store.finish("updown-0", make.outcome(attention=(make.attention(),), costs={"latency": latency}))
+        outcome = make.outcome(attention=(make.attention(),), costs={"latency": latency})
+        influences = {"BLEU-4": {1: 0.5, 2: 0.25, 30: 0.0}}
+        store.finish("updown-0", replace(outcome, splits=(replace(outcome.splits[0], influences=influences),)))
         assert fetch.run_detail(store, "updown-0").costs["latency"].high == 2.5
         assert fetch.attention_maps(store, "updown-0", "test") == {1: make.attention()}
+        [snapshot] = run_snapshots(store, ["updown-0"])
+        assert snapshot.influences == {"test": influences}
+        assert missing_influences(store, "transformer_base-0", {"METEOR"}) == {}, "it has no score of METEOR"
+        assert missing_influences(store, "transformer_base-0", {"CIDEr-D"}) == {"test": {"CIDEr-D"}}
 
 
 def test_revisions_from_nothing_make_the_tables_of_a_new_store(url: str) -> None:
@@ -144,7 +153,7 @@ def test_revisions_from_nothing_make_the_tables_of_a_new_store(url: str) -> None
 
 def test_an_upgrade_that_is_interrupted_changes_nothing(old: Path) -> None:
     def stop(_conn: object, _cursor: object, statement: str, *_: object) -> None:
-        if "CREATE TABLE held_out_scores" in statement:
+        if "CREATE TABLE image_influences" in statement:
             raise KeyboardInterrupt
 
     before, written_by = rows(old), describe(old).release

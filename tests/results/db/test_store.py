@@ -227,6 +227,10 @@ def test_incomplete_outcomes_are_refused(store: Store, make: Any) -> None:
         (make.outcome(splits=(split, split)), "the same split twice"),
         (make.outcome(splits=(replace(split, scores={}),)), "'overall'"),
         (make.outcome(splits=(replace(split, captions={1: "a"}),)), "no caption"),
+        (
+            make.outcome(splits=(replace(split, influences={"BLEU-4": {9: 0.1}}),)),
+            "BLEU-4 on test has influences of images",
+        ),
     ):
         with pytest.raises(StoreError, match=named):
             store.finish("blind-1", outcome)
