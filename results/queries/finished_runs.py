@@ -135,7 +135,7 @@ def image_scores(connection: Connection, runs: Sequence[FinishedRun], metric: st
     return _by_image(connection, ImageScores, runs, metric)
 
 
-def test_scores(connection: Connection, runs: Sequence[FinishedRun], metric: str) -> dict[tuple[int, str], ByImage]:
+def scores_to_test(connection: Connection, runs: Sequence[FinishedRun], metric: str) -> dict[tuple[int, str], ByImage]:
     """Numbers of single images whose mean is the score, by run id and split; empty where there are none.
 
     Scores of `results.statistics.paired.MEANS`, influences on every other metric (`SplitResult.influences`).
@@ -151,10 +151,6 @@ def _by_image(
     for run_id, split, scores in connection.execute(select(table.cell_id, table.split, table.scores).where(*wanted)):
         found[run_id, split] = scores
     return found
-
-
-def test_scores(connection: Connection, runs: Sequence[FinishedRun], metric: str) -> dict[tuple[int, str], ByImage]:
-    return image_scores(connection, runs, metric) if metric in MEANS else {}
 
 
 def code_of(stored: dict[str, Any] | None) -> CodeRecord | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from results.db.store import Store
 from results.errors import StoreError
-from results.queries.finished_runs import FinishedRun, finished_runs, test_scores
+from results.queries.finished_runs import FinishedRun, finished_runs, scores_to_test
 from results.queries.learning import learning_of_runs
 from results.queries.pretraining import stored_pretraining
 from results.queries.provenance import outdated
@@ -50,7 +50,7 @@ def leaderboard(store: Store, metric: str = RANKING_METRIC, *, place_unfinished:
         older = outdated(runs)
         ended = learning_of_runs(connection, runs)
         metrics = dict.fromkeys(name for run in runs for of in run.scores.values() for name in of["overall"])
-        scored = {name: test_scores(connection, runs, name) for name in metrics}
+        scored = {name: scores_to_test(connection, runs, name) for name in metrics}
     if runs and metric not in metrics:
         raise StoreError(f"no run has a score of {metric!r}", f"choose of {', '.join(metrics)}")
     ranked: dict[tuple[object, str], list[FinishedRun]] = {}

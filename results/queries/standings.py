@@ -10,7 +10,7 @@ import numpy as np
 
 from results.queries.finished_runs import ByImage, FinishedRun
 from results.queries.floors import FLOORS, floor_rows, floor_tests
-from results.queries.views import FloorTest, SignificanceTest, Standing
+from results.queries.views import SignificanceTest, Standing
 from results.statistics.architecture import NEEDS_IMAGES, NEEDS_SEEDS
 from results.statistics.learning import LEAST, Learning
 from results.statistics.places import Places, places
@@ -21,7 +21,9 @@ STILL_LEARNING: Final = "still learning: validation was rising when the training
 TOO_SHORT: Final = f"fewer than {LEAST} validations: they do not say whether it had finished learning"
 ALONE: Final = "no other row has a place to compare it with"
 OTHER_IMAGES: Final = "scored on other images than the other rows"
-NO_SCORES: Final = "the database has no scores of single images"
+NO_SCORES: Final = (
+    "no numbers of single images are stored (bench run, as the run was made, adds those of BLEU and METEOR)"
+)
 
 Scored = Mapping[str, Mapping[tuple[int, str], ByImage]]
 """By metric, then by run id and split: one number an image, whose mean is the score."""
@@ -47,9 +49,7 @@ def standings(
         seeds = [_seeds(runs, split, scored, name) for runs in rows]
         of_metric = _places(seeds, {**unfinished, **without})
         for place, standing in enumerate(of_metric):
-            if any(seeds[place]):
-                floor_side = (against[place], is_floor[place])
-                found[place][name] = _with_floors(standing, *floor_side)
+            found[place][name] = replace(standing, floors=against[place], is_floor=is_floor[place])
         placed = sum(each.best is not None for each in of_metric) if name == metric else placed
     images = next((len(seed) for seeds in own for seed in seeds if seed), 0)
     tests = sum(map(len, against))
@@ -110,10 +110,6 @@ def _no_place(seeds: Sequence[ByImage], scores: Array | None) -> str | None:
 
 def _adjusted(tested: Places, one: int, other: int) -> float | None:
     return next(pair.adjusted for pair in tested.pairs if {pair.first, pair.second} == {one, other})
-
-
-def _with_floors(standing: Standing, floors: tuple[FloorTest, ...], is_floor: bool) -> Standing:
-    return replace(standing, floors=floors, is_floor=is_floor)
 
 
 def _test(metric: str, images: int, rows: int, floor_tests: int) -> SignificanceTest:

@@ -57,10 +57,10 @@ def test_scored_metrics_lack_influences_until_they_are_added(store: Store, add: 
     assert missing_influences(store, key, {"BLEU-4"}) == {}
     with store.reading() as connection:
         runs = finished_runs.finished_runs(connection)
-        assert finished_runs.test_scores(connection, runs, "BLEU-4") == {(runs[0].id, "test"): values}
+        assert finished_runs.scores_to_test(connection, runs, "BLEU-4") == {(runs[0].id, "test"): values}
         by_image = {1: 0.5, 2: 1.0, 30: 1.5}
-        assert finished_runs.test_scores(connection, runs, "CIDEr-D") == {(runs[0].id, "test"): by_image}
-        assert finished_runs.test_scores(connection, runs, "METEOR") == {(runs[0].id, "test"): {}}
+        assert finished_runs.scores_to_test(connection, runs, "CIDEr-D") == {(runs[0].id, "test"): by_image}
+        assert finished_runs.scores_to_test(connection, runs, "METEOR") == {(runs[0].id, "test"): {}}
 
 
 def test_influences_on_another_score_are_refused(store: Store, add: Callable[..., str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from results import EpochRecord, Quantity, SplitResult, Store, StoreError
 from results.queries import fetch
-from results.queries.standings import ALONE, OTHER_IMAGES, STILL_LEARNING, TOO_SHORT
+from results.queries.standings import ALONE, NO_SCORES, OTHER_IMAGES, STILL_LEARNING, TOO_SHORT
 from results.queries.views import Row, SignificanceTest, Spread, Standing
 from results.statistics.architecture import NEEDS_SEEDS, architecture_difference, architecture_mean
 from results.statistics.significance import holm
@@ -207,7 +207,7 @@ def test_rows_of_several_seeds_get_the_places_of_all_pairs(store: Store, make: A
     assert (third.against_best, third.against_above) == (pytest.approx(adjusted[0, 2]), pytest.approx(adjusted[1, 2]))
     assert single == Standing(reason=NEEDS_SEEDS)
     assert other == Standing(reason=OTHER_IMAGES)
-    assert found["bare"] is None
+    assert found["bare"] == Standing(reason=NO_SCORES)
     assert group.test == SignificanceTest("CIDEr-D", 40, 3, 10_000, 2_024, 0.05)
     assert fetch.leaderboard(store) == [group], "the same numbers again"
 
@@ -265,7 +265,7 @@ def test_without_scores_of_images_nothing_is_tested(store: Store, make: Any) -> 
     finish(store, make, "bare", 1, {})
     (group,) = fetch.leaderboard(store)
     assert group.test is None
-    assert group.rows[0].standings == {}
+    assert group.rows[0].standings["CIDEr-D"] == Standing(reason=NO_SCORES)
 
 
 def test_intervals_are_over_seeds_and_images_or_over_images(store: Store, make: Any) -> None:
