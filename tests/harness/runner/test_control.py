@@ -136,6 +136,8 @@ def test_further_seeds_join_the_row_and_the_change_stands_apart(words: list[obje
     ]
     assert [(row.model, row.seeds) for row in changed.rows] == [("show_tell", (3,))]
     assert dict(changed.signature.items() - plain.signature.items()) == {"preprocessing": "bicubic"}
+    page = (tmp_path / "workspace" / "report" / "method.html").read_text(encoding="utf-8")
+    assert "Not the architecture: show_tell with the resize filter bicubic differs by " in page
     code, said = bench_or_raise(*words, "--first-seed", 3)
     assert "0 finished, 4 re-used, 0 failed" in said
 
