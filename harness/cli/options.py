@@ -10,6 +10,8 @@ import typer
 from harness.cli.tables import TableFormat
 from harness.utils.errors import BenchError
 
+MAX_SEED = 2**31 - 1
+
 
 def folder(value: str | Path) -> Path:
     """The folder that `--workspace` names; BenchError where it is empty, which would be the current folder."""
@@ -70,6 +72,17 @@ PlaceUnfinishedOption = Annotated[
     bool, typer.Option("--place-unfinished", help="Give places to models that were still learning, too.")
 ]
 RankingMetricOption = Annotated[str, typer.Option("--metric", help="Sort and place by this metric.")]
+FirstSeedOption = Annotated[
+    int, typer.Option(min=0, max=MAX_SEED, help="The first of the seeds, for a repetition with others.")
+]
+ControlOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODEL",
+        callback=refuse_empty,
+        help="Train MODEL with as many further seeds too, and with another preprocessing; auto: the first that can.",
+    ),
+]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 
 # Images and the features that are extracted from them.

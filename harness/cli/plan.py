@@ -9,7 +9,9 @@ import typer
 
 from harness.cli.options import (
     ChangeOption,
+    ControlOption,
     DatabaseOption,
+    FirstSeedOption,
     ModelsOption,
     PluginOption,
     PresetOption,
@@ -33,6 +35,8 @@ Examples:
 
   bench plan --models 'updown,aoanet' --preset small --data flickr8k --measure
 
+  bench plan --models 'updown,aoanet' --seeds 3 --control updown
+
   bench plan --detect 1.0 --workspace workspace
 
   bench plan --detect 1.0 --data coco --seed-deviation 0.5 --image-deviation 60
@@ -50,6 +54,8 @@ def plan(
     preset: PresetOption = "quick",
     change: ChangeOption = None,
     seeds: SeedsOption = 1,
+    first_seed: FirstSeedOption = 0,
+    control: ControlOption = None,
     devices: Annotated[int, typer.Option(min=1, help="Devices that train each model together.")] = 1,
     cells: Annotated[int | None, typer.Option(min=1, help="Grid cells or regions an image.")] = None,
     channels: Annotated[int | None, typer.Option(min=1, help="Channels of the features.")] = None,
@@ -108,7 +114,7 @@ def plan(
         )
     settings, known = load_preset(preset, tuple(change or ())), KNOWN[data]
     shape = replace(known, cells=cells or known.cells, channels=channels or known.channels)
-    names, rest = _models(models)
+    names, rest, extra = _models(models, control)
 
     from rich import box
     from rich.console import Console
@@ -125,7 +131,8 @@ def plan(
     disk = feature_bytes(shape.train + shape.val + shape.test, shape.cells, shape.channels)
     for name in names:
         costs, speed = _costs(name, settings, shape, measure, throughput, device)
-        disk += seeds * run_bytes(costs.parameters)
+        runs = seeds * (1 + extra.get(name, 0))
+        disk += runs * run_bytes(costs.parameters)
         decoding = settings.decoding
         work = [
             *plan_stages(settings.schedule, costs, shape, decoding.max_len),
@@ -138,10 +145,12 @@ def plan(
             table.add_row(
                 name, stage.stage, *counts, f"{macs:,.1f}", describe_seconds(took) if took is not None else "-"
             )
-            seconds += seeds * (took or 0.0)
+            seconds += runs * (took or 0.0)
     console.print(table)
     others = f", rows without training {rest}" if rest else ""
-    console.print(f"{len(names) * seeds + rest} runs: models {len(names)}, seeds {seeds}{others}")
+    controls = "".join(f", control runs of {name} {more * seeds}" for name, more in extra.items())
+    total = (len(names) + sum(extra.values())) * seeds + rest
+    console.print(f"{total} runs: models {len(names)}, seeds {_seeds(first_seed, seeds)}{others}{controls}")
     features = f"features of {shape.cells} x {shape.channels} once"
     console.print(f"disk: about {disk / 1e9:.2f} GB: {features}, weights and checkpoints")
     if not timed:
@@ -153,14 +162,27 @@ def plan(
     console.print("one model at a time; extraction of features, scoring and waiting for data are not in it")
 
 
-def _models(models: str) -> tuple[list[str], int]:
-    """Models that a run trains, and the number of other rows."""
+def _seeds(first: int, count: int) -> str:
+    """How many seeds, and which where these are not the first ones."""
+    if not first:
+        return str(count)
+    return f"{count} ({first})" if count == 1 else f"{count} ({first} to {first + count - 1})"
+
+
+def _models(models: str, control: str | None) -> tuple[list[str], int, dict[str, int]]:
+    """Models that a run trains, the number of other rows, and how often `--control` trains a model's seeds besides."""
+    from harness.config.features import FeatureConfig
     from harness.config.model_patterns import split_patterns
+    from harness.runner.control import choose_control, nothing_to_vary
     from harness.runner.models import resolve_models
 
     requested = resolve_models(split_patterns(models), Workspace(DEFAULT))
     trained = [model.name for model in requested if model.kind == "trained"]
-    return trained, len(requested) - len(trained)
+    extra = {}
+    if control is not None:
+        chosen = choose_control(control, requested, FeatureConfig())
+        extra[chosen.name] = 1 if nothing_to_vary(chosen, FeatureConfig()) else 2
+    return trained, len(requested) - len(trained), extra
 
 
 def _costs(

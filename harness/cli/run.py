@@ -11,8 +11,10 @@ from harness.cli.options import (
     BackboneSettingOption,
     BackboneWeightsOption,
     ChangeOption,
+    ControlOption,
     DatabaseOption,
     DeviceOption,
+    FirstSeedOption,
     ImageSizeOption,
     ImagesOption,
     ModelsOption,
@@ -38,6 +40,8 @@ Examples:
 
   bench run --models 'expansionnet*,blind' --seeds 3
 
+  bench run --models all --seeds 3 --control auto
+
   bench run --models transformer_base --data flickr8k/ --preset small
   --backbone mobilenetv2_100 --backbone-weights mobilenetv2.safetensors
 
@@ -59,6 +63,8 @@ def run(
     preset: PresetOption = "quick",
     change: ChangeOption = None,
     seeds: SeedsOption = 1,
+    first_seed: FirstSeedOption = 0,
+    control: ControlOption = None,
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
     backbone: Annotated[str | None, typer.Option(callback=refuse_empty, help="'filterbank' or a timm model.")] = None,
@@ -143,6 +149,8 @@ def run(
         images=images,
         features=features,
         seeds=seeds,
+        first_seed=first_seed,
+        control=control,
         device=device,
         precision=precision,
         skip_bad_images=skip_bad_images,

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-RESUME = "interrupted; the same command continues where it stopped"
+from harness.utils.errors import INTERRUPTED
 
 
 class Terminated(KeyboardInterrupt):
@@ -30,7 +30,7 @@ class InterruptibleGroup(TyperGroup):
 
 def say_interrupted(interrupt: KeyboardInterrupt) -> int:
     """Say how to continue; gives the exit code."""
-    sys.stderr.write(f"{RESUME}\n")
+    sys.stderr.write(f"{INTERRUPTED}\n")
     return 128 + (signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT)
 
 

@@ -30,6 +30,10 @@ FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF
 Resize = Literal["squash", "shortest-centre-crop"]
 NonRgb = Literal["convert", "black"]
 Interpolation = Literal["bilinear", "bicubic"]
+Control = Literal["none", "other-filter", "rescaled"]
+
+RESCALED = 1.02
+"""Factor of both sides of an image under the control "rescaled", before its resize."""
 
 STORED_MODE = "captionbench stored mode"
 """Key in an image's `info` under which `load_image` stores Pillow's mode of the file ("RGB", "L", ...)."""
@@ -111,6 +115,8 @@ class ImagePreprocessing:
         mean, std: per channel, for values in [0, 1].
         non_rgb: "black" makes images black that are not stored as RGB (grey ones, for example), as ExpansionNet's
             code does by mistake; for the paper track.
+        control: a harmless change for control runs: "other-filter" swaps the interpolation, "rescaled" first scales
+            images by `RESCALED` and resizes them from there, both bicubic. Neither moves anything in the image.
     """
 
     size: int | tuple[int, int]
@@ -119,6 +125,7 @@ class ImagePreprocessing:
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
     non_rgb: NonRgb = "convert"
+    control: Control = "none"
 
     def __post_init__(self) -> None:
         if min(self.height_width) < 1:
@@ -127,6 +134,8 @@ class ImagePreprocessing:
             raise ValueError(f"resize must be 'squash' or 'shortest-centre-crop', not {self.resize!r}")
         if self.interpolation not in _RESAMPLING:
             raise ValueError(f"interpolation must be 'bilinear' or 'bicubic', not {self.interpolation!r}")
+        if self.control not in ("none", "other-filter", "rescaled"):
+            raise ValueError(f"control must be 'none', 'other-filter' or 'rescaled', not {self.control!r}")
         if min(self.std) <= 0:
             raise ValueError(f"std must be above 0, not {self.std}")
 
@@ -140,19 +149,31 @@ class ImagePreprocessing:
         height, width = self.height_width
         mean, std = (",".join(f"{value:.12g}" for value in values) for values in (self.mean, self.std))
         unusual = "" if self.non_rgb == "convert" else f" non-rgb={self.non_rgb}"
-        return f"{height}x{width} {self.resize} {self.interpolation} mean={mean} std={std}{unusual}"
+        changed = "" if self.control == "none" else f" control={self.described_control()}"
+        return f"{height}x{width} {self.resize} {self.interpolation} mean={mean} std={std}{unusual}{changed}"
+
+    def described_control(self) -> str:
+        """The control's change, as the signature's `preprocessing` has it: the filter used, or the factor."""
+        return f"rescaled:{RESCALED:g}" if self.control == "rescaled" else self._filter()
 
     def __call__(self, image: Image.Image) -> np.ndarray:
         """Turn an RGB image of any size, from `load_image`, into float32 (3, height, width)."""
         height, width = self.height_width
         if self.non_rgb == "black" and image.info.get(STORED_MODE, "RGB") != "RGB":
             image = Image.new("RGB", image.size)
-        resized = image.resize(
-            (width, height), _RESAMPLING[self.interpolation], box=self.seen(image.width, image.height)
-        )
+        resampling = _RESAMPLING[self._filter()]
+        if self.control == "rescaled":
+            image = image.resize((round(image.width * RESCALED), round(image.height * RESCALED)), resampling)
+        resized = image.resize((width, height), resampling, box=self.seen(image.width, image.height))
         pixels = np.asarray(resized, dtype=np.float32) / np.float32(255)
         normalised = (pixels - np.asarray(self.mean, np.float32)) / np.asarray(self.std, np.float32)
         return np.ascontiguousarray(normalised.transpose(2, 0, 1))
+
+    def _filter(self) -> Interpolation:
+        """The interpolation under the control; "rescaled" takes bicubic, which blurs less."""
+        if self.control == "other-filter":
+            return "bicubic" if self.interpolation == "bilinear" else "bilinear"
+        return "bicubic" if self.control == "rescaled" else self.interpolation
 
     def seen(self, width: int, height: int) -> tuple[float, float, float, float]:
         """The part of an image of this size that is used: left, top, right, bottom."""

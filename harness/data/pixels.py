@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,11 @@ from zoo.captioner import Visual, VisualSpec
 READERS = 2
 Preprocessing = ImagePreprocessing | HubPreprocessing
 Pixels = np.ndarray[Any, np.dtype[np.float32]]
+
+
+def without_control(preprocessing: Preprocessing) -> Preprocessing:
+    """The same preprocessing without the change that a control run makes."""
+    return replace(preprocessing, control="none") if isinstance(preprocessing, ImagePreprocessing) else preprocessing
 
 
 def read_pixels(path: Path, preprocessing: Preprocessing) -> Pixels | BadImage:

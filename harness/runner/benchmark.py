@@ -19,6 +19,7 @@ from harness.metrics.evaluator import Evaluator
 from harness.metrics.signature import EvaluationSettings
 from harness.metrics.spice.process import find_spice
 from harness.runner.context import prepare_context
+from harness.runner.control import choose_control, prepare_varied, vary
 from harness.runner.identity.reuse import settle
 from harness.runner.models import resolve_models
 from harness.runner.plan import plan_runs
@@ -34,7 +35,7 @@ from results.records import RunSpec
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the user asked for."""
+    """What the user asked for; `control` is a trained model or "auto" (`harness.runner.control`)."""
 
     models: tuple[str, ...]
     data: str
@@ -43,6 +44,8 @@ class Request:
     images: Path | None = None
     features: FeatureConfig = field(default_factory=FeatureConfig)
     seeds: int = 1
+    first_seed: int = 0
+    control: str | None = None
     device: str = "auto"
     precision: str = "auto"
     skip_bad_images: bool = False
@@ -69,6 +72,7 @@ class Summary:
 def run_benchmark(request: Request, reporter: Reporter) -> Summary:
     """Execute the whole request against its workspace; every run ends as a row of the store."""
     models = resolve_models(request.models, request.workspace, request.pretrained)
+    control = None if request.control is None else choose_control(request.control, models, request.features)
     for model in models:
         if model.kind in {"trained", "pretrained"}:
             request.preset.model_arguments(model.name)  # refuses a model that the preset is not for, before any work
@@ -92,30 +96,71 @@ def run_benchmark(request: Request, reporter: Reporter) -> Summary:
             reporter=reporter,
         )
         # The plan: a spec for every run, less those that finished runs stand for.
-        specs = plan_runs(models, request.seeds, context, request.workspace)
+        seeds, first, workspace = request.seeds, request.first_seed, request.workspace
+        specs = plan_runs(models, seeds, context, workspace, first_seed=first)
+        if control is not None:
+            specs += plan_runs([control], seeds, context, workspace, first_seed=first + seeds)
         jobs = request.execution.jobs_for(sum(spec.kind != "reference" for spec in specs), device)
         execution = replace(context.execution, config=replace(request.execution, jobs=jobs))
         context = replace(context, execution=execution)
+        changed = None if control is None else vary(context, control, reporter)
+        apart = plan_runs([control], seeds, changed, workspace, first_seed=first) if control and changed else []
         store.record_dataset(context.data.record(context.signature["data"]))
-        specs, notes = settle(specs, store, accept=request.accept_code_changes, rerun=request.rerun)
+        settled, notes = settle([*specs, *apart], store, accept=request.accept_code_changes, rerun=request.rerun)
         for note in notes:
             reporter.note(note)
-        store.plan(specs)
+        store.plan(settled)
+        specs, apart = settled[: len(specs)], settled[len(specs) :]
         # The runs, one after the other or side by side, and then the timing of those that ran side by side.
         if others := describe_state(device).get("other_processes"):
             reporter.note(f"{others} other processes use {device}: times will be longer", style="yellow")
-        shared = Shared(context, request.workspace, evaluator.settings, request.rerun)
-        with limit_threads(jobs):
-            summary = _run_all(specs, shared, store, evaluator, reporter)
-        time_deferred(specs, context, request.workspace, store, reporter)
+        summary = Summary()
+        shared = Shared(context, workspace, evaluator.settings, request.rerun)
+        _run_all(specs, shared, summary, store, evaluator, reporter)
+        if control and changed:
+            try:
+                changed = prepare_varied(changed, control, reporter)
+            except Exception as error:  # the other runs keep their results
+                _fail_all(apart, error, summary, store, reporter)
+            else:
+                _run_all(apart, replace(shared, context=changed), summary, store, evaluator, reporter)
         return summary
 
 
 def _run_all(
-    specs: Sequence[RunSpec], shared: Shared, store: Store, evaluator: Evaluator, reporter: Reporter
-) -> Summary:
+    specs: Sequence[RunSpec],
+    shared: Shared,
+    summary: Summary,
+    store: Store,
+    evaluator: Evaluator,
+    reporter: Reporter,
+) -> None:
+    """Execute the runs of one context, then time those that ran side by side; the summary counts them."""
+    with limit_threads(shared.context.execution.config.jobs):
+        _execute_all(specs, shared, summary, store, evaluator, reporter)
+    time_deferred(specs, shared.context, shared.workspace, store, reporter)
+
+
+def _fail_all(specs: Sequence[RunSpec], error: Exception, summary: Summary, store: Store, reporter: Reporter) -> None:
+    """Store why control runs could not start; finished ones stay as they are."""
+    for spec in specs:
+        if store.status(spec.key) == "finished":
+            summary.count(spec, "reused")
+            continue
+        store.fail(spec.key, type(error).__name__, str(error), "")
+        summary.count(spec, "failed")
+    reporter.note(f"control runs failed: {type(error).__name__}: {error}", style="red")
+
+
+def _execute_all(
+    specs: Sequence[RunSpec],
+    shared: Shared,
+    summary: Summary,
+    store: Store,
+    evaluator: Evaluator,
+    reporter: Reporter,
+) -> None:
     """Execute all runs: first those that are finished, then those that no other command executes."""
-    summary = Summary()
     worker = Worker(shared, store, evaluator, reporter)
     several = len({spec.seed for spec in specs}) > 1
     titled = [
@@ -131,11 +176,10 @@ def _run_all(
     if shared.context.execution.config.jobs > 1 and len(left) > 1:
         for spec, ended in run_in_workers(left, shared, store, reporter):
             summary.count(spec, ended)
-        return summary
+        return
     while left:
         title, spec = take(left, shared.workspace)
         summary.count(spec, worker.work(spec, title))
-    return summary
 
 
 def choose_device(name: str) -> torch.device:

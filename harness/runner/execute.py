@@ -163,7 +163,13 @@ def _refuse_other_features(name: str, saved: SavedModel, data: BenchmarkData) ->
                 f"{name} was trained on other regions: those of {theirs.source}, of {saved.visual_dim} channels",
                 "add --regions SOURCE (and --region-bins), of the kind that it was trained on",
             )
-    if (theirs is None or needs_backbone(theirs.source)) and saved.backbone_digest != data.backbone.digest:
+    through_backbone = theirs is None or needs_backbone(theirs.source)
+    if through_backbone and getattr(saved.preprocessing, "control", "none") != "none":
+        raise BenchError(
+            f"{name} is a control run: it sees features of images that were preprocessed in another way",
+            "the command that made it, with --control, re-uses its scores; `bench caption` captions images with it",
+        )
+    if through_backbone and saved.backbone_digest != data.backbone.digest:
         raise BenchError(
             f"{name} sees the features of {saved.features.backbone}, not those of {data.backbone.describe()}",
             f"add --backbone {saved.features.backbone} with the weights that it was trained with",

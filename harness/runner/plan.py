@@ -8,6 +8,7 @@ from typing import Any
 
 import harness
 from harness.config.load import shipped_preset
+from harness.data.pixels import without_control
 from harness.data.vocabulary_file import load_vocabulary
 from harness.runner.baselines import REFERENCE_ROWS
 from harness.runner.context import RunContext
@@ -28,13 +29,20 @@ from results.records import CodeRecord, RunKind, RunSpec
 from zoo import Pretraining, model_card
 
 
-def plan_runs(models: Sequence[RequestedModel], seeds: int, context: RunContext, workspace: Workspace) -> list[RunSpec]:
+def plan_runs(
+    models: Sequence[RequestedModel],
+    seeds: int,
+    context: RunContext,
+    workspace: Workspace,
+    *,
+    first_seed: int = 0,
+) -> list[RunSpec]:
     """The runs in the order of execution: seed by seed, so that every model has a row early; untrained rows once."""
     return [
-        _plan(model, seed, context, workspace)
-        for seed in range(seeds)
+        _plan(model, seed if model.kind == "trained" else 0, context, workspace)
+        for seed in range(first_seed, first_seed + seeds)
         for model in models
-        if seed == 0 or model.kind == "trained"
+        if seed == first_seed or model.kind == "trained"
     ]
 
 
@@ -59,7 +67,8 @@ def _trained(model: str, seed: int, context: RunContext) -> RunSpec:
     }
     signature = context.signature | pretraining_field(card.pretraining)
     if card.visual == "pixels" and not card.has_backbone:  # it learns to see by itself
-        signature = {**signature, "feat": f"pixels[{context.inputs.preprocessing.key()}]"}
+        # A control's change of the preprocessing has a field of its own.
+        signature = {**signature, "feat": f"pixels[{without_control(context.inputs.preprocessing).key()}]"}
     settings = {
         "arguments": built_with(model, arguments),
         "preset": keyed_preset(context.preset),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import ValidationError
+from pydantic import SerializerFunctionWrapHandler, ValidationError, field_serializer
 
 from harness.config.features import FeatureConfig
 from harness.config.preset import Decoding
@@ -49,6 +49,14 @@ class SavedModel(Strict):
     trained: bool = True
     pretrained: str | None = None
     pretraining: Pretraining | None = None
+
+    @field_serializer("preprocessing", mode="wrap")
+    def _without_control(
+        self, preprocessing: ImagePreprocessing | HubPreprocessing, dump: SerializerFunctionWrapHandler
+    ) -> dict[str, Any]:
+        """Only the runs of a control have the field, so that the files of all others are as they were before it."""
+        content: dict[str, Any] = dump(preprocessing)
+        return {name: value for name, value in content.items() if (name, value) != ("control", "none")}
 
     def save(self, folder: Path) -> None:
         """Write `run.json` in one instant."""

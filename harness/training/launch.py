@@ -16,14 +16,15 @@ import time
 from collections.abc import Callable
 from typing import ParamSpec
 
-from harness.utils.errors import BenchError
+from harness.utils.errors import INTERRUPTED, BenchError
 
 P = ParamSpec("P")
 LOST = 3
 """Exit code of a process that ends because another one has."""
 LAUNCHED_HERE = "BENCH_LAUNCHED"
 """Set where `launch` started the processes; it then reports the one that ended first."""
-INTERRUPTED = 128 + signal.SIGINT
+CTRL_C = 128 + signal.SIGINT
+"""Exit code that shells expect after Ctrl-C."""
 PARENT_POLL_S = 1.0
 RESUME = "the same command continues from the last checkpoint"
 
@@ -76,7 +77,7 @@ def in_every_process(command: Callable[P, None]) -> Callable[P, None]:
                 peers.serve()
         except KeyboardInterrupt:
             if LAUNCHED_HERE in os.environ:
-                sys.exit(INTERRUPTED)
+                sys.exit(CTRL_C)
             raise
         except peers.ProcessLostError as lost:
             if not first or LAUNCHED_HERE in os.environ:
@@ -122,7 +123,7 @@ def launch(count: int) -> int:
         torchrun.run(arguments)  # type: ignore[no-untyped-call]
     except SignalException as stopped:
         if stopped.sigval in {signal.SIGINT, signal.SIGTERM}:
-            sys.stderr.write("interrupted; the same command continues where it stopped\n")
+            sys.stderr.write(f"{INTERRUPTED}\n")
         return 128 + stopped.sigval
     except ChildFailedError as failed:
         Console().show_cursor()  # a process that was ended could not take down its bars

@@ -1,6 +1,9 @@
-"""The error shown to users: one sentence, and what to type next."""
+"""What users are told at an end that was not planned: an error and what to type next, or how to continue."""
 
 from __future__ import annotations
+
+INTERRUPTED = "interrupted; the same command continues where it stopped"
+"""Said on Ctrl-C and SIGTERM."""
 
 
 class BenchError(Exception):

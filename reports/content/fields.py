@@ -12,6 +12,8 @@ FIELDS = {
     "maxlen": "most tokens of a caption",
     "lenpen": "length penalty of the beam search",
     "feat": "what the models see: features with their settings, or pixels",
+    "preprocessing": "in control runs: how their preprocessing differs from that of the features' backbone; the resize "
+    "filter, or the factor of a scaling before the resize",
     "vocab": "vocabulary: preparation, threshold, and a digest of its entries",
     "size": "sizes of the models, with a digest",
     "schedule": "training schedule, with a digest of every stage",

@@ -12,6 +12,7 @@ from reports.content.contamination import contamination
 from reports.content.leaderboard_page import by_size
 from reports.content.printed import nearest
 from reports.content.verdict import verdict
+from results.queries.controls import Controls
 from results.queries.views import Group, Row, RunDetail
 
 if TYPE_CHECKING:
@@ -25,8 +26,12 @@ def as_csv(leaderboard: DataFrame) -> str:
     return leaderboard.assign(**harmless).to_csv(index=False, lineterminator="\n")
 
 
-def as_json(groups: Sequence[Group], runs: Mapping[str, RunDetail]) -> str:
-    """Every group with its signature and rows; what was not measured is null with its reason."""
+def as_json(groups: Sequence[Group], runs: Mapping[str, RunDetail], controls: Sequence[Controls]) -> str:
+    """Every group with its signature, rows and controls; what was not measured is null with its reason.
+
+    `controls` are in the order of the groups, in points of the ranking metric.
+    """
+    beside = {id(group): found for group, found in zip(groups, controls, strict=True)}
     leaderboards = [
         {
             "dataset": group.dataset,
@@ -41,6 +46,7 @@ def as_json(groups: Sequence[Group], runs: Mapping[str, RunDetail]) -> str:
             "test": asdict(group.test) if group.test else None,
             "rows": [_row(row, group, runs) for row in group.rows],
             "references": [_row(row, group, runs) for row in group.references],
+            "controls": asdict(beside[id(group)]),
         }
         for group in by_size(groups)
     ]

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from reports.content import numbers
+from reports.content.controls import control_sentences
 from reports.content.fields import FIELDS, METRICS, ROLES
 from reports.content.leaderboard_page import by_size, field_value, group_title
 from reports.content.tables import signature_text
+from results.queries.controls import Controls
 from results.queries.views import DatasetInfo, Group, RunDetail, SignificanceTest
 
 
@@ -24,7 +26,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """The conditions of one table, its signature to copy, its test, and the models whose rows it holds."""
+    """The conditions of one table, its signature to copy, its test and controls, and the models of its rows."""
 
     id: str
     title: str
@@ -32,6 +34,7 @@ class Conditions:
     fields: tuple[Condition, ...]
     signature: str
     test: SignificanceTest | None
+    controls: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +48,25 @@ class Method:
     tests: list[SignificanceTest]
 
 
-def method(groups: Sequence[Group], datasets: Sequence[DatasetInfo], runs: Mapping[str, RunDetail]) -> Method:
-    """The page's contents for the groups and runs of a store."""
+def method(
+    groups: Sequence[Group],
+    datasets: Sequence[DatasetInfo],
+    runs: Mapping[str, RunDetail],
+    controls: Sequence[Controls],
+) -> Method:
+    """The page's contents for the groups and runs of a store; `controls` are in the order of the groups."""
     shown = [row for group in groups for row in (*group.rows, *group.references)]
     metrics = numbers.metric_order(name for row in shown for name in row.scores)
     models = {row.model for row in shown}
     units = {name: cost.unit for run in runs.values() for name, cost in run.costs.items()}
     kinds = [numbers.cost_kind(name, units[name]) for name in numbers.cost_order(units)]
+    beside = {id(group): found for group, found in zip(groups, controls, strict=True)}
     ranked = [group for group in by_size(groups) if group.rows]
     return Method(
-        tables=[_conditions(f"conditions-{number}", group, datasets) for number, group in enumerate(ranked, start=1)],
+        tables=[
+            _conditions(f"conditions-{number}", group, datasets, beside[id(group)])
+            for number, group in enumerate(ranked, start=1)
+        ],
         metrics=[(name, METRICS[name]) for name in metrics if name in METRICS],
         levels=[(name, *ROLES[name]) for name in ROLES if name in models],
         costs=[(kind.label, kind.meaning) for kind in kinds],
@@ -62,7 +74,7 @@ def method(groups: Sequence[Group], datasets: Sequence[DatasetInfo], runs: Mappi
     )
 
 
-def _conditions(id: str, group: Group, datasets: Sequence[DatasetInfo]) -> Conditions:
+def _conditions(id: str, group: Group, datasets: Sequence[DatasetInfo], controls: Controls) -> Conditions:
     names = ["split", *(name for name in ("track",) if name not in group.signature), *group.signature]
     values = {"split": group.split} | {name: field_value(group, name) for name in names if name != "split"}
     fields = (
@@ -75,4 +87,5 @@ def _conditions(id: str, group: Group, datasets: Sequence[DatasetInfo]) -> Condi
         fields=tuple(fields),
         signature=signature_text(group.signature, group.split),
         test=group.test,
+        controls=control_sentences(controls),
     )

@@ -27,6 +27,7 @@ from reports.html.sections import COLOURS, SHAPES, facets, score_tables, summary
 from reports.html.trade_offs import trade_off_sections
 from results.db.store import Store
 from results.queries import fetch
+from results.queries.controls import controls
 from results.queries.leaderboard import RANKING_METRIC
 from results.queries.views import Group, RunDetail
 
@@ -111,7 +112,7 @@ def _write_pages(store: Store, groups: Sequence[Group], folder: Path) -> None:
     write("models.html", "models.html.j2", models=models)
     for model in models:
         write(model.file, "model.html.j2", "models.html", model=model)
-    write("method.html", "method.html.j2", method=method(groups, datasets, runs))
+    write("method.html", "method.html.j2", method=method(groups, datasets, runs, controls(store, groups)))
     for run in runs.values():
         write(run_page(run.key), "run.html.j2", "models.html", **_run_content(run, colour))
 

@@ -13,8 +13,8 @@ import pytest
 import typer
 
 from harness.cli import app as command_line
-from harness.cli.signals import RESUME, InterruptibleGroup, Terminated
-from harness.utils.errors import BenchError
+from harness.cli.signals import InterruptibleGroup, Terminated
+from harness.utils.errors import INTERRUPTED, BenchError
 from harness.utils.plugins import load_plugin
 from tests.harness.conftest import bench_command, bench_environment
 
@@ -109,7 +109,7 @@ def test_errors_of_the_system_have_sentences(tmp_path: Path, fail: Fail, error: 
 
 @pytest.mark.parametrize(("error", "expected"), [(KeyboardInterrupt(), 130), (Terminated(), 143)])
 def test_interrupts_say_how_to_continue(tmp_path: Path, fail: Fail, error: BaseException, expected: int) -> None:
-    assert fail(error) == (expected, f"{RESUME}\n")
+    assert fail(error) == (expected, f"{INTERRUPTED}\n")
     assert logs(tmp_path) == []
 
 
@@ -124,7 +124,7 @@ def test_signals_end_a_command_with_the_sentence(tmp_path: Path, number: int, ex
         assert process.stderr is not None
         assert process.stderr.readline() == "ready\n"
         process.send_signal(number)
-        assert process.stderr.read() == f"{RESUME}\n"
+        assert process.stderr.read() == f"{INTERRUPTED}\n"
         assert process.wait(30) == expected
 
 

@@ -48,13 +48,14 @@ def leaderboard(
     """Write the leaderboard's tables: markdown and latex to paste, csv and json for other programs.
 
     csv is `results.open(WORKSPACE).leaderboard()`: scores times 100, and units in the names of columns. json has every
-    reason and condition besides, and scores as fractions.
+    reason and condition besides, scores as fractions, and control pairs in points.
     """
     check_out(out)
     from reports.export import data as export_data
     from reports.export import text as export_text
     from results import Results
     from results.queries import fetch
+    from results.queries.controls import controls
 
     with open_results(workspace, db) as store:
         if format is Format.csv:
@@ -63,12 +64,10 @@ def leaderboard(
             groups = fetch.leaderboard(store, metric, place_unfinished=place_unfinished)
             keys = [key for group in groups for row in (*group.rows, *group.references) for key in row.keys]
             runs = {key: fetch.run_detail(store, key) for key in keys}
-            writers = {
-                Format.markdown: export_text.markdown,
-                Format.latex: export_text.latex,
-                Format.json: export_data.as_json,
-            }
-            text = writers[format](groups, runs)
+            if format is Format.json:
+                text = export_data.as_json(groups, runs, controls(store, groups))
+            else:
+                text = (export_text.markdown if format is Format.markdown else export_text.latex)(groups, runs)
     deliver(text, out)
     if out is not None:
         typer.echo(out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -94,6 +95,22 @@ def test_the_command_counts_and_estimates_but_starts_nothing(tmp_path: Path, mon
     assert not list(tmp_path.iterdir())
 
 
+def test_control_runs_are_in_the_plan() -> None:
+    asked = ("--models", "blind,transformer_base", "--seeds", "3", "--set", "size.d_model=16", "--throughput", "0.001")
+    plain, controlled = plan(*asked).stdout, plan(*asked, "--control", "auto").stdout
+    assert "12 runs: models 2, seeds 3, control runs of transformer_base 6" in controlled
+    hours = [float(re.search(r"ESTIMATE of ([\d.]+) device-hours", told)[1]) for told in (plain, controlled)]
+    assert 2 * hours[0] < hours[1] < 3 * hours[0], "the model that sees costs more than the one that does not"
+    assert "control runs of blind 3" in plan(*asked, "--control", "blind").stdout, "it has no images to vary"
+
+
+def test_the_seeds_of_a_repetition_are_told() -> None:
+    small = ("--models", "blind", "--set", "size.d_model=16")
+    assert "2 runs: models 1, seeds 2 (4 to 5)" in plan(*small, "--seeds", "2", "--first-seed", "4").stdout
+    assert "1 runs: models 1, seeds 1 (4)" in plan(*small, "--first-seed", "4").stdout
+    assert plan(*small, "--first-seed", "-1").exit_code == 2
+
+
 def test_the_authors_epochs_have_the_authors_number_of_batches() -> None:
     tiny = ("--set", "size.max_len=74", "--set", "size.d_model=16", "--set", "size.d_ff=16", "--set", "size.n_heads=2")
     asked = plan("--models", "transformer_base", "--preset", "expansionnet-v2-paper-frozen", *tiny, "--data", "coco")
@@ -107,6 +124,8 @@ def test_the_authors_epochs_have_the_authors_number_of_batches() -> None:
         (("--data", "nowhere"), "sizes of this data set are unknown"),
         (("--throughput", "60", "--measure"), "cannot be combined with --measure"),
         (("--throughput", "-1"), "must be above 0"),
+        (("--models", "blind", "--control", "m2"), "trains no model of this name"),
+        (("--models", "human", "--control", "auto"), "names none"),
     ],
 )
 def test_wrong_options_are_named(arguments: tuple[str, ...], told: str) -> None:

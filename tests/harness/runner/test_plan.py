@@ -40,6 +40,16 @@ def test_every_model_has_a_row_before_the_second_seed(small: RunContext, workspa
     assert len({spec.key for spec in planned}) == len(planned)
 
 
+def test_other_seeds_are_those_of_trained_models_alone(small: RunContext, workspace: Workspace) -> None:
+    models = resolve_models(["blind", "human", "git/pretrained"], workspace)
+    first = plan_runs(models, 4, small, workspace)
+    again = plan_runs(models, 2, small, workspace, first_seed=2)
+    assert [(spec.model, spec.seed) for spec in again] == [
+        ("blind", 2), ("human", 0), ("git/pretrained", 0), ("blind", 3)
+    ]  # fmt: skip
+    assert {spec.key for spec in again} < {spec.key for spec in first}, "the same runs, in whichever command"
+
+
 def test_kinds_and_roles_are_those_of_the_models(small: RunContext, workspace: Workspace) -> None:
     save_run(workspace, "stored-run", small)
     planned = plan(["blind", "majority", "git/pretrained", "stored-run", "git/finetuned"], small, workspace)

@@ -23,6 +23,7 @@ from reports.text.terminal import print_leaderboard
 from results.db.store import Store
 from results.frames.results import Results
 from results.queries import fetch
+from results.queries.controls import controls
 from results.queries.pretraining import Pretraining, stored_pretraining
 from tests.reports.conftest import HOSTILE, dataset, outcome, spec
 from tests.reports.html.parsed import Element, Page
@@ -148,7 +149,8 @@ def test_exports_keep_it(mixed: Store) -> None:
     }
     assert lines["blind"]["pretraining"] == ""
     assert lines["blip/finetuned"]["pretraining"] == "web"
-    rows = {row["model"]: row for group in json.loads(export_data.as_json(groups, runs)) for row in group["rows"]}
+    text = export_data.as_json(groups, runs, controls(mixed, groups))
+    rows = {row["model"]: row for group in json.loads(text) for row in group["rows"]}
     assert rows["blind"]["contamination"] is rows["blind"]["pretraining"] is None
     assert rows["blip/finetuned"]["contamination"]["label"] == "other captions seen"
     assert rows["blip/finetuned"]["pretraining"]["captions_of"] == ["Web"]

@@ -15,10 +15,13 @@ from harness.cli import export
 from harness.utils.errors import BenchError
 from reports.export import data as export_data
 from reports.export import text as export_text
+from reports.html.method import method
 from results import Results
 from results.db.store import Store
 from results.queries import fetch
+from results.queries.controls import controls
 from results.queries.views import Group, RunDetail
+from tests.reports.conftest import outcome, spec
 
 Shown = tuple[list[Group], dict[str, RunDetail]]
 
@@ -110,8 +113,8 @@ def test_csv_holds_no_formula(store: Store) -> None:
     assert (line["differs"], line["signature"][:6]) == ("'=cmd()", "'+data")
 
 
-def test_json_has_reasons_and_published_scores(shown: Shown) -> None:
-    groups = json.loads(export_data.as_json(*shown))
+def test_json_has_reasons_and_published_scores(shown: Shown, store: Store) -> None:
+    groups = json.loads(export_data.as_json(*shown, controls(store, shown[0])))
     rows = {row["model"]: row for row in groups[0]["rows"]}
     assert rows["blind"]["scores"]["METEOR"] == {
         "mean": None, "sd": None, "n": 0, "reason": "METEOR took longer than 300 s", "low": None, "high": None,
@@ -126,6 +129,29 @@ def test_json_has_reasons_and_published_scores(shown: Shown) -> None:
     assert rows["blind"]["held_out"]["METEOR"]["reason"] == "METEOR took longer than 300 s"
     assert rows["expansionnet_v2"]["published"] is None, "papers print nothing of scenes"
     assert groups[0]["signature"]["beam"] == "3"
+
+
+def test_json_has_the_controls_of_each_group(store: Store) -> None:
+    plan = [spec("show_tell_lstm", seed, **changed) for seed, changed in ((2, {}), (1, {"preprocessing": "bicubic"}))]
+    store.plan(plan)
+    for planned, cider in zip(plan, (0.6, 0.65), strict=True):
+        store.finish(planned.key, outcome(planned.model, planned.seed, cider))
+    groups = fetch.leaderboard(store)
+    runs = {key: fetch.run_detail(store, key) for group in groups for row in group.rows for key in row.keys}
+    runs |= {key: fetch.run_detail(store, key) for group in groups for row in group.references for key in row.keys}
+    exported = json.loads(export_data.as_json(groups, runs, controls(store, groups)))
+    [test, nocaps, *others] = exported
+    [pair] = test["controls"]["pairs"]
+    assert (pair["model"], pair["kind"], pair["change"], pair["seeds"]) == (
+        "show_tell_lstm", "preprocessing", "bicubic", [1, 2]
+    )  # fmt: skip
+    assert (pair["low"], pair["p"]) == (None, None)
+    assert "needs seeds" in pair["reason"]
+    assert test["controls"]["largest"] == pytest.approx(104.86 - 62.0)
+    assert [found["change"] for found in nocaps["controls"]["pairs"]] == ["bicubic"]
+    assert {len(group["controls"]["pairs"]) for group in others} == {0}
+    [said] = method(groups, [], runs, controls(store, groups)).tables[0].controls
+    assert said.startswith("Not the architecture: show_tell_lstm with the resize filter bicubic differs by ")
 
 
 @pytest.mark.parametrize("format", ["markdown", "csv", "latex", "json"])

@@ -36,6 +36,8 @@ IN_KEY = {
     "images": "the pictures are in the digest of the data, wherever they lie",
     "features": "leaf by leaf, see below",
     "seeds": "a run is of one seed, which is in its key",
+    "first_seed": "a run is of one seed, which is in its key",
+    "control": "further seeds, and runs whose change is the signature's `preprocessing`",
     "precision": "the signature's `prec`",
     "skip_bad_images": "the ids that were left out are in the digest of the data",
     "pretrained": "the signature's `feat`, `vocab` and `size` name the weights",
