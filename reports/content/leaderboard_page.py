@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from reports.content import table_values, tables
+from reports.content.controls import control_sentences
 from reports.content.facts import card, objective
 from reports.content.fields import ROLES
 from reports.content.people import People, beside_people
@@ -13,6 +14,7 @@ from reports.content.printed import PUBLISHED, has_published, published_cell
 from reports.content.table_values import Notes, TableValue
 from reports.content.tables import Body, Heading, Line, Table, signature_text
 from reports.content.verdict import verdict
+from results.queries.controls import Controls
 from results.queries.leaderboard import RANKING_METRIC
 from results.queries.views import DatasetInfo, Group, Row, RunDetail, Standing
 
@@ -44,6 +46,7 @@ class Board:
     absent_levels: str
     several_seeds: bool
     verdict: tuple[str, ...]
+    controls: tuple[str, ...]
     table: Table
     signature: str
     people: People | None = None
@@ -55,9 +58,18 @@ class Board:
         return ", ".join(f"{each.field}: {each.own}" for each in self.separations)
 
 
-def boards(groups: Sequence[Group], datasets: Sequence[DatasetInfo], runs: Mapping[str, RunDetail]) -> list[Board]:
-    """The groups, those with most rows first; groups of few rows beside a larger one share a table of their split."""
+def boards(
+    groups: Sequence[Group],
+    datasets: Sequence[DatasetInfo],
+    runs: Mapping[str, RunDetail],
+    controls: Sequence[Controls] = (),
+) -> list[Board]:
+    """The groups, those with most rows first; groups of few rows beside a larger one share a table of their split.
+
+    `controls`, where there are any, are in the order of the groups.
+    """
     ordered = by_size(groups)
+    beside = {id(group): control_sentences(found) for group, found in zip(groups, controls, strict=bool(controls))}
     images = {(dataset.fingerprint, split): n for dataset in datasets for split, n in dataset.evaluated.items()}
     found: list[Board] = []
     small: dict[tuple[str, str], list[Group]] = {}
@@ -79,6 +91,7 @@ def boards(groups: Sequence[Group], datasets: Sequence[DatasetInfo], runs: Mappi
                 absent_levels=tables.absent_levels(group),
                 several_seeds=any(len(row.seeds) > 1 for row in (*group.rows, *group.references)),
                 verdict=verdict(group),
+                controls=beside.get(id(group), ()),
                 table=table,
                 signature=signature_text(group.signature, group.split) if group.rows else "",
                 people=_people(group, runs),
@@ -215,6 +228,7 @@ def _together(
         absent_levels="",
         several_seeds=any(len(row.seeds) > 1 for group in members for row in group.rows),
         verdict=(),
+        controls=(),
         table=Table(found[0].headings, (), (), notes, tuple(bodies)),
         signature="",
         groups=len(members),

@@ -86,7 +86,8 @@ def _write_pages(store: Store, groups: Sequence[Group], folder: Path) -> None:
         text = environment.get_template(template).render(page=page or file, root=root, **content)
         (folder / file).write_text(text, encoding="utf-8")
 
-    shown = boards(groups, datasets, runs)
+    beside = controls(store, groups)
+    shown = boards(groups, datasets, runs, beside)
     write(
         "index.html",
         "index.html.j2",
@@ -112,7 +113,7 @@ def _write_pages(store: Store, groups: Sequence[Group], folder: Path) -> None:
     write("models.html", "models.html.j2", models=models)
     for model in models:
         write(model.file, "model.html.j2", "models.html", model=model)
-    write("method.html", "method.html.j2", method=method(groups, datasets, runs, controls(store, groups)))
+    write("method.html", "method.html.j2", method=method(groups, datasets, runs, beside))
     for run in runs.values():
         write(run_page(run.key), "run.html.j2", "models.html", **_run_content(run, colour))
 
