@@ -37,19 +37,13 @@ def needs_longer_training(groups: Sequence[Group]) -> str:
     if not rows:
         return ""
     names = list(dict.fromkeys(row.model for row in rows.values()))
-    return f"Still learning when the training ended: {', '.join(names)}. {longer(tuple(rows.values()))}"
-
-
-def longer(rows: Sequence[Row]) -> str:
-    """What to type so that these rows train twice as long; "" where the stored runs do not say how long they did."""
-    ended = [row.learning[seed] for row in rows for seed in row.still_learning]
+    said = f"Still learning when the training ended: {', '.join(names)}."
+    ended = [row.learning[seed] for row in rows.values() for seed in row.still_learning]
     settings = {each.stage: each.epochs for each in ended if each.epochs is not None}
     if not settings:
-        return ""
-    options = " ".join(
-        f"--set schedule.stages.{stage}.epochs={2 * epochs}" for stage, epochs in sorted(settings.items())
-    )
-    return f"Train longer: bench run ... {options}"
+        return said
+    options = (f"--set schedule.stages.{stage}.epochs={2 * epochs}" for stage, epochs in sorted(settings.items()))
+    return f"{said} To train twice as long: bench run ... {' '.join(options)}"
 
 
 def learning_sentence(row: Row) -> str:
@@ -61,8 +55,7 @@ def learning_sentence(row: Row) -> str:
     least, most = percent(min(rises)), percent(max(rises))
     by = least if least == most else f"{least} to {most}"
     seeds = f"{len(ended)} of {len(row.seeds)} seeds, " if len(row.seeds) > 1 else ""
-    rose = f"validation CIDEr-D rose by {by} points over the last quarter of its validations"
-    return f"{seeds}{rose}. {longer([row])}".strip()
+    return f"{seeds}validation CIDEr-D rose by {by} points over the last quarter of its validations"
 
 
 def _best(leaders: Sequence[Row], placed: Sequence[Row], group: Group) -> str:

@@ -13,6 +13,7 @@ from reports.content.contamination import contamination
 from reports.content.facts import card
 from reports.content.leaderboard_page import boards, row_labels
 from reports.content.tables import signature_text
+from reports.content.verdict import needs_longer_training
 from reports.html.attention import attention_pages, stored_maps
 from reports.html.costs import cost_list, cost_sections
 from reports.html.curves import curve_plots, curve_sections
@@ -92,6 +93,7 @@ def _write_pages(store: Store, groups: Sequence[Group], folder: Path) -> None:
         "index.html",
         "index.html.j2",
         summary=summary(groups, failures, datasets),
+        longer=needs_longer_training(groups),
         sections=shown,
         facets=facets(shown),
         failures=failures,

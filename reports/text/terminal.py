@@ -27,7 +27,7 @@ _METRICS = ("BLEU-1", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", "CIDEr-D")  # in t
 # On a narrow terminal, the first first: a number that is cut is another number.
 _GIVING_WAY = ("BLEU-1", "Parameters", "ROUGE-L", "METEOR", "SPICE", "BLEU-4", _SEEDS, _INTERVAL)
 _APART = "reference, not ranked"
-_NAME_WIDTH = len(_APART)
+_NAME_WIDTH = len(_APART) + 1
 _STYLES = {"failed": "bold red", "skipped": "yellow", "running": "cyan", "planned": "dim"}
 
 

@@ -89,7 +89,8 @@ def test_floors_alone_have_no_verdict() -> None:
     [
         (
             RISING,
-            "Still learning when the training ended: a. Train longer: bench run ... --set schedule.stages.1.epochs=12",
+            "Still learning when the training ended: a. "
+            "To train twice as long: bench run ... --set schedule.stages.1.epochs=12",
         ),
         (replace(RISING, epochs=None), "Still learning when the training ended: a."),
         (replace(RISING, state="finished learning"), ""),
