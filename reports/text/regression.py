@@ -134,7 +134,7 @@ def _doubt(result: GateResult) -> str:
     sizes = [tested.detectable for tested in result.undecided]
     known = [size for size in sizes if size is not None]
     most = f"of up to {points(max(known))} points" if len(known) == len(sizes) else "of any size"
-    return f" UNDECIDED: a fall {most} could not have been seen."
+    return f" UNDECIDED: a fall {most} could have gone unseen."
 
 
 def _style(result: GateResult) -> str:

@@ -173,7 +173,7 @@ def _doubts(pair: _Pair, tests: Sequence[Tested]) -> Iterator[str]:
             elif test.adjusted < ALPHA and test.difference < 0:
                 yield f"{what}: undecided, it fell by less than the tolerance, and more is not excluded ({bounds})"
             else:
-                size = f"one of up to {100 * each.detectable:.1f} points could not have been seen"
+                size = f"one of up to {100 * each.detectable:.1f} points could have gone unseen"
                 yield f"{what}: undecided, no fall found, {size} ({bounds})"
 
 
