@@ -11,16 +11,27 @@ from xml.etree import ElementTree
 from reports.content.numbers import printable
 from reports.export.text import escape_markdown
 from reports.text.differences import cost_line, interval, markdown_table, p_value, points
-from reports.text.regression import LABELS, TIMES, conclusion, legend, metrics, name, notes, problems, slowdown
-from results.compare.gate_result import BLOCKING, GateResult, Row
+from reports.text.regression import (
+    LABELS,
+    TIMES,
+    conclusion,
+    detects,
+    legend,
+    metrics,
+    name,
+    notes,
+    problems,
+    slowdown,
+)
+from results.compare.gate_result import GateResult, Row
 
 _FAILED: Final = "❌"
-_MARKS: Final = {"same": "✅", "improved": "⬆️", "refused": "❔"}
+_MARKS: Final = {"same": "✅", "within": "✅", "undecided": "⚠️", "improved": "⬆️", "refused": "❔"}
 
 
 def markdown(result: GateResult) -> str:
     """A summary that pull requests show."""
-    mark = _MARKS["refused"] if result.refused else _MARKS["same"]
+    mark = _MARKS["refused" if result.refused else "undecided" if result.undecided else "same"]
     said = [*problems(result), *notes(result)]
     code = f"Baseline of {result.before}; here {result.after}."
     parts = [
@@ -49,17 +60,21 @@ def _tests(result: GateResult, metric: str) -> str:
             interval(tested.difference.low, tested.difference.high),
             p_value(tested.difference.adjusted),
             LABELS[tested.verdict],
+            tested.over,
+            detects(tested),
         )
         for row in result.rows
         for tested in row.tests
         if tested.metric == metric
     )
-    return markdown_table((escape_markdown(metric), "Split", "Before", "Now", "Change", "95 %", "p", "Verdict"), lines)
+    numbers = ("Before", "Now", "Change", "95 %", "p")
+    headings = (escape_markdown(metric), "Split", *numbers, "Verdict", "Tested", "Smallest fall seen")
+    return markdown_table(headings, lines)
 
 
 def junit(result: GateResult) -> str:
     """JUnit's XML: one case for what a row is, one a test, one for bits and one a timed cost that may fail."""
-    cases = [case for row in result.rows for case in _cases(row)]
+    cases = [case for row in result.rows for case in _cases(row, result)]
     counts = {kind: str(sum(case.find(kind) is not None for case in cases)) for kind in ("failure", "error", "skipped")}
     suite = ElementTree.Element(
         "testsuite",
@@ -77,10 +92,12 @@ def junit(result: GateResult) -> str:
     return written.decode() + "\n"
 
 
-def _cases(row: Row) -> Iterator[ElementTree.Element]:
+def _cases(row: Row, result: GateResult) -> Iterator[ElementTree.Element]:
     whole = _case(row, "as expected")
-    if row.status in BLOCKING:
+    if result.blocks(row.status):
         _end(whole, "failure", row.reasons)
+    elif row.status == "undecided":
+        _end(whole, "skipped", row.reasons)
     elif row.status == "refused":
         _end(whole, "error", row.reasons)
     yield whole
@@ -93,10 +110,13 @@ def _cases(row: Row) -> Iterator[ElementTree.Element]:
         yield bits
     for tested in row.tests:
         found = tested.difference
-        said = f"{points(found.before)} → {points(found.after)}, p {p_value(found.adjusted)}"
+        numbers = f"{points(found.before)} → {points(found.after)}, p {p_value(found.adjusted)}"
+        said = f"{numbers}, {LABELS[tested.verdict]} ({tested.over}); smallest fall seen: {detects(tested)}"
         case = _case(row, f"{tested.metric} on {tested.split}", said)
-        if tested.verdict == "regressed":
+        if result.blocks(tested.verdict):
             _end(case, "failure", [said])
+        elif tested.verdict == "undecided":
+            _end(case, "skipped", [said])
         yield case
     for change in row.costs:
         if change.slowdown is not None:

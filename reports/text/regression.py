@@ -12,10 +12,13 @@ from rich.text import Text
 
 from reports.content.numbers import DASH, printable
 from reports.text.differences import interval, p_value, plain_table, points, ratio
-from results.compare.gate_result import GateResult, Row, Status
+from results.compare.gate_result import IDENTICAL, GateResult, Row, Status, Tested
+from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS
 
 LABELS: Final[dict[Status, str]] = {
     "same": "as before",
+    "within": "within tolerance",
+    "undecided": "undecided",
     "improved": "improved",
     "changed": "changed",
     "slower": "slower",
@@ -25,6 +28,7 @@ LABELS: Final[dict[Status, str]] = {
 }
 TIMES: Final = {"train_seconds": "Training", "latency_median": "Latency", "caption_images_per_second": "Captions"}
 _STYLES: Final = {
+    "undecided": "bold yellow",
     "improved": "green",
     "changed": "bold red",
     "slower": "bold red",
@@ -32,6 +36,11 @@ _STYLES: Final = {
     "missing": "bold red",
     "refused": "yellow",
 }
+_HOW: Final = {
+    OVER_SEEDS: f"{OVER_SEEDS.capitalize()}: t, seeds unpaired, images paired.",
+    OVER_IMAGES: f"{OVER_IMAGES.capitalize()}: paired sign flips, which say nothing of other seeds.",
+}
+_POWER: Final = "Smallest fall seen: the one that the test finds four times in five. "
 _UPDATE: Final = "If it is meant, write a new baseline: bench regress --update --baseline FILE"
 
 
@@ -43,14 +52,17 @@ def print_gate_result(result: GateResult, console: Console) -> None:
         console.print()
         console.print(Text(f"{printable(metric)}, points", style="bold"))
         console.print(_tests(result, metric))
-    for style, sentences in (("bold red", problems(result)), ("dim", notes(result))):
+        if any(tested.metric == metric and tested.over != IDENTICAL for row in result.rows for tested in row.tests):
+            console.print()
+            console.print(_powers(result, metric))
+    for style, sentences in ((_style(result), problems(result)), ("dim", notes(result))):
         if sentences:
             console.print()
         for sentence in sentences:
             console.print(Padding(Text(printable(sentence), style=style), (0, 0, 0, 2), expand=False))
     console.print()
     console.print(Text(legend(result), style="dim"))
-    console.print(Text(conclusion(result), style="bold red" if result.exit_code else "bold green"))
+    console.print(Text(conclusion(result), style=_style(result)))
 
 
 def metrics(result: GateResult) -> list[str]:
@@ -69,8 +81,13 @@ def slowdown(row: Row, cost: str) -> str:
     return DASH if change is None else ratio(change.slowdown) or DASH
 
 
+def detects(tested: Tested) -> str:
+    """The smallest fall that a test finds four times in five; a dash where nothing was tested."""
+    return DASH if tested.detectable is None else points(tested.detectable)
+
+
 def problems(result: GateResult) -> list[str]:
-    """Why rows fail or could not be judged."""
+    """Why rows fail, could not be judged, or are undecided."""
     return [reason for row in result.rows for reason in row.reasons]
 
 
@@ -89,9 +106,12 @@ def legend(result: GateResult) -> str:
     least = ", ".join(f"{metric} {result.settings.least(metric):g}" for metric in metrics(result))
     if not least:
         return "Nothing could be tested."
+    tested = {tested.over for row in result.rows for tested in row.tests} - {IDENTICAL}
+    how = " ".join(_HOW[over] for over in _HOW if over in tested)
     return (
-        f"Regressed: p < {result.alpha:g} in a paired sign-flip test over images (Holm's correction for "
-        f"{result.tests} tests) and at least this many points lost: {least}. "
+        f"Regressed: p < {result.alpha:g} (Holm's correction for {result.tests} tests) and at least this many points "
+        f"lost: {least}. Within tolerance: the 95 % interval excludes such a fall; undecided: it does not. As before: "
+        f"every image scores the same. {f'{how} ' if how else ''}{_POWER if how else ''}"
         "Bits: losses and captions as before to the last bit. Times: how many times as slow."
     )
 
@@ -100,9 +120,25 @@ def conclusion(result: GateResult) -> str:
     """One line that explains the exit code."""
     counts = Counter(row.status for row in result.rows)
     said = ", ".join(f"{counts[status]} {label.lower()}" for status, label in LABELS.items() if counts[status])
+    doubt = _doubt(result)
     if result.failed:
-        return f"Failed: {said}. {_UPDATE}"
-    return f"{'Could not be judged' if result.refused else 'Passed'}: {said}."
+        meant = any(row.status != "undecided" for row in result.failed)
+        return f"Failed: {said}.{doubt}{f' {_UPDATE}' if meant else ''}"
+    return f"{'Could not be judged' if result.refused else 'Passed'}: {said}.{doubt}"
+
+
+def _doubt(result: GateResult) -> str:
+    """What the undecided tests leave open, as a sentence."""
+    if not result.undecided:
+        return ""
+    sizes = [tested.detectable for tested in result.undecided]
+    known = [size for size in sizes if size is not None]
+    most = f"of up to {points(max(known))} points" if len(known) == len(sizes) else "of any size"
+    return f" UNDECIDED: a fall {most} could have gone unseen."
+
+
+def _style(result: GateResult) -> str:
+    return "bold red" if result.exit_code else "bold yellow" if result.undecided else "bold green"
 
 
 def _rows(result: GateResult) -> Table:
@@ -122,4 +158,13 @@ def _tests(result: GateResult, metric: str) -> Table:
             bounds = interval(found.low, found.high)
             verdict = Text(LABELS[tested.verdict], style=_STYLES.get(tested.verdict, ""))
             table.add_row(Text(name(row)), printable(tested.split), *numbers, bounds, p_value(found.adjusted), verdict)
+    return table
+
+
+def _powers(result: GateResult, metric: str) -> Table:
+    """What each test is over, and what it detects; identical scores need none."""
+    table = plain_table(("", "Split", "Tested"), ("Smallest fall seen",))
+    for row in result.rows:
+        for tested in (each for each in row.tests if each.metric == metric and each.over != IDENTICAL):
+            table.add_row(Text(name(row)), printable(tested.split), tested.over, detects(tested))
     return table

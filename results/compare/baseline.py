@@ -124,6 +124,11 @@ class Run(_Strict):
         return self.role, self.model, self.seed
 
     @property
+    def row(self) -> tuple[Role, str, frozenset[tuple[str, str]]]:
+        """Equal for the seeds of one model under one set of conditions."""
+        return self.role, self.model, frozenset(self.conditions.items())
+
+    @property
     def name(self) -> str:
         """The name in messages."""
         return f"{self.model} seed {self.seed}"
@@ -151,6 +156,19 @@ class Baseline(_Strict):
         """Metrics of which there are scores of images."""
         results = (split for run in self.runs for split in run.splits.values())
         return list(dict.fromkeys(metric for split in results for metric in split.by_image))
+
+
+def tested_metrics(runs: Sequence[Run]) -> list[tuple[str, str]]:
+    """Splits and metrics of which a run has the images' scores, each once."""
+    splits = ((split, results) for run in runs for split, results in run.splits.items())
+    return list(dict.fromkeys((split, metric) for split, results in splits for metric in results.by_image))
+
+
+def scores_of_seeds(runs: Sequence[Run], split: str, metric: str) -> list[dict[int, float]] | None:
+    """The images' scores of each run; None where one of them has none."""
+    packed = [run.splits[split].by_image.get(metric) for run in runs if split in run.splits]
+    found = [each.unpack() for each in packed if each is not None]
+    return found if len(found) == len(runs) else None
 
 
 def read_baseline(path: Path) -> Baseline:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from results.compare.gate_result import CostChange
 from results.records import ImageRecord
 from results.statistics.architecture import ArchitectureDifference
 from results.statistics.paired import Difference
-
-OVER_IMAGES: Final = "these weights, over images"
-OVER_SEEDS: Final = "over seeds and images"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from results.statistics.architecture import ArchitectureDifference
 from results.statistics.paired import Difference
 from results.statistics.significance import ALPHA, RESAMPLES
 
 TOLERANCE: Final = 0.5
 """The least effect that counts, in points of a metric times 100."""
+IDENTICAL: Final = "identical scores of every image"
+"""What `Tested.over` says where nothing differs, so that there is nothing to test."""
 
-Status = Literal["same", "improved", "changed", "slower", "regressed", "missing", "refused"]
-Verdict = Literal["same", "improved", "regressed"]
+Status = Literal["same", "within", "undecided", "improved", "changed", "slower", "regressed", "missing", "refused"]
+Verdict = Literal["same", "within", "undecided", "improved", "regressed"]
 Exact = Literal["equal", "different", "not comparable here", "not judged"]
 BLOCKING: Final = frozenset({"changed", "slower", "regressed", "missing"})
 
@@ -23,12 +26,14 @@ class Settings:
     """What the gate's result depends on.
 
     `tolerance` by metric, in points, where it is not `TOLERANCE`. `exact`: a changed bit fails. `strict_timing`: so
-    does a time that is this many times as long; None: times are only reported.
+    does a time that is this many times as long; None: times are only reported. `require_power`: so does a test that
+    cannot exclude a fall of the tolerance.
     """
 
     tolerance: Mapping[str, float] = field(default_factory=dict)
     exact: bool = True
     strict_timing: float | None = None
+    require_power: bool = False
 
     def least(self, metric: str) -> float:
         """The least effect on `metric`, in points."""
@@ -37,12 +42,23 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """One metric on one split, over the mean of a row's seeds."""
+    """One metric on one split, over the mean of a row's seeds.
+
+    `verdict`: "same" where every image's scores are identical; "regressed" and "improved" where test and least effect
+    agree; else "within" where the interval excludes a fall of the tolerance, and "undecided" where it does not. `over`
+    is what the test and its interval are over: `OVER_SEEDS` or `OVER_IMAGES` of `results.statistics.architecture`, or
+    `IDENTICAL`; `architecture` has standard error and degrees of freedom of the first. `detectable` is the smallest
+    fall, a fraction, that this test finds with a probability of 80 % if no other row has changed; None where
+    nothing was tested, or images are too few to say.
+    """
 
     split: str
     metric: str
     difference: Difference
     verdict: Verdict
+    over: str
+    detectable: float | None = None
+    architecture: ArchitectureDifference | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +113,19 @@ class GateResult:
     resamples: int = RESAMPLES
     alpha: float = ALPHA
 
+    def blocks(self, status: Status) -> bool:
+        """Whether a row or test of this status fails the gate."""
+        return status in BLOCKING or (status == "undecided" and self.settings.require_power)
+
     @property
     def failed(self) -> tuple[Row, ...]:
         """The rows that block."""
-        return tuple(row for row in self.rows if row.status in BLOCKING)
+        return tuple(row for row in self.rows if self.blocks(row.status))
+
+    @property
+    def undecided(self) -> tuple[Tested, ...]:
+        """The tests that found no fall, and could not have excluded one of the tolerance."""
+        return tuple(tested for row in self.rows for tested in row.tests if tested.verdict == "undecided")
 
     @property
     def refused(self) -> tuple[Row, ...]:

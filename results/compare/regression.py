@@ -1,4 +1,4 @@
-"""Whether runs became worse than a baseline: exactly, where bits can be compared; by tests over images; and in time.
+"""Whether runs became worse than a baseline: exactly, where bits can be compared; by tests of scores; and in time.
 
 A score changed only where a test *and* a least effect agree, as in asv's `compare`. Pure: it reads no store.
 """
@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from results.compare.baseline import Baseline, Run
+from results.compare.baseline import Baseline, Run, scores_of_seeds, tested_metrics
 from results.compare.baseline_making import differing
-from results.compare.gate_result import Exact, GateResult, Row, Settings, Status, Tested, Verdict
+from results.compare.gate_result import Exact, GateResult, Row, Settings, Status, Tested
+from results.compare.gate_tests import Scores, gate_tests
 from results.compare.repeats import cost_changes, exactness, is_time, missing_costs, other_hardware, rescored
 from results.queries.views import Failure
-from results.statistics.paired import Difference, mean_of_seeds, paired_differences
+from results.statistics.paired import mean_of_seeds
 from results.statistics.significance import ALPHA
 
 
@@ -46,7 +47,7 @@ def judge(
     found = {run.identity: run for run in runs}
     pairs: dict[object, _Pair] = {}
     for run in expected.runs:
-        pair = pairs.setdefault((run.role, run.model, run.identity[-1]), _Pair([]))
+        pair = pairs.setdefault(run.row, _Pair([]))
         pair.expected.append(run)
         if run.identity in found:
             pair.measured.append(found[run.identity])
@@ -80,44 +81,30 @@ def _add_reason(pair: _Pair, run: Run, others: Sequence[Run], unfinished: Sequen
 def _tests(pairs: Sequence[_Pair], settings: Settings) -> list[list[Tested]]:
     """The tests of every pair, all corrected together; pairs that lack something have none."""
     wanted = [
-        (place, split, metric, *scores)
+        (place, scores)
         for place, pair in enumerate(pairs)
         if not pair.missing and not pair.refused
-        for split, metric, scores in _scores(pair)
+        for scores in _scores(pair)
     ]
     found: list[list[Tested]] = [[] for _ in pairs]
-    differences = paired_differences([(before, after) for *_, before, after in wanted])
-    for (place, split, metric, *_), each in zip(wanted, differences, strict=True):
-        found[place].append(Tested(split, metric, each, _verdict(each, settings.least(metric))))
+    tests = gate_tests([scores for _, scores in wanted], settings)
+    for (place, _), tested in zip(wanted, tests, strict=True):
+        found[place].append(tested)
     return found
 
 
-def _verdict(tested: Difference, least: float) -> Verdict:
-    """What a difference means, with the least effect in points."""
-    if tested.adjusted >= ALPHA or 100 * abs(tested.difference) < least:
-        return "same"
-    return "improved" if tested.difference > 0 else "regressed"
-
-
-def _scores(pair: _Pair) -> list[tuple[str, str, tuple[dict[int, float], dict[int, float]]]]:
-    """Split, metric, and scores of images before and after, means over seeds; mismatches go to the pair."""
+def _scores(pair: _Pair) -> list[Scores]:
+    """What can be tested; what is missing or of other images goes to the pair."""
     found = []
-    splits = ((split, results) for run in pair.expected for split, results in run.splits.items())
-    for split, metric in dict.fromkeys((split, metric) for split, results in splits for metric in results.by_image):
-        before, after = (_mean(runs, split, metric) for runs in (pair.expected, pair.measured))
+    for split, metric in tested_metrics(pair.expected):
+        before, after = (scores_of_seeds(runs, split, metric) for runs in (pair.expected, pair.measured))
         if before is None or after is None:
             pair.missing.append(f"{pair.model}: {metric} on {split} was not measured with every seed")
-        elif odd := before.keys() ^ after.keys():
+        elif odd := mean_of_seeds(before).keys() ^ mean_of_seeds(after).keys():
             pair.refused.append(f"{pair.model}: {metric} on {split} is of other images: {len(odd)} on one side alone")
         else:
-            found.append((split, metric, (before, after)))
+            found.append(Scores(split, metric, (before, after)))
     return found
-
-
-def _mean(runs: Sequence[Run], split: str, metric: str) -> dict[int, float] | None:
-    packed = [run.splits[split].by_image.get(metric) for run in runs if split in run.splits]
-    scores = [each.unpack() for each in packed if each is not None]
-    return mean_of_seeds(scores) if len(scores) == len(runs) else None
 
 
 def _row(pair: _Pair, tests: Sequence[Tested], settings: Settings) -> Row:
@@ -137,7 +124,7 @@ def _row(pair: _Pair, tests: Sequence[Tested], settings: Settings) -> Row:
     expected = improved and not fell and not other
     changed = [*other, *(said if exact == "different" else [])] if settings.exact and not expected else []
     slower, gone, unknown = _times(pair, settings)
-    if not tests and exact == "not comparable here":
+    if not tests and exact != "equal" and not changed:
         unknown.append(f"{pair.model}: neither bits nor scores of images can be compared")
     ends: dict[Status, list[str]] = {
         "missing": gone,
@@ -145,12 +132,13 @@ def _row(pair: _Pair, tests: Sequence[Tested], settings: Settings) -> Row:
         "changed": changed,
         "slower": slower,
         "refused": unknown,
+        "undecided": list(_doubts(pair, tests)),
     }
     return Row(
         model=first.model,
         role=first.role,
         seeds=seeds,
-        status=next((status for status, why in ends.items() if why), "improved" if improved else "same"),
+        status=next((status for status, why in ends.items() if why), _passed(tests)),
         exact=exact,
         tests=tuple(tests),
         costs=tuple(cost_changes(pair.expected, pair.measured)),
@@ -172,6 +160,27 @@ def _falls(pair: _Pair, tests: Sequence[Tested]) -> Iterator[str]:
         if each.verdict == "regressed":
             points, p = -100 * each.difference.difference, each.difference.adjusted
             yield f"{pair.model}: {each.metric} on {each.split} fell by {points:.1f} points (p {p:.2g})"
+
+
+def _doubts(pair: _Pair, tests: Sequence[Tested]) -> Iterator[str]:
+    """Where a fall of the tolerance is neither found nor excluded, with what could have been missed."""
+    for each in tests:
+        if each.verdict == "undecided":
+            test, what = each.difference, f"{pair.model}: {each.metric} on {each.split}"
+            bounds = f"95 %: {100 * test.low:+.1f}…{100 * test.high:+.1f}"
+            if each.detectable is None:
+                yield f"{what}: undecided, {test.images} images are too few for any test"
+            elif test.adjusted < ALPHA and test.difference < 0:
+                yield f"{what}: undecided, it fell by less than the tolerance, and more is not excluded ({bounds})"
+            else:
+                size = f"one of up to {100 * each.detectable:.1f} points could have gone unseen"
+                yield f"{what}: undecided, no fall found, {size} ({bounds})"
+
+
+def _passed(tests: Sequence[Tested]) -> Status:
+    """The status of a row that nothing speaks against."""
+    verdicts = {each.verdict for each in tests}
+    return "improved" if "improved" in verdicts else "within" if "within" in verdicts else "same"
 
 
 def _cost_notes(pair: _Pair) -> Iterator[str]:

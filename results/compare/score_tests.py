@@ -8,9 +8,16 @@ from typing import Final
 
 import numpy as np
 
-from results.compare.comparison_types import OVER_IMAGES, OVER_SEEDS, ScoreChange
+from results.compare.comparison_types import ScoreChange
 from results.compare.run_snapshot import RunSnapshot
-from results.statistics.architecture import ArchitectureDifference, architecture_difference, joint_degrees, p_of_t
+from results.statistics.architecture import (
+    OVER_IMAGES,
+    OVER_SEEDS,
+    ArchitectureDifference,
+    architecture_difference,
+    joint_degrees,
+    p_of_t,
+)
 from results.statistics.paired import MEANS, ByImage, Difference, mean_of_seeds, paired_differences
 from results.statistics.significance import holm
 

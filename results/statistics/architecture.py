@@ -125,10 +125,16 @@ def estimate(first: Summary, second: Summary) -> Estimate:
     weighs by squared shares: where two seeds estimate a share, these are too good, and 6 % are false positives.
     """
     gap = first.images - second.images
-    images = gap.shape[-1]
-    left = np.maximum(gap.var(axis=-1, ddof=1) / images - first.interaction - second.interaction, 0.0)
     between, seeds = (first.between, second.between), (first.seeds, second.seeds)
-    return Estimate(gap.mean(axis=-1), *error_and_degrees(between, seeds, left, images))
+    parts = error_and_degrees(between, seeds, images_part(first, second), gap.shape[-1])
+    return Estimate(gap.mean(axis=-1), *parts)
+
+
+def images_part(first: Summary, second: Summary) -> Array:
+    """What the images add to a difference's variance, without the interaction, which is in the seeds' part."""
+    gap = first.images - second.images
+    found: Array = gap.var(axis=-1, ddof=1) / gap.shape[-1] - first.interaction - second.interaction
+    return np.maximum(found, 0.0)
 
 
 def error_and_degrees(

@@ -11,6 +11,9 @@ as Lee and Gurland ("Size and Power of Tests for Equality of Means of Two Normal
 Journal of the American Statistical Association 1975) average over variances for Welch's test. Degrees of freedom of the
 true variances instead promise 34 points where two seeds detect 56. The images' part is taken as known: N is at least
 some dozens. All deviations and differences are in one unit, such as points.
+
+Of several tests that Holm corrects together, the one with the lowest p is judged at the level 0.05 / tests. A single
+difference among them must reach that, and h is half the interval of that level.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import Final
 
 import numpy as np
 
-from results.statistics.architecture import error_and_degrees
+from results.statistics.architecture import error_and_degrees, images_part, joint_degrees, summary
 from results.statistics.significance import LEVEL, Array
 
 POWER: Final = 0.8
@@ -30,8 +33,10 @@ _NODES: Final = 100
 """Quantiles of each χ² that the mean is over."""
 
 
-def detectable(seeds: int, images: int, seed_deviation: float, image_deviation: float) -> float:
+def detectable(seeds: int, images: int, seed_deviation: float, image_deviation: float, tests: int = 1) -> float:
     """The smallest difference that is found with a probability of `POWER`, by `seeds` of each model.
+
+    `tests` are corrected together, and the other ones find nothing.
 
     Raises:
         ValueError: fewer than two seeds or images.
@@ -44,24 +49,46 @@ def detectable(seeds: int, images: int, seed_deviation: float, image_deviation: 
     between = seed_deviation**2 / seeds * gammaincinv((seeds - 1) / 2, middles) * 2 / (seeds - 1)
     pairs = np.meshgrid(between, between)
     variance = 2 * seed_deviation**2 / seeds
-    return _found((pairs[0].ravel(), pairs[1].ravel()), seeds, variance, images, image_deviation)
+    left = _images_left(images, image_deviation)
+    drawn = pairs[0].ravel(), pairs[1].ravel()
+    error, degrees = error_and_degrees(drawn, (seeds, seeds), np.full_like(drawn[0], left), images)
+    joint = np.array([joint_degrees(each, (seeds, seeds), tests) for each in degrees.tolist()])
+    return _found(error, joint, variance + left, tests)
 
 
-def detectable_at_best(images: int, image_deviation: float) -> float:
-    """What `detectable` falls towards as seeds are added: the images' part remains."""
-    none = np.zeros(1)
-    return _found((none, none), 2, 0.0, images, image_deviation)
+def detectable_at_best(images: int, image_deviation: float, tests: int = 1) -> float:
+    """What `detectable` falls towards as seeds are added: the images' part remains, that of a paired test over them."""
+    left = _images_left(images, image_deviation)
+    return _found(np.sqrt([left]), np.array([images - 1.0]), left, tests)
 
 
-def least_seeds(difference: float, images: int, seed_deviation: float, image_deviation: float) -> int | None:
+def detectable_from(first: Array, second: Array, tests: int = 1) -> float:
+    """The smallest difference that a test of such scores, (S, N) each, detects: S seeds of both vary as these do.
+
+    s² is the mean of both sides' estimates, and the variance V the square of the test's standard error.
+
+    Raises:
+        ValueError: the numbers of seeds differ, or there are fewer than two seeds or images.
+    """
+    if first.shape != second.shape or min(first.shape) < 2:
+        raise ValueError(f"scores of as many seeds and images, two or more: {first.shape}, {second.shape}")
+    seeds, images = first.shape
+    one, two = summary(first), summary(second)
+    seed_deviation = float(np.sqrt(seeds * (one.between + two.between) / 2))
+    return detectable(seeds, images, seed_deviation, float(np.sqrt(images * images_part(one, two))), tests)
+
+
+def least_seeds(
+    difference: float, images: int, seed_deviation: float, image_deviation: float, tests: int = 1
+) -> int | None:
     """The fewest seeds of each model that detect it; None where `MAX_SEEDS` do not."""
 
     def enough(seeds: int) -> bool:
-        return detectable(seeds, images, seed_deviation, image_deviation) <= difference
+        return detectable(seeds, images, seed_deviation, image_deviation, tests) <= difference
 
     if enough(2):
         return 2
-    if detectable_at_best(images, image_deviation) > difference or not enough(MAX_SEEDS):
+    if detectable_at_best(images, image_deviation, tests) > difference or not enough(MAX_SEEDS):
         return None
     return _least(2, MAX_SEEDS, enough)
 
@@ -87,19 +114,22 @@ def deviation_bounds(deviation: float, degrees: int) -> tuple[float, float]:
     return low, high
 
 
-def _found(between: tuple[Array, Array], seeds: int, variance: float, images: int, image_deviation: float) -> float:
-    """The difference of power `POWER`, by equally likely estimates `between` of what adds `variance`."""
+def _images_left(images: int, image_deviation: float) -> float:
+    """The images' part of the variance."""
     if images < 2:
         raise ValueError(f"two images or more are needed, not {images}")
+    return image_deviation**2 / images
+
+
+def _found(error: Array, degrees: Array, variance: float, tests: int) -> float:
+    """The difference of power `POWER`, by equally likely standard errors and degrees of freedom of its test."""
     from scipy.optimize import brentq
     from scipy.special import ndtr, stdtrit
 
-    left = image_deviation**2 / images
-    spread = float(np.sqrt(variance + left))
+    spread = float(np.sqrt(variance))
     if spread == 0:
         return 0.0
-    error, degrees = error_and_degrees(between, (seeds, seeds), np.full_like(between[0], left), images)
-    half = stdtrit(degrees, (1 + LEVEL) / 2) * error / spread
+    half = stdtrit(degrees, 1 - (1 - LEVEL) / (2 * tests)) * error / spread
 
     def missing(gap: float) -> float:
         return float(np.mean(ndtr(gap - half) + ndtr(-gap - half))) - POWER

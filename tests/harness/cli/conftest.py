@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +29,15 @@ Fill = Callable[..., Path]
 def fill(tmp_path: Path) -> Fill:
     """`fill("old", {"updown": 0.0})` makes a workspace; models score so many points more than usual.
 
-    `seconds` is how long training took, `beam` the search's width, `failed` models that end with an error, `spice` a
-    score without those of single images, `influences` whether BLEU-4 has those of images.
+    `seeds` are trained of each, `seconds` is how long training took, `beam` the search's width, `failed` models that
+    end with an error, `spice` a score without those of single images, `influences` whether BLEU-4 has those of images.
     """
 
     def filling(
         name: str,
         models: Mapping[str, float],
         *,
+        seeds: int = 1,
         seconds: float = 10.0,
         beam: str = "3",
         failed: tuple[str, ...] = (),
@@ -47,8 +49,8 @@ def fill(tmp_path: Path) -> Fill:
         images = tuple(ImageRecord(i, f"{i}.png", "test", (f"a ball {i}", "one ball")) for i in IMAGES)
         with Store(folder / "bench.sqlite") as store:
             store.record_dataset(DatasetRecord("scenes", "f" * 16, "/pictures", {"test": len(IMAGES)}, images))
-            for model, points in models.items():
-                cell = planned(model, beam)
+            for (model, points), seed in product(models.items(), range(seeds)):
+                cell = planned(model, seed, beam)
                 store.plan([cell])
                 if model in failed:
                     store.fail(cell.key, "RuntimeError", "out of luck", "Traceback")
@@ -56,22 +58,22 @@ def fill(tmp_path: Path) -> Fill:
                 store.record_epoch(
                     cell.key, EpochRecord(0, "xe", "xe", 0, 30, 0.1, 2.5 - points / 100, None, 9.0, 30.0)
                 )
-                store.finish(cell.key, outcome(points, seconds, spice, influences))
+                store.finish(cell.key, outcome(points, seed, seconds, spice, influences))
         return folder
 
     return filling
 
 
-def planned(model: str, beam: str) -> RunSpec:
-    """A run of seed 0."""
+def planned(model: str, seed: int, beam: str) -> RunSpec:
+    """A run of this seed."""
     config = {"arguments": {"d_model": 32}}
     signature = SIGNATURE | {"beam": beam}
-    return RunSpec(f"{model}-s0", model, "model", 0, "controlled", "f" * 16, config, signature, "0.1.0")
+    return RunSpec(f"{model}-s{seed}", model, "model", seed, "controlled", "f" * 16, config, signature, "0.1.0")
 
 
-def outcome(points: float, seconds: float, spice: float | None, influences: bool) -> Outcome:
-    """Captions that say how good they are, and their scores."""
-    generator = random.Random(3)
+def outcome(points: float, seed: int, seconds: float, spice: float | None, influences: bool) -> Outcome:
+    """Captions that say how good they are, and their scores, by some 4 points other with every seed."""
+    generator = random.Random(3 + seed)
     by_image = {
         i: generator.uniform(0.5, 1.5) + (points + generator.uniform(-1, 1) * bool(points)) / 100 for i in IMAGES
     }

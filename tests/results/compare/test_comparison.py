@@ -13,11 +13,11 @@ import pytest
 from reports.text.comparison import caption_counts, scopes
 from results import Quantity, Store, StoreError
 from results.compare.comparison import compare_stores
-from results.compare.comparison_types import OVER_IMAGES, OVER_SEEDS, Comparison, ScoreChange
+from results.compare.comparison_types import Comparison, ScoreChange
 from results.compare.run_snapshot import evaluated_images, run_key, run_snapshots
 from results.compare.score_tests import NO_INTERVAL
 from results.records import CodeRecord
-from results.statistics.architecture import architecture_difference
+from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, architecture_difference
 from results.statistics.paired import paired_differences
 
 WIDE = {"nrefs": "5", "split": "scenes-test", "beam": "5"}

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from results.compare.comparison_types import OVER_IMAGES, OVER_SEEDS, ScoreChange
+from results.compare.comparison_types import ScoreChange
 from results.compare.score_tests import NO_INTERVAL, SeedsOfSides, with_tests
+from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS
 from results.statistics.paired import mean_of_seeds, paired_differences
 from results.statistics.significance import holm
 

@@ -9,16 +9,18 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import stdtrit
 
-from results.statistics.architecture import estimate, summary
+from results.statistics.architecture import estimate, joint_degrees, summary
 from results.statistics.power import (
     MAX_SEEDS,
     POWER,
     detectable,
     detectable_at_best,
+    detectable_from,
     deviation_bounds,
     least_images,
     least_seeds,
 )
+from results.statistics.significance import sign_flip_columns
 from tests.results.statistics.simulated import IMAGES, INTERACTION_DEVIATION, MODEL_IMAGE_DEVIATION, simulated
 
 DEVIATION = st.floats(0.1, 50)
@@ -37,6 +39,44 @@ def test_four_of_five_trials_find_the_difference(seeds: int, deviation: float) -
         found = estimate(summary(one), summary(two))
         power.append(np.abs(found.difference + difference) > stdtrit(found.degrees, 0.975) * found.error)
     assert np.mean(power) == pytest.approx(POWER, abs=0.04)
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_a_correction_for_six_tests_is_in_what_is_detected(seeds: int) -> None:
+    """As `bench regress` judges the row that fell, where no other test found anything."""
+    generator, deviation, tests = np.random.default_rng(11), 6.0, 6
+    of_means = float(np.hypot(deviation, INTERACTION_DEVIATION / IMAGES**0.5))
+    difference = detectable(seeds, IMAGES, of_means, IMAGE_DEVIATION, tests)
+    power = []
+    for _ in range(4):
+        one, two = simulated(generator, 250, (seeds, seeds), (deviation, deviation))
+        found = estimate(summary(one), summary(two))
+        degrees = [joint_degrees(each, (seeds, seeds), tests) for each in found.degrees.tolist()]
+        power.append(np.abs(found.difference + difference) > stdtrit(degrees, 1 - 0.025 / tests) * found.error)
+    assert np.mean(power) == pytest.approx(POWER, abs=0.05)
+
+
+def test_what_scores_detect_is_found_by_scores_like_them() -> None:
+    generator = np.random.default_rng(12)
+    first, second = simulated(generator, 400, (6, 6), (6.0, 6.0))
+    sizes = [detectable_from(one, two) for one, two in zip(first[:40], second[:40], strict=True)]
+    found = estimate(summary(first), summary(second))
+    power = np.abs(found.difference + np.median(sizes)) > stdtrit(found.degrees, 0.975) * found.error
+    assert np.mean(power) == pytest.approx(POWER, abs=0.06)
+
+
+def test_a_paired_test_over_images_finds_what_it_detects() -> None:
+    """The sign-flip test of one seed, skewed scores, one of six tests."""
+    generator, images, tests = np.random.default_rng(13), 300, 6
+    differences = 40 * (generator.standard_exponential((images, 400)) - generator.standard_exponential((images, 400)))
+    size = detectable_at_best(images, float(differences.std(ddof=1)), tests)
+    assert np.mean(sign_flip_columns(differences - size) < 0.05 / tests) == pytest.approx(POWER, abs=0.05)
+
+
+@pytest.mark.parametrize("shapes", [((2, 30), (3, 30)), ((1, 30), (1, 30)), ((2, 1), (2, 1))])
+def test_scores_that_tell_no_variance_are_refused(shapes: tuple[tuple[int, int], tuple[int, int]]) -> None:
+    with pytest.raises(ValueError, match="as many seeds and images"):
+        detectable_from(*(np.zeros(shape) for shape in shapes))
 
 
 def test_without_seed_variance_it_is_the_paired_t_tests() -> None:
