@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reports.content.numbers import cost, percent
+from results.queries.standings import NO_SCORES
 from results.queries.views import Group, Row
 
 _NAMED = 4
@@ -19,7 +20,7 @@ def verdict(group: Group) -> tuple[str, ...]:
         return ()
     if not placed:
         return (
-            f"Nothing can be said yet: {', '.join(_obstacles(models, group)) or 'no row can be tested'}.",
+            f"Nothing can be said yet: {', '.join(_obstacles(models, group)) or 'no two models can be compared'}.",
             *_advice(models, group),
         )
     leaders = [row for row in placed if row.standings[group.metric].best == 1]
@@ -104,6 +105,8 @@ def _obstacles(rows: Sequence[Row], group: Group) -> list[str]:
         found.append(f"{unknown} of {everything} with too few validations to say whether they had finished learning")
     if below:
         found.append(f"{below} not above the floor")
+    if untested := sum(each is not None and each.reason == NO_SCORES for each in standings):
+        found.append(f"{untested} without numbers of single images on {group.metric}")
     return found
 
 

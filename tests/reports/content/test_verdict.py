@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from reports.content.verdict import needs_longer_training, verdict
+from results.queries.standings import ALONE, NO_SCORES
 from results.queries.views import FloorTest, Reseeding, Row, Standing
 from results.records import Quantity
 from results.statistics.architecture import NEEDS_SEEDS
@@ -77,6 +78,13 @@ def test_places_of_models_that_were_still_learning_are_qualified() -> None:
     assert verdict(group(rising, placed("b", 2, 2)))[1:] == (
         "1 of 2 placed models were still learning: longer training may order them otherwise.",
     )
+
+
+def test_a_model_alone_and_one_without_numbers_of_images_are_told_apart() -> None:
+    alone = replace(placed("a", 1, 1), standings={"CIDEr-D": Standing(reason=ALONE)})
+    assert verdict(group(alone)) == ("Nothing can be said yet: no two models can be compared.",)
+    bare = replace(placed("b", 1, 1), standings={"CIDEr-D": Standing(reason=NO_SCORES)})
+    assert verdict(group(bare)) == ("Nothing can be said yet: 1 without numbers of single images on CIDEr-D.",)
 
 
 def test_floors_alone_have_no_verdict() -> None:
