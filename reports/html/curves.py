@@ -120,11 +120,11 @@ def curve_line(run: RunDetail, differs: str = "") -> CurveLine:
     scored = [(epoch.val_cider, number) for number, epoch in enumerate(run.epochs, 1) if epoch.val_cider is not None]
     best, at = max(scored, key=lambda pair: pair[0]) if scored else (None, None)
     name = f"{run_name(run)} ({differs})" if differs else run_name(run)
-    return CurveLine(name, run.key, len(run.epochs), run.epochs[-1].train_loss, best, at, _ended(run))
+    return CurveLine(name, run.key, len(run.epochs), run.epochs[-1].train_loss, best, at, training_end(run))
 
 
-def _ended(run: RunDetail) -> str:
-    """Whether the run had finished learning, with the rise of its last quarter of validations where that is known."""
+def training_end(run: RunDetail) -> str:
+    """Whether a run that has epochs had finished learning, with the rise of its last quarter of validations where that is known."""
     ended = learning_of_epochs(run.epochs, run.config)
     if ended is None or ended.state == "unknown":
         return "too few validations to say"

@@ -16,7 +16,7 @@ from reports.content.tables import signature_text
 from reports.content.verdict import needs_longer_training
 from reports.html.attention import attention_pages, stored_maps
 from reports.html.costs import cost_list, cost_sections
-from reports.html.curves import curve_plots, curve_sections
+from reports.html.curves import curve_plots, curve_sections, training_end
 from reports.html.domains import domain_sections
 from reports.html.folder import replaced
 from reports.html.gallery import gallery_pages
@@ -131,6 +131,7 @@ def _run_content(run: RunDetail, colour: Mapping[str, int]) -> dict[str, Any]:
         "scores": score_tables(run),
         "costs": cost_list(run.costs),
         "plots": curve_plots([[run]], colour),
+        "ended": training_end(run),
         "environment": flat(run.environment),
         "config": json.dumps(run.config, indent=2, ensure_ascii=False),
     }

@@ -120,6 +120,7 @@ def test_run_pages_hold_configuration_environment_and_epochs(pages: dict[str, Pa
         "zoo/models/m2.py",
         "8 epochs",
         "this epoch was not validated",
+        "When the training ended: finished learning (+",
     ):
         assert words in text
 
