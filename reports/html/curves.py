@@ -124,7 +124,7 @@ def curve_line(run: RunDetail, differs: str = "") -> CurveLine:
 
 
 def training_end(run: RunDetail) -> str:
-    """Whether a run that has epochs had finished learning, with the rise of its last quarter of validations where that is known."""
+    """Whether a run that has epochs had finished learning, with the rise of its last quarter if known."""
     ended = learning_of_epochs(run.epochs, run.config)
     if ended is None or ended.state == "unknown":
         return "too few validations to say"
