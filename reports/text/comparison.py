@@ -153,11 +153,11 @@ def left_over(comparison: Comparison) -> list[str]:
 
 
 def caption_counts(comparison: Comparison) -> list[str]:
-    """How many captions differ, by pair and split; of several seeds the first one's are counted."""
+    """How many captions differ, by pair and split; of several seeds the first that both sides have."""
     several = len(comparison.pairs) > 1
     return [
         f"{f'{title(pair)}, ' * several}{each.split}: {each.captions} of {each.of} captions differ"
-        f"{f' with seed {pair.before.seeds[0]}' * (len(pair.before.seeds) > 1)}; "
+        f"{f' with seed {pair.caption_seeds[0]}' * (max(len(pair.before.seeds), len(pair.after.seeds)) > 1)}; "
         f"{each.better} score better, {each.worse} worse"
         for pair in comparison.pairs
         for each in pair.differing

@@ -19,12 +19,14 @@ from results.statistics.paired import mean_of_seeds
 
 Images = Mapping[str, Mapping[int, ImageRecord]]
 _Runs = list[RunSnapshot]
+_Sides = tuple[_Runs, _Runs]
 _Row = tuple[str, str, frozenset[tuple[str, str]]]
 
 
 def compare_runs(before: RunSnapshot, after: RunSnapshot, images: Images, most: int) -> Comparison:
     """Two runs, whatever their models; `images` by data set and id; of the captions that changed, the `most`."""
-    return _comparison([([before], [after])], images, most)
+    sides = [before], [after]
+    return _comparison([(sides, sides)], images, most)
 
 
 def compare_stores(
@@ -32,7 +34,8 @@ def compare_stores(
 ) -> Comparison:
     """The newest runs of two stores, paired by role, model and conditions; a model's only rows, whatever conditions.
 
-    Seeds that both sides have are averaged; without any, the first of each are compared.
+    Scores are of all seeds where both sides have several: seeds are unpaired. Elsewhere, and for costs and captions,
+    those that both sides have count, or else the first of each.
     """
     ours, theirs = _rows(before), _rows(after)
     pairs = [(ours.pop(row), theirs.pop(row)) for row in list(ours) if row in theirs]
@@ -40,7 +43,7 @@ def compare_stores(
         alike = [[other for other in side if other[:2] == row[:2]] for side in (ours, theirs)]
         if len(alike[0]) == len(alike[1]) == 1:
             pairs.append((ours.pop(row), theirs.pop(alike[1][0])))
-    found = _comparison([_common_seeds(*pair) for pair in pairs], images, most)
+    found = _comparison([(_tested(*pair), _common_seeds(*pair)) for pair in pairs], images, most)
     return replace(found, only_before=_names(ours), only_after=_names(theirs))
 
 
@@ -60,24 +63,30 @@ def _names(rows: Mapping[_Row, _Runs]) -> tuple[str, ...]:
     )
 
 
-def _common_seeds(before: _Runs, after: _Runs) -> tuple[_Runs, _Runs]:
+def _tested(before: _Runs, after: _Runs) -> _Sides:
+    """The runs whose scores are compared."""
+    return (before, after) if min(len(before), len(after)) > 1 else _common_seeds(before, after)
+
+
+def _common_seeds(before: _Runs, after: _Runs) -> _Sides:
     common = {each.run.seed for each in before} & {each.run.seed for each in after}
     if not common:
         return before[:1], after[:1]
     return [each for each in before if each.run.seed in common], [each for each in after if each.run.seed in common]
 
 
-def _comparison(pairs: Sequence[tuple[_Runs, _Runs]], images: Images, most: int) -> Comparison:
-    scored = [list(_scores(before, after)) for before, after in pairs]
+def _comparison(pairs: Sequence[tuple[_Sides, _Sides]], images: Images, most: int) -> Comparison:
+    """Of pairs of the sides whose scores are compared, and those whose costs and captions are."""
+    scored = [list(_scores(*compared)) for compared, _ in pairs]
     testable = [(score, sides) for found in scored for score, sides in found if sides is not None]
     tests = iter(with_tests(testable))
-    tested = [tuple(score if sides is None else next(tests) for score, sides in found) for found in scored]
-    apart = distinguishing([before[0] for before, _ in pairs])
-    compared = [
-        replace(_pair(*sides, found, images, most), apart=told)
-        for sides, found, told in zip(pairs, tested, apart, strict=True)
-    ]
-    return Comparison(tuple(compared), (), (), len(testable))
+    tested = [tuple(score if sides is None else next(tests) for score, sides in of_pair) for of_pair in scored]
+    apart = distinguishing([before[0] for (before, _), _ in pairs])
+    found = []
+    for (compared, common), scores, told in zip(pairs, tested, apart, strict=True):
+        pair = _pair(*common, scores, images, most)
+        found.append(replace(pair, before=_side(compared[0]), after=_side(compared[1]), apart=told))
+    return Comparison(tuple(found), (), (), len(testable))
 
 
 def _scores(before: _Runs, after: _Runs) -> Iterator[tuple[ScoreChange, SeedsOfSides | None]]:
@@ -123,6 +132,7 @@ def _pair(before: _Runs, after: _Runs, scores: tuple[ScoreChange, ...], images: 
         costs=tuple(cost_changes(*sides)),
         differing=counts,
         captions=captions,
+        caption_seeds=(one.seed, two.seed),
     )
 
 

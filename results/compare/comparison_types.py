@@ -76,8 +76,8 @@ class Pair:
     """Two sides that are compared.
 
     `conditions` are the fields of the signature that differ, the release aside; `settings` those of the configuration,
-    where both sides are of one model. `captions` are those that changed most, of the first seed. `apart` are the
-    conditions that distinguish the first side from that of other pairs of its model.
+    where both sides are of one model. `captions` are those that changed most, of `caption_seeds` before and after.
+    `apart` are the conditions that distinguish the first side from that of other pairs of its model.
     """
 
     before: Side
@@ -88,6 +88,7 @@ class Pair:
     costs: tuple[CostChange, ...]
     differing: tuple[Differing, ...]
     captions: tuple[CaptionChange, ...]
+    caption_seeds: tuple[int, int]
     apart: str = ""
 
 

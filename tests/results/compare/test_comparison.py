@@ -86,16 +86,27 @@ def test_settings_that_no_condition_names_are_said(fill: Any) -> None:
     assert found.pairs[0].conditions == ()
 
 
-def test_common_seeds_are_averaged(fill: Any) -> None:
-    before = fill(("updown", 1, 0.2, {}), ("updown", 2, 0.4, {}), ("updown", 3, 9.0, {}))
-    after = fill(("updown", 2, 0.6, {}), ("updown", 1, 0.4, {}), ("updown", 4, 9.0, {}))
+def test_scores_of_several_seeds_are_of_all_of_them(fill: Any) -> None:
+    before = fill(("updown", 1, 0.2, {}), ("updown", 2, 0.4, {}), ("updown", 3, 0.9, {}))
+    after = fill(("updown", 2, 0.6, {}), ("updown", 4, 0.4, {}))
     (pair,) = compared(before, after).pairs
-    assert (pair.before.seeds, pair.after.seeds) == ((1, 2), (1, 2))
+    assert (pair.before.seeds, pair.after.seeds) == ((1, 2, 3), (2, 4))
     cider = pair.scores[0]
-    assert (cider.metric, cider.before, cider.after) == ("CIDEr-D", pytest.approx(0.3), pytest.approx(0.5))
+    assert (cider.metric, cider.before, cider.after) == ("CIDEr-D", pytest.approx(0.5), pytest.approx(0.5))
+    assert cider.architecture is not None
+    assert cider.architecture.seeds == (2, 3)
+    assert caption_counts(compared(before, after))[0].startswith("test: 0 of 3 captions differ with seed 2;")
+
+
+def test_beside_one_seed_common_seeds_count(fill: Any) -> None:
+    before = fill(("updown", 1, 0.2, {}), ("updown", 2, 0.4, {}))
+    after = fill(("updown", 1, 0.4, {}))
+    (pair,) = compared(before, after).pairs
+    assert (pair.before.seeds, pair.after.seeds) == ((1,), (1,))
+    cider = pair.scores[0]
+    assert (cider.metric, cider.before, cider.after) == ("CIDEr-D", pytest.approx(0.2), pytest.approx(0.4))
     assert cider.test is not None
     assert cider.test.difference == pytest.approx(0.4), "of the images, whose scores here are not the split's"
-    assert caption_counts(compared(before, after))[0].startswith("test: 0 of 3 captions differ with seed 1;")
 
 
 def test_what_tests_are_over_is_said(fill: Any) -> None:
