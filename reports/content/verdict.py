@@ -20,14 +20,14 @@ def verdict(group: Group) -> tuple[str, ...]:
         return ()
     if not placed:
         return (
-            f"Nothing can be said yet: {', '.join(_obstacles(models, group)) or 'no two models can be compared'}.",
+            f"Nothing can be said yet on {group.dataset} {group.split}: {_listed(models, group)}.",
             *_advice(models, group),
         )
     leaders = [row for row in placed if row.standings[group.metric].best == 1]
     without = len(models) - len(placed)
     sentences = [_best(leaders, placed, group), _cheapest(leaders), _unfinished(placed)]
     if without:
-        why = ", ".join(_obstacles([row for row in models if row not in placed], group))
+        why = _listed([row for row in models if row not in placed], group)
         sentences.append(f"{without} of {len(models)} models {'has' if without == 1 else 'have'} no place: {why}.")
     return (*(sentence for sentence in sentences if sentence), *_advice(models, group))
 
@@ -80,6 +80,10 @@ def _cheapest(leaders: Sequence[Row]) -> str:
     return f"{first.model} trains in {cost(least, 's')}, {last.model} in {cost(most, 's')}."
 
 
+def _listed(models: Sequence[Row], group: Group) -> str:
+    return ", ".join(_obstacles(models, group)) or "no two models can be compared"
+
+
 def _unfinished(placed: Sequence[Row]) -> str:
     """What places of models that were still learning are worth."""
     number = sum(bool(row.still_learning) for row in placed)
@@ -100,7 +104,8 @@ def _obstacles(rows: Sequence[Row], group: Group) -> list[str]:
     if single:
         found.append("one seed" if single == everything else f"{single} with one seed")
     if learning:
-        found.append("still learning" if everything == 1 else f"{learning} of {everything} still learning")
+        counted = f"all {everything}" if learning == everything else f"{learning} of {everything}"
+        found.append("still learning" if everything == 1 else f"{counted} still learning")
     if unknown:
         found.append(f"{unknown} of {everything} with too few validations to say whether they had finished learning")
     if below:

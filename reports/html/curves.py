@@ -130,7 +130,8 @@ def training_end(run: RunDetail) -> str:
         return "too few validations to say"
     if ended.rise is None or ended.error is None:
         return ended.state
-    return f"{ended.state}{', fell' if ended.fell else ''} ({100 * ended.rise:+.1f} ± {100 * ended.error:.1f})"
+    error = f" ± {100 * ended.error:.1f}" if ended.error else ""  # a curve that only rises shows none
+    return f"{ended.state}{', fell' if ended.fell else ''} ({100 * ended.rise:+.1f}{error})"
 
 
 def _by_epoch(runs: Iterable[RunDetail], value: Callable[[EpochRecord], float | None]) -> Points:
