@@ -74,7 +74,7 @@ STAGE = {
     "clip_value": 1.0,
     "patience": 3,
 }
-SAMPLING = STAGE | {"name": "sampling", "scheduled_sampling": {}}
+SAMPLING = STAGE | {"name": "sampling", "scheduled_sampling": {}, "dropout_scale": 0.5}
 
 
 def rich_preset() -> Preset:
