@@ -100,7 +100,7 @@ def _conditions(signature: Mapping[str, str]) -> dict[str, str]:
 
 def _preset(config: Mapping[str, Any]) -> dict[str, Any]:
     found = without(config.get("preset") or {}, {**NOT_IN_KEY, **_UNTIL_0_2_0})
-    name = found.get("name")
+    name = str(found.get("name"))
     return found | ({"name": STORED_NAMES[name]} if name in STORED_NAMES else {})
 
 
