@@ -172,6 +172,17 @@ def create_model(name: str, *, vocab_size: int, visual_dim: int, **overrides: An
     return model
 
 
+def default_arguments(name: str) -> dict[str, Any]:
+    """What a model is built with where nothing overrides it: its card's arguments, and its constructor's defaults.
+
+    Raises:
+        ZooError: unknown name, or an entry that cannot be loaded.
+    """
+    card = model_card(name)
+    parameters = inspect.signature(_load_entry(card)).parameters.values()
+    return {each.name: each.default for each in parameters if each.default is not each.empty} | dict(card.arguments)
+
+
 def _load_entry(card: ModelCard) -> Callable[..., Captioner]:
     if not isinstance(card.entry, str):
         return card.entry

@@ -40,7 +40,7 @@ def optional_preset(preset: str | None, change: list[str] | None) -> Preset | No
     from harness.config.load import load_preset
 
     if preset is None and change:
-        raise BenchError("--set changes a preset, but --preset names none", "add --preset paper, for example")
+        raise BenchError("--set changes a preset, but --preset names none", "add --preset small, for example")
     return None if preset is None else load_preset(preset, tuple(change or ()))
 
 

@@ -31,7 +31,7 @@ Examples:
 
   bench plan
 
-  bench plan --models expansionnet_v2,transformer_base --preset paper-scst --data coco --seeds 3 --throughput 60
+  bench plan --models expansionnet_v2,transformer_base --preset matched-width-scst --data coco --seeds 3 --throughput 60
 
   bench plan --models 'updown,aoanet' --preset small --data flickr8k --measure
 
@@ -201,7 +201,8 @@ def _costs(
     from harness.runner.pass_costs import pass_costs
     from zoo import create_model
 
-    model = create_model(name, vocab_size=shape.words, visual_dim=shape.channels, **settings.model_arguments(name))
+    sizes = {"vocab_size": shape.words, "visual_dim": shape.channels}
+    model = create_model(name, **sizes, **settings.model_arguments(name, **sizes))
     length = min(shape.caption_length, model.max_len)
     costs, visual = pass_costs(model, cells=shape.cells, caption_length=length)
     if throughput is not None:

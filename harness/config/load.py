@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from harness.config.preset import NOT_IN_KEY, Preset
+from harness.config.preset import NOT_IN_KEY, STORED_NAMES, Preset
 from harness.config.schedule import Schedule, Stage
 from harness.utils.errors import BenchError
 from harness.utils.hashing import canonical_json, digest
@@ -53,11 +53,11 @@ def load_preset(name: str, overrides: tuple[str, ...] = ()) -> Preset:
         overrides: for example `schedule.stages.0.epochs=3` or `size.d_model=256`; values are read as YAML.
 
     Raises:
-        BenchError: unknown preset, unknown key or a value of the wrong type.
+        BenchError: unknown or renamed preset, unknown key or a value of the wrong type.
     """
     files = _yaml_files("harness.config.presets")
     if name not in files:
-        raise BenchError(f"unknown preset {name!r} (--preset)", f"choose one of: {', '.join(sorted(files))}")
+        raise _unknown_preset(name)
     content = yaml.safe_load(files[name].read_text(encoding="utf-8"))
     schedules = _yaml_files("harness.config.schedules")
     schedule = content["schedule"]
@@ -78,6 +78,18 @@ def load_preset(name: str, overrides: tuple[str, ...] = ()) -> Preset:
             f"preset {name!r}: {what}",
             "check --set; for example --set schedule.stages.0.epochs=3",
         ) from error
+
+
+def _unknown_preset(name: str) -> BenchError:
+    renamed = {old: new for new, old in STORED_NAMES.items()}
+    if name not in renamed:
+        return BenchError(f"unknown preset {name!r} (--preset)", f"choose one of: {', '.join(list_presets())}")
+    suffix = renamed[name].removeprefix("matched-width")
+    return BenchError(
+        f"the preset {name!r} (--preset) is now {renamed[name]!r}, one of three kinds of equal",
+        f"choose matched-width{suffix} (one d_model for all: finished runs of {name!r} are re-used), "
+        f"matched-parameters{suffix} (as many parameters for all) or own-size{suffix} (each model's published size)",
+    )
 
 
 def _apply(content: dict[str, Any], override: str) -> None:

@@ -23,6 +23,9 @@ NOT_IN_KEY: Final[Mapping[str, str]] = {
 }
 """Settings of a preset that no score depends on, each with the reason; every other one is in the run key."""
 
+STORED_NAMES: Final[Mapping[str, str]] = {"matched-width": "paper", "matched-width-scst": "paper-scst"}
+"""By preset, the name that it had when runs of it were stored first: that one stays in run keys and signatures."""
+
 
 class Decoding(Strict):
     """How captions are generated; the score of a hypothesis is its log-probability / length ** length_penalty.
@@ -97,17 +100,20 @@ class Recipe(Strict):
 class Preset(Strict):
     """All settings that the controlled track holds equal between models, under one name.
 
-    `size` goes to every model. With `small_models`, sizes that only some models have (lengths of expansions, for
-    example) come from the `small` arguments of each model's card, not from the paper.
+    `size` goes to every model; what it leaves out is each model's own, as published. With `parameters`, each model is
+    as wide as brings it to that many, and the widths of `size` serve for their proportions alone. With `small_models`,
+    sizes that only some models have (lengths of expansions, for example) come from the `small` arguments of each
+    model's card, not from the paper.
 
     A preset with a `recipe` belongs to the paper track: it trains and evaluates the models of one paper as their
     authors did, with settings that the controlled track refuses.
     """
 
-    omit_if_default: ClassVar[frozenset[str]] = frozenset({"recipe", "energy_seconds"})
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"parameters", "recipe", "energy_seconds"})
     name: str
     summary: str
     size: dict[str, int | float]
+    parameters: int | None = Field(None, gt=0, description="of every model, by its width (`zoo.width`)")
     small_models: bool = False
     vocabulary: VocabularyConfig = VocabularyConfig()
     decoding: Decoding = Decoding()
@@ -137,8 +143,13 @@ class Preset(Strict):
             *self.decoding.paper_deviations(),
         )
 
-    def model_arguments(self, model: str) -> dict[str, Any]:
-        """The keyword arguments to create `model` with.
+    @property
+    def stored_name(self) -> str:
+        """The name in run keys and signatures."""
+        return STORED_NAMES.get(self.name, self.name)
+
+    def check_model(self, model: str) -> None:
+        """Refuse a model that the preset is not for.
 
         Raises:
             BenchError: the preset is a recipe for other models.
@@ -148,7 +159,30 @@ class Preset(Strict):
                 f"the preset {self.name!r} is a paper's recipe for other models than {model}",
                 f"add --models '{','.join(self.recipe.models)}', or choose a preset of the controlled track",
             )
-        return {**self.size, **(model_card(model).small if self.small_models else {})}
+
+    def model_arguments(
+        self, model: str, *, vocab_size: int | None = None, visual_dim: int | None = None
+    ) -> dict[str, Any]:
+        """The keyword arguments to create `model` with.
+
+        Args:
+            model: a registered name.
+            vocab_size, visual_dim: as of `zoo.create_model`; a preset with `parameters` needs both.
+
+        Raises:
+            BenchError: the preset is a recipe for other models.
+            ZooError: the model cannot have as many parameters as the preset says.
+        """
+        self.check_model(model)
+        arguments = {**self.size, **(model_card(model).small if self.small_models else {})}
+        if self.parameters is None:
+            return arguments
+        if vocab_size is None or visual_dim is None:
+            raise ValueError(f"the width of {model} depends on vocab_size and visual_dim")
+        from zoo.width import match_width  # with torch, which configuration alone does not need
+
+        widths = match_width(model, self.parameters, vocab_size=vocab_size, visual_dim=visual_dim, **arguments)
+        return arguments | widths
 
 
 def _unusual_training(schedule: Schedule) -> Iterator[str]:

@@ -199,7 +199,8 @@ class Stage(Strict):
 
     With `batch_of: captions`, a batch counts captions, an image is encoded once for each of them, and an epoch uses
     every caption. `drop_last` drops a smaller last batch of an epoch. `backbone: trained` needs a model that owns a
-    backbone.
+    backbone. `dropout` is one rate at every site of the model, `dropout_scale` a factor of the rates that it was built
+    with, which are its authors'.
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset(
@@ -209,6 +210,7 @@ class Stage(Strict):
             "batch_of",
             "clip_value",
             "drop_last",
+            "dropout_scale",
             "reinforce",
             "scheduled_sampling",
             "self_critical",
@@ -227,7 +229,8 @@ class Stage(Strict):
     accumulation: Accumulation = Accumulation()
     self_critical: SelfCritical = SelfCritical()
     reinforce: Reinforce = Reinforce()
-    dropout: float | None = Field(0.1, ge=0, lt=1, description="of the whole model; null keeps the built-in rate")
+    dropout: float | None = Field(0.1, ge=0, lt=1, description="of the whole model; null keeps the built-in rates")
+    dropout_scale: float | None = Field(None, ge=0, description="of the built-in rates, in place of dropout")
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     scheduled_sampling: ScheduledSampling | None = None
     clip_norm: float | None = Field(None, gt=0)
@@ -236,8 +239,20 @@ class Stage(Strict):
     validation_beam_size: int = Field(1, gt=0)
     patience: int | None = Field(None, gt=0, description="validations without a better CIDEr-D before an early stop")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _scale_in_place_of_a_rate(cls, given: Any) -> Any:
+        """A scale leaves no place for the default of `dropout`."""
+        scaled = isinstance(given, dict) and given.get("dropout_scale") is not None
+        return {"dropout": None, **given} if scaled else given
+
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.dropout is not None and self.dropout_scale is not None:
+            raise ValueError(
+                f"stage {self.name}: dropout {self.dropout:g} and dropout_scale {self.dropout_scale:g} exclude each "
+                "other; with dropout_scale, dropout is null"
+            )
         if self.scheduled_sampling is not None and self.objective != "cross_entropy":
             raise ValueError(f"stage {self.name}: scheduled_sampling needs the objective cross_entropy")
         return self

@@ -75,7 +75,7 @@ def run_benchmark(request: Request, reporter: Reporter) -> Summary:
     control = None if request.control is None else choose_control(request.control, models, request.features)
     for model in models:
         if model.kind in {"trained", "pretrained"}:
-            request.preset.model_arguments(model.name)  # refuses a model that the preset is not for, before any work
+            request.preset.check_model(model.name)  # before any work
     request.workspace.create()
     device = choose_device(request.device)
     request.execution.check(device)

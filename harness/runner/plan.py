@@ -57,7 +57,10 @@ def _plan(model: RequestedModel, seed: int, context: RunContext, workspace: Work
 
 
 def _trained(model: str, seed: int, context: RunContext) -> RunSpec:
-    arguments, card = context.preset.model_arguments(model), model_card(model)
+    card = model_card(model)
+    arguments = context.preset.model_arguments(
+        model, vocab_size=len(context.inputs.vocabulary), visual_dim=context.data.visual_dim
+    )
     config = {
         "arguments": arguments,
         "preset": context.preset.model_dump(mode="json"),

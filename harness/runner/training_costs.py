@@ -10,8 +10,8 @@ from statistics import fmean
 
 import numpy as np
 import torch
-from torch import nn
 
+from harness.config.schedule import Stage
 from harness.measure.accelerators import a100_seconds, peak_macs
 from harness.measure.estimate import DataShape, PassCosts, StagePlan, plan_stages
 from harness.measure.flops.counting import FlopCounts
@@ -19,6 +19,7 @@ from harness.measure.memory import PeakMemory
 from harness.measure.speed import measure_speed
 from harness.runner.context import RunContext
 from harness.runner.pass_costs import pass_costs
+from harness.training.dropout import DropoutRates
 from harness.training.state import TrainingSummary
 from harness.utils.precision import autocast
 from results.records import Quantity
@@ -88,7 +89,7 @@ def predict_training(model: Captioner, visual: Visual, counts: FlopCounts | None
     first = preset.schedule.stages[0]
     most = PROBED_IMAGES if device.type == "cpu" else first.batch_size
     try:
-        with _dropout(model, first.dropout), autocast(device, context.execution.precision):
+        with _dropout(model, first), autocast(device, context.execution.precision):
             speed = measure_speed(
                 model,
                 seen.to(device),
@@ -124,16 +125,14 @@ def training_costs(
 
 
 @contextmanager
-def _dropout(model: Captioner, p: float | None) -> Iterator[None]:
+def _dropout(model: Captioner, stage: Stage) -> Iterator[None]:
     """A stage's dropout for a while: without any, some models take shortcuts."""
-    before = {module: module.p for module in model.modules() if isinstance(module, nn.Dropout)}
-    if p is not None:
-        model.set_dropout(p)
+    rates = DropoutRates(model)
     try:
+        rates.apply(stage)
         yield
     finally:
-        for module, built_with in before.items():
-            module.p = built_with
+        rates.restore()
 
 
 def _work(summary: TrainingSummary, prediction: Prediction, context: RunContext) -> dict[str, Quantity]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from harness.config.schedule import Schedule
 from harness.data.batches import CaptionBatches, VisualSource
+from harness.training.dropout import DropoutRates
 from harness.training.reinforce import require_states
 from harness.utils.errors import BenchError
 from zoo import Captioner, HasBackbone
@@ -20,16 +21,18 @@ class StageData:
 
 
 def validate_schedule(model: Captioner, schedule: Schedule) -> None:
-    """Refuse a schedule that trains what the model does not have, before anything is trained.
+    """Refuse a schedule that does not fit the model, before anything is trained.
 
     Raises:
-        BenchError: a stage needs a backbone or recurrent states.
+        BenchError: a stage needs a backbone or recurrent states that the model has not, or scales a dropout to 1.
     """
+    rates = DropoutRates(model)
     for stage in schedule.stages:
         if stage.backbone == "trained" and not isinstance(model, HasBackbone):
             raise BenchError(
                 f"stage {stage.name!r} trains the backbone, but this model sees cached features",
                 "choose a model on pixels, such as expansionnet_v2/end-to-end, or another schedule",
             )
+        rates.scaled(stage)
         if stage.objective == "reinforce":
             require_states(model, stage)

@@ -27,6 +27,7 @@ from harness.training.checkpoint import (
     save_weights,
 )
 from harness.training.distributed import Collective, SingleProcess
+from harness.training.dropout import DropoutRates
 from harness.training.gradients import BatchGradient
 from harness.training.objectives import CrossEntropy, Objective
 from harness.training.optimisers import make_optimiser
@@ -92,7 +93,7 @@ class Trainer:
         self._saved = time.monotonic()
         self.best_path = folder / "best.safetensors"
         self.checkpoints = folder / CHECKPOINTS
-        self._dropouts = {module: module.p for module in model.modules() if isinstance(module, nn.Dropout)}
+        self._dropout = DropoutRates(model)
         self.state = TrainState()
         self._objective_params = nn.Module()  # of a stage's objective; clipping is for the model's gradients alone
 
@@ -122,7 +123,7 @@ class Trainer:
         )
 
     def _run_stage(self, stage: Stage, checkpoint: dict[str, Any] | None) -> None:
-        self._set_dropout(stage.dropout)
+        self._dropout.apply(stage)
         if isinstance(self.model, HasBackbone):
             self.model.freeze_backbone(stage.backbone == "frozen")
         data, objective = self._stage_data(stage), self._objective(stage)
@@ -149,14 +150,6 @@ class Trainer:
         torch.manual_seed(self._seed + state.stage + RANK_SEED * self._collective.rank)
         if state.stage and stages[state.stage - 1].validation_beam_size != stage.validation_beam_size:
             state.stage_start_score = self._validated(stage, data)
-
-    def _set_dropout(self, p: float | None) -> None:
-        """One rate for the whole model, or what each part was built with."""
-        if p is not None:
-            self.model.set_dropout(p)
-            return
-        for module, built_with in self._dropouts.items():
-            module.p = built_with
 
     def _run_epoch(self, stage: Stage, data: StageData, objective: Objective, optimiser: torch.optim.Optimizer) -> None:
         state, loader = self.state, data.train_batches

@@ -32,7 +32,7 @@ _EXAMPLES = """
 
 - `bench cost measure --batch 1 --beam 1 --threads 1 --format csv`
 
-- `bench cost measure --preset paper --device cuda --precision fp32,bf16 --out costs.json`
+- `bench cost measure --preset matched-width --device cuda --precision fp32,bf16 --out costs.json`
 """
 
 
@@ -89,12 +89,12 @@ def measure(
     answers: list[BenchmarkResult] = []
     environment: dict[str, Any] = {}
     failures: dict[str, str] = {}
+    sizes = {"vocab_size": vocab_size, "visual_dim": visual_dim}
     for name in expand_models(split_patterns(models)):
         question = BenchmarkJob(
             model=name,
-            arguments=settings.model_arguments(name) if settings else {},
-            vocab_size=vocab_size,
-            visual_dim=visual_dim,
+            arguments=settings.model_arguments(name, **sizes) if settings else {},
+            **sizes,
             regions=regions,
             max_len=caption_length,
             batches=batches,

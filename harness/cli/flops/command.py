@@ -143,7 +143,7 @@ def _count(
     from harness.measure.inputs import example_visual
     from zoo.registry import create_model
 
-    arguments = settings.model_arguments(name) if settings else {}
-    model = create_model(name, vocab_size=vocab_size, visual_dim=dim, **arguments)
+    sizes = {"vocab_size": vocab_size, "visual_dim": dim}
+    model = create_model(name, **sizes, **(settings.model_arguments(name, **sizes) if settings else {}))
     visual = example_visual(model.visual, length=length)
     return count_flops(model, visual, caption_length=caption_length, beam_size=beam_size, step_position=position)

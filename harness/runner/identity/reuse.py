@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from harness.config.preset import NOT_IN_KEY
+from harness.config.preset import NOT_IN_KEY, STORED_NAMES
 from harness.runner.identity.run_key import without
 from harness.utils.hashing import canonical_json
 from results.db.store import Store
@@ -99,7 +99,9 @@ def _conditions(signature: Mapping[str, str]) -> dict[str, str]:
 
 
 def _preset(config: Mapping[str, Any]) -> dict[str, Any]:
-    return without(config.get("preset") or {}, {**NOT_IN_KEY, **_UNTIL_0_2_0})
+    found = without(config.get("preset") or {}, {**NOT_IN_KEY, **_UNTIL_0_2_0})
+    name = str(found.get("name"))
+    return found | ({"name": STORED_NAMES[name]} if name in STORED_NAMES else {})
 
 
 def _listed(names: Sequence[str], most: int) -> str:

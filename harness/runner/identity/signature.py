@@ -71,7 +71,7 @@ def model_signature(
         "feat": features,
         "vocab": vocabulary,
         "trainlen": str(preset.vocabulary.max_len),
-        "size": f"{preset.name}#{digest([preset.size, preset.small_models], 6)}",
+        "size": _size(preset),
         "schedule": f"{schedule.name}#{digest(schedule.model_dump(mode='json', exclude={'name', 'summary'}), 6)}",
         **_rewards(schedule),
         "prec": precision,
@@ -79,6 +79,14 @@ def model_signature(
         "rev": results_revision(),
         "v": harness.__version__,
     }
+
+
+def _size(preset: Preset) -> str:
+    """What is equal in the sizes of all models: settings of the preset, whatever width each model needs for them."""
+    if preset.parameters is None:
+        return f"{preset.stored_name}#{digest([preset.size, preset.small_models], 6)}"
+    equal = [preset.size, preset.small_models, preset.parameters]
+    return f"{preset.stored_name}:{preset.parameters / 1e6:g}M#{digest(equal, 6)}"
 
 
 def _rewards(schedule: Schedule) -> dict[str, str]:

@@ -60,7 +60,7 @@ def test_the_controlled_track_has_no_recipe_in_its_signature() -> None:
 )
 def test_the_controlled_track_refuses_them(change: str, named: str) -> None:
     with pytest.raises(BenchError, match=named) as caught:
-        load_preset("paper", (change,))
+        load_preset("matched-width", (change,))
     assert "paper track" in str(caught.value)
 
 

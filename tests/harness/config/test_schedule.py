@@ -10,8 +10,9 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from harness.config.load import load_preset
+from harness.config.load import load_preset, load_schedule
 from harness.config.schedule import LearningRate, Plateau, ScheduledSampling, SelfCritical, Stage
+from harness.utils.errors import BenchError
 from harness.utils.hashing import digest
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "training"
@@ -69,8 +70,7 @@ def test_later_settings_are_dumped_only_where_used() -> None:
 
 @pytest.mark.parametrize(("name", "expected"), [("quick", "3fdc6d"), ("shared-xe", "5ee75f"), ("small-xe", "50f6b7")])
 def test_the_identity_of_a_stored_schedule_stays_what_it_was(name: str, expected: str) -> None:
-    schedule = load_preset({"quick": "quick", "shared-xe": "paper", "small-xe": "small"}[name]).schedule
-    assert schedule.name == name
+    schedule = load_schedule(name)
     assert digest(schedule.model_dump(mode="json", exclude={"name", "summary"}), 6) == expected
 
 
@@ -136,3 +136,18 @@ def test_what_is_rewarded_has_a_signature() -> None:
     assert SelfCritical().signature() == "STANDARD_wInit+Cider-D[n4,s6.0]+average[nspi5]"
     other = SelfCritical(samples=2, baseline="greedy", end_in_reward=False)
     assert other.signature() == "NO<EOS>+Cider-D[n4,s6.0]+greedy[nspi2]"
+
+
+def test_dropout_is_a_rate_or_a_scale_and_not_both() -> None:
+    scaled = load_schedule("shared-xe-own-dropout").stages[0]
+    assert (scaled.dropout, scaled.dropout_scale) == (None, 1.0)
+    assert type(scaled).model_validate(scaled.model_dump(mode="json")) == scaled
+    with pytest.raises(BenchError, match=r"dropout 0\.2 and dropout_scale 0\.5 exclude each other"):
+        load_preset("small", ("schedule.stages.0.dropout_scale=0.5",))
+    changed = load_preset("small", ("schedule.stages.0.dropout_scale=0.5", "schedule.stages.0.dropout=null"))
+    assert changed.schedule.stages[0].dropout_scale == 0.5
+
+
+def test_a_stage_without_a_scale_is_dumped_as_before() -> None:
+    stage = load_preset("quick").schedule.stages[0]
+    assert "dropout_scale" not in stage.model_dump(mode="json")

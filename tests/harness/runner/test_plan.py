@@ -15,6 +15,7 @@ from harness.runner.plan import plan_runs
 from harness.utils.workspace import Workspace
 from results.records import RunSpec
 from tests.harness.runner.small_runs import save_run
+from zoo.width import count_parameters
 
 
 @pytest.fixture
@@ -109,3 +110,24 @@ def test_a_model_that_learns_to_see_is_signed_by_its_pixels(small: RunContext, w
     frozen, seeing = plan(["show_tell", "blip/small"], small, workspace)
     assert frozen.signature["feat"] == small.signature["feat"]
     assert seeing.signature["feat"] == f"pixels[{small.inputs.preprocessing.key()}]"
+
+
+def test_a_renamed_preset_plans_the_runs_that_are_stored(small: RunContext, workspace: Workspace) -> None:
+    def key(name: str) -> str:
+        preset = small.preset.model_copy(update={"name": name})
+        [spec] = plan(["show_tell"], replace(small, preset=preset), workspace)
+        return spec.key
+
+    assert key("matched-width") == key("paper")
+    assert key("matched-width") != key("own-size")
+
+
+def test_a_run_is_built_with_the_width_that_was_found(small: RunContext, workspace: Workspace) -> None:
+    preset = small.preset.model_copy(update={"parameters": 300_000})
+    [narrow, wide] = plan(["show_tell", "updown"], replace(small, preset=preset), workspace)
+    assert narrow.signature == wide.signature
+    assert narrow.config["arguments"]["d_model"] > wide.config["arguments"]["d_model"]
+    sizes = {"vocab_size": len(small.inputs.vocabulary), "visual_dim": small.data.visual_dim}
+    for spec in (narrow, wide):
+        counted = count_parameters(spec.model, **sizes, **spec.config["arguments"])
+        assert counted == pytest.approx(300_000, rel=0.02)

@@ -57,6 +57,7 @@ def test_every_part_of_a_request_is_accounted_for() -> None:
 
 # A preset whose optional parts are all there, so that each of their settings is a leaf.
 RICH = {
+    "parameters": 40_000_000,
     "vocabulary": {"kind": "bpe", "merges": 20, "min_count": 2, "max_len": 18},
     "recipe": {
         "models": [MODEL],
@@ -74,7 +75,7 @@ STAGE = {
     "clip_value": 1.0,
     "patience": 3,
 }
-SAMPLING = STAGE | {"name": "sampling", "scheduled_sampling": {}}
+SAMPLING = STAGE | {"name": "sampling", "scheduled_sampling": {}, "dropout_scale": 0.5}
 
 
 def rich_preset() -> Preset:

@@ -1,0 +1,89 @@
+"""The three kinds of equal: one width for all, as many parameters for all, each model's published size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.config.load import load_preset
+from harness.config.preset import Preset
+from harness.metrics.signature import EvaluationSettings
+from harness.runner.identity.signature import model_signature
+from zoo.width import count_parameters
+
+COUNTED = {
+    # model: (parameters, rows of the vocabulary, channels), as printed or as counted on the authors' code
+    "aoanet": (87_369_858, 10_370, 2048),
+    "att2all": (15_239_953, 9_488, 2048),
+    "att2in": (15_762_193, 9_488, 2048),
+    "att2in/embedded": (14_451_985, 9_488, 2048),
+    "cgru/paper-size": (2_460_490, 5_066, 1024),
+    "expansionnet_v2": (38_604_560, 10_000, 1536),
+    "expansionnet_v2/end-to-end": (38_604_560, 10_000, 1536),
+    "image_transformer": (82_121_858, 10_370, 2048),
+    "m2": (38_439_424 - 28_160, 10_201, 2048),  # the authors' count has their frozen table of positions
+    "show_tell": (12_871_440, 9_488, 2048),
+    "show_tell/fc": (13_400_848, 9_488, 2048),
+    "transformer": (54_914_832, 9_488, 2048),
+    "updown": (52_125_025, 9_488, 2048),
+}
+PRINTED = {"aoanet": 87, "cgru/paper-size": 2.46, "expansionnet_v2": 38}
+"""In millions; ExpansionNet v2's Table VII cuts its own 38.6 off."""
+
+
+def signed_size(preset: Preset) -> str:
+    conditions = {"data": "d", "nrefs": "5", "features": "f", "vocabulary": "v", "precision": "fp32"}
+    return model_signature(preset, evaluation=EvaluationSettings(), **conditions)["size"]
+
+
+@pytest.mark.parametrize("model", COUNTED)
+def test_own_size_has_as_many_parameters_as_the_authors(model: str) -> None:
+    expected, words, channels = COUNTED[model]
+    sizes = {"vocab_size": words, "visual_dim": channels}
+    arguments = load_preset("own-size").model_arguments(model, **sizes)
+    assert count_parameters(model, **sizes, **arguments) == expected
+    if model in PRINTED:
+        assert PRINTED[model] == pytest.approx(expected / 1e6, abs=0.7)
+
+
+def test_matched_width_gives_every_model_the_same_sizes() -> None:
+    preset = load_preset("matched-width")
+    assert preset.model_arguments("updown") == preset.model_arguments("m2") == preset.size
+
+
+def test_matched_parameters_records_the_width_that_it_found() -> None:
+    preset = load_preset("matched-parameters")
+    sizes: dict[str, Any] = {"vocab_size": 9_000, "visual_dim": 512}
+    arguments = preset.model_arguments("updown", **sizes)
+    assert set(arguments) == {"max_len", "d_model", "d_attention"}
+    assert count_parameters("updown", **sizes, **arguments) == pytest.approx(40e6, rel=0.02)
+
+
+def test_models_of_different_widths_share_the_signed_size() -> None:
+    signed = signed_size(load_preset("matched-parameters"))
+    assert signed.startswith("matched-parameters:40M#")
+    assert signed_size(load_preset("matched-parameters", ("parameters=20000000",))).startswith(
+        "matched-parameters:20M#"
+    )
+    assert signed_size(load_preset("small", ("parameters=8000000",))).startswith("small:8M#")
+    assert signed_size(load_preset("own-size")).startswith("own-size#")
+    assert signed_size(load_preset("matched-width")) == "paper#537091", "as stored before it was renamed"
+
+
+def test_a_target_takes_the_proportions_of_the_preset() -> None:
+    preset = load_preset("small", ("parameters=8000000",))
+    sizes: dict[str, Any] = {"vocab_size": 2_600, "visual_dim": 512}
+    arguments = preset.model_arguments("transformer_base", **sizes)
+    assert arguments["d_ff"] / arguments["d_model"] == pytest.approx(512 / 256, rel=0.1)
+    assert arguments["n_encoder_layers"] == 2
+    assert count_parameters("transformer_base", **sizes, **arguments) == pytest.approx(8e6, rel=0.02)
+
+
+@pytest.mark.parametrize("name", ["matched-parameters", "matched-parameters-scst", "own-size", "own-size-scst"])
+def test_models_of_the_new_families_keep_their_own_dropout(name: str) -> None:
+    stages = load_preset(name).schedule.stages
+    assert {(stage.dropout, stage.dropout_scale) for stage in stages} == {(None, 1.0)}
+    shared = load_preset(f"matched-width{'-scst' * name.endswith('-scst')}").schedule.stages
+    kept = [stage.model_dump(exclude={"dropout", "dropout_scale"}) for stage in stages]
+    assert kept == [stage.model_dump(exclude={"dropout", "dropout_scale"}) for stage in shared]

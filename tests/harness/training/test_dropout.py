@@ -1,0 +1,85 @@
+"""A stage's dropout at every site of a model, against the rates that the authors' codes have there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from torch import nn
+
+from harness.config.schedule import Schedule, Stage
+from harness.training.dropout import DropoutRates
+from harness.training.stage import validate_schedule
+from harness.utils.errors import BenchError
+from zoo import Captioner, create_model, model_card
+
+
+def build(name: str) -> Captioner:
+    return create_model(name, vocab_size=20, visual_dim=8, **model_card(name).tiny)
+
+
+def stage(**settings: Any) -> Stage:
+    return Stage.model_validate(
+        {"name": "xe", "epochs": 1, "batch_size": 2, "learning_rate": {"peak": 0.01}} | settings
+    )
+
+
+def rates(model: nn.Module) -> dict[str, float]:
+    return {name: module.p for name, module in model.named_modules() if isinstance(module, nn.Dropout)}
+
+
+def test_own_rates_of_the_transformer_are_its_authors() -> None:
+    found = rates(build("transformer"))
+    assert found.pop("input_dropout") == 0.5
+    assert "encoder_layers.0.mixer.dropout" in found
+    assert set(found.values()) == {0.1}, "attention, feed-forward, branches and embedded words"
+
+
+def test_a_scale_multiplies_each_site_of_a_transformer() -> None:
+    model = build("transformer")
+    DropoutRates(model).apply(stage(dropout_scale=1.6))
+    found = rates(model)
+    assert found.pop("input_dropout") == pytest.approx(0.8)
+    assert list(found.values()) == pytest.approx([0.16] * len(found))
+
+
+def test_a_scale_multiplies_each_site_of_a_recurrent_model() -> None:
+    model = build("aoanet")
+    own = rates(model)
+    assert {own["context_dropout"], own["output_dropout"], own["embedding.2"], own["region_embedding.2"]} == {0.5}
+    assert own["attention.dropout"] == own["refiner.layers.0.mixer.dropout"] == 0.1
+    assert own["refiner.layers.0.mixer.gate.dropout"] == 0.3
+    DropoutRates(model).apply(stage(dropout_scale=0.5))
+    assert rates(model) == pytest.approx({name: rate / 2 for name, rate in own.items()})
+
+
+def test_a_scale_of_one_is_what_the_model_was_built_with() -> None:
+    model = build("updown")
+    own = rates(model)
+    kept = DropoutRates(model)
+    kept.apply(stage(dropout=0.3))
+    assert set(rates(model).values()) == {0.3}
+    kept.apply(stage(dropout_scale=1.0))
+    assert rates(model) == own
+    kept.apply(stage(dropout_scale=0.2))
+    kept.apply(stage(dropout=None))
+    assert rates(model) == own, "scales do not multiply over stages"
+    assert set(own.values()) == {0.5}
+
+
+def test_a_backbone_keeps_its_own_rates() -> None:
+    model = build("expansionnet_v2/end-to-end")
+    model.get_submodule("backbone").add_module("dropped", nn.Dropout(0.2))
+    DropoutRates(model).apply(stage(dropout_scale=0.5))
+    assert rates(model.get_submodule("backbone"))["dropped"] == 0.2
+    assert set(rates(model.get_submodule("body")).values()) == {0.15}
+
+
+def test_a_rate_that_reaches_one_is_refused_before_training() -> None:
+    model = build("updown")
+    schedule = Schedule(name="s", summary="", stages=(stage(dropout_scale=2.0),))
+    with pytest.raises(BenchError, match=r"dropout_scale 2 makes a rate of 1 from the model's own 0\.5") as caught:
+        validate_schedule(model, schedule)
+    assert caught.value.hint == "choose a dropout_scale below 2"
+    assert set(rates(model).values()) == {0.5}
+    validate_schedule(build("transformer_base"), schedule)  # 0.3 twice over is 0.6

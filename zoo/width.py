@@ -1,0 +1,165 @@
+"""The width at which a model has a number of parameters, found on the meta device: no memory, no random draws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from zoo.captioner import HasBackbone
+from zoo.errors import ZooError
+from zoo.registry import create_model, default_arguments, model_card
+
+TOLERANCE = 0.02
+"""Largest distance from the target, as a share of it."""
+_IN_PROPORTION = ("d_ff", "d_embedding", "d_word", "d_attention")
+"""Widths that follow `d_model`, in a model that has them; without a value they are `d_model` itself."""
+_MULTIPLE = 8
+"""Of the widths above, and of `d_model` where a finer step is not needed: what matrix units compute without padding."""
+_WIDEST = 2**16
+
+_found: dict[str, dict[str, int]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """Widths, and the parameters of the model that has them."""
+
+    widths: Mapping[str, int]
+    parameters: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """The model whose width is searched: everything about it but its widths is fixed."""
+
+    name: str
+    target: int
+    vocab_size: int
+    visual_dim: int
+    arguments: Mapping[str, Any]
+    widths: Mapping[str, int]
+
+    def at(self, width: int, **others: int) -> _Counted:
+        """The model at a `d_model`, with its other widths in proportion but for those given."""
+        factor = width / self.widths["d_model"]
+        scaled = {name: max(_nearest_multiple(own * factor), _MULTIPLE) for name, own in self.widths.items()}
+        widths = scaled | {"d_model": width} | others
+        given = {**self.arguments, **widths}
+        return _Counted(
+            widths, count_parameters(self.name, vocab_size=self.vocab_size, visual_dim=self.visual_dim, **given)
+        )
+
+    def error(self, counted: _Counted) -> float:
+        """Distance from the target, as a share of it."""
+        return abs(counted.parameters - self.target) / self.target
+
+    def nearest(self, step: int) -> _Counted:
+        """The nearest with a `d_model` that is a multiple of `step`; what is left goes to `d_ff` where there is one."""
+        low, high = 0, max(self.widths["d_model"] // step, 1)
+        while (above := self.at(high * step)).parameters < self.target and high * step < _WIDEST:
+            low, high = high, 2 * high
+        below = self.at(low * step) if low else above
+        while high - low > 1:
+            middle = (low + high) // 2
+            counted = self.at(middle * step)
+            if counted.parameters < self.target:
+                low, below = middle, counted
+            else:
+                high, above = middle, counted
+        best = min(above, below if low else above, key=self.error)
+        return best if "d_ff" not in best.widths else self._with_d_ff(best)
+
+    def _with_d_ff(self, counted: _Counted) -> _Counted:
+        """With the `d_ff`, in which the count is linear, that comes nearest."""
+        width, d_ff = counted.widths["d_model"], counted.widths["d_ff"]
+        slope = self.at(width, d_ff=d_ff + _MULTIPLE).parameters - counted.parameters
+        steps = round((self.target - counted.parameters) / slope) if slope else 0
+        return min(counted, self.at(width, d_ff=max(d_ff + steps * _MULTIPLE, _MULTIPLE)), key=self.error)
+
+
+def count_parameters(name: str, *, vocab_size: int, visual_dim: int, **arguments: Any) -> int:
+    """The number of a model's parameters, tied ones once; of one with a backbone, those of the captioner behind it.
+
+    Args:
+        name: a registered name.
+        vocab_size, visual_dim, arguments: as of `zoo.create_model`.
+    """
+    name, own = _captioner(name)
+    with torch.device("meta"):
+        model = create_model(name, vocab_size=vocab_size, visual_dim=visual_dim, **{**own, **arguments})
+    captioner = model.body if isinstance(model, HasBackbone) else model
+    return sum(parameter.numel() for parameter in captioner.parameters())
+
+
+def match_width(name: str, parameters: int, *, vocab_size: int, visual_dim: int, **arguments: Any) -> dict[str, int]:
+    """The widths that bring a model nearest to `parameters`: `d_model`, and the widths in proportion that it has.
+
+    Layers, heads and lengths stay as they are. `d_model` is a multiple of the heads, and of 8 where that comes within
+    `TOLERANCE`; other widths keep their proportions to it, but `d_ff` then takes up what is left to the target.
+
+    Args:
+        name: a registered name.
+        parameters: the target; see `count_parameters`.
+        vocab_size, visual_dim: as of `zoo.create_model`.
+        arguments: further ones, whose widths serve for their proportions alone.
+
+    Raises:
+        ZooError: unknown name, a model without `d_model`, or none within the tolerance.
+    """
+    key = repr((name, parameters, vocab_size, visual_dim, sorted(arguments.items())))
+    if key not in _found:
+        _found[key] = _match(name, parameters, vocab_size, visual_dim, arguments)
+    return dict(_found[key])
+
+
+def _match(name: str, target: int, vocab_size: int, visual_dim: int, arguments: Mapping[str, Any]) -> dict[str, int]:
+    inner, on_card = _captioner(name)
+    own = default_arguments(inner) | on_card
+    own |= {key: value for key, value in arguments.items() if key in own}
+    widths = {key: own[key] for key in ("d_model", *_IN_PROPORTION) if own.get(key)}
+    if "d_model" not in widths:
+        raise ZooError(
+            f"{name} has no argument d_model, so that it cannot be widened to {target:,} parameters",
+            "leave it out of --models, or choose a preset without parameters",
+        )
+    search = _Search(name, target, vocab_size, visual_dim, arguments, widths)
+    tried = []
+    for step in _steps(own.get("n_heads") or 1):
+        tried.append(search.nearest(step))
+        if search.error(tried[-1]) <= TOLERANCE:
+            return dict(tried[-1].widths)
+    best = min(tried, key=search.error)
+    raise ZooError(
+        f"{name} cannot have {target:,} parameters within {TOLERANCE:.0%}: the nearest is {best.parameters:,} "
+        f"(d_model {best.widths['d_model']})",
+        "choose another target with --set parameters=N, or leave the model out of --models",
+    )
+
+
+def _captioner(name: str) -> tuple[str, dict[str, Any]]:
+    """The registered model that words come from, and what the card sets of it: behind a backbone, the body.
+
+    The run's backbone makes the features that other models see too; its parameters are not counted as theirs either.
+    """
+    card = model_card(name)
+    if not (card.has_backbone and "body" in card.arguments):
+        return name, {}
+    body = str(card.arguments["body"])
+    known = default_arguments(body)
+    return body, {key: value for key, value in card.arguments.items() if key in known}
+
+
+def _steps(n_heads: int) -> Iterator[int]:
+    """Steps of `d_model`, from coarse to fine; even, since tables of sines and halved embeddings need it."""
+    coarse, fine = math.lcm(n_heads, _MULTIPLE), math.lcm(n_heads, 2)
+    yield coarse
+    if fine != coarse:
+        yield fine
+
+
+def _nearest_multiple(width: float) -> int:
+    return round(width / _MULTIPLE) * _MULTIPLE
