@@ -16,7 +16,7 @@ from typing import Any
 from harness.data.annotations.image_paths import PicturePaths, RefusedPath
 from harness.data.dataset import Box, Dataset, Sample, told_size
 from harness.data.fingerprint import fingerprint
-from harness.data.formats import id_key
+from harness.data.formats import WHOLE_NUMBER, id_key, is_image_id
 from harness.data.sanitise import sanitise_caption
 from harness.utils.errors import BenchError
 from harness.utils.json_io import read_json
@@ -116,14 +116,10 @@ def _picture_folder(file: Path, images: Path | None) -> Path:
 
 def _ids(file: Path, entries: list[dict[str, Any]]) -> list[int]:
     key = id_key(entries)
-    without = [
-        _label(number, entry)
-        for number, entry in enumerate(entries)
-        if not isinstance(entry.get(key), int) or isinstance(entry.get(key), bool)
-    ]
+    without = [_label(number, entry) for number, entry in enumerate(entries) if not is_image_id(entry.get(key))]
     if without:
         raise BenchError(
-            f'{file}: images without a whole number as "cocoid" or "imgid": {_listed(without)}',
+            f'{file}: images without a {WHOLE_NUMBER} as "cocoid" or "imgid": {_listed(without)}',
             hint='an image is {"cocoid": 42, "filename": "42.jpg", "split": "test", "sentences": [{"raw": "A dog."}]}',
         )
     ids = [int(entry[key]) for entry in entries]
@@ -163,7 +159,7 @@ def _sample(entry: Mapping[str, Any], image_id: int, split: str, paths: PictureP
     if entry.get("boxes") is not None:
         try:
             boxes = tuple(_box(box) for box in entry["boxes"])
-        except (TypeError, ValueError):
+        except (OverflowError, TypeError, ValueError):
             reasons.append(f"the boxes of {name!r} are not lists of x1, y1, x2, y2 with x1 <= x2 and y1 <= y2")
     if reasons:
         faults[image_id] = "; ".join(reasons)
