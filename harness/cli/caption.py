@@ -51,7 +51,10 @@ def caption(
     ] = None,
     regions: Annotated[
         str | None,
-        typer.Option(help="For a run on regions: the images' regions, by the image id that file names end with."),
+        typer.Option(
+            callback=refuse_empty,
+            help="For a run on regions: the images' regions, by the image id that file names end with.",
+        ),
     ] = None,
     attention: Annotated[bool, typer.Option("--attention", help="Draw each word's attention map, as PNGs.")] = False,
     attention_out: Annotated[Path, typer.Option(help="Folder for these PNGs, one per picture.")] = Path("attention"),

@@ -78,7 +78,8 @@ def run(
     image_size: ImageSizeOption = None,
     normalisation: NormalisationOption = None,
     regions: Annotated[
-        str | None, typer.Option(help="Regions for all models: boxes, or a JSON, TSV, HDF5 file or folder.")
+        str | None,
+        typer.Option(callback=refuse_empty, help="Regions for all models: boxes, or a JSON, TSV, HDF5 file or folder."),
     ] = None,
     region_count: RegionCountOption = "all",
     region_bins: RegionBinsOption = 1,

@@ -36,7 +36,8 @@ def runs(
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
     cider: Annotated[
-        float | None, typer.Option(callback=finite, help="Time until validation reached this CIDEr-D, times 100.")
+        float | None,
+        typer.Option(min=0, max=1000, callback=finite, help="Time until validation reached this CIDEr-D, times 100."),
     ] = None,
     output: TableFormatOption = TableFormat.table,
 ) -> None:

@@ -19,6 +19,7 @@ from harness.data.fingerprint import fingerprint
 from harness.data.formats import WHOLE_NUMBER, id_key, is_image_id
 from harness.data.sanitise import sanitise_caption
 from harness.utils.errors import BenchError
+from harness.utils.files import require_file
 from harness.utils.json_io import read_json
 
 SPLITS = {"train": "train", "restval": "train", "val": "val", "test": "test", "nocaps": "nocaps"}
@@ -81,6 +82,8 @@ def _annotation_file(location: Path) -> Path:
     if location.is_file():
         return location
     if not location.is_dir():
+        if location.exists():
+            require_file(location, "the data set", "name an annotation file, or a folder that holds one")
         raise BenchError(
             f"there is no data set at {location}",
             hint="give scenes, a folder with dataset*.json and images/, or an annotation file with --images DIR",
