@@ -6,6 +6,7 @@ import importlib
 import io
 import os
 import pkgutil
+import re
 import sys
 from typing import Annotated
 
@@ -19,9 +20,12 @@ from harness.cli.last_resort import DEBUG_VARIABLE, explained, leave_broken_pipe
 from harness.cli.signals import InterruptibleGroup, end_on_sigterm, say_interrupted
 from harness.training.launch import is_launched
 from harness.utils.errors import BenchError
+from harness.utils.files import shortened
 from reports.errors import ReportError
 from results.errors import StoreError
 from zoo.errors import ZooError
+
+_LONG_VALUE = re.compile(r"\S{400,}")
 
 
 def _show_version(wanted: bool) -> None:
@@ -104,6 +108,11 @@ def _say(message: BenchError | ReportError | StoreError | ZooError, error: BaseE
     console = Console(stderr=True, highlight=False)
     if wants_traceback():
         console.print(traceback_of(error), markup=False, soft_wrap=True)
-    console.print(f"[bold red]error:[/] {escape(str(message))}", soft_wrap=True)
+    console.print(f"[bold red]error:[/] {escape(_cut(str(message)))}", soft_wrap=True)
     if message.hint:
-        console.print(f"[bold]hint:[/] {escape(message.hint)}", soft_wrap=True)
+        console.print(f"[bold]hint:[/] {escape(_cut(message.hint))}", soft_wrap=True)
+
+
+def _cut(text: str) -> str:
+    """A message in which values of hundreds of characters without a space are cut, as they were typed by mistake."""
+    return _LONG_VALUE.sub(lambda value: shortened(value[0]), text)

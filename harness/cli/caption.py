@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.options import PluginOption, WorkspaceOption, refuse_empty
+from harness.cli.options import MAX_BEAM, PluginOption, WorkspaceOption, refuse_empty
 from harness.cli.output import check_out, check_out_folder, deliver, write_errors
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
@@ -40,7 +40,7 @@ def caption(
     run: Annotated[str, typer.Option(callback=refuse_empty, help="Key of a run in the workspace, or its folder.")],
     images: Annotated[list[Path] | None, typer.Argument(help="Pictures: JPEG, PNG, WebP, GIF, TIFF, ...")] = None,
     workspace: WorkspaceOption = DEFAULT,
-    beam_size: Annotated[int | None, typer.Option(min=1, help="Beam size, if not the run's.")] = None,
+    beam_size: Annotated[int | None, typer.Option(min=1, max=MAX_BEAM, help="Beam size, if not the run's.")] = None,
     backbone_weights: Annotated[Path | None, typer.Option(help="The backbone's weights, if they were moved.")] = None,
     data: Annotated[str | None, typer.Option(help="Instead: 'scenes', or a Karpathy folder or file.")] = None,
     data_images: Annotated[Path | None, typer.Option("--images", help="Folder of its images.")] = None,
@@ -51,7 +51,10 @@ def caption(
     ] = None,
     regions: Annotated[
         str | None,
-        typer.Option(help="For a run on regions: the images' regions, by the image id that file names end with."),
+        typer.Option(
+            callback=refuse_empty,
+            help="For a run on regions: the images' regions, by the image id that file names end with.",
+        ),
     ] = None,
     attention: Annotated[bool, typer.Option("--attention", help="Draw each word's attention map, as PNGs.")] = False,
     attention_out: Annotated[Path, typer.Option(help="Folder for these PNGs, one per picture.")] = Path("attention"),

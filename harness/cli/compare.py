@@ -51,7 +51,9 @@ def compare(
     after: Annotated[str, typer.Argument(metavar="B", help="What it is compared with, of the same kind.")],
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
-    captions: Annotated[int, typer.Option(min=0, help="Number of captions to show, those that changed most.")] = 5,
+    captions: Annotated[
+        int, typer.Option(min=0, max=100_000, help="Number of captions to show, those that changed most.")
+    ] = 5,
     format: Annotated[Format, typer.Option("--format", help="How the comparison is written.")] = Format.text,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it to this file.")] = None,
 ) -> None:

@@ -60,7 +60,7 @@ def evaluate(
         Tokenizer, typer.Option(help="The Python tokenizer, or its Java original.")
     ] = Tokenizer.python,
     no_meteor: Annotated[bool, typer.Option("--no-meteor", help="Leave METEOR out: no Java, and faster.")] = False,
-    spice_heap: Annotated[int, typer.Option(help="Memory for SPICE's Java in MB.", min=256)] = 8192,
+    spice_heap: Annotated[int, typer.Option(help="Memory for SPICE's Java in MB.", min=256, max=1 << 20)] = 8192,
 ) -> None:
     """Score captions: BLEU, METEOR, ROUGE-L, CIDEr-D, and SPICE where its models are installed.
 

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.options import BackboneSettingOption, ImageSizeOption, WorkspaceOption, refuse_empty
+from harness.cli.options import MAX_BEAM, BackboneSettingOption, ImageSizeOption, WorkspaceOption, refuse_empty
 from harness.utils.errors import BenchError
+from harness.utils.files import shortened
 from harness.utils.workspace import DEFAULT, Workspace
 
 EXAMPLES = """
@@ -45,30 +46,24 @@ def import_weights(
             help="ARGUMENT=VALUE: an argument of the model that differs from the paper's, for example n_heads=4.",
         ),
     ] = None,
-    beam_size: Annotated[int, typer.Option(min=1, help="Beam size to caption with.")] = 5,
+    beam_size: Annotated[int, typer.Option(min=1, max=MAX_BEAM, help="Beam size to caption with.")] = 5,
 ) -> None:
     """Turn a released checkpoint and its vocabulary into a run that captions pictures and can be scored.
 
     A checkpoint of captioner and backbone becomes a model on pixels; one of the captioner alone needs the weights of
     the backbone that gave its features.
     """
-    import yaml
-
     from harness.config.features import feature_config
     from harness.runner.import_weights import BACKBONE
     from harness.runner.import_weights import import_weights as do_import
+    from harness.utils.yaml_value import parse_yaml_value
 
     arguments = {}
     for setting in change or ():
         argument, separator, text = setting.partition("=")
-        try:
-            arguments[argument] = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise BenchError(
-                f"--set {setting!r}: {text!r} is not a YAML value", "for example --set n_heads=4"
-            ) from error
         if not separator:
-            raise BenchError(f"--set {setting!r} has no '='", "for example --set n_heads=4")
+            raise BenchError(f"--set {shortened(setting)!r} has no '='", "for example --set n_heads=4")
+        arguments[argument] = parse_yaml_value(setting, text)
     features = feature_config(
         backbone or BACKBONE, backbone_weights, tuple(backbone_option or ()), image_size, normalisation=None
     )

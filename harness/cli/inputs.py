@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.utils.errors import BenchError
+from harness.utils.files import shortened
 from harness.utils.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -44,12 +45,15 @@ def optional_preset(preset: str | None, change: list[str] | None) -> Preset | No
     return None if preset is None else load_preset(preset, tuple(change or ()))
 
 
-def positive_integers(text: str, option: str) -> tuple[int, ...]:
-    """The numbers of a comma-separated list, as `1,16,64`; BenchError where one is not a positive integer."""
+def positive_integers(text: str, option: str, most: int) -> tuple[int, ...]:
+    """The numbers of a comma-separated list, as `1,16,64`; BenchError where one is not between 1 and `most`."""
     try:
         found = tuple(int(part) for part in text.split(","))
     except ValueError:
         found = ()
-    if not found or min(found) < 1:
-        raise BenchError(f"{option} {text!r} is not a list of positive integers", f"for example {option} 1,16")
+    if not found or min(found) < 1 or max(found) > most:
+        raise BenchError(
+            f"{option} {shortened(text)!r} is not a list of positive integers of {most} at most",
+            f"for example {option} 1,16",
+        )
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,15 @@ from harness.cli.tables import TableFormat
 from harness.utils.errors import BenchError
 
 MAX_SEED = 2**31 - 1
+# Far beyond what anybody compares, and little enough that a slip of the hand is told before it fills the memory.
+MAX_SEEDS = 1000
+MAX_BEAM = 256
+MAX_TOKENS = 1000
+MAX_REGIONS = 4096
+MAX_CHANNELS = 65_536
+MAX_WORDS = 1_000_000
+MAX_SIDE = 4096
+MAX_PROCESSES = 1024
 
 
 def folder(value: str | Path) -> Path:
@@ -45,6 +55,22 @@ def durable(option: typer.CallbackParam, value: str | None) -> str | None:
     return value
 
 
+def finite(option: typer.CallbackParam, value: float | None) -> float | None:
+    """The value of an option; BenchError for NaN, which no bound refuses, and infinity."""
+    if value is not None and not math.isfinite(value):
+        raise BenchError(f"{option.opts[0]} {value} is not a finite number", f"for example {option.opts[0]} 10")
+    return value
+
+
+def check_seeds(first: int, count: int, sets: int = 1) -> None:
+    """BenchError where the last of `sets` times `count` seeds, from the first on, is beyond the largest seed."""
+    if first + sets * count - 1 > MAX_SEED:
+        raise BenchError(
+            f"--first-seed {first} leaves no room for {sets * count} seeds up to {MAX_SEED}",
+            "begin lower: --first-seed 1000",
+        )
+
+
 # What is run, and where it goes.
 WorkspaceOption = Annotated[
     Path,
@@ -67,7 +93,7 @@ PluginOption = Annotated[
 ModelsOption = Annotated[str, typer.Option(help="Names or globs, separated by commas, or 'all'.")]
 PresetOption = Annotated[str, typer.Option(help="Name of a preset: sizes, schedule and decoding.")]
 ChangeOption = Annotated[list[str] | None, typer.Option("--set", help="KEY.PATH=VALUE: change the preset.")]
-SeedsOption = Annotated[int, typer.Option(min=1, help="Seeds to train each model with.")]
+SeedsOption = Annotated[int, typer.Option(min=1, max=MAX_SEEDS, help="Seeds to train each model with.")]
 PlaceUnfinishedOption = Annotated[
     bool, typer.Option("--place-unfinished", help="Give places to models that were still learning, too.")
 ]
@@ -92,7 +118,7 @@ BackboneWeightsOption = Annotated[Path | None, typer.Option(help="Its weights: .
 BackboneSettingOption = Annotated[
     list[str] | None, typer.Option("--backbone-option", help="KEY=VALUE for timm's create_model.")
 ]
-ImageSizeOption = Annotated[int | None, typer.Option(min=1, help="Pixels a side, if not the backbone's.")]
+ImageSizeOption = Annotated[int | None, typer.Option(min=1, max=MAX_SIDE, help="Pixels a side, if not the backbone's.")]
 NormalisationOption = Annotated[str | None, typer.Option(help="imagenet, half or clip.")]
 RegionCountOption = Annotated[str, typer.Option(help="all, fixed:36 or adaptive:10-100.")]
 RegionBinsOption = Annotated[int, typer.Option(min=1, max=14, help="Bins a side that each box is pooled into.")]
@@ -101,5 +127,5 @@ SkipBadImagesOption = Annotated[
 ]
 
 # Sizes that costs are counted or measured at, and how the table is written.
-VocabularySizeOption = Annotated[int, typer.Option(min=5, help="Words, special tokens included.")]
+VocabularySizeOption = Annotated[int, typer.Option(min=5, max=MAX_WORDS, help="Words, special tokens included.")]
 TableFormatOption = Annotated[TableFormat, typer.Option("--format", help="How to write the table.")]

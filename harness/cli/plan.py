@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli.options import (
+    MAX_CHANNELS,
+    MAX_PROCESSES,
+    MAX_REGIONS,
     ChangeOption,
     ControlOption,
     DatabaseOption,
@@ -17,6 +20,7 @@ from harness.cli.options import (
     PresetOption,
     SeedsOption,
     WorkspaceOption,
+    check_seeds,
 )
 from harness.cli.plan_power import show_power
 from harness.utils.errors import BenchError
@@ -25,6 +29,8 @@ from harness.utils.workspace import DEFAULT, Workspace
 if TYPE_CHECKING:
     from harness.config.preset import Preset
     from harness.measure.estimate import DataShape, PassCosts, Speed
+
+_MIN_TFLOPS, _MAX_TFLOPS = 1e-6, 1e6
 
 EXAMPLES = """
 Examples:
@@ -56,9 +62,9 @@ def plan(
     seeds: SeedsOption = 1,
     first_seed: FirstSeedOption = 0,
     control: ControlOption = None,
-    devices: Annotated[int, typer.Option(min=1, help="Devices that train each model together.")] = 1,
-    cells: Annotated[int | None, typer.Option(min=1, help="Grid cells or regions an image.")] = None,
-    channels: Annotated[int | None, typer.Option(min=1, help="Channels of the features.")] = None,
+    devices: Annotated[int, typer.Option(min=1, max=MAX_PROCESSES, help="Devices that train each model together.")] = 1,
+    cells: Annotated[int | None, typer.Option(min=1, max=MAX_REGIONS, help="Grid cells or regions an image.")] = None,
+    channels: Annotated[int | None, typer.Option(min=1, max=MAX_CHANNELS, help="Channels of the features.")] = None,
     throughput: Annotated[float | None, typer.Option(help="TFLOP/s that a device sustains.")] = None,
     measure: Annotated[
         bool, typer.Option("--measure", help="Time each model on this machine for some seconds.")
@@ -96,10 +102,14 @@ def plan(
     load_plugins(plugin)
     if data not in KNOWN:
         raise BenchError(f"--data {data}: the sizes of this data set are unknown", f"choose one of: {', '.join(KNOWN)}")
-    if throughput is not None and (measure or throughput <= 0):
+    if throughput is not None and measure:
+        raise BenchError("--throughput states what --measure measures", "leave one of the two out")
+    if throughput is not None and not _MIN_TFLOPS <= throughput <= _MAX_TFLOPS:
         raise BenchError(
-            "--throughput must be above 0 and cannot be combined with --measure", "for example --throughput 60"
+            f"--throughput {throughput:g} is not between {_MIN_TFLOPS:g} and {_MAX_TFLOPS:g} TFLOP/s",
+            "for example --throughput 60",
         )
+    check_seeds(first_seed, seeds, 2 if control else 1)
     if detect is not None:
         if throughput is not None or measure:
             raise BenchError(

@@ -16,6 +16,7 @@ from harness.cli.inputs import open_results
 from harness.cli.options import DatabaseOption, WorkspaceOption
 from harness.cli.output import check_out, deliver
 from harness.utils.errors import BenchError
+from harness.utils.files import absolute
 from harness.utils.workspace import DEFAULT
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def regress(
     if strict_timing is not None and not (math.isfinite(strict_timing) and strict_timing > 1):
         raise BenchError(f"--strict-timing {strict_timing:g} must be above 1", "write --strict-timing 1.5")
     check_out(out)
-    if out is not None and out.resolve() == baseline.resolve():
+    if out is not None and absolute(out) == absolute(baseline):
         raise BenchError(f"--out {out} is the baseline, which findings would replace", "name another file")
     expected = read_baseline(baseline) if not update or baseline.exists() else None
     metrics = metric or (expected.metrics if expected else ["CIDEr-D"])

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.options import (
+    MAX_PROCESSES,
     BackboneSettingOption,
     BackboneWeightsOption,
     ChangeOption,
@@ -27,11 +28,15 @@ from harness.cli.options import (
     SeedsOption,
     SkipBadImagesOption,
     WorkspaceOption,
+    check_seeds,
     refuse_empty,
 )
 from harness.training.launch import in_every_process, is_launched, launch, process_count
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT
+
+_MIN_PROCESSES = 8
+"""That may train a model together on any CPU, as a rehearsal of a larger machine."""
 
 EXAMPLES = """
 Examples:
@@ -73,13 +78,17 @@ def run(
     image_size: ImageSizeOption = None,
     normalisation: NormalisationOption = None,
     regions: Annotated[
-        str | None, typer.Option(help="Regions for all models: boxes, or a JSON, TSV, HDF5 file or folder.")
+        str | None,
+        typer.Option(callback=refuse_empty, help="Regions for all models: boxes, or a JSON, TSV, HDF5 file or folder."),
     ] = None,
     region_count: RegionCountOption = "all",
     region_bins: RegionBinsOption = 1,
     device: DeviceOption = "auto",
     devices: Annotated[
-        int | None, typer.Option(min=1, help="Devices that train each model together: 1, or torchrun's WORLD_SIZE.")
+        int | None,
+        typer.Option(
+            min=1, max=MAX_PROCESSES, help="Devices that train each model together: 1, or torchrun's WORLD_SIZE."
+        ),
     ] = None,
     jobs: Annotated[
         str,
@@ -121,17 +130,21 @@ def run(
     )
     if precision not in {"auto", "fp32", "bf16"}:
         raise BenchError(f"--precision {precision!r} is unknown", "choose auto, fp32 or bf16")
-    if jobs != "auto" and not (jobs.isdecimal() and int(jobs)):
-        raise BenchError(f"--jobs {jobs!r} must be a positive integer or 'auto'", "write --jobs 2, or --jobs auto")
+    if jobs != "auto" and not (jobs.isdecimal() and len(jobs) <= 4 and 1 <= int(jobs) <= MAX_PROCESSES):
+        raise BenchError(
+            f"--jobs {jobs!r} must be a positive integer, {MAX_PROCESSES} at most, or 'auto'",
+            "write --jobs 2, or --jobs auto",
+        )
     if rerun and accept_code_changes:
         raise BenchError(
             "--rerun and --accept-code-changes contradict each other",
             "--rerun trains finished runs again, --accept-code-changes re-uses those of other code: leave one out",
         )
+    check_seeds(first_seed, seeds, 2 if control else 1)
     processes = process_count(devices)
     load_plugins(plugin)
 
-    from harness.config.execution import AUTO, ExecutionConfig
+    from harness.config.execution import AUTO, ExecutionConfig, usable_cores
     from harness.config.model_patterns import split_patterns
     from harness.runner.benchmark import Request, choose_device, run_benchmark
     from harness.runner.pretrained import parse_places
@@ -160,7 +173,13 @@ def run(
         pretrained=parse_places(tuple(pretrained or ())),
     )
     if processes > 1 and not is_launched():
-        request.execution.check(choose_device(device))
+        chosen = choose_device(device)
+        request.execution.check(chosen)
+        if chosen.type == "cpu" and processes > max(usable_cores(), _MIN_PROCESSES):
+            raise BenchError(
+                f"--devices {processes}, but this machine has {usable_cores()} CPU cores for as many processes",
+                f"write --devices {usable_cores()}",
+            )
         sys.exit(launch(processes))
     with Reporter() as reporter:
         summary = run_benchmark(request, reporter)

@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from harness.config.schedule import Strict
 from harness.utils.errors import BenchError
+from harness.utils.files import absolute, expanded
 
 
 class RegionConfig(Strict):
@@ -54,9 +55,9 @@ class FeatureConfig(Strict):
         """The same configuration with absolute paths."""
         changed: dict[str, object] = {}
         if isinstance(self.weights, Path):
-            changed["weights"] = self.weights.expanduser().resolve()
+            changed["weights"] = absolute(expanded(self.weights))
         if self.regions is not None and isinstance(self.regions.source, Path):
-            source = self.regions.source.expanduser().resolve()
+            source = absolute(expanded(self.regions.source))
             changed["regions"] = self.regions.model_copy(update={"source": source})
         return self.model_copy(update=changed)
 
@@ -103,7 +104,7 @@ def region_config(source: str | None, keep: str, bins: int) -> RegionConfig | No
         if (keep, bins) != ("all", 1):
             raise BenchError("--region-count and --region-bins need --regions", "add --regions boxes")
         return None
-    chosen: str | Path = source if source == "boxes" else Path(source).expanduser()
+    chosen: str | Path = source if source == "boxes" else expanded(source)
     try:
         return RegionConfig.model_validate({"source": chosen, "keep": keep, "bins": bins})
     except ValidationError as error:

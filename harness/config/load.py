@@ -13,7 +13,9 @@ from pydantic import BaseModel, ValidationError
 from harness.config.preset import NOT_IN_KEY, STORED_NAMES, Preset
 from harness.config.schedule import Schedule, Stage
 from harness.utils.errors import BenchError
+from harness.utils.files import shortened
 from harness.utils.hashing import canonical_json, digest
+from harness.utils.yaml_value import parse_yaml_value
 
 _UNSCORED: dict[str, Any] = {"name": True}
 """Settings that no score depends on, nested as pydantic excludes them: the name, and what is left out of run keys."""
@@ -96,20 +98,22 @@ def _apply(content: dict[str, Any], override: str) -> None:
     """Set one `KEY.PATH=VALUE` in a nested structure; a path that does not exist names the nearest part that does."""
     path, separator, text = override.partition("=")
     if not separator:
-        raise BenchError(f"--set {override!r} has no '='", "write --set KEY.PATH=VALUE, as in --set size.d_model=256")
+        raise BenchError(
+            f"--set {shortened(override)!r} has no '='", "write --set KEY.PATH=VALUE, as in --set size.d_model=256"
+        )
     *parents, last = path.split(".")
     node: Any = content
+    value = parse_yaml_value(override, text)
     try:
-        value = yaml.safe_load(text)
         for part in parents:
             node = node[int(part)] if isinstance(node, list) else node.setdefault(part, {})
         if isinstance(node, list):
             node[int(last)] = value
         else:
             node[last] = value
-    except (AttributeError, IndexError, TypeError, ValueError, yaml.YAMLError) as error:
+    except (AttributeError, IndexError, TypeError, ValueError) as error:
         raise BenchError(
-            f"--set {override!r}: no such setting",
+            f"--set {shortened(override)!r}: no such setting",
             "write --set KEY.PATH=VALUE, as in --set schedule.stages.0.epochs=3",
         ) from error
 

@@ -11,6 +11,8 @@ from typing import Any
 from harness.utils.errors import BenchError
 
 Box = tuple[float, float, float, float]
+_LONGEST_SIDE = 2**31
+"""Pixels; an annotation with a longer side tells no size that an image can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,11 @@ class Sample:
 def told_size(entry: Mapping[str, Any]) -> tuple[int, int] | None:
     """Width and height in pixels, if the annotation has both."""
     width, height = entry.get("width"), entry.get("height")
-    if isinstance(width, int) and isinstance(height, int) and min(width, height) > 0:
+    if (
+        isinstance(width, int)
+        and isinstance(height, int)
+        and 0 < min(width, height) <= max(width, height) <= _LONGEST_SIDE
+    ):
         return width, height
     return None
 

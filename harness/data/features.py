@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from harness.utils.errors import BenchError
+from results.files import check_regular, read_text
 from zoo.captioner import Visual, VisualKind, VisualSpec
 
 ARRAY = "features.npy"
@@ -107,13 +108,13 @@ class Features:
     def __init__(self, folder: Path) -> None:
         self.folder, self._path = folder, folder / ARRAY
         try:
-            self._meta: dict[str, Any] = json.loads((folder / META).read_text(encoding="utf-8"))
+            self._meta: dict[str, Any] = json.loads(read_text(folder / META))
             images, cells, self.dim = self._shape = tuple(int(side) for side in self._meta["shape"])
             height, width = self._meta["grid"]
             self.image_ids: tuple[int, ...] = tuple(self._meta["image_ids"])
             self.digest: str = self._meta["key"]
             self._offset = len(array_header(self._shape))
-            size = self._path.stat().st_size
+            size = check_regular(self._path)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise self._damage(f"{type(error).__name__}: {error}") from error
         self.grid: tuple[int, int] = (height, width)

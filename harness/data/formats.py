@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from harness.utils.errors import BenchError
 from harness.utils.json_io import read_json
@@ -14,6 +14,8 @@ from harness.utils.json_io import read_json
 _SHOWN = 10
 _TWICE = "predicted more than once"
 EMPTY = "with an empty caption"
+WHOLE_NUMBER = "whole number of 64 bits"
+_MAX_ID = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +51,13 @@ def read_predictions(path: Path) -> Predictions:
         )
     problems: dict[str, list[str]] = {}
     captions: dict[int, str] = {}
-    ids = Counter(entry["image_id"] for entry in content if isinstance(entry, dict) and _is_id(entry.get("image_id")))
+    given = (entry.get("image_id") for entry in content if isinstance(entry, dict))
+    ids = Counter(filter(is_image_id, given))
     for number, entry in enumerate(content):
         image_id = entry.get("image_id") if isinstance(entry, dict) else None
         caption = entry.get("caption") if isinstance(entry, dict) else None
-        if not isinstance(image_id, int) or not _is_id(image_id):
-            problems.setdefault('without a whole number as "image_id"', []).append(f"entry {number}")
+        if not is_image_id(image_id):
+            problems.setdefault(f'without a {WHOLE_NUMBER} as "image_id"', []).append(f"entry {number}")
         elif ids[image_id] > 1:
             problems.setdefault(_TWICE, []).append(str(image_id))
         elif not isinstance(caption, str):
@@ -154,7 +157,7 @@ def _coco(path: Path, images: list[Mapping[str, Any]], annotations: Any) -> dict
     strange = []
     for number, entry in enumerate(annotations):
         image_id, caption = entry.get("image_id"), entry.get("caption")
-        if not isinstance(caption, str) or not _is_id(image_id) or image_id not in captions:
+        if not isinstance(caption, str) or not is_image_id(image_id) or image_id not in captions:
             strange.append(str(entry.get("id", f"entry {number}")))
         else:
             captions[image_id].append(caption)
@@ -197,14 +200,15 @@ def _texts(images: Iterable[Mapping[str, Any]], key: str, name: str) -> dict[int
 
 def _ids(path: Path, images: Iterable[Mapping[str, Any]], key: str) -> list[int]:
     ids = [image.get(key) for image in images]
-    whole = [image_id for image_id in ids if isinstance(image_id, int) and _is_id(image_id)]
+    whole = list(filter(is_image_id, ids))
     if len(whole) < len(ids):
-        raise BenchError(f'{path}: {len(ids) - len(whole)} images have no whole number as "{key}"')
+        raise BenchError(f'{path}: {len(ids) - len(whole)} images have no {WHOLE_NUMBER} as "{key}"')
     twice = [str(image_id) for image_id, count in Counter(whole).items() if count > 1]
     if twice:
         raise BenchError(f"{path}: {named(twice, 'listed more than once')}")
     return whole
 
 
-def _is_id(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def is_image_id(value: object) -> TypeGuard[int]:
+    """Whether a JSON value is a whole number of 64 bits, as results databases and arrays hold image ids."""
+    return isinstance(value, int) and not isinstance(value, bool) and -_MAX_ID <= value < _MAX_ID

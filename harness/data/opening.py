@@ -6,6 +6,7 @@ from pathlib import Path
 
 from harness.data.dataset import Dataset
 from harness.utils.errors import BenchError
+from harness.utils.files import expanded
 
 SCENES = "scenes"
 
@@ -30,4 +31,4 @@ def open_dataset(spec: str, *, cache_dir: Path, images: Path | None = None) -> D
         from harness.data.scenes.dataset import prepare_scenes
 
         return read_karpathy(prepare_scenes(cache_dir), name=SCENES)
-    return read_karpathy(Path(spec).expanduser(), images=images)
+    return read_karpathy(expanded(spec), images=images)

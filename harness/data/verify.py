@@ -15,6 +15,7 @@ from harness.data.images import BadImage, load_image
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.hashing import digest
+from results.files import read_text
 
 VERSION = 1  # raise it when `load_image` changes which images it accepts
 _PORTION = 32  # images that a thread takes at a time
@@ -97,6 +98,6 @@ def _check(dataset: Dataset, samples: Sequence[Sample]) -> Mapping[int, str]:
 def _read(kept: Path) -> dict[int, str] | None:
     """The cached result in the data set's order, or None if there is none that can be read."""
     try:
-        return {int(image_id): str(reason) for image_id, reason in json.loads(kept.read_text("utf-8")).items()}
+        return {int(image_id): str(reason) for image_id, reason in json.loads(read_text(kept)).items()}
     except (OSError, ValueError, AttributeError):
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from harness.data.preparation import PREPARATIONS
 from harness.data.subwords import SubwordVocabulary
 from harness.data.vocabulary import FORMAT, Vocabulary
 from harness.utils.errors import BenchError
+from harness.utils.json_io import read_json
 
 _FIRST_FORMAT = "captionbench vocabulary 1"
 """Words only, after the four special tokens."""
@@ -25,10 +25,7 @@ def load_vocabulary(path: Path) -> Vocabulary:
     Raises:
         BenchError: the file is missing, damaged or not a vocabulary.
     """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BenchError(f"the vocabulary {path} cannot be read: {error}") from error
+    content = read_json(path)
     known = isinstance(content, dict) and content.get("format") in _FORMATS
     words = content.get("words") if known else None
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):

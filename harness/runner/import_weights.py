@@ -17,8 +17,10 @@ from harness.data.vocabulary import Vocabulary
 from harness.runner.saved_model import VOCABULARY, WEIGHTS, SavedModel
 from harness.training.checkpoint import save_weights
 from harness.utils.errors import BenchError
+from harness.utils.files import require_file
 from harness.utils.hashing import digest
 from harness.utils.workspace import Workspace
+from results.files import LIMIT_VARIABLE, limit_bytes
 from zoo import Pretraining
 from zoo.errors import ZooError
 from zoo.weights import from_official, read_checkpoint, read_sizes, read_vocabulary
@@ -68,6 +70,13 @@ def import_weights(
         raise BenchError(
             f"no released weights of {name!r} can be made a run",
             f"choose one of: {', '.join(IMPORTABLE)}; zoo.weights.from_official reads those of {', '.join(CONVERTERS)}",
+        )
+    for file, what in ((checkpoint, "the checkpoint"), (vocabulary, "the vocabulary")):
+        require_file(file, what, "name the file that the authors released")
+    if vocabulary.stat().st_size > limit_bytes():
+        raise BenchError(
+            f"the vocabulary {vocabulary} has more than {limit_bytes() / 1e9:g} GB, the most that is read",
+            f"name the vocabulary, not the checkpoint; if it is meant, set {LIMIT_VARIABLE} higher",
         )
     state = read_checkpoint(checkpoint)
     words = Vocabulary.of_entries(read_vocabulary(vocabulary), "expansionnet")

@@ -15,6 +15,7 @@ from harness.data.hub.vocabulary import HubVocabulary
 from harness.runner.context import RunContext
 from harness.runner.identity.signature import NOT_APPLICABLE, pretraining_field
 from harness.utils.errors import BenchError
+from harness.utils.files import absolute, expanded, require_file
 from harness.utils.hashing import digest
 from zoo import Captioner, Pretraining, create_model, model_card
 from zoo.errors import first_line
@@ -72,12 +73,12 @@ class Pretrained:
 
     def place(self) -> str:
         """The repository, or the absolute path of a folder, which may no longer exist."""
-        folder = Path(self.where).expanduser()
-        return str(folder.resolve()) if folder.is_dir() or folder.is_absolute() else self.where
+        folder = expanded(self.where)
+        return str(absolute(folder)) if folder.is_dir() or folder.is_absolute() else self.where
 
     def name(self) -> str:
         """The repository, or a folder's name with a digest over the sizes and times of its files."""
-        folder = Path(self.where).expanduser()
+        folder = expanded(self.where)
         if not folder.is_dir():
             return self.where
         files = sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in folder.glob("*.*"))
@@ -92,6 +93,9 @@ class Pretrained:
             BenchError: the tokenizer or image processor is damaged.
         """
         folder = self.folder()
+        for file in folder.glob("*.*"):
+            if not file.is_dir():  # the libraries that read them would wait for a pipe
+                require_file(file, f"of the pretrained model {self.model}")
         arguments = {"folder": str(folder), "max_len": context.preset.size["max_len"]}
         model: Any = create_model(self.model, vocab_size=0, visual_dim=0, **arguments)
         model.to(context.execution.device, torch.float32)  # some are published in half precision, and none runs in it
@@ -108,7 +112,7 @@ class Pretrained:
         Raises:
             WeightsMissing: neither is there.
         """
-        given = Path(self.where).expanduser()
+        given = expanded(self.where)
         if given.is_dir():
             return given.resolve()
         from huggingface_hub import snapshot_download

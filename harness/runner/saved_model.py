@@ -21,6 +21,7 @@ from harness.training.checkpoint import load_weights
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
+from results.files import read_text
 from zoo import Captioner, Pretraining, create_model
 
 FILE = "run.json"
@@ -74,7 +75,7 @@ class SavedModel(Strict):
         if not path.is_file():
             raise BenchError(f"{folder / FILE} is missing: an older version made this run", again)
         try:
-            run = cls.model_validate_json(path.read_text(encoding="utf-8"))
+            run = cls.model_validate_json(read_text(path))
         except (OSError, ValueError, ValidationError) as error:
             first = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
             raise BenchError(f"{path} cannot be read: {first}", again) from error

@@ -21,6 +21,7 @@ from torch import nn
 
 from harness.utils.atomic import replacing
 from harness.utils.errors import BenchError
+from results.files import check_regular
 from zoo.errors import first_line, first_sentence
 
 PREFIX = "step-"
@@ -40,6 +41,7 @@ def save_weights(model: nn.Module, path: Path) -> None:
 def load_weights(model: nn.Module, path: Path) -> None:
     """Read weights into `model`; BenchError when the file is missing, damaged or of another model."""
     try:
+        check_regular(path)
         model.load_state_dict(load_file(path))
     except (OSError, SafetensorError, RuntimeError) as error:
         raise BenchError(

@@ -3,24 +3,55 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import zlib
 from pathlib import Path
 from typing import Any
 
 from harness.utils.errors import BenchError
+from harness.utils.files import reason, shortened
+from results.files import check_size, limit_bytes, read_bytes
+
+_PIECE = 1 << 20
 
 
 def read_json(path: Path) -> Any:
     """Parse a JSON file; gzip is recognised by content, not by the file's name.
 
     Raises:
-        BenchError: it cannot be read, or is not JSON.
+        BenchError: it is no regular file, too large (`results.files`), cannot be read, or is not JSON.
     """
+    return parse_json(read_file(path), path)
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a regular file of bounded size, unpacked if it is gzipped; BenchError where there are none."""
     try:
-        raw = path.read_bytes()
-        return json.loads(gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw)
+        raw = read_bytes(path)
+        return _unpacked(raw, path) if raw.startswith(b"\x1f\x8b") else raw
     except (OSError, EOFError, zlib.error) as error:
-        raise BenchError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    except (ValueError, RecursionError) as error:
+        said = reason(error) if isinstance(error, OSError) else str(error)
+        raise BenchError(f"{shortened(str(path))} cannot be read: {said}") from error
+
+
+def parse_json(raw: bytes, path: Path) -> Any:
+    """The content of JSON text; BenchError, which names the file, where it is not JSON."""
+    try:
+        return json.loads(raw)
+    except UnicodeDecodeError as error:
+        raise BenchError(f"{path} is not valid JSON: it is not text in UTF-8, from byte {error.start} on") from error
+    except RecursionError as error:
+        raise BenchError(f"{path} is not valid JSON: its brackets are nested too deeply") from error
+    except ValueError as error:
         raise BenchError(f"{path} is not valid JSON: {error}") from error
+
+
+def _unpacked(raw: bytes, path: Path) -> bytes:
+    """What is packed, whose size is counted first: a small file can hold a thousand times its size."""
+    limit, size = limit_bytes(), 0
+    with gzip.GzipFile(fileobj=io.BytesIO(raw)) as packed:
+        while size <= limit and (piece := packed.read(_PIECE)):
+            size += len(piece)
+    check_size(path, size, limit, "unpacked it has")
+    return gzip.decompress(raw)

@@ -14,6 +14,7 @@ from typing import Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from results.errors import StoreError
+from results.files import read_bytes
 from results.records import CODE_FIELDS, Role
 from results.statistics.paired import ByImage
 
@@ -180,7 +181,7 @@ def read_baseline(path: Path) -> Baseline:
     make = f"bench regress --update --baseline {path}"
     hint = f"name another, or move it away and make one from finished runs: {make}"
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_bytes(path).decode("utf-8")
     except OSError as error:
         missing = f"make it from finished runs: {make}" if isinstance(error, FileNotFoundError) else hint
         raise StoreError(f"cannot read the baseline {path}: {error.strerror}", missing) from error

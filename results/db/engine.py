@@ -12,6 +12,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_
 
 from results.db import postgresql, sqlite
 from results.errors import StoreError
+from results.files import check_regular
 
 BUSY_TIMEOUT_S = 30.0
 """How long a write waits for another process's write before it gives up."""
@@ -62,10 +63,21 @@ def check_file(url: URL, *, create: bool) -> None:
     file = sqlite_file(url)
     if file is None:
         return
-    if file.is_dir():
-        raise StoreError(f"the results database {file} is a folder", f"name a file, as {file / 'bench.sqlite'}")
-    if not create and not file.exists():
-        raise StoreError(f"no results database at {file}", "run `bench run` first, or name another workspace")
+    try:
+        check_regular(file)
+    except FileNotFoundError as error:
+        if not create:
+            raise StoreError(
+                f"no results database at {file}", "run `bench run` first, or name another workspace"
+            ) from error
+    except IsADirectoryError as error:
+        raise StoreError(
+            f"the results database {file} is a folder", f"name a file, as {file / 'bench.sqlite'}"
+        ) from error
+    except OSError as error:  # SQLite would wait for a pipe, and read a device
+        raise StoreError(
+            f"the results database {file} cannot be opened: {error.strerror}", "name another file"
+        ) from error
     if not file.parent.is_dir():
         raise StoreError(f"no folder {file.parent} for the results database", f"create it: mkdir -p {file.parent}")
 

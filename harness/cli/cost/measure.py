@@ -10,12 +10,18 @@ import typer
 from harness.cli.cost.measurements import format_answers, measurement_notes, write_answers
 from harness.cli.inputs import optional_preset, positive_integers
 from harness.cli.options import (
+    MAX_BEAM,
+    MAX_CHANNELS,
+    MAX_PROCESSES,
+    MAX_REGIONS,
+    MAX_TOKENS,
     ChangeOption,
     DeviceOption,
     ModelsOption,
     PluginOption,
     TableFormatOption,
     VocabularySizeOption,
+    finite,
 )
 from harness.cli.output import check_out
 from harness.cli.tables import TableFormat, print_notes
@@ -24,6 +30,8 @@ from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
     from harness.measure.isolated import BenchmarkResult
+
+MAX_BATCH = 65_536
 
 _EXAMPLES = """
 **Examples**
@@ -47,17 +55,22 @@ def measure(
     change: ChangeOption = None,
     batch: Annotated[str, typer.Option(help="Batch sizes, separated by commas.")] = "1,16,64",
     beam: Annotated[str, typer.Option(help="Beam sizes, separated by commas; 1 is greedy.")] = "1,5",
-    caption_length: Annotated[int, typer.Option(min=1, help="Tokens of every caption.")] = 20,
-    regions: Annotated[int, typer.Option(min=1, help="Grid cells or regions an image.")] = 144,
-    visual_dim: Annotated[int, typer.Option(min=1, help="Channels of the features.")] = 1536,
+    caption_length: Annotated[int, typer.Option(min=1, max=MAX_TOKENS, help="Tokens of every caption.")] = 20,
+    regions: Annotated[int, typer.Option(min=1, max=MAX_REGIONS, help="Grid cells or regions an image.")] = 144,
+    visual_dim: Annotated[int, typer.Option(min=1, max=MAX_CHANNELS, help="Channels of the features.")] = 1536,
     vocab_size: VocabularySizeOption = 10_000,
-    repeats: Annotated[int, typer.Option(min=2, help="Timed repetitions of each setting.")] = 30,
+    repeats: Annotated[int, typer.Option(min=2, max=100_000, help="Timed repetitions of each setting.")] = 30,
     energy_seconds: Annotated[
-        float, typer.Option(min=0, help="Seconds over which energy is measured, where the device reports it.")
+        float,
+        typer.Option(
+            min=0, max=3600, callback=finite, help="Seconds over which energy is measured, where the device reports it."
+        ),
     ] = 5.0,
     device: DeviceOption = "auto",
     precision: Annotated[str, typer.Option(help="fp32, bf16 or both, separated by a comma.")] = "fp32",
-    threads: Annotated[int | None, typer.Option(min=1, help="Processor threads, pinned to cores.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=MAX_PROCESSES, help="Processor threads, pinned to cores.")
+    ] = None,
     output: TableFormatOption = TableFormat.table,
     out: Annotated[
         Path | None, typer.Option("--out", help="Write everything that was measured to this JSON file.")
@@ -83,8 +96,8 @@ def measure(
         raise BenchError(f"--precision {precision!r} is unknown", "choose fp32, bf16 or fp32,bf16")
     where, batches, widths = (
         str(choose_device(device)),
-        positive_integers(batch, "--batch"),
-        positive_integers(beam, "--beam"),
+        positive_integers(batch, "--batch", MAX_BATCH),
+        positive_integers(beam, "--beam", MAX_BEAM),
     )
     answers: list[BenchmarkResult] = []
     environment: dict[str, Any] = {}
@@ -108,6 +121,9 @@ def measure(
         try:
             found, environment = run_isolated(question)
             answers += found
+            times = [answer.costs["latency_median"] for answer in found]
+            if all(time.value is None for time in times):
+                failures[name] = f"nothing was measured: {times[0].reason}"
         except BenchError as error:
             failures[name] = str(error)
         if out is not None:  # after every model: an interrupted command keeps what it has

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli.inputs import open_results
-from harness.cli.options import DatabaseOption, TableFormatOption, WorkspaceOption
+from harness.cli.options import DatabaseOption, TableFormatOption, WorkspaceOption, finite
 from harness.cli.tables import TableFormat, format_table, print_notes
 from harness.utils.workspace import DEFAULT
 
@@ -35,7 +35,10 @@ def register(group: typer.Typer) -> None:
 def runs(
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
-    cider: Annotated[float | None, typer.Option(help="Time until validation reached this CIDEr-D, times 100.")] = None,
+    cider: Annotated[
+        float | None,
+        typer.Option(min=0, max=1000, callback=finite, help="Time until validation reached this CIDEr-D, times 100."),
+    ] = None,
     output: TableFormatOption = TableFormat.table,
 ) -> None:
     """Show the training of every finished run: time, prediction, speed, and an ESTIMATE of an A100's hours.

@@ -45,7 +45,9 @@ def register(group: typer.Typer) -> None:
 def features(
     data: DataArgument,
     images: ImagesOption = None,
-    regions: Annotated[str | None, typer.Option(help="As for bench run; grid cells without it.")] = None,
+    regions: Annotated[
+        str | None, typer.Option(callback=refuse_empty, help="As for bench run; grid cells without it.")
+    ] = None,
     region_count: RegionCountOption = "all",
     region_bins: RegionBinsOption = 1,
     backbone: Annotated[str, typer.Option(callback=refuse_empty, help="'filterbank' or a timm model.")] = "filterbank",

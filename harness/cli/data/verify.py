@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.data.splits import describe_splits
-from harness.cli.options import DataArgument, ImagesOption, WorkspaceOption
+from harness.cli.options import DataArgument, ImagesOption, WorkspaceOption, refuse_empty
 from harness.cli.output import cache_errors
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -32,7 +32,9 @@ def register(group: typer.Typer) -> None:
 def verify(
     data: DataArgument,
     images: ImagesOption = None,
-    regions: Annotated[str | None, typer.Option(help="Check these regions too, as for bench run.")] = None,
+    regions: Annotated[
+        str | None, typer.Option(callback=refuse_empty, help="Check these regions too, as for bench run.")
+    ] = None,
     workspace: WorkspaceOption = DEFAULT,
 ) -> None:
     """Decode every picture and list all that cannot be used; with --regions, all unusable regions too.

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.options import DatabaseOption, WorkspaceOption
+from harness.cli.options import DatabaseOption, WorkspaceOption, refuse_empty
 from harness.cli.output import check_out_folder, write_errors
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
@@ -40,7 +40,9 @@ def submission(
     server: Annotated[Server, typer.Option(help="Whose format and rules.")],
     images: Annotated[Path, typer.Option(help="The server's list of images; each needs a caption.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")],
-    split: Annotated[str | None, typer.Option(help="coco: val2014 or test2014; nocaps: val or test.")] = None,
+    split: Annotated[
+        str | None, typer.Option(callback=refuse_empty, help="coco: val2014 or test2014; nocaps: val or test.")
+    ] = None,
     name: Annotated[str, typer.Option(help="Name of the system, for the file's name.")] = "captionbench",
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,

@@ -10,6 +10,10 @@ from harness.cli.flops.counts import CountedModels, as_csv, counting_notes, mode
 from harness.cli.flops.table_vi import TABLE_VI, print_table_vi
 from harness.cli.inputs import optional_preset
 from harness.cli.options import (
+    MAX_BEAM,
+    MAX_CHANNELS,
+    MAX_REGIONS,
+    MAX_TOKENS,
     ChangeOption,
     ImageSizeOption,
     ModelsOption,
@@ -57,18 +61,23 @@ def flops(
     change: ChangeOption = None,
     caption_length: Annotated[
         int | None,
-        typer.Option(min=1, help="Tokens a caption, the end token included.  [default: 20, or the preset's]"),
+        typer.Option(
+            min=1, max=MAX_TOKENS, help="Tokens a caption, the end token included.  [default: 20, or the preset's]"
+        ),
     ] = None,
     beam: Annotated[
-        int | None, typer.Option(min=1, help="Width of the beam search.  [default: 5, or the preset's]")
+        int | None, typer.Option(min=1, max=MAX_BEAM, help="Width of the beam search.  [default: 5, or the preset's]")
     ] = None,
     position: Annotated[
-        int | None, typer.Option(min=1, help="Position of the one step, from 1.  [default: the caption's last]")
+        int | None,
+        typer.Option(min=1, max=MAX_TOKENS, help="Position of the one step, from 1.  [default: the caption's last]"),
     ] = None,
     regions: Annotated[
-        int | None, typer.Option(min=1, help=f"Grid cells or regions an image.  [default: {_LENGTH}]")
+        int | None, typer.Option(min=1, max=MAX_REGIONS, help=f"Grid cells or regions an image.  [default: {_LENGTH}]")
     ] = None,
-    visual_dim: Annotated[int | None, typer.Option(min=1, help=f"Channels of the features.  [default: {_DIM}]")] = None,
+    visual_dim: Annotated[
+        int | None, typer.Option(min=1, max=MAX_CHANNELS, help=f"Channels of the features.  [default: {_DIM}]")
+    ] = None,
     vocab_size: VocabularySizeOption = 10_000,
     with_backbone: Annotated[bool, typer.Option("--with-backbone", help="Count the backbone too.")] = False,
     backbone: Annotated[
@@ -99,6 +108,13 @@ def flops(
         return
     load_plugins(plugin)
     settings = optional_preset(preset, change)
+    tokens = caption_length or (settings.decoding.max_len if settings else 20)
+    width = beam or (settings.decoding.beam_size if settings else 5)
+    if position is not None and position > tokens:
+        raise BenchError(
+            f"--position {position} is behind the last of {tokens} tokens",
+            f"give a longer --caption-length, or --position {tokens} at most",
+        )
     found = CountedModels(expand_models(split_patterns(models)))
     if with_backbone:
         from harness.measure.flops.backbone import count_backbone
@@ -106,8 +122,6 @@ def flops(
         found.backbone = count_backbone(backbone, image_size)
     dim = visual_dim or (found.backbone.channels if found.backbone else _DIM)
     length = regions or (found.backbone.tokens if found.backbone else _LENGTH)
-    tokens = caption_length or (settings.decoding.max_len if settings else 20)
-    width = beam or (settings.decoding.beam_size if settings else 5)
     for name in found.names:
         try:
             found.counts[name] = _count(name, settings, dim, length, vocab_size, tokens, width, position)

@@ -16,9 +16,10 @@ from typing import Any
 from harness.data.annotations.image_paths import PicturePaths, RefusedPath
 from harness.data.dataset import Box, Dataset, Sample, told_size
 from harness.data.fingerprint import fingerprint
-from harness.data.formats import id_key
+from harness.data.formats import WHOLE_NUMBER, id_key, is_image_id
 from harness.data.sanitise import sanitise_caption
 from harness.utils.errors import BenchError
+from harness.utils.files import require_file
 from harness.utils.json_io import read_json
 
 SPLITS = {"train": "train", "restval": "train", "val": "val", "test": "test", "nocaps": "nocaps"}
@@ -81,6 +82,8 @@ def _annotation_file(location: Path) -> Path:
     if location.is_file():
         return location
     if not location.is_dir():
+        if location.exists():
+            require_file(location, "the data set", "name an annotation file, or a folder that holds one")
         raise BenchError(
             f"there is no data set at {location}",
             hint="give scenes, a folder with dataset*.json and images/, or an annotation file with --images DIR",
@@ -116,14 +119,10 @@ def _picture_folder(file: Path, images: Path | None) -> Path:
 
 def _ids(file: Path, entries: list[dict[str, Any]]) -> list[int]:
     key = id_key(entries)
-    without = [
-        _label(number, entry)
-        for number, entry in enumerate(entries)
-        if not isinstance(entry.get(key), int) or isinstance(entry.get(key), bool)
-    ]
+    without = [_label(number, entry) for number, entry in enumerate(entries) if not is_image_id(entry.get(key))]
     if without:
         raise BenchError(
-            f'{file}: images without a whole number as "cocoid" or "imgid": {_listed(without)}',
+            f'{file}: images without a {WHOLE_NUMBER} as "cocoid" or "imgid": {_listed(without)}',
             hint='an image is {"cocoid": 42, "filename": "42.jpg", "split": "test", "sentences": [{"raw": "A dog."}]}',
         )
     ids = [int(entry[key]) for entry in entries]
@@ -163,7 +162,7 @@ def _sample(entry: Mapping[str, Any], image_id: int, split: str, paths: PictureP
     if entry.get("boxes") is not None:
         try:
             boxes = tuple(_box(box) for box in entry["boxes"])
-        except (TypeError, ValueError):
+        except (OverflowError, TypeError, ValueError):
             reasons.append(f"the boxes of {name!r} are not lists of x1, y1, x2, y2 with x1 <= x2 and y1 <= y2")
     if reasons:
         faults[image_id] = "; ".join(reasons)

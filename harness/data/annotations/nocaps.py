@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.data.annotations.image_paths import RefusedPath, plain_path
 from harness.data.annotations.karpathy import read_entries
-from harness.data.formats import id_key, read_references
+from harness.data.formats import id_key, is_image_id, read_references
 from harness.utils.errors import BenchError
 
 SPLIT = "nocaps"
@@ -52,6 +52,10 @@ def join_nocaps(annotations: Path, nocaps: Path, *, folder: str) -> Joined:
             "give nocaps's validation captions with domains (nocaps_val_4500_captions.json)",
         )
     raised = max(ids) + 1 - min(references.captions)
+    if not is_image_id(raised + max(references.captions)):
+        raise BenchError(
+            f"{annotations} and {nocaps}: their ids together need more than 64 bits", "number the images from 1 on"
+        )
     key = id_key(entries)
     joined = [
         {

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from harness.data.hub.offline import quick_hub
 from harness.data.images import ImagePreprocessing
 from harness.utils.errors import BenchError
+from results.files import check_regular
 from zoo.errors import first_line, first_sentence
 from zoo.weights.swin import timm_name
 
@@ -173,8 +174,14 @@ def _build(name: str, arguments: dict[str, Any], *, pretrained: bool) -> nn.Modu
 
 def _read(path: Path) -> dict[str, Tensor]:
     """A checkpoint's tensors; `.safetensors`, or a torch file, read without executing code."""
-    if not path.is_file():
-        raise BenchError(f"no backbone weights at {path}", hint="check --backbone-weights")
+    try:
+        check_regular(path)
+    except FileNotFoundError as error:
+        raise BenchError(f"no backbone weights at {path}", hint="check --backbone-weights") from error
+    except OSError as error:
+        raise BenchError(
+            f"backbone weights {path} cannot be read: {error.strerror}", hint="check --backbone-weights"
+        ) from error
     try:
         found: Any
         if path.suffix == ".safetensors":

@@ -7,7 +7,6 @@ the whole image, and is counted as such.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from harness.data.dataset import Dataset, told_size
+from harness.data.formats import is_image_id
 from harness.data.regions.contract import Numbers, RawRegions
 from harness.utils.errors import BenchError
+from harness.utils.json_io import parse_json, read_file
 
 
 @dataclass(slots=True)
@@ -59,16 +60,15 @@ class CocoBoxes:
 
     def __init__(self, path: Path, dataset: Dataset) -> None:
         self.name = path.name
-        try:
-            raw = path.read_bytes()
-            content = json.loads(raw)
-        except OSError as error:
-            raise BenchError(f"{path} cannot be read: {error.strerror}") from error
-        except (ValueError, RecursionError) as error:
-            raise BenchError(f"{path} is not valid JSON: {error}") from error
+        raw = read_file(path)
+        content = parse_json(raw, path)
         self.fingerprint = hashlib.sha256(raw).hexdigest()
         entries, images = _entries(path, content)
-        sizes = {image["id"]: told_size(image) for image in images if isinstance(image, dict) and "id" in image}
+        sizes = {
+            image["id"]: told_size(image)
+            for image in images
+            if isinstance(image, dict) and is_image_id(image.get("id"))
+        }
         self._sizes = {image_id: size for image_id, size in sizes.items() if size is not None}
         self._images = _by_image(entries)
         if not any(sample.image_id in self._images for sample in dataset.samples):
@@ -89,10 +89,15 @@ class CocoBoxes:
 
 
 def _number(value: object, finite: bool = False) -> float:
-    """A JSON number; boxes that are not finite are reported later, with other invalid boxes."""
-    if not isinstance(value, int | float) or (finite and not math.isfinite(value)):
+    """A JSON number; boxes that are not finite are reported later, with other invalid boxes.
+
+    Raises:
+        ValueError, OverflowError: it is no number, or a whole one beyond all floats.
+    """
+    number = float(value) if isinstance(value, int | float) else math.nan
+    if not isinstance(value, int | float) or (finite and not math.isfinite(number)):
         raise ValueError("not a number")
-    return float(value)
+    return number
 
 
 def _rows(boxes: Iterable[Sequence[float]]) -> Numbers:
@@ -112,7 +117,7 @@ def _entries(path: Path, content: Any) -> tuple[list[Any], list[Any]]:
 
 
 def _has_id(entry: Any) -> bool:
-    return isinstance(entry, dict) and isinstance(entry.get("image_id"), int) and "bbox" in entry
+    return isinstance(entry, dict) and is_image_id(entry.get("image_id")) and "bbox" in entry
 
 
 def _by_image(entries: Iterable[Mapping[str, Any]]) -> dict[int, _Image]:
@@ -124,6 +129,6 @@ def _by_image(entries: Iterable[Mapping[str, Any]]) -> dict[int, _Image]:
             image.boxes.append((x, y, x + width, y + height))
             if "score" in entry:
                 image.scores.append(_number(entry["score"], finite=True))
-        except (TypeError, ValueError):
+        except (OverflowError, TypeError, ValueError):
             image.complaint = f"has a bbox or score that is not a number: {str(entry['bbox'])[:60]}"
     return found

@@ -13,6 +13,7 @@ import torch
 
 from harness.data.features import Half, Single, map_array, unseen
 from harness.utils.errors import BenchError
+from results.files import check_regular, read_text
 from zoo.captioner import Visual, VisualKind, VisualSpec
 
 FEATURES, BOXES, INDEX, META = "features.f16", "boxes.f32", "index.npy", "meta.json"
@@ -43,15 +44,16 @@ class RegionFeatures:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         try:
-            self._meta: dict[str, Any] = json.loads((folder / META).read_text(encoding="utf-8"))
+            self._meta: dict[str, Any] = json.loads(read_text(folder / META))
             self.dim = int(self._meta["dim"])
             self.digest = str(self._meta["digest"])
             self.has_boxes = bool(self._meta["has_boxes"])
             self.whole_images = int(self._meta["whole_images"])
             self.bad = {int(image_id): str(reason) for image_id, reason in self._meta["bad"].items()}
+            check_regular(folder / INDEX)
             index = np.load(folder / INDEX, allow_pickle=False)
             self._total = int(self._meta["rows"])
-            sizes = [(folder / name).stat().st_size for name in (FEATURES, BOXES)]
+            sizes = [check_regular(folder / name) for name in (FEATURES, BOXES)]
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise self._damage(f"{type(error).__name__}: {error}") from error
         wanted = [self._total * self.dim * 2, self._total * 16 * self.has_boxes]

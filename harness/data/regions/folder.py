@@ -17,6 +17,7 @@ import numpy as np
 
 from harness.data.regions.contract import MAX_BYTES, BadRegions, Numbers, RawRegions
 from harness.utils.errors import BenchError
+from results.files import check_regular
 
 SUFFIXES = (".npz", ".npy")
 _KEYS = ("feat", "z")
@@ -82,8 +83,9 @@ def _listing(folder: Path) -> tuple[dict[int, Path], list[str]]:
 def _load(path: Path) -> Numbers:
     """The array of a file, read without executing code."""
     try:
+        size = check_regular(path)
         if path.suffix == ".npy":
-            if path.stat().st_size > MAX_BYTES:
+            if size > MAX_BYTES:
                 raise BadRegions(f"has more than {MAX_BYTES >> 20} MiB in {path.name}")
             array = np.array(np.load(path, mmap_mode="r", allow_pickle=False))
         else:

@@ -13,6 +13,7 @@ from harness.data.regions.folder import RegionFolder
 from harness.data.regions.hdf5 import RegionHdf5
 from harness.data.regions.tsv import RegionTsv
 from harness.utils.errors import BenchError
+from harness.utils.files import require_file
 
 _FORMS = (
     "boxes (the data set's own), a COCO JSON of boxes, a folder NAME_att with NAME_box beside it, a bottom-up .tsv or "
@@ -46,6 +47,8 @@ def open_source(source: Path | Literal["boxes"], dataset: Dataset) -> RegionSour
         raise BenchError(f"--regions {source}: unknown file format", f"give {_FORMS}")
     named = source.with_name(f"{source.name}_att")
     if not source.is_dir() and not named.is_dir():
+        if source.exists():
+            require_file(source, "--regions", f"give {_FORMS}")
         raise BenchError(f"--regions {source} does not exist", f"give {_FORMS}")
     if not source.is_dir():
         return RegionFolder(named)

@@ -19,6 +19,7 @@ from harness.data.regions.contract import MAX_BYTES, BadRegions, Numbers, RawReg
 from harness.utils.errors import BenchError
 
 COLUMNS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
+_MAX_DIGITS = 19  # of a whole number of 64 bits
 
 
 class RegionTsv:
@@ -71,7 +72,7 @@ def _lines(stream: BinaryIO, file: Path) -> Iterator[tuple[int, int, bytes]]:
         if line.isspace():
             continue
         name, _, rest = line.partition(b"\t")
-        if not name.isdigit():
+        if not name.isdigit() or len(name) > _MAX_DIGITS:
             raise BenchError(
                 f"line {number} of {file} does not begin with an image id: {name[:30]!r}",
                 f"its columns must be {', '.join(COLUMNS)}, separated by tabs, without a header",

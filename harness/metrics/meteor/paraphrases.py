@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from harness.utils.atomic import replacing
 from harness.utils.workspace import locked, user_cache
+from results.files import check_regular
 
 Mask = NDArray[np.bool_]
 Numbers = NDArray[np.integer]
@@ -87,6 +88,7 @@ class ParaphraseTable:
     @classmethod
     def load(cls, path: Path) -> Self:
         """Load what `save` wrote; raises ValueError, OSError, KeyError or BadZipFile for anything else."""
+        check_regular(path)
         with np.load(path) as file:
             first, second = (Phrases(file[name], file[f"{name}_lengths"]) for name in ("first", "second"))
             return cls(tuple(file["words"].tobytes().split(b"\n")), first, file["repeats"], second)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from harness.metrics.ngrams.counting import Captions, Counts, Ints, Keys, Packing, blocks, count_ngrams
 from harness.utils.atomic import replacing
 from harness.utils.errors import BenchError
+from results.files import check_regular
 
 _RANGES = 16
 _NO_KEYS, _NO_COUNTS = np.zeros(0, np.uint64), np.zeros(0, np.int32)
@@ -60,6 +61,7 @@ class DocumentFrequencies:
     def load(cls, path: Path) -> DocumentFrequencies:
         """Load what `save` wrote; BenchError if the file is invalid."""
         try:
+            check_regular(path)
             with np.load(path, allow_pickle=False) as file:
                 return cls(file["keys"].astype(np.uint64), file["counts"].astype(np.int32), int(file["images"]))
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:

@@ -11,11 +11,14 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from harness.metrics.spice.process import CORENLP_JARS, SPICE_JAR, packaged_spice
 from harness.utils.atomic import replacing, write_text
 from harness.utils.errors import BenchError
+from harness.utils.files import expanded
 from harness.utils.hashing import canonical_json
+from results.files import check_regular
 
 ARCHIVE: Final = "stanford-corenlp-full-2015-12-09"
 ARCHIVE_URL: Final = f"https://nlp.stanford.edu/software/{ARCHIVE}.zip"
@@ -37,7 +40,8 @@ def prefetch_spice(source: str, folder: Path, *, sha256: str | None = None, prog
         BenchError: it cannot be read, has another checksum, or lacks the models; then nothing is installed.
     """
     with tempfile.TemporaryDirectory(prefix="bench-spice-") as temporary:
-        archive = Path(source) if "://" not in source else _download(source, Path(temporary) / "archive.zip", progress)
+        local = "://" not in source
+        archive = expanded(source) if local else _download(source, Path(temporary) / "archive.zip", progress)
         found = _check(archive, sha256)
         for jar in CORENLP_JARS:
             _extract(archive, f"{ARCHIVE}/{jar}", folder / "lib" / jar)
@@ -53,6 +57,8 @@ def _download(url: str, target: Path, progress: Progress | None) -> Path:
     if not url.startswith(("https://", "http://", "file://")):
         raise BenchError(f"{url} is neither a file nor an http URL", "give --from FILE-OR-URL")
     try:
+        if url.startswith("file://"):
+            check_regular(Path(urllib.request.url2pathname(urlsplit(url).path)))
         with urllib.request.urlopen(url, timeout=60) as answer, target.open("wb") as file:
             total, done = int(answer.headers.get("Content-Length") or 0), 0
             while piece := answer.read(_PIECE):
@@ -71,6 +77,7 @@ def _download(url: str, target: Path, progress: Progress | None) -> Path:
 def _check(archive: Path, sha256: str | None) -> str:
     strong, known = hashlib.sha256(), hashlib.sha1(usedforsecurity=False)
     try:
+        check_regular(archive)
         with archive.open("rb") as file:
             while piece := file.read(_PIECE):
                 strong.update(piece)

@@ -30,7 +30,7 @@ def test_overrides_reach_nested_settings_and_lists() -> None:
         ("schedule.stages.0.epoch=2", "schedule.stages.0.epoch"),
         ("size.d_model=wide", "size.d_model"),
         ("decoding.beam_size=0", "decoding.beam_size"),
-        ("decoding=[", "no such setting"),
+        ("decoding=[", "is not a YAML value"),
     ],
 )
 def test_wrong_overrides_are_named(override: str, named: str) -> None:

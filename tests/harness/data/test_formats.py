@@ -82,7 +82,7 @@ def test_another_images_number_of_the_other_kind_gives_no_domain(write):
         ({"images": [{"id": 1}], "annotations": {}}, "not a list of objects"),
         ({"images": [{"id": 1}], "annotations": []}, r"1 image without a reference caption \(1\)"),
         ({"images": [{"id": 1}, {"id": 1}], "annotations": []}, r"1 image listed more than once \(1\)"),
-        ({"images": [{"id": "1"}], "annotations": []}, 'no whole number as "id"'),
+        ({"images": [{"id": "1"}], "annotations": []}, 'no whole number of 64 bits as "id"'),
         (COCO | {"annotations": [{"id": 9, "image_id": 4, "caption": "x"}]}, r"no caption or no image \(9\)"),
         (COCO | {"annotations": [{"id": 9, "image_id": 7, "caption": None}]}, r"no caption or no image \(9\)"),
         ("{", "is not valid JSON"),
@@ -131,7 +131,7 @@ def test_faulty_predictions_are_named_and_refused_or_left_out(write):
     message = str(raised.value)
     for part in (
         "1 image predicted more than once (3)",
-        '3 images without a whole number as "image_id" (entry 19, entry 20, entry 25)',
+        '3 images without a whole number of 64 bits as "image_id" (entry 19, entry 20, entry 25)',
         '2 images whose "caption" is no text (19, 21)',
         "1 image with an empty caption (20)",
         "9 images missing (18, 22, 23, 24, 25, 26, 27, 28, 29)",

@@ -1,0 +1,54 @@
+"""Names and files that come from outside, refused with one sentence; how they are read is in `results.files`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from harness.utils.errors import BenchError
+from results.files import check_regular
+
+_SHOWN = 100
+
+
+def require_file(path: Path, what: str, hint: str | None = None) -> None:
+    """BenchError where `path` is not a regular file; nothing is opened, so that no pipe is waited for.
+
+    Args:
+        what: what the file is, with its option if it has one, as messages begin: "the checkpoint".
+        hint: what to type next.
+    """
+    try:
+        check_regular(path)
+    except OSError as error:
+        raise BenchError(f"{what} {shortened(str(path))} cannot be read: {reason(error)}", hint) from error
+
+
+def expanded(path: str | Path) -> Path:
+    """The path with `~` and `~user` replaced by the home folder; BenchError where there is no such user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise BenchError(
+            f"{shortened(str(path))}: there is no user {shortened(Path(path).parts[0][1:])!r} on this machine",
+            "write the folder out, or ./~NAME where the name really begins with ~",
+        ) from error
+
+
+def absolute(path: Path) -> Path:
+    """The absolute path with all links followed; those of a loop stay, and opening the file then says so."""
+    return Path(os.path.realpath(path))
+
+
+def reason(error: OSError | ValueError) -> str:
+    """Why the system refused, on one line, without the path, which the caller names."""
+    said = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+    return " ".join(said.split())
+
+
+def shortened(text: str, most: int = _SHOWN) -> str:
+    """A value as messages show it: cut in the middle where it is longer than `most` characters."""
+    if len(text) <= most:
+        return text
+    half = (most - 5) // 2
+    return f"{text[:half]} ... {text[-half:]}"

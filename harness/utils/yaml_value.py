@@ -1,0 +1,50 @@
+"""Values of `--set`: YAML, of bounded length and nesting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from harness.utils.errors import BenchError
+from harness.utils.files import shortened
+
+_LONGEST = 2_000
+_DEEPEST = 10
+
+
+def parse_yaml_value(setting: str, text: str) -> Any:
+    """The value of `--set NAME=VALUE`.
+
+    Aliases are refused, which a value has no use for: a few of them stand for more than memory holds.
+
+    Args:
+        setting: the whole option value, for messages.
+        text: its part behind the first "=".
+
+    Raises:
+        BenchError: it is no YAML, or too long or too deeply nested.
+    """
+    hint = "for example --set size.d_model=256; quote text with special characters"
+    if len(text) > _LONGEST:
+        raise BenchError(
+            f"--set {shortened(setting)!r}: the value has {len(text):,} characters, and at most {_LONGEST:,} are read",
+            "change single settings, each with a --set of its own",
+        )
+    try:
+        depth = 0
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            if isinstance(event, yaml.AliasEvent):
+                raise BenchError(f"--set {shortened(setting)!r}: aliases (*{event.anchor}) are not read", hint)
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > _DEEPEST:
+                raise BenchError(
+                    f"--set {shortened(setting)!r}: more than {_DEEPEST} brackets are inside each other", hint
+                )
+        return yaml.safe_load(text)
+    # PyYAML's constructors raise the others, on values that do not suit their tag, as 2001-99-99 or !!int "".
+    except (yaml.YAMLError, AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
+        said = " ".join((getattr(error, "problem", None) or str(error)).split())
+        raise BenchError(
+            f"--set {shortened(setting)!r}: {shortened(text)!r} is not a YAML value: {shortened(said)}", hint
+        ) from error

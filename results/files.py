@@ -1,0 +1,97 @@
+"""Read files that others wrote: regular files alone, of a bounded size.
+
+A pipe would be waited for without end, and a device such as /dev/zero read until memory is full.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from results.errors import StoreError
+
+LIMIT_VARIABLE: Final = "BENCH_MAX_FILE_GB"
+"""Environment variable: most gigabytes (10^9 bytes) of a file that is read as a whole."""
+DEFAULT_LIMIT_GB: Final = 1.0
+
+_KINDS: Final = (
+    (stat.S_ISDIR, errno.EISDIR, "it is a folder"),
+    (stat.S_ISFIFO, errno.EINVAL, "it is a pipe, not a regular file: write what comes out of it to a file first"),
+    (stat.S_ISSOCK, errno.EINVAL, "it is a socket, not a regular file"),
+    (lambda mode: not stat.S_ISREG(mode), errno.EINVAL, "it is a device, not a regular file"),
+)
+
+
+def check_regular(path: Path) -> int:
+    """The size in bytes of a regular file, links followed, without opening it.
+
+    Raises:
+        OSError: nothing is there, or something else than a file; `strerror` is the reason.
+    """
+    try:
+        found = path.stat()
+    except ValueError as error:  # a zero byte in the name
+        raise OSError(errno.EINVAL, str(error), str(path)) from error
+    for is_kind, number, reason in _KINDS:
+        if is_kind(found.st_mode):
+            raise OSError(number, reason, str(path))
+    return found.st_size
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a regular file that is no larger than `limit_bytes`.
+
+    Raises:
+        OSError: it cannot be read, or is larger; `strerror` is the reason.
+        StoreError: the limit in the environment is not a number.
+    """
+    limit = limit_bytes()
+    check_size(path, check_regular(path), limit)
+    # Never waits, should another program put a pipe in the file's place in this moment.
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        content = file.read(limit + 1)  # files of /proc and such tell no size
+    check_size(path, len(content), limit)
+    return content
+
+
+def read_text(path: Path) -> str:
+    """The content of a regular file as UTF-8; raises as `read_bytes`, and OSError where it is not UTF-8."""
+    content = read_bytes(path)
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise OSError(errno.EILSEQ, f"it is not text in UTF-8, from byte {error.start} on", str(path)) from error
+
+
+def check_size(path: Path, size: int, limit: int, what: str = "it has") -> None:
+    """OSError where `size` bytes are more than `limit`; `what` begins the reason."""
+    if size > limit:
+        raise OSError(
+            errno.EFBIG,
+            f"{what} more than {limit / 1e9:,g} GB, the most that is read; if it is meant, set {LIMIT_VARIABLE} higher",
+            str(path),
+        )
+
+
+def limit_bytes() -> int:
+    """Most bytes of a file that is read as a whole: 1 GB, or what the environment says.
+
+    Raises:
+        StoreError: the environment's value is not a number above 0.
+    """
+    text = os.environ.get(LIMIT_VARIABLE, "")
+    try:
+        gigabytes = float(text) if text.strip() else DEFAULT_LIMIT_GB
+    except ValueError:
+        gigabytes = math.nan
+    if not (math.isfinite(gigabytes) and gigabytes > 0):
+        raise StoreError(
+            f"the environment's {LIMIT_VARIABLE}={text[:40]!r} is not a number of gigabytes above 0",
+            f"for example {LIMIT_VARIABLE}=4, or unset it for {DEFAULT_LIMIT_GB:g}",
+        )
+    return int(gigabytes * 1e9)

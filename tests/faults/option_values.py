@@ -1,0 +1,93 @@
+"""What `test_options.py` tries: classes of values, and with which words each command is tried."""
+
+from __future__ import annotations
+
+CLASSES = {
+    "empty": "",
+    "blank": " ",
+    "negative": "-1",
+    "zero": "0",
+    "huge": "9" * 20,
+    "long-number": "9" * 5000,
+    "nan": "nan",
+    "infinite": "inf",
+    "unicode": "\u00c4\u202e\U0001f600\u2019",
+    "undecodable": "\udcff",
+    "markup": "[red]{0}%s'\"<b>\n",
+    "missing": "nowhere/at/all",
+    "folder": "folder",
+    "pipe": "pipe",
+    "device": "/dev/zero",
+    "linked-device": "zero.npy",
+    "loop": "loop",
+    "no-user": "~nobody-of-this-name/file",
+    "over-long": "x" * 300,
+}
+
+# Words with which each command ends within seconds, whatever the option that is tried: on small files and results, or
+# at an error that comes after all options were looked at.
+_RESULTS = "--workspace store"
+COMMANDS = {
+    "caption": "a.png --run nowhere",
+    "compare": f"a-s0 b-s0 {_RESULTS}",
+    "cost measure": "--models none-of-this-name",
+    "cost runs": _RESULTS,
+    "data features": "no-pictures.json",
+    "data list": "",
+    "data nocaps": "karpathy.json references.json --out joined.json",
+    "data prepare": "nothing",
+    "data verify": "karpathy.json --workspace w",
+    "db info": _RESULTS,
+    "db merge": f"other/bench.sqlite {_RESULTS}",
+    "db upgrade": _RESULTS,
+    "doctor": "",
+    "evaluate": "predictions.json --references references.json --no-meteor",
+    "export leaderboard": _RESULTS,
+    "export submission": "predictions.json --server coco --images references.json --out sent --split val2014",
+    "flops": "--models blind --caption-length 2 --regions 1 --visual-dim 4 --vocab-size 5",
+    "import-weights": "expansionnet_v2 nowhere.pth --vocabulary nowhere.json --workspace w",
+    "models list": "blind",
+    "models show": "blind",
+    "plan": "--models human",
+    "prefetch model": "git/pretrained",
+    "prefetch spice": "--from nowhere.zip",
+    "regress": f"--baseline nowhere.json {_RESULTS}",
+    "report": f"{_RESULTS} --out pages",
+    "run": "--models blind --preset smoke --data no-pictures.json --backbone filterbank --workspace w",
+    "schedules": "smoke",
+}
+
+_ANY = set(CLASSES)
+_GIVEN = _ANY - {"empty", "blank"}
+_NUMBERS = {"negative", "zero", "huge", "nan", "infinite"}
+_NEW_NAMES = {"blank", *_NUMBERS, "unicode", "undecodable", "markup", "missing", "no-user"}
+_OUT = _NEW_NAMES | {"device", "linked-device"}
+_WORKSPACES = _NEW_NAMES - {"blank"} | {"folder"}
+LEGAL = {
+    "compare --captions": {"zero"},
+    "compare --out": _OUT,
+    "cost runs --cider": {"zero"},
+    "data list --workspace": _WORKSPACES | {"pipe", "device", "linked-device", "loop"},  # whether one is there
+    "data nocaps --folder": _ANY - {"unicode", "undecodable", "markup", "device"},  # of pictures that may come later
+    "data nocaps --out": _OUT,
+    "data verify --images": {"empty"},  # the current folder
+    "data verify --workspace": _WORKSPACES,
+    "db merge --db": _WORKSPACES - {"folder", "missing", "no-user"},
+    "db merge --workspace": _WORKSPACES,
+    "doctor --workspace": _WORKSPACES | {"loop"},
+    "evaluate --out": _OUT,
+    "evaluate --split": _ANY,  # COCO's format has no splits
+    "export leaderboard --out": _OUT,
+    "export submission --db": _GIVEN,  # predictions are in a file
+    "export submission --name": {*_NUMBERS, "folder", "pipe", "loop"},
+    "export submission --out": _NEW_NAMES | {"empty", "folder"},
+    "export submission --workspace": _GIVEN,
+    "flops --backbone": _GIVEN,  # not without --with-backbone
+    "models list PATTERN": {"empty"},
+    "plan --db": _GIVEN,  # not without --detect
+    "plan --device": _ANY,  # not without --measure
+    "plan --first-seed": {"zero"},
+    "plan --workspace": _GIVEN,
+    "report --out": _NEW_NAMES | {"folder"},
+}
+"""Classes with which a command does what it is asked for, by command and option; every other must not exit with 0."""

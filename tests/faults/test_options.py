@@ -1,0 +1,171 @@
+"""Every option of every command with values that nobody means: one sentence, no traceback, no wait.
+
+The options are asked of the command line itself, so that a new one is covered as soon as it is there. The fast part
+tries two classes of values for each; `pytest -m campaign` tries them all.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from PIL import Image
+
+from harness.cli.last_resort import explained
+from harness.utils.errors import BenchError
+from reports.errors import ReportError
+from results import DatasetRecord, ImageRecord, Store
+from results.errors import StoreError
+from tests.faults.option_values import CLASSES, COMMANDS, LEGAL
+from tests.harness.cli.conftest import IMAGES, outcome, planned
+from tests.harness.conftest import command_line
+from zoo.errors import ZooError
+
+LIMIT_S = 60
+"""Of one command. Where it is reached, something waits; the slowest takes 5 s."""
+
+
+@functools.cache
+def _built() -> Any:
+    """The command line, built once: building it takes longer than most of what is tried."""
+    return typer.main.get_command(command_line())
+
+
+def _options() -> Iterator[tuple[str, Any]]:
+    """Each command with each of its parameters that takes a value, in the order of the help."""
+
+    def walk(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+        if hasattr(command, "commands"):
+            for name, inner in command.commands.items():
+                yield from walk(inner, f"{path} {name}".strip())
+            return
+        for parameter in command.params:
+            if parameter.name != "help" and not getattr(parameter, "is_flag", False):
+                yield path, parameter
+
+    yield from walk(_built(), "")
+
+
+def _cases() -> list[Any]:
+    classes, cases = list(CLASSES), []
+    for number, (command, parameter) in enumerate(_options()):
+        shown = parameter.opts[0] if parameter.param_type_name == "option" else parameter.name.upper()
+        for place, name in enumerate(classes):
+            fast = (place - 2 * number) % len(classes) < 2  # two classes of each, all classes over ten options
+            marks = () if fast else (pytest.mark.campaign,)
+            cases.append(pytest.param(command, parameter, name, id=f"{command} {shown} {name}", marks=marks))
+    return cases
+
+
+def _words(command: str, parameter: Any, value: str) -> list[str]:
+    """The command's words with `value` for one parameter."""
+    words = COMMANDS[command].split()
+    if parameter.param_type_name == "option":
+        given = next((name for name in parameter.opts if name in words), None)
+        if given is not None:
+            place = words.index(given)
+            del words[place : place + 2]
+        return [*command.split(), *words, parameter.opts[0], value]
+    arguments = [each for _, each in _options() if _ == command and each.param_type_name == "argument"]
+    place = [each.name for each in arguments].index(parameter.name)
+    return [*command.split(), *words[:place], value, *words[place + 1 :]]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the regular files that the commands' words name."""
+    folder = tmp_path_factory.mktemp("options")
+    Image.new("RGB", (40, 30), "red").save(folder / "a.png")
+    images = [{"id": i, "file_name": "a.png", "domain": "in-domain"} for i in (1, 2)]
+    captions = [{"id": i, "image_id": i, "caption": "a red ball"} for i in (1, 2)]
+    karpathy = [{"imgid": 1, "filename": "a.png", "split": "train", "sentences": [{"raw": "A red ball."}]}]
+    contents: dict[str, Any] = {
+        "references": {"images": images, "annotations": captions},
+        "predictions": [{"image_id": i, "caption": "a red ball"} for i in (1, 2)],
+        "karpathy": {"images": karpathy},
+        "no-pictures": {"images": [karpathy[0] | {"filename": "absent.png"}]},
+    }
+    for name, content in contents.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    records = tuple(ImageRecord(i, f"{i}.png", "test", (f"a ball {i}", "one ball")) for i in IMAGES)
+    for name, models in (("store", "ab"), ("other", "c")):
+        (folder / name).mkdir()
+        with Store(folder / name / "bench.sqlite") as store:
+            store.record_dataset(DatasetRecord("scenes", "f" * 16, "/pictures", {"test": len(IMAGES)}, records))
+            for points, model in enumerate(models):
+                cell = planned(model, "3")
+                store.plan([cell])
+                store.finish(cell.key, outcome(float(points), 10.0, None, False))
+    return folder
+
+
+@pytest.fixture
+def place(files: Path, tmp_path: Path) -> Path:
+    """A copy of these files, with what else the values name beside them."""
+    folder = tmp_path / "place"
+    shutil.copytree(files, folder)
+    (folder / "folder").mkdir()
+    os.mkfifo(folder / "pipe")
+    (folder / "zero.npy").symlink_to("/dev/zero")
+    (folder / "loop").symlink_to("loop")
+    return folder
+
+
+@contextmanager
+def _limited(seconds: int) -> Iterator[None]:
+    def _late(*_: object) -> None:
+        pytest.fail(f"no answer within {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, _late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _answer(words: list[str]) -> tuple[int, str]:
+    """Exit code and message of `bench WORDS`; fails on what only the last resort would tell as a bug."""
+    printed = io.StringIO()
+    try:
+        with _limited(LIMIT_S), redirect_stdout(printed), redirect_stderr(printed):
+            _built().main(args=words, prog_name="bench")
+    except SystemExit as end:
+        return int(end.code or 0), printed.getvalue()
+    except (BenchError, ReportError, StoreError, ZooError) as error:
+        return 2, str(error)
+    except Exception as error:
+        message, code = explained(error, [])
+        if code != 2:
+            raise
+        return code, str(message)
+    return 0, printed.getvalue()
+
+
+@pytest.mark.parametrize(("command", "parameter", "name"), _cases())
+def test_values_that_nobody_means(
+    monkeypatch: pytest.MonkeyPatch, place: Path, command: str, parameter: Any, name: str
+) -> None:
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place / "cache"))
+    monkeypatch.setattr("harness.runner.pretrained.hub_is_reachable", lambda: False, raising=False)
+    code, said = _answer(_words(command, parameter, CLASSES[name]))
+    option = parameter.opts[0] if parameter.param_type_name == "option" else parameter.name.upper()
+    assert (code == 0) == (name in LEGAL.get(f"{command} {option}", set())), said[-500:]
+    assert said
+    assert len(said) < 12_000
+
+
+def test_every_command_has_words() -> None:
+    assert sorted(COMMANDS) == sorted({command for command, _ in _options()})
