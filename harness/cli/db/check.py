@@ -35,9 +35,12 @@ def check(
     from results.db.scan import scan
     from results.db.set_aside import set_aside
     from results.db.store import Store
+    from results.db.structure import ensure_complete
 
     place = Workspace(workspace, db)
     with Store(place.database, create=False, read_only=not aside) as store:
+        with store.reading() as connection:
+            ensure_complete(connection, store.url)
         file = sqlite_file(store.url)
         if aside:
             folder = place.root if file is None else Path(file).parent
