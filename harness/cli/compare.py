@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.inputs import open_results
+from harness.cli.inputs import open_results, read_results
 from harness.cli.options import DatabaseOption, WorkspaceOption
 from harness.cli.output import check_out, deliver
 from harness.utils.errors import BenchError
@@ -91,12 +91,15 @@ def _stores(before: str, after: str, captions: int) -> Comparison:
     from results.compare.run_snapshot import evaluated_images, run_snapshots
 
     with _open(before) as one, _open(after) as two:
-        sides = run_snapshots(one), run_snapshots(two)
-        images = evaluated_images(one)
-    for text, runs in zip((before, after), sides, strict=True):
-        if not runs:
-            raise BenchError(f"no run has finished in {text}", "make some with: bench run --models all")
-    compared = compare_stores(*sides, images, captions)
+
+        def read() -> Comparison:
+            sides = run_snapshots(one), run_snapshots(two)
+            for text, runs in zip((before, after), sides, strict=True):
+                if not runs:
+                    raise BenchError(f"no run has finished in {text}", "make some with: bench run --models all")
+            return compare_stores(*sides, evaluated_images(one), captions)
+
+        compared = read_results(one, lambda: read_results(two, read))
     if not compared.pairs:
         raise BenchError(
             f"no run of {before} can be paired with one of {after}: they share no model, or several of its runs differ",
@@ -111,9 +114,12 @@ def _runs(names: tuple[str, str], workspace: Path, db: str | None, captions: int
 
     with open_results(workspace, db) as store:
         keys = [run_key(store, name) for name in names]
-        runs = {each.run.key: each for each in run_snapshots(store, keys)}
-        images = evaluated_images(store)
-    return compare_runs(runs[keys[0]], runs[keys[1]], images, captions)
+
+        def read() -> Comparison:
+            runs = {each.run.key: each for each in run_snapshots(store, keys)}
+            return compare_runs(runs[keys[0]], runs[keys[1]], evaluated_images(store), captions)
+
+        return read_results(store, read)
 
 
 def _written(comparison: Comparison, format: Format) -> str | Callable[[Console], None]:

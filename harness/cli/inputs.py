@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
@@ -12,6 +13,8 @@ from harness.utils.workspace import Workspace
 if TYPE_CHECKING:
     from harness.config.preset import Preset
     from results.db.store import Store
+
+T = TypeVar("T")
 
 
 def open_results(workspace: Path, db: str | None) -> Store:
@@ -30,6 +33,33 @@ def open_results(workspace: Path, db: str | None) -> Store:
             "make some with: bench run --models all; or name a workspace with --workspace DIR",
         )
     return Store(place.database, read_only=True)
+
+
+def read_results(store: Store, read: Callable[[], T]) -> T:
+    """What `read` gives of these results; runs with damaged rows are left out, and one warning says so."""
+    from results.db.intact import read_intact
+
+    found = read_intact(store, read)
+    warn_left_out(store)
+    return found
+
+
+def warn_left_out(store: Store) -> None:
+    """Say on stderr what the queries of this store leave out, if anything."""
+    from results.db.damage import hint_for, sentence
+
+    if store.left_out:
+        warn(f"{sentence(store.left_out)}", hint_for(store.name))
+
+
+def warn(text: str, hint: str) -> None:
+    """Print a warning and what to type next on stderr."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(stderr=True, highlight=False)
+    console.print(f"[bold yellow]warning:[/] {escape(text)}", soft_wrap=True)
+    console.print(f"[bold]hint:[/] {escape(hint)}", soft_wrap=True)
 
 
 def optional_preset(preset: str | None, change: list[str] | None) -> Preset | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from harness.cli.inputs import open_results
+from harness.cli.inputs import open_results, read_results
 from harness.cli.options import DatabaseOption, PlaceUnfinishedOption, RankingMetricOption, WorkspaceOption
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
@@ -47,9 +48,12 @@ def report(
         if terminal:
             from reports.text.terminal import print_leaderboard
 
-            print_leaderboard(store, Console(highlight=False), metric, place_unfinished=place_unfinished)
+            console = Console(highlight=False)
+            show = partial(print_leaderboard, store, console, metric, place_unfinished=place_unfinished)
+            read_results(store, show)
             return
         from reports.html.report import write_report
 
-        index = write_report(store, out or Workspace(workspace).report, metric, place_unfinished=place_unfinished)
+        folder = out or Workspace(workspace).report
+        index = read_results(store, partial(write_report, store, folder, metric, place_unfinished=place_unfinished))
     typer.echo(index)

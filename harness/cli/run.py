@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from harness.cli.inputs import warn_left_out
 from harness.cli.options import (
     MAX_PROCESSES,
     BackboneSettingOption,
@@ -152,6 +153,7 @@ def run(
     from reports.html.report import write_report
     from reports.text.terminal import print_leaderboard
     from results import Store
+    from results.db.intact import read_intact
 
     place = Workspace(workspace, db)
     request = Request(
@@ -184,15 +186,20 @@ def run(
     with Reporter() as reporter:
         summary = run_benchmark(request, reporter)
     with Store(place.database) as store:
-        print_leaderboard(store, reporter.console, place_unfinished=place_unfinished)
-        page = write_report(store, place.report, place_unfinished=place_unfinished)
+        store.left_out = summary.left_out
+        read_intact(store, lambda: print_leaderboard(store, reporter.console, place_unfinished=place_unfinished))
+        page = read_intact(store, lambda: write_report(store, place.report, place_unfinished=place_unfinished))
+        if store.left_out != summary.left_out:
+            warn_left_out(store)
     counts = {
         "finished": summary.finished,
         "re-used": summary.reused,
         "skipped": summary.skipped,
         "failed": summary.failed,
+        "damaged": summary.damaged,
     }
-    said = ", ".join(f"{len(keys)} {what}" for what, keys in counts.items() if keys or what != "skipped")
+    always = {"finished", "re-used", "failed"}
+    said = ", ".join(f"{len(keys)} {what}" for what, keys in counts.items() if keys or what in always)
     reporter.note(f"{said}; report: {page}")
-    if summary.failed or summary.skipped:
+    if summary.failed or summary.skipped or summary.damaged:
         sys.exit(1)

@@ -30,6 +30,9 @@ from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results import Store
+from results.db.damage import REMEDY, LeftOut, sentence
+from results.db.intact import damaged_keys, leave_out_damaged
+from results.db.scan import HEADS
 from results.records import RunSpec
 
 
@@ -57,12 +60,14 @@ class Request:
 
 @dataclass(slots=True)
 class Summary:
-    """How the runs ended, by key."""
+    """How the runs ended, by key; `damaged` were not executed, since `left_out` says that their rows are damaged."""
 
     finished: list[str] = field(default_factory=list)
     reused: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    damaged: list[str] = field(default_factory=list)
+    left_out: LeftOut = field(default_factory=LeftOut)
 
     def count(self, spec: RunSpec, ended: Ended) -> None:
         """Count a run that ended."""
@@ -106,15 +111,23 @@ def run_benchmark(request: Request, reporter: Reporter) -> Summary:
         changed = None if control is None else vary(context, control, reporter)
         apart = plan_runs([control], seeds, changed, workspace, first_seed=first) if control and changed else []
         store.record_dataset(context.data.record(context.signature["data"]))
+        # Runs whose rows are damaged can neither be re-used nor stored anew: they are left out, and said.
+        leave_out_damaged(store, HEADS)
+        if store.left_out:
+            reporter.note(f"{sentence(store.left_out)}; {REMEDY}", style="yellow")
         settled, notes = settle([*specs, *apart], store, accept=request.accept_code_changes, rerun=request.rerun)
         for note in notes:
             reporter.note(note)
         store.plan(settled)
-        specs, apart = settled[: len(specs)], settled[len(specs) :]
+        damaged = damaged_keys(store)
+        summary = Summary(damaged=[spec.key for spec in settled if spec.key in damaged], left_out=store.left_out)
+        specs, apart = (
+            [spec for spec in part if spec.key not in damaged]
+            for part in (settled[: len(specs)], settled[len(specs) :])
+        )
         # The runs, one after the other or side by side, and then the timing of those that ran side by side.
         if others := describe_state(device).get("other_processes"):
             reporter.note(f"{others} other processes use {device}: times will be longer", style="yellow")
-        summary = Summary()
         shared = Shared(context, workspace, evaluator.settings, request.rerun)
         _run_all(specs, shared, summary, store, evaluator, reporter)
         if control and changed:

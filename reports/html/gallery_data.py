@@ -123,4 +123,5 @@ def _rounded(value: float | None) -> int | None:
 
 def _call(function: str, *arguments: object) -> str:
     written = ",".join(json.dumps(argument, ensure_ascii=False, separators=(",", ":")) for argument in arguments)
-    return f"captionbench.{function}({written});\n"
+    escaped = written.replace("<", "\\u003c")  # inside a page too, no text ends the script or begins another
+    return f"captionbench.{function}({escaped});\n"

@@ -97,6 +97,7 @@ def _write_pages(store: Store, groups: Sequence[Group], folder: Path) -> None:
         sections=shown,
         facets=facets(shown),
         failures=failures,
+        damaged=store.left_out.reasons,
         skipped=[(dataset.name, dataset.skipped) for dataset in datasets if dataset.skipped],
     )
     if domains:

@@ -55,6 +55,7 @@ def print_leaderboard(
         StoreError: the store cannot be read, or has no score of this metric.
     """
     groups = fetch.leaderboard(store, metric, place_unfinished=place_unfinished)
+    failures = fetch.failures(store)  # before anything is printed: reading may fail
     for group in groups:
         _print_group(group, console)
     if not groups:
@@ -66,7 +67,6 @@ def print_leaderboard(
     if longer := needs_longer_training(groups):
         console.print()
         console.print(Text(printable(longer), style="yellow"))
-    failures = fetch.failures(store)
     if failures:
         _print_failures(failures, console)
 

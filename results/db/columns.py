@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import sys
 from array import array
 from datetime import UTC, datetime
+from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import DateTime, Dialect, LargeBinary
 from sqlalchemy.types import TypeDecorator
+
+_SIZE: Final = struct.Struct("<II")
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -49,15 +55,11 @@ class PackedScores(TypeDecorator[dict[int, float]]):
         return ids.tobytes() + scores.tobytes()
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> dict[int, float] | None:  # noqa: ARG002
-        """To a dictionary ascending by image id."""
+        """To a dictionary ascending by image id; ValueError where the blob is damaged."""
         if value is None:
             return None
-        half = len(value) // 2
-        ids, scores = array("q", value[:half]), array("d", value[half:])
-        if sys.byteorder == "big":
-            ids.byteswap()
-            scores.byteswap()
-        return dict(zip(ids, scores, strict=True))
+        ids, scores = unpack_scores(value)
+        return dict(zip(ids.tolist(), scores.tolist(), strict=True))
 
 
 class PackedWeights(TypeDecorator[list[list[float]]]):
@@ -77,9 +79,33 @@ class PackedWeights(TypeDecorator[list[list[float]]]):
         return struct.pack(f"<II{rows * columns}e", rows, columns, *(number for row in value for number in row))
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> list[list[float]] | None:  # noqa: ARG002
-        """To rows of numbers."""
+        """To rows of numbers; ValueError where the blob is damaged."""
         if value is None:
             return None
-        rows, columns = struct.unpack_from("<II", value)
-        numbers = struct.unpack_from(f"<{rows * columns}e", value, 8)
-        return [list(numbers[start : start + columns]) for start in range(0, rows * columns, columns)]
+        return unpack_weights(value)
+
+
+def unpack_scores(value: bytes) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Ids and scores of a `PackedScores` blob; ValueError where it is none."""
+    if len(value) % 16:
+        raise ValueError(f"{len(value)} bytes are no ids and scores")
+    half = len(value) // 2
+    ids, scores = np.frombuffer(value[:half], "<i8"), np.frombuffer(value[half:], "<f8")
+    if (ids[1:] <= ids[:-1]).any():
+        raise ValueError("the ids do not ascend")
+    if not np.isfinite(scores).all():
+        raise ValueError("a score is not finite")
+    return ids, scores
+
+
+def unpack_weights(value: bytes) -> list[list[float]]:
+    """Rows of numbers of a `PackedWeights` blob; ValueError where it is none."""
+    if len(value) < _SIZE.size:
+        raise ValueError(f"{len(value)} bytes are no matrix")
+    rows, columns = _SIZE.unpack_from(value)
+    if len(value) != _SIZE.size + 2 * rows * columns:
+        raise ValueError(f"{len(value)} bytes are no matrix of {rows} x {columns}")
+    numbers = struct.unpack_from(f"<{rows * columns}e", value, _SIZE.size)
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError("a weight is not finite")
+    return [list(numbers[start : start + columns]) for start in range(0, rows * columns, columns)]

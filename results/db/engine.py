@@ -149,6 +149,8 @@ def _explain(name: str, cause: BaseException | None) -> tuple[str, str | None]:
     for prefix, (meaning, hint) in meanings.items():
         if code.startswith(prefix):
             return f"the results database {name} {meaning.format(wait=BUSY_TIMEOUT_S)}{detail}", hint
+    if first_line.startswith(sqlite.MISSING):
+        return f"the results database {name} is damaged: {first_line}", "`bench db info` lists what is missing"
     return f"the results database {name} refused: {first_line}", None
 
 

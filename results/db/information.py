@@ -10,13 +10,15 @@ from sqlalchemy import URL, func, inspect, select
 from results.db.engine import check_file, open_engine, resolve_url, show, sqlite_file, translated
 from results.db.revisions import how_to_upgrade, is_older, no_results, release, stored_revision
 from results.db.schema import Base, RunRow, SchemaInfo
+from results.db.structure import missing_parts
 
 
 @dataclass(frozen=True, slots=True)
 class Information:
     """`rows` counts by table, `runs` by status; `bytes` is None where the database is no file.
 
-    `upgrade` is what to type where the tables are of an older release, else None.
+    `upgrade` is what to type where the tables are of an older release, else None. `missing` are tables and columns of
+    this release that are not there, and may not be; empty for older releases.
     """
 
     name: str
@@ -26,6 +28,7 @@ class Information:
     rows: dict[str, int]
     runs: dict[str, int]
     bytes: int | None
+    missing: tuple[str, ...] = ()
 
 
 def describe(url_or_path: str | Path | URL) -> Information:
@@ -43,13 +46,15 @@ def describe(url_or_path: str | Path | URL) -> Information:
             if revision is None:
                 raise no_results(url)
             older = is_older(revision, url)
+            missing = () if older else tuple(missing_parts(connection))
             present = set(inspect(connection).get_table_names())
             tables = [
                 table for table in Base.metadata.sorted_tables if table.name in present - {SchemaInfo.__tablename__}
             ]
             rows = {table.name: connection.scalar(select(func.count()).select_from(table)) or 0 for table in tables}
             by_status = select(RunRow.status, func.count()).group_by(RunRow.status).order_by(RunRow.status)
-            runs = dict(connection.execute(by_status).all())
+            known = RunRow.__tablename__ in rows and "column cells.status" not in missing
+            runs = dict(connection.execute(by_status).all()) if known else {}
     finally:
         engine.dispose()
     file = sqlite_file(url)
@@ -61,4 +66,5 @@ def describe(url_or_path: str | Path | URL) -> Information:
         rows=rows,
         runs=runs,
         bytes=None if file is None else file.stat().st_size,
+        missing=missing,
     )

@@ -20,6 +20,8 @@ MEANINGS = {
     "28": ("refuses the user or the password", "check both in --db or BENCH_DB"),
     "3D000": ("does not exist", "make it with `createdb NAME`, or name another in --db or BENCH_DB"),
     "42501": ("may not be written by this user", "grant the user CREATE on the schema, or name another user"),
+    "42P01": ("is damaged", "`bench db info` lists what is missing"),
+    "42703": ("is damaged", "`bench db info` lists what is missing"),
     "25006": ("cannot be written to: the server is read-only", "name the server that takes writes"),
     "55P03": (
         "is locked by another process and stayed so for {wait:.0f} s",

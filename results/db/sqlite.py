@@ -25,6 +25,9 @@ MEANINGS = {
     "SQLITE_IOERR": ("cannot be read or written: the disk reports an error", "check the disk and its free space"),
 }
 
+MISSING = ("no such table", "no such column")
+"""How SQLite begins messages about tables and columns that are not there; it has no code for them."""
+
 
 def set_pragmas(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
     """Make a new connection check foreign keys and never lose what it reported as stored."""

@@ -12,6 +12,7 @@ from typing import Any, Self, cast
 from sqlalchemy import URL, Connection, delete, insert, inspect, or_, select, update
 
 from results.db import checks
+from results.db.damage import LeftOut
 from results.db.engine import (
     check_file,
     open_engine,
@@ -35,6 +36,9 @@ from results.db.schema import DatasetRow, Epoch, Image, RunRow, SkippedImage
 from results.errors import StoreError
 from results.records import CodeRecord, DatasetRecord, EpochRecord, Outcome, RunSpec, Status
 
+LEFT_OUT = "store_left_out"
+"""The option of a connection that names what its queries leave out (`results.db.intact`)."""
+
 
 class Store:
     """Results of many runs. Several processes may write to one store at once; they wait for each other.
@@ -52,6 +56,7 @@ class Store:
     def __init__(self, url_or_path: str | Path | URL, *, create: bool = True, read_only: bool = False) -> None:
         self._url = resolve_url(url_or_path)
         self._read_only = read_only
+        self.left_out = LeftOut()
         create = create and not read_only
         check_file(self._url, create=create)
         self._reader = open_engine(self._url, read_only=read_only)
@@ -80,15 +85,25 @@ class Store:
         """The database's URL."""
         return self._url
 
+    @property
+    def name(self) -> str:
+        """How messages name the database: its file, or its URL without the password."""
+        return show(self._url)
+
     def close(self) -> None:
         """Close the database; needed once, at the end."""
         self._reader.dispose()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A connection in one read transaction; on SQLite all that is read through it is of the same instant."""
-        with translated(self._url), self._reader.connect() as connection, connection.begin():
-            yield connection
+        """A connection in one read transaction; on SQLite all that is read through it is of the same instant.
+
+        Its queries leave out what `left_out` names: nothing, until `results.db.intact` finds damaged rows.
+        """
+        with translated(self._url), self._reader.connect() as connection:
+            connection.execution_options(**{LEFT_OUT: self.left_out})
+            with connection.begin():
+                yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:

@@ -10,6 +10,7 @@ from results.db import migrations
 from results.db.engine import check_file, open_engine, resolve_url, show, translated, writing
 from results.db.revisions import is_older, no_results, stored_revision
 from results.db.schema import RELEASE, REVISION
+from results.db.structure import ensure_complete
 from results.errors import StoreError
 
 
@@ -32,7 +33,8 @@ def upgrade(url_or_path: str | Path | URL) -> str:
     """Change the tables to this release's, in one transaction: wholly or not at all. Gives the revision found.
 
     Raises:
-        StoreError: no results there, or those of a newer release; or the database refuses.
+        StoreError: no results there, or those of a newer release; a table or column is missing; or the database
+            refuses.
     """
     url = resolve_url(url_or_path)
     check_file(url, create=False)
@@ -49,6 +51,7 @@ def upgrade(url_or_path: str | Path | URL) -> str:
                         f"the results database {show(url)} has rows that refer to missing rows; it is left unchanged",
                         "restore it from a copy, or start a new one and merge it: bench db merge",
                     )
+            ensure_complete(connection, url)
     finally:
         engine.dispose()
     return found

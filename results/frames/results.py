@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
 import pandas as pd
-from sqlalchemy import URL
+from sqlalchemy import URL, Connection
 
+from results.db.damage import REMEDY, sentence
 from results.db.engine import resolve_url, sqlite_file
+from results.db.intact import read_intact
 from results.db.store import Store
 from results.errors import StoreError
 from results.frames import runs as run_frames
@@ -38,7 +42,8 @@ class Results:
 
     Use it in a `with` statement, or `close` it at the end. Scores are times 100, as papers print them. What was not
     measured is NaN, and `scores` and `costs` say why. A `split` or `metric` that no result is of raises StoreError,
-    with those that there are. Without any result, frames have no rows, and columns of the same types.
+    with those that there are. Without any result, frames have no rows, and columns of the same types. Runs whose rows
+    are damaged are left out with a warning.
 
     Rows of a run, in all frames but the leaderboard, begin with
 
@@ -110,7 +115,7 @@ class Results:
         - outdated (string): why it is not of the newest code; missing: it is
         - fingerprint, signature, code_model, code_revision (category): of the row's runs
         """
-        return leaderboard_frame(self._store, split, metric, place_unfinished=place_unfinished)
+        return self._intact(lambda: leaderboard_frame(self._store, split, metric, place_unfinished=place_unfinished))
 
     def scores(self, *, split: str | None = None, metric: str | None = None) -> pd.DataFrame:
         """One row a finished run, split, domain and metric.
@@ -125,8 +130,7 @@ class Results:
           compares with the score of human; NaN where it was not computed, and in domains
         - held_out_reason (string): why it could not be computed
         """
-        with self._store.reading() as connection:
-            return run_frames.scores(connection, split, metric)
+        return self._read(lambda connection: run_frames.scores(connection, split, metric))
 
     def image_scores(self, *, split: str | None = None, metric: str | None = None) -> pd.DataFrame:
         """One row a finished run, split, metric and image.
@@ -137,8 +141,7 @@ class Results:
         - metric (category)
         - score_percent (float64): score of this image alone
         """
-        with self._store.reading() as connection:
-            return run_frames.image_scores(connection, split, metric)
+        return self._read(lambda connection: run_frames.image_scores(connection, split, metric))
 
     def captions(self, *, split: str | None = None) -> pd.DataFrame:
         """One row a finished run, split and image.
@@ -150,8 +153,7 @@ class Results:
         - references (object): the image's reference captions, a tuple of strings
         - caption (string): the run's caption
         """
-        with self._store.reading() as connection:
-            return run_frames.captions(connection, split)
+        return self._read(lambda connection: run_frames.captions(connection, split))
 
     def costs(self) -> pd.DataFrame:
         """One row a finished run and cost.
@@ -162,8 +164,7 @@ class Results:
         - unit (category): "s", "GMAC", "MiB" ...; "" for counts
         - reason (string): why there is no value
         """
-        with self._store.reading() as connection:
-            return run_frames.costs(connection)
+        return self._read(lambda connection: run_frames.costs(connection))
 
     def epochs(self) -> pd.DataFrame:
         """One row an epoch of training, of runs that failed or still run too.
@@ -180,5 +181,19 @@ class Results:
         - duration_s (float64): time of training, without validation
         - images_per_s (float64)
         """
-        with self._store.reading() as connection:
-            return run_frames.epochs(connection)
+        return self._read(lambda connection: run_frames.epochs(connection))
+
+    def _read(self, frame: Callable[[Connection], pd.DataFrame]) -> pd.DataFrame:
+        def read() -> pd.DataFrame:
+            with self._store.reading() as connection:
+                return frame(connection)
+
+        return self._intact(read)
+
+    def _intact(self, read: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+        """What `read` gives without damaged rows; a warning says what is left out, once."""
+        known = self._store.left_out
+        found = read_intact(self._store, read)
+        if self._store.left_out != known:
+            warnings.warn(f"{sentence(self._store.left_out)}; {REMEDY}", stacklevel=4)
+        return found

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from sqlalchemy import Connection, Select, and_, select
 
+from results.db.intact import intact_images, intact_runs
 from results.db.schema import Base, Caption, Cost, DatasetRow, Epoch, HeldOutScore, Image, ImageScores, RunRow, Score
 from results.errors import StoreError
 from results.queries.finished_runs import code_of
@@ -59,7 +60,8 @@ def image_scores(connection: Connection, split: str | None, metric: str | None) 
     query = query.join(RunRow).order_by(ImageScores.cell_id, ImageScores.split, ImageScores.metric)
     rows = _read(connection, query, ImageScores, split=split, metric=metric)
     domains: dict[int, dict[int, str | None]] = {}
-    for dataset, image, domain in connection.execute(select(Image.dataset_id, Image.image_id, Image.domain)):
+    of_images = select(Image.dataset_id, Image.image_id, Image.domain).where(intact_images(connection))
+    for dataset, image, domain in connection.execute(of_images):
         domains.setdefault(dataset, {})[image] = domain
 
     # A stored row holds all images of a run, split and metric: what they share is repeated for each.
@@ -68,13 +70,15 @@ def image_scores(connection: Connection, split: str | None, metric: str | None) 
     found = found.loc[np.repeat(found.index, [len(scores) for scores in by_image])].reset_index(drop=True)
     images = {
         "image_id": list(chain.from_iterable(by_image)),
-        "domain": [domains[row[3]].get(image) for row, scores in zip(rows, by_image, strict=True) for image in scores],
+        "domain": [
+            domains.get(row[3], {}).get(image) for row, scores in zip(rows, by_image, strict=True) for image in scores
+        ],
         "score_percent": list(chain.from_iterable(scores.values() for scores in by_image)),
     }
-    of_images = typed(images, {"image_id": "int64", "domain": "category", "score_percent": "float64"})
-    of_images["score_percent"] *= 100
+    by_row = typed(images, {"image_id": "int64", "domain": "category", "score_percent": "float64"})
+    by_row["score_percent"] *= 100
     order = [*IDENTITY, "split", "image_id", "domain", "metric", "score_percent", *CONDITIONS]
-    return pd.concat([found, of_images], axis=1)[order]
+    return pd.concat([found, by_row], axis=1)[order]
 
 
 def captions(connection: Connection, split: str | None) -> pd.DataFrame:
@@ -84,7 +88,9 @@ def captions(connection: Connection, split: str | None) -> pd.DataFrame:
     images = {
         (dataset, image): (file, domain, tuple(references))
         for dataset, image, file, domain, references in connection.execute(
-            select(Image.dataset_id, Image.image_id, Image.file, Image.domain, Image.references)
+            select(Image.dataset_id, Image.image_id, Image.file, Image.domain, Image.references).where(
+                intact_images(connection)
+            )
         )
     }
     rows = [
@@ -138,6 +144,7 @@ def epochs(connection: Connection) -> pd.DataFrame:
     stored = (Epoch.stage, Epoch.stage_name, Epoch.objective, Epoch.epoch, Epoch.step, Epoch.learning_rate)
     measured = (Epoch.train_loss, Epoch.val_cider, Epoch.seconds, Epoch.images_per_second)
     query = select(Epoch.cell_id, RunRow.status, *stored, *measured).join(RunRow)
+    query = query.where(intact_runs(connection))
     rows = connection.execute(query.order_by(Epoch.cell_id, Epoch.stage, Epoch.epoch)).all()
     found = _frame(connection, rows, dtypes)
     found["val_CIDEr-D_percent"] *= 100
@@ -172,6 +179,7 @@ def _series(values: Sequence[Any], dtype: str) -> pd.Series[Any]:
 def _read(connection: Connection, query: Select[*tuple[Any, ...]], table: type[Base], **chosen: str | None) -> Rows:
     """Rows of finished runs whose columns have the chosen values (None: any); StoreError for one that no row has."""
     columns = {name: getattr(table, name) for name, value in chosen.items() if value is not None}
+    query = query.where(intact_runs(connection))
     query = query.where(RunRow.status == "finished", *(column == chosen[name] for name, column in columns.items()))
     rows = connection.execute(query).all()
     if not rows:
@@ -202,8 +210,9 @@ def _runs(connection: Connection) -> pd.DataFrame:
     """What identifies every planned run, whatever its status, by its id and in the order of planning."""
     identity = (RunRow.id, RunRow.key, RunRow.model, RunRow.role, RunRow.seed, DatasetRow.name)
     query = select(*identity, RunRow.track, DatasetRow.fingerprint, RunRow.signature, RunRow.code)
+    query = query.join(DatasetRow).where(intact_runs(connection))
     rows = []
-    for *fields, signature, stored in connection.execute(query.join(DatasetRow).order_by(RunRow.id)):
+    for *fields, signature, stored in connection.execute(query.order_by(RunRow.id)):
         code = code_of(stored)
         rows.append((*fields, signature_text(signature), *((code.model, code.revision) if code else (None, None))))
     dtypes = {"id": "int64", **IDENTITY, **CONDITIONS}

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from sqlalchemy import Connection, func, select
 
+from results.db.intact import intact_datasets, intact_images, intact_runs, intact_skipped, refuse_damaged
 from results.db.schema import AttentionMap, Cost, DatasetRow, Epoch, Image, RunRow, Score, SkippedImage
 from results.db.store import Store
 from results.errors import StoreError
@@ -47,6 +48,7 @@ def failures(store: Store) -> list[Failure]:
     )
     query = query.join(DatasetRow).where(RunRow.status != "finished").order_by(RunRow.id)
     with store.reading() as connection:
+        query = query.where(intact_runs(connection))
         return [Failure(**cast("Any", dict(row))) for row in connection.execute(query).mappings()]
 
 
@@ -105,7 +107,7 @@ def attention_maps(store: Store, key: str, split: str) -> dict[int, AttentionRec
 def datasets(store: Store) -> list[DatasetInfo]:
     """Every recorded data set, oldest first."""
     with store.reading() as connection:
-        ids = connection.scalars(select(DatasetRow.id).order_by(DatasetRow.id)).all()
+        ids = connection.scalars(select(DatasetRow.id).where(intact_datasets(connection)).order_by(DatasetRow.id)).all()
         return [_dataset_info(connection, dataset_id) for dataset_id in ids]
 
 
@@ -117,20 +119,22 @@ def dataset_info(store: Store, dataset: str) -> DatasetInfo:
 
 def _dataset_info(connection: Connection, dataset_id: int) -> DatasetInfo:
     row = connection.execute(select(DatasetRow).where(DatasetRow.id == dataset_id)).mappings().one()
-    counted = select(Image.split, func.count()).where(Image.dataset_id == dataset_id).group_by(Image.split)
+    counted = select(Image.split, func.count()).where(Image.dataset_id == dataset_id, intact_images(connection))
     skipped = select(SkippedImage.file, SkippedImage.reason).where(SkippedImage.dataset_id == dataset_id)
+    skipped = skipped.where(intact_skipped(connection))
     return DatasetInfo(
         name=row["name"],
         fingerprint=row["fingerprint"],
         root=row["root"],
         split_sizes=row["split_sizes"],
-        evaluated=dict(connection.execute(counted.order_by(Image.split)).all()),
+        evaluated=dict(connection.execute(counted.group_by(Image.split).order_by(Image.split)).all()),
         skipped=dict(connection.execute(skipped.order_by(SkippedImage.file)).all()),
         recorded_at=row["recorded_at"],
     )
 
 
 def _run(connection: Connection, key: str) -> dict[str, Any]:
+    refuse_damaged(connection, key)
     columns = [column for column in RunRow.__table__.columns if column.name != "dataset_id"]
     query = select(*columns, DatasetRow.name.label("dataset"), DatasetRow.fingerprint).join(DatasetRow)
     row = connection.execute(query.where(RunRow.key == key)).mappings().one_or_none()

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, or_, select, true
 
+from results.db.intact import intact_datasets, intact_runs
 from results.db.schema import Cost, DatasetRow, HeldOutScore, ImageInfluences, ImageScores, RunRow, Score
 from results.errors import StoreError
 from results.records import CodeRecord, Quantity, Role
@@ -80,8 +81,8 @@ def dataset_matches(dataset: str | None) -> ColumnElement[bool]:
 
 def one_dataset(connection: Connection, dataset: str) -> int:
     """The id of the one data set of this fingerprint or name; StoreError where there is none or the name is shared."""
-    query = select(DatasetRow.id, DatasetRow.fingerprint).where(dataset_matches(dataset)).order_by(DatasetRow.id)
-    found = connection.execute(query).all()
+    query = select(DatasetRow.id, DatasetRow.fingerprint).where(dataset_matches(dataset), intact_datasets(connection))
+    found = connection.execute(query.order_by(DatasetRow.id)).all()
     exact = [dataset_id for dataset_id, fingerprint in found if fingerprint == dataset]
     if exact or len(found) == 1:
         return exact[0] if exact else found[0][0]
@@ -90,13 +91,14 @@ def one_dataset(connection: Connection, dataset: str) -> int:
             f"the name {dataset!r} is shared by {len(found)} data sets",
             "name one by its fingerprint: " + ", ".join(fingerprint for _, fingerprint in found),
         )
-    known = ", ".join(sorted(set(connection.scalars(select(DatasetRow.name))))) or "none yet"
+    names = connection.scalars(select(DatasetRow.name).where(intact_datasets(connection)))
+    known = ", ".join(sorted(set(names))) or "none yet"
     raise StoreError(f"no data set {dataset!r} in the results database", f"it knows: {known}")
 
 
 def finished_runs(connection: Connection, dataset: str | None = None) -> list[FinishedRun]:
-    """Every finished run of a data set (fingerprint or name; None: of all), in the order of planning."""
-    chosen = (RunRow.status == "finished", dataset_matches(dataset))
+    """Every finished run of a data set (fingerprint or name; None: all) but damaged ones, in the order of planning."""
+    chosen = (RunRow.status == "finished", dataset_matches(dataset), intact_runs(connection))
     query = select(
         RunRow.id,
         RunRow.key,
@@ -114,7 +116,7 @@ def finished_runs(connection: Connection, dataset: str | None = None) -> list[Fi
         DatasetRow.fingerprint,
     )
     rows = connection.execute(query.join(DatasetRow).where(*chosen).order_by(RunRow.id)).mappings()
-    runs = {row["id"]: FinishedRun(**{**cast("Any", dict(row)), "code": code_of(row["code"])}) for row in rows}
+    runs = {row["id"]: _finished_run(row) for row in rows}
 
     scored = select(Score).join(RunRow).join(DatasetRow).where(*chosen).order_by(Score.id)
     for row in connection.execute(scored).mappings():
@@ -128,6 +130,15 @@ def finished_runs(connection: Connection, dataset: str | None = None) -> list[Fi
     for row in connection.execute(spent).mappings():
         runs[row["cell_id"]].costs[row["name"]] = quantity_of(row)
     return list(runs.values())
+
+
+def _finished_run(row: RowMapping) -> FinishedRun:
+    """A run without its scores; ValueError where the row is damaged, whether or not the field is asked for."""
+    run = FinishedRun(**{**cast("Any", dict(row)), "code": code_of(row["code"])})
+    shapes = (run.config, dict), (run.signature, dict), (run.operators, dict), (run.finished_at, datetime)
+    if not all(isinstance(value, shape) for value, shape in shapes):
+        raise ValueError(f"the row of run {run.key} is damaged")
+    return run
 
 
 def image_scores(connection: Connection, runs: Sequence[FinishedRun], metric: str) -> dict[tuple[int, str], ByImage]:

@@ -7,6 +7,7 @@ from statistics import fmean
 
 from sqlalchemy import Connection, RowMapping, select
 
+from results.db.intact import intact_images
 from results.db.schema import Caption, DatasetRow, Image
 from results.db.store import Store
 from results.queries.finished_runs import FinishedRun, finished_runs, image_scores, one_dataset
@@ -28,7 +29,7 @@ def gallery(store: Store, dataset: str, split: str) -> list[GalleryItem]:
         fingerprint = connection.scalars(select(DatasetRow.fingerprint).where(DatasetRow.id == dataset_id)).one()
         runs = _shown(finished_runs(connection, fingerprint), split)
         scores = image_scores(connection, runs, RANKING_METRIC)
-        in_split = (Image.dataset_id == dataset_id, Image.split == split)
+        in_split = (Image.dataset_id == dataset_id, Image.split == split, intact_images(connection))
         means = {
             image_id: _mean([scores[run.id, split].get(image_id) for run in runs if run.role == "model"])
             for image_id in connection.scalars(select(Image.image_id).where(*in_split))

@@ -1,15 +1,17 @@
-"""`bench db`: look into a results database, upgrade it, and merge another one's runs into it."""
+"""`bench db`: look into a results database, check and upgrade it, and merge another one's runs into it."""
 
 from __future__ import annotations
 
 import typer
 
-from harness.cli.db import info, merge, upgrade
+from harness.cli.db import check, info, merge, upgrade
 
 _EXAMPLES = """
 Examples:
 
   bench db info
+
+  bench db check --set-aside
 
   bench db upgrade --workspace runs/flickr8k
 
@@ -23,6 +25,9 @@ def register(app: typer.Typer) -> None:
     """Add `bench db` and its subcommands."""
     group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
     group.command("info", epilog=_EXAMPLES)(info.info)
+    group.command("check", epilog=_EXAMPLES)(check.check)
     group.command("upgrade", epilog=_EXAMPLES)(upgrade.upgrade)
     group.command("merge", epilog=_EXAMPLES)(merge.merge)
-    app.add_typer(group, name="db", help="Look into the results database, upgrade it, or merge another one into it.")
+    app.add_typer(
+        group, name="db", help="Look into the results database, check or upgrade it, or merge another one into it."
+    )

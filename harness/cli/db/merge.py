@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from harness.cli.inputs import warn
 from harness.cli.options import DatabaseOption, WorkspaceOption
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -24,6 +25,7 @@ def merge(
     from rich.console import Console
     from rich.markup import escape
 
+    from results.db.damage import hint_for, sentence
     from results.db.merge import merge as merge_database
     from results.db.store import Store
 
@@ -40,6 +42,8 @@ def merge(
                 f"{len(merged.kept)} here already; {len(merged.datasets)} data sets added or completed",
                 soft_wrap=True,
             )
+            if merged.damaged:
+                warn(f"{merged.source}: {sentence(merged.damaged)}", hint_for(other))
             for key, difference in merged.conflicts.items():
                 console.print(f"  [yellow]kept this database's[/] {escape(key)}: {escape(difference)}", soft_wrap=True)
             conflicts += len(merged.conflicts)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.inputs import open_results
+from harness.cli.inputs import open_results, read_results
 from harness.cli.options import DatabaseOption, PlaceUnfinishedOption, RankingMetricOption, WorkspaceOption
 from harness.cli.output import check_out, deliver
 from harness.utils.workspace import DEFAULT
+
+if TYPE_CHECKING:
+    from results.db.store import Store
 
 _EXAMPLES = """**Examples**
 
@@ -51,23 +55,25 @@ def leaderboard(
     reason and condition besides, scores as fractions, and control pairs in points.
     """
     check_out(out)
-    from reports.export import data as export_data
-    from reports.export import text as export_text
-    from results import Results
-    from results.queries import fetch
-    from results.queries.controls import controls
-
     with open_results(workspace, db) as store:
-        if format is Format.csv:
-            text = export_data.as_csv(Results(store).leaderboard(metric=metric, place_unfinished=place_unfinished))
-        else:
-            groups = fetch.leaderboard(store, metric, place_unfinished=place_unfinished)
-            keys = [key for group in groups for row in (*group.rows, *group.references) for key in row.keys]
-            runs = {key: fetch.run_detail(store, key) for key in keys}
-            if format is Format.json:
-                text = export_data.as_json(groups, runs, controls(store, groups))
-            else:
-                text = (export_text.markdown if format is Format.markdown else export_text.latex)(groups, runs)
+        text = read_results(store, partial(_written, store, format, metric, place_unfinished=place_unfinished))
     deliver(text, out)
     if out is not None:
         typer.echo(out)
+
+
+def _written(store: Store, format: Format, metric: str, *, place_unfinished: bool) -> str:
+    from reports.export import data as export_data
+    from reports.export import text as export_text
+    from results.frames.leaderboard import leaderboard_frame
+    from results.queries import fetch
+    from results.queries.controls import controls
+
+    if format is Format.csv:
+        return export_data.as_csv(leaderboard_frame(store, None, metric, place_unfinished=place_unfinished))
+    groups = fetch.leaderboard(store, metric, place_unfinished=place_unfinished)
+    keys = [key for group in groups for row in (*group.rows, *group.references) for key in row.keys]
+    runs = {key: fetch.run_detail(store, key) for key in keys}
+    if format is Format.json:
+        return export_data.as_json(groups, runs, controls(store, groups))
+    return (export_text.markdown if format is Format.markdown else export_text.latex)(groups, runs)

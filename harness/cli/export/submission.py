@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from harness.cli.inputs import read_results
 from harness.cli.options import DatabaseOption, WorkspaceOption, refuse_empty
 from harness.cli.output import check_out_folder, write_errors
 from harness.utils.errors import BenchError
@@ -60,7 +61,7 @@ def submission(
 
         try:
             with Store(Workspace(workspace, db).database, read_only=True) as store:
-                found = run_predictions(store, predictions, images)
+                found = read_results(store, lambda: run_predictions(store, predictions, images))
         except StoreError as error:
             raise BenchError(
                 f"{predictions} is neither a file nor a run that can be exported: {error}", error.hint
