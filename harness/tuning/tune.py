@@ -185,7 +185,7 @@ def _try(
 ) -> str:
     """Do one trial and store how it ended; gives that in words."""
     try:
-        score = train_trial(model, claim.values, context, workspace, claim.folder, _report_to(claim), reporter)
+        score = train_trial(model, claim.values, context, workspace, claim.folder, report_to(claim), reporter)
     except optuna.TrialPruned as pruned:
         study.finish(claim, TrialState.PRUNED)
         return str(pruned)
@@ -196,7 +196,9 @@ def _try(
     return f"validation CIDEr-D {100 * score:.1f}"
 
 
-def _report_to(claim: Claim) -> Callable[[float, int, bool], None]:
+def report_to(claim: Claim) -> Callable[[float, int, bool], None]:
+    """What a trial is told of its validations (`train_trial`); TrialPruned ends one that others are ahead of."""
+
     def report(cider: float, step: int, last: bool) -> None:
         if step not in claim.known:
             claim.trial.report(cider, step)
