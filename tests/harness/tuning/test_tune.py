@@ -66,11 +66,8 @@ def test_a_killed_tuning_goes_on_and_its_values_are_run(draw_scenes: DrawScenes,
     assert bench_or_raise(*words("tune", data, tmp_path / "b", "transformer_base"), "--trials", 3)[0] == 0
     assert trials_of(tmp_path / "a", "transformer_base") == trials_of(tmp_path / "b", "transformer_base")
 
-    run = words("run", data, tmp_path / "a", "transformer_base,majority")
-    for option in ([], ["--tuned"], ["--tuned-from", tmp_path / "tuned.yaml"]):
-        code, said = bench_or_raise(*run, "--jobs", 1, *option)
-        assert code == 0
-    assert "0 finished, 2 re-used, 0 failed" in said, "a file gives what the workspace gives"
+    run = [*words("run", data, tmp_path / "a", "transformer_base"), "--jobs", 1]
+    assert [bench_or_raise(*run, *option)[0] for option in ((), ("--tuned",))] == [0, 0]
     with Store(tmp_path / "a" / "bench.sqlite", read_only=True) as store:
         plain, tuned = leaderboard(store)
     file = TunedFile.model_validate(yaml.safe_load((tmp_path / "tuned.yaml").read_text(encoding="utf-8")))
