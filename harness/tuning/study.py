@@ -103,7 +103,7 @@ class ModelStudy:
         if not self.study.get_trials(deepcopy=False):
             self._queue(self._start, {DEFAULT: True}, {})
         for trial in counted(self.study):
-            if trial.state == TrialState.RUNNING and not is_locked(self._lock_of(trial)):
+            if trial.state == TrialState.RUNNING and self._is_left(trial):
                 self._repeat(trial)
         trials = counted(self.study)
         if len(trials) >= self._budget.trials and all(trial.state != TrialState.WAITING for trial in trials):
@@ -117,6 +117,12 @@ class ModelStudy:
         folder = self._lock_of(known).parent
         folder.mkdir(parents=True, exist_ok=True)
         return Claim(taken, values_of(known), place, folder, frozenset(known.intermediate_values))
+
+    def _is_left(self, trial: FrozenTrial) -> bool:
+        """Whether the process of a trial was ended; one that finishes it lets go of the lock after it has said so."""
+        if is_locked(self._lock_of(trial)):
+            return False
+        return self.study.get_trials(deepcopy=False)[trial.number].state == TrialState.RUNNING
 
     def _repeat(self, trial: FrozenTrial) -> None:
         """Queue the trial of an ended process again; one whose values were not all drawn yet is as if it never was."""

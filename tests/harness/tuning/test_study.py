@@ -100,6 +100,24 @@ def test_a_trial_of_a_live_process_is_left_to_it(open_study: OpenStudy) -> None:
         assert len(second.running()) == 1
 
 
+def test_a_trial_that_ends_while_others_look_is_not_repeated(
+    open_study: OpenStudy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = open_study(), open_study()
+    with first.claim() as held:
+        assert held is not None
+
+        def ended(_: Path) -> bool:
+            first.finish(held, TrialState.COMPLETE, 0.5)
+            return False
+
+        monkeypatch.setattr("harness.tuning.study.is_locked", ended)
+        with second.claim() as other:
+            assert other is not None
+            assert other.place == 2
+    assert [trial.state for trial in first.study.trials] == [TrialState.COMPLETE, TrialState.RUNNING]
+
+
 def test_interrupted_trials_go_on_with_the_same_values(open_study: OpenStudy) -> None:
     undisturbed = work(open_study("m2"))
     found = []
