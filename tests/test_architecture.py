@@ -8,7 +8,18 @@ import pytest
 
 from tests.harness.conftest import heavy_packages_of
 
-HEAVY = ("torch", "torchvision", "timm", "transformers", "pandas", "scipy", "alembic", "fvcore", "pycocoevalcap")
+HEAVY = (
+    "torch",
+    "torchvision",
+    "timm",
+    "transformers",
+    "pandas",
+    "scipy",
+    "alembic",
+    "fvcore",
+    "pycocoevalcap",
+    "optuna",
+)
 
 
 @pytest.mark.parametrize(
@@ -19,6 +30,7 @@ HEAVY = ("torch", "torchvision", "timm", "transformers", "pandas", "scipy", "ale
         "models",
         "report --help",
         "run --help",
+        "tune --help",
         "db --help",
         "cost measure --help",
         "export leaderboard --help",

@@ -11,6 +11,7 @@ from harness.utils.files import shortened
 from harness.utils.workspace import Workspace
 
 if TYPE_CHECKING:
+    from harness.config.features import FeatureConfig
     from harness.config.preset import Preset
     from results.db.store import Store
 
@@ -73,6 +74,43 @@ def optional_preset(preset: str | None, change: list[str] | None) -> Preset | No
     if preset is None and change:
         raise BenchError("--set changes a preset, but --preset names none", "add --preset small, for example")
     return None if preset is None else load_preset(preset, tuple(change or ()))
+
+
+def chosen_features(
+    data: str,
+    backbone: str | None,
+    backbone_weights: Path | None,
+    backbone_option: list[str] | None,
+    *,
+    image_size: int | None,
+    normalisation: str | None,
+    regions: str | None,
+    region_count: str,
+    region_bins: int,
+) -> FeatureConfig:
+    """The features that models are trained on.
+
+    Raises:
+        BenchError: data that are not drawn need a backbone; an option that cannot be understood.
+    """
+    from harness.config.features import feature_config, region_config
+    from harness.data.regions.opening import needs_backbone
+
+    seen = region_config(regions, region_count, region_bins)
+    if backbone is None and data != "scenes" and (seen is None or needs_backbone(seen.source)):
+        raise BenchError(
+            f"--data {data} needs a backbone to extract features with",
+            "add --backbone NAME [--backbone-weights FILE], for example --backbone resnet50; "
+            "or --backbone filterbank, which needs no weights and sees little",
+        )
+    options = tuple(backbone_option or ())
+    return feature_config(backbone or "filterbank", backbone_weights, options, image_size, normalisation, seen)
+
+
+def check_precision(name: str) -> None:
+    """BenchError where `--precision` is none."""
+    if name not in {"auto", "fp32", "bf16"}:
+        raise BenchError(f"--precision {name!r} is unknown", "choose auto, fp32 or bf16")
 
 
 def positive_integers(text: str, option: str, most: int) -> tuple[int, ...]:

@@ -109,6 +109,8 @@ ControlOption = Annotated[
         help="Train MODEL with as many further seeds too, and with another preprocessing; auto: the first that can.",
     ),
 ]
+DataOption = Annotated[str, typer.Option("--data", help="'scenes', a Karpathy folder, or a Karpathy JSON file.")]
+PrecisionOption = Annotated[str, typer.Option("--precision", help="auto, fp32 or bf16.")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 
 # Images and the features that are extracted from them.
@@ -117,6 +119,15 @@ ImagesOption = Annotated[Path | None, typer.Option(help="Folder of the images, i
 BackboneWeightsOption = Annotated[Path | None, typer.Option(help="Its weights: .safetensors or .pth.")]
 BackboneSettingOption = Annotated[
     list[str] | None, typer.Option("--backbone-option", help="KEY=VALUE for timm's create_model.")
+]
+BackboneOption = Annotated[
+    str | None, typer.Option("--backbone", callback=refuse_empty, help="'filterbank' or a timm model.")
+]
+RegionsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--regions", callback=refuse_empty, help="Regions for all models: boxes, or a JSON, TSV, HDF5 file or folder."
+    ),
 ]
 ImageSizeOption = Annotated[int | None, typer.Option(min=1, max=MAX_SIDE, help="Pixels a side, if not the backbone's.")]
 NormalisationOption = Annotated[str | None, typer.Option(help="imagenet, half or clip.")]

@@ -7,14 +7,16 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.inputs import warn_left_out
+from harness.cli.inputs import check_precision, chosen_features, warn_left_out
 from harness.cli.options import (
     MAX_PROCESSES,
+    BackboneOption,
     BackboneSettingOption,
     BackboneWeightsOption,
     ChangeOption,
     ControlOption,
     DatabaseOption,
+    DataOption,
     DeviceOption,
     FirstSeedOption,
     ImageSizeOption,
@@ -23,9 +25,11 @@ from harness.cli.options import (
     NormalisationOption,
     PlaceUnfinishedOption,
     PluginOption,
+    PrecisionOption,
     PresetOption,
     RegionBinsOption,
     RegionCountOption,
+    RegionsOption,
     SeedsOption,
     SkipBadImagesOption,
     WorkspaceOption,
@@ -53,6 +57,8 @@ Examples:
 
   bench run --models all --regions boxes --jobs 2
 
+  bench run --models updown,transformer_base --tuned
+
   bench run --models updown,m2 --data dataset_coco.json --regions cocobu_att
 """
 
@@ -64,7 +70,7 @@ def register(app: typer.Typer) -> None:
 
 def run(
     models: ModelsOption = "all",
-    data: Annotated[str, typer.Option(help="'scenes', a Karpathy folder, or a Karpathy JSON file.")] = "scenes",
+    data: DataOption = "scenes",
     images: ImagesOption = None,
     preset: PresetOption = "quick",
     change: ChangeOption = None,
@@ -73,15 +79,12 @@ def run(
     control: ControlOption = None,
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
-    backbone: Annotated[str | None, typer.Option(callback=refuse_empty, help="'filterbank' or a timm model.")] = None,
+    backbone: BackboneOption = None,
     backbone_weights: BackboneWeightsOption = None,
     backbone_option: BackboneSettingOption = None,
     image_size: ImageSizeOption = None,
     normalisation: NormalisationOption = None,
-    regions: Annotated[
-        str | None,
-        typer.Option(callback=refuse_empty, help="Regions for all models: boxes, or a JSON, TSV, HDF5 file or folder."),
-    ] = None,
+    regions: RegionsOption = None,
     region_count: RegionCountOption = "all",
     region_bins: RegionBinsOption = 1,
     device: DeviceOption = "auto",
@@ -96,8 +99,17 @@ def run(
         typer.Option(envvar="BENCH_JOBS", help="Models that train at once, or auto: up to 4 on CPU cores, 1 on a GPU."),
     ] = "auto",
     compiled: Annotated[bool, typer.Option("--compile", help="Compile training passes (torch.compile).")] = False,
-    precision: Annotated[str, typer.Option(help="auto, fp32 or bf16.")] = "auto",
+    precision: PrecisionOption = "auto",
     skip_bad_images: SkipBadImagesOption = False,
+    tuned: Annotated[
+        bool, typer.Option("--tuned", help="Train each model with its tuned values, of this workspace's bench tune.")
+    ] = False,
+    tuned_from: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", callback=refuse_empty, help="The same, with the values of a file of bench tune --export."
+        ),
+    ] = None,
     rerun: Annotated[bool, typer.Option("--rerun", help="Repeat finished runs.")] = False,
     accept_code_changes: Annotated[
         bool, typer.Option("--accept-code-changes", help="Re-use finished runs made by other code.")
@@ -112,25 +124,23 @@ def run(
 
     The same command again continues where it stopped, re-uses what is finished and retries what failed.
     """
-    from harness.config.features import feature_config, region_config
     from harness.config.load import load_preset
-    from harness.data.regions.opening import needs_backbone
     from harness.utils.plugins import load_plugins
     from harness.utils.workspace import Workspace
 
     settings = load_preset(preset, tuple(change or ()))
-    seen = region_config(regions, region_count, region_bins)
-    if backbone is None and data != "scenes" and (seen is None or needs_backbone(seen.source)):
-        raise BenchError(
-            f"--data {data} needs a backbone to extract features with",
-            "add --backbone NAME [--backbone-weights FILE], for example --backbone resnet50; "
-            "or --backbone filterbank, which needs no weights and sees little",
-        )
-    features = feature_config(
-        backbone or "filterbank", backbone_weights, tuple(backbone_option or ()), image_size, normalisation, seen
+    features = chosen_features(
+        data,
+        backbone,
+        backbone_weights,
+        backbone_option,
+        image_size=image_size,
+        normalisation=normalisation,
+        regions=regions,
+        region_count=region_count,
+        region_bins=region_bins,
     )
-    if precision not in {"auto", "fp32", "bf16"}:
-        raise BenchError(f"--precision {precision!r} is unknown", "choose auto, fp32 or bf16")
+    check_precision(precision)
     if jobs != "auto" and not (jobs.isdecimal() and len(jobs) <= 4 and 1 <= int(jobs) <= MAX_PROCESSES):
         raise BenchError(
             f"--jobs {jobs!r} must be a positive integer, {MAX_PROCESSES} at most, or 'auto'",
@@ -142,6 +152,8 @@ def run(
             "--rerun trains finished runs again, --accept-code-changes re-uses those of other code: leave one out",
         )
     check_seeds(first_seed, seeds, 2 if control else 1)
+    if tuned and tuned_from is not None:
+        raise BenchError("--tuned and --tuned-from contradict each other", "leave one of them out")
     processes = process_count(devices)
     load_plugins(plugin)
 
@@ -149,6 +161,7 @@ def run(
     from harness.config.model_patterns import split_patterns
     from harness.runner.benchmark import Request, choose_device, run_benchmark
     from harness.runner.pretrained import parse_places
+    from harness.tuning.chosen import from_file, from_workspace
     from harness.utils.progress import Reporter
     from reports.html.report import write_report
     from reports.text.terminal import print_leaderboard
@@ -173,6 +186,7 @@ def run(
         accept_code_changes=accept_code_changes,
         execution=ExecutionConfig(processes, AUTO if jobs == "auto" else int(jobs), compiled, tuple(plugin or ())),
         pretrained=parse_places(tuple(pretrained or ())),
+        tuned=from_file(tuned_from) if tuned_from else from_workspace(place) if tuned else None,
     )
     if processes > 1 and not is_launched():
         chosen = choose_device(device)

@@ -47,6 +47,16 @@ def list_presets() -> list[str]:
     return sorted(_yaml_files("harness.config.presets"))
 
 
+def list_tuned() -> list[str]:
+    """Names of the presets whose tuned values ship."""
+    return sorted(_yaml_files("harness.config.tuned"))
+
+
+def shipped_tuned(name: str) -> str:
+    """The YAML of a preset's tuned values, one of `list_tuned()`."""
+    return str(_yaml_files("harness.config.tuned")[name].read_text(encoding="utf-8"))
+
+
 def load_preset(name: str, overrides: tuple[str, ...] = ()) -> Preset:
     """Read a preset, embed its schedule, and apply `KEY.PATH=VALUE` overrides.
 

@@ -257,6 +257,11 @@ class Stage(Strict):
             raise ValueError(f"stage {self.name}: scheduled_sampling needs the objective cross_entropy")
         return self
 
+    def steps_per_epoch(self, images: int, captions: int) -> int:
+        """Batches of an epoch over so many images with so many captions."""
+        count = captions if self.batch_of == "captions" else images
+        return count // self.batch_size if self.drop_last else math.ceil(count / self.batch_size)
+
     def reward_signature(self) -> str | None:
         """The reward settings of the stage; None if it learns from captions alone."""
         if self.objective == "reinforce":

@@ -130,7 +130,7 @@ def feature_bytes(images: int, cells: int, channels: int) -> int:
 def _plan_stage(stage: Stage, costs: PassCosts, data: DataShape, max_len: int, *, tuned: bool) -> StagePlan:
     per_caption = stage.batch_of == "captions"
     count = round(data.train * data.captions) if per_caption else data.train
-    batches = count // stage.batch_size if stage.drop_last else math.ceil(count / stage.batch_size)
+    batches = stage.steps_per_epoch(data.train, round(data.train * data.captions))
     images = min(batches * stage.batch_size, count) * stage.epochs
     rows = 1 if per_caption else stage.captions_per_image
     seen = costs.encoder + (costs.backbone if stage.backbone == "trained" else 0)

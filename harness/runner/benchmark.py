@@ -5,7 +5,7 @@ Finished runs are re-used, failed ones tried again, and one model's failure neve
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,14 +14,15 @@ import torch
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.preset import Preset
+from harness.config.tuning import Tuned
 from harness.measure.environment import describe_state
 from harness.metrics.evaluator import Evaluator
 from harness.metrics.signature import EvaluationSettings
 from harness.metrics.spice.process import find_spice
-from harness.runner.context import prepare_context
+from harness.runner.context import RunContext, prepare_context
 from harness.runner.control import choose_control, prepare_varied, vary
 from harness.runner.identity.reuse import settle
-from harness.runner.models import resolve_models
+from harness.runner.models import RequestedModel, resolve_models
 from harness.runner.plan import plan_runs
 from harness.runner.timing import time_deferred
 from harness.runner.worker import Ended, Shared, Worker, take
@@ -38,7 +39,12 @@ from results.records import RunSpec
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the user asked for; `control` is a trained model or "auto" (`harness.runner.control`)."""
+    """What the user asked for.
+
+    Attributes:
+        control: a trained model or "auto" (`harness.runner.control`).
+        tuned: finds the tuned values of trained models, once the conditions are known; None trains the preset as it is.
+    """
 
     models: tuple[str, ...]
     data: str
@@ -56,6 +62,7 @@ class Request:
     accept_code_changes: bool = False
     pretrained: Mapping[str, str] = field(default_factory=dict)
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
+    tuned: Callable[[RunContext, Sequence[RequestedModel]], Tuned] | None = None
 
 
 @dataclass(slots=True)
@@ -96,10 +103,14 @@ def run_benchmark(request: Request, reporter: Reporter) -> Summary:
             evaluation=evaluator.settings,
             skip_bad_images=request.skip_bad_images,
             device=device,
-            precision=_precision(request.precision, device),
+            precision=choose_precision(request.precision, device),
             workspace=request.workspace,
             reporter=reporter,
         )
+        if request.tuned is not None and (trained := [model for model in models if model.kind == "trained"]):
+            tuned = request.tuned(context, trained)
+            context = replace(context, tuned=tuned)
+            reporter.note(f"trained models have their tuned values, of {tuned.label}")
         # The plan: a spec for every run, less those that finished runs stand for.
         seeds, first, workspace = request.seeds, request.first_seed, request.workspace
         specs = plan_runs(models, seeds, context, workspace, first_seed=first)
@@ -215,7 +226,8 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def _precision(name: str, device: torch.device) -> str:
+def choose_precision(name: str, device: torch.device) -> str:
+    """The arithmetic of a name or of `auto`: bf16 where the device computes in it natively."""
     if name == "auto":
         # Older GPUs emulate it, more slowly than they compute in single precision.
         native = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)

@@ -11,6 +11,7 @@ import torch
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.preset import Decoding, Preset, VocabularyConfig
+from harness.config.tuning import Tuned, tuned_preset
 from harness.data import open_dataset
 from harness.data.backbones.backbone import Backbone
 from harness.data.batches import VisualSource
@@ -97,13 +98,29 @@ class Execution:
 
 @dataclass(frozen=True)
 class RunContext:
-    """All that the execution of a run needs besides its spec; picklable."""
+    """All that the execution of a run needs besides its spec; picklable.
+
+    `preset` and `signature` are those of all models, untuned; `tuned` holds what was tuned for each of them.
+    """
 
     data: BenchmarkData
     inputs: ModelInputs
     execution: Execution
     preset: Preset
     signature: dict[str, str]
+    tuned: Tuned | None = None
+
+    def for_model(self, model: str) -> RunContext:
+        """The context of a trained model: where it was tuned, with its values in the preset, and the signature so."""
+        if self.tuned is None:
+            return self
+        preset = tuned_preset(self.preset, self.tuned.values[model], self.updates())
+        return replace(self, preset=preset, signature=self.signature | {"tuned": self.tuned.label}, tuned=None)
+
+    def updates(self) -> tuple[int, ...]:
+        """The optimiser steps of each stage of the preset, without an early stop; the same for every model."""
+        images, captions = len(self.data.train), sum(len(sample.captions) for sample in self.data.train)
+        return tuple(stage.epochs * stage.steps_per_epoch(images, captions) for stage in self.preset.schedule.stages)
 
     def source(self, spec: VisualSpec) -> VisualSource:
         """What a model with this `spec` reads: the features, or the images as its preprocessing gives them."""

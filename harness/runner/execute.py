@@ -90,10 +90,7 @@ def _train(
     reporter: Reporter,
 ) -> _Ready:
     """Train from random weights, or further from published ones; the model has the weights of the best epoch."""
-    if "pretrained" in spec.config:
-        model, context, arguments = Pretrained(spec.model, spec.config["pretrained"]).open(context)
-    else:
-        model, arguments = _untrained(spec, context)
+    model, context, arguments = open_to_train(spec, context)
     _save_description(spec, arguments, context, folder)
     counted = count_costs(model, context)
     prediction = predict_training(model, one_image(model, context), counted.counts, context)
@@ -103,6 +100,15 @@ def _train(
     costs = training_costs(summary, memory, prediction, context)
     recorded = execution.config.record(execution.device, summary.micro_batches)
     return _Ready(model, context, folder, counted, costs, {"training": recorded})
+
+
+def open_to_train(spec: RunSpec, context: RunContext) -> tuple[Captioner, RunContext, dict[str, Any]]:
+    """The model of a `trained` run before training, the context with its own inputs and tuned preset, its arguments."""
+    context = context.for_model(spec.model)
+    if "pretrained" in spec.config:
+        return Pretrained(spec.model, spec.config["pretrained"]).open(context)
+    model, arguments = _untrained(spec, context)
+    return model, context, arguments
 
 
 def _open_pretrained(spec: RunSpec, context: RunContext, folder: Path) -> _Ready:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import harness
@@ -51,9 +51,15 @@ def _plan(model: RequestedModel, seed: int, context: RunContext, workspace: Work
         return _reference(model.name, context)
     if model.kind == "stored":
         return _stored(model.name, context, workspace)
+    values = {}
+    if model.kind == "trained" and context.tuned is not None:
+        values = {"tuned": context.tuned.values[model.name].model_dump(exclude_none=True)}
+        context = context.for_model(model.name)
     if model.weights is not None:
-        return _with_published_weights(model, model.weights, seed, context)
-    return _trained(model.name, seed, context)
+        spec = _with_published_weights(model, model.weights, seed, context)
+    else:
+        spec = _trained(model.name, seed, context)
+    return replace(spec, config=spec.config | values)
 
 
 def _trained(model: str, seed: int, context: RunContext) -> RunSpec:

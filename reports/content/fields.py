@@ -17,6 +17,7 @@ FIELDS = {
     "vocab": "vocabulary: preparation, threshold, and a digest of its entries",
     "size": "sizes of the models, with a digest",
     "schedule": "training schedule, with a digest of every stage",
+    "tuned": "settings tuned for each model: trials, updates of each, a digest of the search; without it, none were",
     "reward": "what training rewards, where it does",
     "pretraining": "what the weights were trained on before the run; none: nothing but what the run trains on",
     "prec": "arithmetic of training, validation and captioning",

@@ -10,11 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import harness
 from harness.config.preset import Decoding, Preset
 from harness.config.schedule import Schedule
+from harness.config.tuning import Budget, SearchSpace
 from harness.data.dataset import Dataset, Sample
 from harness.data.subwords import SubwordVocabulary
 from harness.data.vocabulary import Vocabulary
 from harness.metrics.signature import EvaluationSettings, run_fields
 from harness.runner.identity.revision import results_revision
+from harness.runner.identity.run_key import keyed_preset
 from harness.utils.hashing import digest
 from zoo.registry import NOT_DOCUMENTED, Pretraining
 
@@ -87,6 +89,12 @@ def _size(preset: Preset) -> str:
         return f"{preset.stored_name}#{digest([preset.size, preset.small_models], 6)}"
     equal = [preset.size, preset.small_models, preset.parameters]
     return f"{preset.stored_name}:{preset.parameters / 1e6:g}M#{digest(equal, 6)}"
+
+
+def tuned_field(space: SearchSpace, budget: Budget, preset: Preset) -> str:
+    """How settings were tuned: trials and updates of each, and a digest of what was searched, where from and how."""
+    searched = [space.model_dump(mode="json"), budget.model_dump(mode="json"), keyed_preset(preset)]
+    return f"{budget.trials}x{budget.updates}#{digest(searched, 6)}"
 
 
 def _rewards(schedule: Schedule) -> dict[str, str]:

@@ -40,10 +40,10 @@ def test_jobs_and_devices_contradict_each_other() -> None:
 
 def test_half_precision_is_for_gpus_that_compute_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
-    assert run._precision("auto", GPU) == "fp32"
+    assert run.choose_precision("auto", GPU) == "fp32"
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)  # noqa: ARG005
-    assert run._precision("auto", GPU) == "bf16"
-    assert run._precision("auto", CPU) == "fp32"
+    assert run.choose_precision("auto", GPU) == "bf16"
+    assert run.choose_precision("auto", CPU) == "fp32"
 
 
 def test_a_gpu_is_chosen_without_putting_anything_there(monkeypatch: pytest.MonkeyPatch) -> None:

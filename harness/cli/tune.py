@@ -1,0 +1,155 @@
+"""`bench tune`: search learning rate, dropout, warm-up and clipping, alike for every model."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.cli.inputs import check_precision, chosen_features
+from harness.cli.options import (
+    BackboneOption,
+    BackboneSettingOption,
+    BackboneWeightsOption,
+    ChangeOption,
+    DataOption,
+    DeviceOption,
+    ImageSizeOption,
+    ImagesOption,
+    ModelsOption,
+    NormalisationOption,
+    PluginOption,
+    PrecisionOption,
+    PresetOption,
+    RegionBinsOption,
+    RegionCountOption,
+    RegionsOption,
+    SkipBadImagesOption,
+    WorkspaceOption,
+)
+from harness.cli.output import check_out, deliver
+from harness.cli.tables import TableFormat, format_table
+from harness.utils.workspace import DEFAULT
+
+if TYPE_CHECKING:
+    from harness.tuning.tune import Tuning
+
+EXAMPLES = """
+Examples:
+
+  bench tune --models updown,transformer_base --trials 12
+
+  bench tune --models all --trials 12 --export tuned.yaml
+
+  bench run --models updown,transformer_base --seeds 3 --tuned
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("tune", epilog=EXAMPLES)(tune)
+
+
+def tune(
+    models: ModelsOption = "all",
+    trials: Annotated[int, typer.Option(min=1, help="Trainings of each model, the untuned one included.")] = 12,
+    data: DataOption = "scenes",
+    images: ImagesOption = None,
+    preset: PresetOption = "quick",
+    change: ChangeOption = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the sampler that chooses values.")] = 0,
+    tune_width: Annotated[
+        bool, typer.Option("--tune-width", help="Search the width too: half to twice d_model and d_ff.")
+    ] = False,
+    workspace: WorkspaceOption = DEFAULT,
+    backbone: BackboneOption = None,
+    backbone_weights: BackboneWeightsOption = None,
+    backbone_option: BackboneSettingOption = None,
+    image_size: ImageSizeOption = None,
+    normalisation: NormalisationOption = None,
+    regions: RegionsOption = None,
+    region_count: RegionCountOption = "all",
+    region_bins: RegionBinsOption = 1,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
+    skip_bad_images: SkipBadImagesOption = False,
+    export: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the values as YAML, for bench run --tuned-from.")
+    ] = None,
+    plugin: PluginOption = None,
+) -> None:
+    """Search learning rate, dropout, warm-up and clipping for every model, alike and with the same budget.
+
+    The same command continues where it stopped; typed in several terminals, the processes share the trials.
+    """
+    check_out(export, "--export")
+    from harness.config.load import load_preset
+    from harness.utils.plugins import load_plugins
+
+    settings = load_preset(preset, tuple(change or ()))
+    features = chosen_features(
+        data,
+        backbone,
+        backbone_weights,
+        backbone_option,
+        image_size=image_size,
+        normalisation=normalisation,
+        regions=regions,
+        region_count=region_count,
+        region_bins=region_bins,
+    )
+    check_precision(precision)
+    load_plugins(plugin)
+
+    from harness.tuning.storage import require_optuna
+
+    require_optuna()
+    from harness.config.model_patterns import split_patterns
+    from harness.config.tuning import WIDTHS, SearchSpace
+    from harness.tuning import tune as tuning
+    from harness.utils.progress import Reporter
+    from harness.utils.workspace import Workspace
+
+    request = tuning.TuneRequest(
+        models=split_patterns(models),
+        data=data,
+        preset=settings,
+        workspace=Workspace(workspace),
+        trials=trials,
+        images=images,
+        features=features,
+        space=SearchSpace(width=WIDTHS if tune_width else ()),
+        seed=seed,
+        device=device,
+        precision=precision,
+        skip_bad_images=skip_bad_images,
+    )
+    with Reporter() as reporter:
+        found = tuning.tune(request, reporter)
+    typer.echo(_table(found))
+    for name, error in found.errors.items():
+        typer.echo(f"{name} failed: {error}", err=True)
+    chosen = tuning.finished_models(found)
+    if export is not None and chosen:
+        words = [f"bench tune --models {models} --trials {trials} --preset {preset}"]
+        words += [f"--set {setting}" for setting in change or ()]
+        words += [f"--seed {seed}"] if seed else []
+        words += ["--tune-width"] if tune_width else []
+        deliver(tuning.exported(found, " ".join(words)), export, "--export")
+        typer.echo(f"values of {', '.join(chosen)}: {export}")
+    if len(chosen) < len(found.models):
+        sys.exit(1)
+
+
+def _table(found: Tuning) -> str:
+    """A line a model; scores are points of validation CIDEr-D."""
+    header = ("Model", "Default", "Best", "Trials", "Pruned", "Failed", "Best values")
+    rows = []
+    for name, model in found.models.items():
+        scores = ["-" if score is None else f"{100 * score:.1f}" for score in (model.default, model.best)]
+        counts = [str(count) for count in (model.finished, model.pruned, model.failed)]
+        values = "-" if model.best is None else model.values.describe()
+        rows.append((name, *scores, *counts, values if model.done else f"not done: {values}"))
+    return format_table(header, rows, TableFormat.table)

@@ -1,0 +1,155 @@
+"""The settings that `bench tune` searches, the same for every model, and a preset with the values that were chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import Field
+
+from harness.config.preset import Preset
+from harness.config.schedule import Schedule, Stage, Strict
+from harness.utils.errors import BenchError
+
+WIDTHS: Final = (0.5, 0.75, 1.0, 1.5, 2.0)
+"""What `--tune-width` searches: factors of the preset's d_model and d_ff."""
+
+
+class SearchSpace(Strict):
+    """What is searched. It says nothing of a model, so that all models have the same one.
+
+    Args:
+        learning_rate: bounds of a factor of every stage's peak, searched on a logarithmic scale.
+        dropout: bounds of the rate of every stage.
+        warmup: bounds of the warm-up, as a share of a stage's updates.
+        clip_norm: limits of the gradient's norm; 0 is no limit.
+        width: factors of d_model and d_ff; none where the width is not searched.
+    """
+
+    learning_rate: tuple[float, float] = (0.1, 10.0)
+    dropout: tuple[float, float] = (0.0, 0.5)
+    warmup: tuple[float, float] = (0.0, 0.3)
+    clip_norm: tuple[float, ...] = (0.0, 0.5, 1.0, 5.0)
+    width: tuple[float, ...] = ()
+
+
+class Budget(Strict):
+    """What every model's tuning may cost.
+
+    Args:
+        trials: trainings, the untuned one included, and those that were stopped early.
+        updates: most optimiser steps of one of them.
+        startup_trials: trainings before the sampler learns from scores, and before any is stopped early.
+        seed: of the sampler.
+    """
+
+    trials: int = Field(gt=0)
+    updates: int = Field(gt=0)
+    startup_trials: int = Field(gt=0)
+    seed: int = Field(0, ge=0)
+
+
+class TunedValues(Strict):
+    """One point of the search space; None is what the preset has, so that no values at all are the untuned preset."""
+
+    learning_rate: float | None = Field(None, gt=0)
+    dropout: float | None = Field(None, ge=0, lt=1)
+    warmup: float | None = Field(None, ge=0, le=1)
+    clip_norm: float | None = Field(None, ge=0)
+    width: float | None = Field(None, gt=0)
+
+    @classmethod
+    def of_params(cls, params: Mapping[str, Any]) -> TunedValues:
+        """Of a trial's parameters, to four digits, which is what is shown, stored and trained with."""
+        return cls(**{name: float(f"{value:.4g}") for name, value in params.items()})
+
+    def describe(self) -> str:
+        """For people, as `learning_rate x2.1, dropout 0.12`."""
+        factors = {"learning_rate", "width"}
+        chosen = self.model_dump(exclude_none=True)
+        said = [f"{name} {'x' if name in factors else ''}{value:g}" for name, value in chosen.items()]
+        return ", ".join(said) or "as in the preset"
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """Tuned values by model; `label` is the signature's, the same for all models that were tuned alike."""
+
+    label: str
+    values: Mapping[str, TunedValues]
+
+
+def default_params(preset: Preset, space: SearchSpace, updates: Sequence[int]) -> dict[str, float]:
+    """The point of the space that is nearest to the untuned preset, by which a sampler knows it.
+
+    Args:
+        updates: of each stage.
+    """
+    stage = preset.schedule.stages[0]
+    found = {
+        "learning_rate": 1.0,
+        "dropout": _within(_dropout_of(stage), space.dropout),
+        "warmup": _within(stage.learning_rate.warmup_steps / updates[0], space.warmup),
+        "clip_norm": min(space.clip_norm, key=lambda limit: abs(limit - (stage.clip_norm or 0.0))),
+    }
+    return found | ({"width": 1.0} if space.width else {})
+
+
+def tuned_preset(preset: Preset, values: TunedValues, updates: Sequence[int]) -> Preset:
+    """The preset with these values in all its stages; `updates` are those of each stage.
+
+    Raises:
+        BenchError: a width for a preset that leaves it to the models.
+    """
+    if values == TunedValues():
+        return preset
+    schedule: Schedule = preset.schedule
+    stages = [_tuned_stage(stage, values, count) for stage, count in zip(schedule.stages, updates, strict=True)]
+    size = preset.size if values.width is None else scaled(preset, values.width)
+    changed = {"schedule": schedule.model_copy(update={"stages": tuple(stages)}), "size": size}
+    return preset.model_copy(update=changed)
+
+
+def scaled(preset: Preset, factor: float) -> dict[str, int | float]:
+    """The sizes with d_model and d_ff times `factor`; d_model stays a multiple of the number of heads.
+
+    Raises:
+        BenchError: the preset leaves them to the models.
+    """
+    size = preset.size
+    if missing := {"d_model", "d_ff", "n_heads"} - size.keys():
+        raise BenchError(
+            f"--tune-width: the preset {preset.name!r} leaves {', '.join(sorted(missing))} to the models",
+            "leave out --tune-width, or state sizes, as --set size.d_model=256",
+        )
+    heads = int(size["n_heads"])
+    d_model = max(round(size["d_model"] * factor / heads), 1) * heads
+    return {**size, "d_model": d_model, "d_ff": max(round(size["d_ff"] * factor), 1)}
+
+
+def _tuned_stage(stage: Stage, values: TunedValues, updates: int) -> Stage:
+    rate, changes, annealed = stage.learning_rate, dict[str, Any](), dict[str, Any]()
+    if values.learning_rate is not None:
+        annealed["peak"] = rate.peak * values.learning_rate
+    if values.warmup is not None:
+        annealed["warmup_steps"] = max(round(values.warmup * updates), int(rate.annealing == "noam"))
+    if values.clip_norm is not None:
+        changes["clip_norm"] = values.clip_norm or None
+    if values.dropout is not None:
+        changes |= _with_dropout(values.dropout)
+    return stage.model_copy(update={**changes, "learning_rate": rate.model_copy(update=annealed)})
+
+
+def _dropout_of(stage: Stage) -> float:
+    """What the search calls the dropout of a stage; a stage that leaves it to the model is taken for 0."""
+    return stage.dropout or 0.0
+
+
+def _with_dropout(value: float) -> dict[str, Any]:
+    """The settings of a stage that a searched dropout changes."""
+    return {"dropout": value}
+
+
+def _within(value: float, bounds: tuple[float, float]) -> float:
+    return min(max(value, bounds[0]), bounds[1])

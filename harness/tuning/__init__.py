@@ -1,0 +1,1 @@
+"""Tuning: the same search with the same budget for every model, judged on validation CIDEr-D."""

@@ -1,0 +1,71 @@
+"""The search space, and a preset with chosen values."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.config.load import list_presets, load_preset
+from harness.config.schedule import Stage
+from harness.config.tuning import SearchSpace, TunedValues, default_params, scaled, tuned_preset
+from harness.utils.errors import BenchError
+
+CONTROLLED = [name for name in list_presets() if load_preset(name).recipe is None]
+VALUES = TunedValues(learning_rate=2.5, dropout=0.3, warmup=0.125, clip_norm=0.0)
+
+
+def unsearched(stage: Stage) -> dict[str, object]:
+    """A stage's settings less those that are searched."""
+    content = stage.model_dump(exclude={"dropout", "clip_norm"})
+    return content | {"learning_rate": stage.learning_rate.model_dump(exclude={"peak", "warmup_steps"})}
+
+
+@pytest.mark.parametrize("name", CONTROLLED)
+def test_no_values_are_the_preset_as_it_is(name: str) -> None:
+    preset = load_preset(name)
+    assert tuned_preset(preset, TunedValues(), [10] * len(preset.schedule.stages)) == preset
+
+
+@pytest.mark.parametrize("name", CONTROLLED)
+def test_values_change_every_stage_and_nothing_else(name: str) -> None:
+    preset = load_preset(name)
+    changed = tuned_preset(preset, VALUES, [80] * len(preset.schedule.stages))
+    for own, tuned in zip(preset.schedule.stages, changed.schedule.stages, strict=True):
+        rate = tuned.learning_rate
+        assert rate.peak == pytest.approx(2.5 * own.learning_rate.peak)
+        assert (rate.warmup_steps, tuned.dropout, tuned.clip_norm) == (10, 0.3, None)
+        assert unsearched(tuned) == unsearched(own)
+    assert changed.model_copy(update={"schedule": preset.schedule}) == preset
+
+
+@pytest.mark.parametrize("name", CONTROLLED)
+def test_the_untuned_preset_has_a_point_in_the_space(name: str) -> None:
+    preset, space = load_preset(name), SearchSpace(width=(0.5, 1.0))
+    point = default_params(preset, space, [400] * len(preset.schedule.stages))
+    for setting, bounds in space.model_dump().items():
+        inside = point[setting] in bounds or (len(bounds) == 2 and bounds[0] <= point[setting] <= bounds[1])
+        assert inside, setting
+
+
+@given(st.floats(0.05, 4), st.integers(1, 16), st.integers(1, 40))
+def test_a_scaled_width_is_a_multiple_of_the_heads(factor: float, heads: int, per_head: int) -> None:
+    size = {"d_model": heads * per_head, "d_ff": 64, "n_heads": heads}
+    preset = load_preset("smoke").model_copy(update={"size": size})
+    found = scaled(preset, factor)
+    assert found["d_model"] % heads == 0
+    assert abs(found["d_model"] - factor * heads * per_head) <= max(heads / 2, heads * (1 - factor * per_head))
+    assert found["d_ff"] == max(round(64 * factor), 1)
+
+
+def test_a_preset_without_sizes_has_no_width_to_search() -> None:
+    preset = load_preset("smoke").model_copy(update={"size": {"max_len": 20}})
+    with pytest.raises(BenchError, match="leaves d_ff, d_model, n_heads to the models"):
+        scaled(preset, 2.0)
+
+
+@given(st.floats(0.1, 10), st.floats(0, 0.5))
+def test_values_are_kept_to_four_digits(rate: float, dropout: float) -> None:
+    found = TunedValues.of_params({"learning_rate": rate, "dropout": dropout})
+    assert found.learning_rate == pytest.approx(rate, rel=5e-4)
+    assert TunedValues.model_validate_json(found.model_dump_json()) == found
