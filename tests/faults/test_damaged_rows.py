@@ -141,7 +141,7 @@ def test_a_check_finds_the_damage_and_sets_it_aside(place: Path, way: str) -> No
     found = bench("db", "check", "--workspace", place)
     assert found.exit_code == 1
     assert found.stdout.startswith(f"run {KEY} (updown): {why}")
-    assert "damaged: 1 runs" in found.stdout
+    assert "damaged: 1 run." in found.stdout
     assert rows(file) == damaged, "a check changes nothing"
 
     moved = bench("db", "check", "--workspace", place, "--set-aside")

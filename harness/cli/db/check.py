@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from results.db.damage import LeftOut
 
 
-_PLURALS = {"data set": "data sets", "image": "images"}
+_PLURALS = {"run": "runs", "data set": "data sets", "image": "images"}
 
 
 def check(
@@ -70,5 +70,6 @@ def check(
 def _counts(left_out: LeftOut) -> dict[str, int]:
     """How many of each kind are left out, runs of damaged data sets among them."""
     kinds = [owner.kind for owner in left_out.owners if owner.kind != "run"]
-    counts = {"runs": len(left_out.runs)} if left_out.runs else {}
-    return counts | {_PLURALS.get(kind, kind): kinds.count(kind) for kind in dict.fromkeys(kinds)}
+    counts = {"run": len(left_out.runs)} if left_out.runs else {}
+    counts |= {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
+    return {_PLURALS.get(kind, kind) if count > 1 else kind: count for kind, count in counts.items()}
