@@ -55,7 +55,7 @@ class Visual:
         features, mask = self.features.to(dtype), self.mask
         if mask is None:
             return features, torch.ones(features.shape[:2], dtype=torch.bool, device=features.device)
-        return features.masked_fill(~mask[..., None], 0.0), mask
+        return features if _all_valid(mask) else features.masked_fill(~mask[..., None], 0.0), mask
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Self:
         """Move every part; `dtype` applies to floating-point parts only."""
@@ -65,6 +65,11 @@ class Visual:
             if value is not None:
                 moved[part.name] = value.to(device, dtype if value.is_floating_point() else None, non_blocking=True)
         return replace(self, **moved)
+
+
+def _all_valid(mask: Tensor) -> bool:
+    """Whether nothing is padded; False where asking takes longer than copying, since a GPU has to be waited for."""
+    return mask.device.type == "cpu" and not torch.compiler.is_compiling() and bool(mask.all())
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,8 @@ def beam_search(
     finished = last == eos
     aside: Hypotheses | None = None
     first_row = torch.arange(0, batch * beam_size, beam_size, device=device)[:, None]
-    is_first = torch.arange(beam_size, device=device) == 0
+    # A finished beam has one continuation: itself.
+    itself = torch.where(torch.arange(beam_size, device=device) == 0, 0.0, -torch.inf)
 
     def ranked(tokens: Tensor, log_probs: Tensor, sums: Tensor) -> Hypotheses:
         lengths = _lengths(tokens, eos)
@@ -137,9 +138,8 @@ def beam_search(
         # Only the best W words of a beam can be among the best W.
         gains, words = _log_probs(logits, forbidden).topk(beam_size)
         gains, words = gains.view(batch, beam_size, -1), words.view(batch, beam_size, -1)
-        # A finished beam has one continuation: itself.
         done = finished[..., None]
-        gains = torch.where(done, torch.where(is_first, 0.0, -torch.inf), gains)
+        gains = torch.where(done, itself, gains)
         words = words.masked_fill(done, PAD)
         sums, choice = (sums[..., None] + gains).flatten(1).topk(beam_size)
         parent = choice // beam_size

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.captioner import Captioner, DecodingState, Memory
+from zoo.layers.attention import barrier
 from zoo.layers.embedding import TokenEmbedding
 from zoo.layers.residual import DecoderLayer, StackOutput
 
@@ -23,41 +24,51 @@ class StackedCaptioner(Captioner):
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
         """See `Captioner.decode`. Padding is at the end, where the causal mixers hide it."""
         x = self.embedding(tokens)
+        barred, projected = self._look(memory)
         outputs = []
-        for layer in self._layers():
-            x = layer(x, *layer.cross_attention.project(memory.features), memory.mask)
+        for layer, (keys, values) in zip(self._layers(), projected, strict=True):
+            x = layer(x, keys, values, barred)
             outputs.append(x)
         logits: Tensor = self.vocabulary(self.decoder_output(outputs))
         return logits
 
     def start(self, memory: Memory) -> DecodingState:
         """See `Captioner.start`."""
-        images, shared = {"mask": memory.mask}, {}
-        rows = {"position": torch.zeros(memory.batch_size, dtype=torch.long, device=memory.features.device)}
-        for index, layer in enumerate(self._layers()):
-            images[f"{index}.keys"], images[f"{index}.values"] = layer.cross_attention.project(memory.features)
+        barred, projected = self._look(memory)
+        images, rows = {"barrier": barred}, {}
+        shared = {"position": torch.zeros(1, 1, dtype=torch.long, device=memory.features.device)}
+        for index, (layer, (keys, values)) in enumerate(zip(self._layers(), projected, strict=True)):
+            images[f"{index}.keys"], images[f"{index}.values"] = keys, values
             rows.update({f"{index}.{name}": entry for name, entry in layer.mixer.start(memory.features).items()})
             shared[f"{index}.weight"], shared[f"{index}.bias"] = layer.mixer.projection()
         return DecodingState(images, rows, shared)
 
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
         """See `Captioner.step`. The expansions' inner dropout is left out here: sample in evaluation mode."""
-        images, shared, position = state.images, state.shared, state.rows["position"]
-        x = self.embedding(tokens[:, None], position[:, None])
-        rows, outputs = {"position": position + 1}, []
+        images, shared = state.images, state.shared
+        x = self.embedding(tokens[:, None], shared["position"])
+        rows: dict[str, Tensor] = {}
+        outputs = []
         for index, layer in enumerate(self._layers()):
             prefix = f"{index}."
             cache = {name.removeprefix(prefix): row for name, row in state.rows.items() if name.startswith(prefix)}
             keys, values = images[prefix + "keys"], images[prefix + "values"]
             projection = shared[prefix + "weight"], shared[prefix + "bias"]
-            x, cache = layer.step(x, keys, values, images["mask"], cache, projection)
+            x, cache = layer.step(x, keys, values, images["barrier"], cache, projection)
             rows.update({prefix + name: row for name, row in cache.items()})
             outputs.append(x)
+        shared = {**shared, "position": shared["position"] + 1}
         return self.vocabulary(self.decoder_output(outputs))[:, 0], DecodingState(images, rows, shared)
 
     def cross_attention_modules(self) -> Sequence[nn.Module]:
         """See `Captioner.cross_attention_modules`."""
         return [layer.cross_attention for layer in self._layers()]
+
+    def _look(self, memory: Memory) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+        """The barrier of the visual tokens, and every layer's keys and values of them."""
+        projected = [layer.cross_attention.project(memory.features) for layer in self._layers()]
+        barred, keys = barrier(memory.mask, [keys for keys, _ in projected])
+        return barred, list(zip(keys, (values for _, values in projected), strict=True))
 
     def _layers(self) -> Iterable[DecoderLayer]:
         return self.decoder_layers  # type: ignore[return-value]  # ModuleList is not generic

@@ -17,6 +17,7 @@ from harness.measure.energy import measure_energy, missing_energy
 from harness.measure.environment import describe_state
 from harness.measure.flops.counting import COSTS as GMAC
 from harness.measure.flops.counting import FlopCounts, count_caption, count_flops
+from harness.measure.flops.kept import KeptCounts
 from harness.measure.latency import captioning, measure_latency, missing_latency
 from harness.measure.model_modes import eval_mode
 from harness.utils.precision import autocast
@@ -53,7 +54,9 @@ class Timed:
     state: dict[str, Any] = field(default_factory=dict)
 
 
-def count_captioning(model: Captioner, visual: Visual, *, beam_size: int, max_len: int) -> Counted:
+def count_captioning(
+    model: Captioner, visual: Visual, *, beam_size: int, max_len: int, kept: KeptCounts | None = None
+) -> Counted:
     """Count captioning of one image by beam search, and by greedy decoding.
 
     Args:
@@ -61,11 +64,13 @@ def count_captioning(model: Captioner, visual: Visual, *, beam_size: int, max_le
         visual: one image.
         beam_size: width of the search.
         max_len: tokens of the caption.
+        kept: counts to take up and to add to; without it everything is counted.
     """
     found = Counted()
 
     def count() -> dict[str, Quantity]:
-        found.counts = count_flops(model, visual, caption_length=max_len, beam_size=beam_size)
+        counting = count_flops if kept is None else kept.flops
+        found.counts = counting(model, visual, caption_length=max_len, beam_size=beam_size)
         return found.counts.quantities()
 
     parameters = Quantity(float(sum(parameter.numel() for parameter in model.parameters())))
@@ -75,7 +80,9 @@ def count_captioning(model: Captioner, visual: Visual, *, beam_size: int, max_le
     return found
 
 
-def count_mean_caption(model: Captioner, visual: Visual, *, beam_size: int, length: float) -> dict[str, Quantity]:
+def count_mean_caption(
+    model: Captioner, visual: Visual, *, beam_size: int, length: float, kept: KeptCounts | None = None
+) -> dict[str, Quantity]:
     """Count captioning of one image by beam search for the mean caption length.
 
     The count is interpolated linearly between the integer lengths on either side of the mean.
@@ -85,11 +92,13 @@ def count_mean_caption(model: Captioner, visual: Visual, *, beam_size: int, leng
         visual: one image.
         beam_size: width of the search.
         length: mean tokens of a caption, the end token included.
+        kept: as in `count_captioning`.
     """
 
     def count() -> dict[str, Quantity]:
+        counting = count_caption if kept is None else kept.caption
         below, above = math.floor(length), math.ceil(length)
-        macs = {at: count_caption(model, visual, at, beam_size).macs for at in {below, above}}
+        macs = {at: counting(model, visual, at, beam_size).macs for at in {below, above}}
         mean = macs[below] + (length - below) * (macs[above] - macs[below])
         return {"gmac_beam_mean_length": Quantity(mean / 1e9, unit="GMAC")}
 

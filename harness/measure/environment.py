@@ -26,7 +26,7 @@ def describe_environment(device: torch.device | str) -> dict[str, Any]:
         "captionbench": harness.__version__,
         "commit": code_commit(Path(harness.__file__).resolve().parent.parent),
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in _PACKAGES},
+        "packages": {name: package_version(name) for name in _PACKAGES},
         "os": _operating_system(),
         "kernel": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
@@ -58,7 +58,8 @@ def _git(root: Path, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
 
-def _version(package: str) -> str | None:
+def package_version(package: str) -> str | None:
+    """The version that is installed; None if it is not."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -9,6 +9,7 @@ from typing import Any
 from harness.inference.attention import attention_records, check_attends, chosen_images, shown_parts
 from harness.inference.generate import caption_images
 from harness.measure.captioning_costs import Counted, count_captioning, count_mean_caption
+from harness.measure.flops.kept import KeptCounts
 from harness.measure.memory import PeakMemory
 from harness.metrics.evaluator import Evaluator
 from harness.runner.context import RunContext
@@ -22,11 +23,11 @@ from zoo import Captioner
 from zoo.attention_maps import attends
 
 
-def count_costs(model: Captioner, context: RunContext) -> Counted:
-    """What captioning one test image takes of computation."""
+def count_costs(model: Captioner, context: RunContext, kept: KeptCounts | None = None) -> Counted:
+    """What captioning one test image takes of computation; counted before where it is in `kept`."""
     decoding = context.inputs.decoding
     visual = one_image(model, context)
-    return count_captioning(model, visual, beam_size=decoding.beam_size, max_len=decoding.max_len)
+    return count_captioning(model, visual, beam_size=decoding.beam_size, max_len=decoding.max_len, kept=kept)
 
 
 def evaluate(
@@ -39,6 +40,7 @@ def evaluate(
     environment: dict[str, Any],
     weights: Path,
     reporter: Reporter,
+    kept: KeptCounts | None = None,
 ) -> Outcome:
     """Caption and score every evaluated split, and time captioning.
 
@@ -46,6 +48,7 @@ def evaluate(
         counted: of `count_costs`.
         costs: what is known already, of training.
         weights: where they lie.
+        kept: as for `count_costs`.
     """
     costs = counted.costs | costs
     execution, decoding = context.execution, context.inputs.decoding
@@ -67,7 +70,7 @@ def evaluate(
             costs["caption_images_per_second"] = Quantity(len(samples) / captions.seconds, unit="images/s")
             costs |= memory.quantities("caption")
             length, width = captions.generated / len(samples), decoding.beam_size
-            costs |= count_mean_caption(model, one_image(model, context), beam_size=width, length=length)
+            costs |= count_mean_caption(model, one_image(model, context), beam_size=width, length=length, kept=kept)
         result, seconds = score_split(split, captions.by_image, context.data, evaluator)
         if split == "test":
             costs["score_seconds"] = Quantity(seconds, unit="s")

@@ -13,11 +13,13 @@ from torch import nn
 from harness.data.backbones.backbone import Backbone, TrainableBackbone
 from harness.data.regions.opening import needs_backbone
 from harness.measure.captioning_costs import Counted
+from harness.measure.flops.kept import KeptCounts
 from harness.measure.memory import PeakMemory
 from harness.metrics.evaluator import Evaluator
 from harness.runner.baselines import majority_caption, retrieved_captions
 from harness.runner.context import BenchmarkData, RunContext
 from harness.runner.evaluate import count_costs, evaluate
+from harness.runner.identity.run_key import built_with, present_sources
 from harness.runner.pretrained import Pretrained
 from harness.runner.saved_model import VOCABULARY, WEIGHTS, SavedModel, open_saved
 from harness.runner.scoring import score_people, score_split
@@ -67,6 +69,7 @@ def execute(
         environment=environment | ready.environment,
         weights=ready.folder / WEIGHTS,
         reporter=reporter,
+        kept=ready.kept,
     )
 
 
@@ -80,6 +83,7 @@ class _Ready:
     counted: Counted
     costs: dict[str, Quantity]
     environment: dict[str, Any] = field(default_factory=dict)
+    kept: KeptCounts | None = None
 
 
 def _train(
@@ -91,15 +95,17 @@ def _train(
 ) -> _Ready:
     """Train from random weights, or further from published ones; the model has the weights of the best epoch."""
     model, context, arguments = open_to_train(spec, context)
+    trained_further = "pretrained" in spec.config
+    kept = None if trained_further else _kept_counts(spec.model, arguments, context.data.cache)
     _save_description(spec, arguments, context, folder)
-    counted = count_costs(model, context)
+    counted = count_costs(model, context, kept)
     prediction = predict_training(model, one_image(model, context), counted.counts, context)
     execution = context.execution
     with PeakMemory(execution.device) as memory:
         summary = fit(model, spec.seed, context, folder, on_epoch, reporter)
     costs = training_costs(summary, memory, prediction, context)
     recorded = execution.config.record(execution.device, summary.micro_batches)
-    return _Ready(model, context, folder, counted, costs, {"training": recorded})
+    return _Ready(model, context, folder, counted, costs, {"training": recorded}, kept)
 
 
 def open_to_train(spec: RunSpec, context: RunContext) -> tuple[Captioner, RunContext, dict[str, Any]]:
@@ -211,6 +217,12 @@ def _untrained(spec: RunSpec, context: RunContext) -> tuple[Captioner, dict[str,
         backbone=data.backbone,
     )
     return model.to(context.execution.device), arguments
+
+
+def _kept_counts(name: str, arguments: Mapping[str, Any], cache: Path) -> KeptCounts:
+    """The counts of this model that other seeds and runs made."""
+    made_by = {"arguments": built_with(name, arguments), "sources": present_sources(name, arguments)}
+    return KeptCounts(cache / "gmac", {"model": name, **made_by})
 
 
 def model_arguments(name: str, arguments: Mapping[str, Any], backbone: Backbone) -> dict[str, Any]:

@@ -55,30 +55,36 @@ class BatchGradient:
         Raises:
             BenchError: memory does not even take one image.
         """
-        weight, images = self._collective.all_reduce_sum([objective.weight(batch), len(batch.image_ids)])
+        own_weight = objective.weight(batch)
+        weight, images = self._collective.all_reduce_sum([own_weight, len(batch.image_ids)])
         # What earlier batches left for the next step stays aside, so that a pass that fails can be begun again.
         waiting = {parameter: parameter.grad for parameter in parameters if parameter.grad is not None}
         while True:
             for parameter in parameters:
                 parameter.grad = None
-            value = self._attempt(objective, batch, epoch, max(micro_batches, self.micro_batches), weight)
+            parts = max(micro_batches, self.micro_batches)
+            value = self._attempt(objective, batch, epoch, parts, own_weight, weight)
             if value is not None:
                 break
-            self._split(batch, max(micro_batches, self.micro_batches))
+            self._split(batch, parts)
         self._collective.all_reduce_gradients(parameters)
         for parameter, gradient in waiting.items():
             parameter.grad = gradient if parameter.grad is None else gradient.add_(parameter.grad)
         return self._collective.all_reduce_sum([value])[0], int(images)
 
     def _attempt(
-        self, objective: Objective, batch: Batch, epoch: int, micro_batches: int, weight: float
+        self, objective: Objective, batch: Batch, epoch: int, micro_batches: int, own_weight: float, weight: float
     ) -> float | None:
-        """This rank's share of the loss; None where memory did not suffice, with nothing left of the attempt."""
+        """This rank's share of the loss; None where memory did not suffice, with nothing left of the attempt.
+
+        `own_weight` is that of this rank's batch, `weight` that of all ranks' batches.
+        """
         value = 0.0
         try:
             for micro_batch in batch.split(micro_batches) if batch.image_ids else ():
                 # Counted on the CPU: a GPU would first have to finish all that it was given.
-                share = objective.weight(micro_batch) / weight
+                own = own_weight if micro_batch is batch else objective.weight(micro_batch)
+                share = own / weight
                 # Forward pass.
                 with autocast(self._device, self._precision):
                     loss = objective(self._model, micro_batch.to(self._device), epoch)

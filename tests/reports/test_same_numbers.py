@@ -19,6 +19,7 @@ from reports.text.terminal import print_leaderboard
 from results import Results
 from results.db.store import Store
 from results.queries import fetch
+from results.queries.controls import controls
 
 SHOWN = ("expansionnet_v2", "transformer_base")
 
@@ -66,7 +67,7 @@ def test_every_format_has_the_numbers_of_an_independent_computation(store: Store
     print_leaderboard(store, console)
     board = next(board for board in boards(groups, fetch.datasets(store), runs) if "test" in board.title)
     frame = list(csv.DictReader(io.StringIO(export_data.as_csv(results.leaderboard(split="test")))))
-    exported = json.loads(export_data.as_json(groups, runs))[0]["rows"]
+    exported = json.loads(export_data.as_json(groups, runs, controls(store, groups)))[0]["rows"]
     markdown, latex = export_text.markdown(groups, runs), export_text.latex(groups, runs)
     for number, model in enumerate(SHOWN):
         place, text, (low, high) = places[number], texts[number], intervals[number]

@@ -44,7 +44,10 @@ class MemoriesAttention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-        """Queries (B, n, D) of an image's n rows, keys and values (B, M * H, L, d_k), mask (B, L), to (B, n, D)."""
+        """Queries (B, n, D) of an image's n rows, keys and values (B, M * H, L, d_k), to (B, n, D).
+
+        `mask` is (B, L), or what `zoo.layers.attention.barrier` makes of it.
+        """
         heads = split_heads(queries, self.n_heads).repeat(1, self.n_memories, 1, 1)
         answers = attend(heads, keys, values, mask, self.dropout.p if self.training else 0.0)
         answer = torch.stack(answers.chunk(self.n_memories, 1)).mean(0)

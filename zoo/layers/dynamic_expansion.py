@@ -12,8 +12,6 @@ from torch.nn import functional as F
 from zoo.layers.attention import Cache, append
 from zoo.layers.expansion import GatedStreams, full_precision, gate, normalise
 
-_ROWS = ("condition", "key", "value_a", "value_b")
-
 
 class DynamicExpansion(nn.Module):
     """Expand each of T positions to `length` elements conditioned on it, and contract T * length elements again.
@@ -73,16 +71,15 @@ class DynamicExpansion(nn.Module):
     def start(self, like: Tensor) -> Cache:
         """The cache before the first position; `like` (B, ..., D) gives batch size, device and type.
 
-        element: (R, T, E), Q_e . K_j; expand: (R, 2, T, E, T), the normalised forward rows of both streams; the
-        others (R, T, D).
+        rows: (R, T, 4 D + E), conditions, keys, values of both streams, and Q_e . K_j, side by side, since one tensor
+        is joined and reordered sooner than five; expand: (R, 2, T, E, T), the normalised forward rows of both streams.
         """
         batch, length = like.shape[0], len(self.queries)
-        rows, element = like.new_zeros(batch, 0, like.shape[-1]), like.new_zeros(batch, 0, length)
-        expand = full_precision(like.new_zeros(batch, 2, 0, length, 0))
-        return {**dict.fromkeys(_ROWS, rows), "element": element, "expand": expand}
+        rows = like.new_zeros(batch, 0, 4 * like.shape[-1] + length)
+        return {"rows": rows, "expand": full_precision(like.new_zeros(batch, 2, 0, length, 0))}
 
     def projection(self) -> tuple[Tensor, Tensor]:
-        """Weight and bias of one product for everything that a step computes from x: selector, `_ROWS`, element."""
+        """Weight and bias of one product for everything that a step computes from x: selector, then `rows`."""
         streams = self.streams
         layers = (streams.selector, self.condition, self.key, streams.value_a, streams.value_b)
         weight = torch.cat([*(layer.weight for layer in layers), self.queries @ self.key.weight])
@@ -95,20 +92,22 @@ class DynamicExpansion(nn.Module):
         new position's forward rows and its backward row are scored. Dropout is not applied.
         """
         width, length = x.shape[-1], len(self.queries)
-        selector, *new_rows = torch.split(F.linear(x, *projection), [width] * 5 + [length], -1)
-        rows = [append(cache[name], row, 1) for name, row in zip((*_ROWS, "element"), new_rows, strict=True)]
-        condition, key, value_a, value_b, element = rows
+        selector, new_row = torch.split(F.linear(x, *projection), [width, 4 * width + length], -1)
+        rows = append(cache["rows"], new_row, 1)
+        condition, key, value_a, value_b, element = torch.split(rows, [width] * 4 + [length], -1)
         forward = condition[:, -1:] @ key.transpose(1, 2) + element.transpose(1, 2)  # (R, E, T)
         backward = condition @ key[:, -1:].transpose(1, 2) + element[:, -1:]  # (R, T, E)
-        new = normalise(_both_streams(forward / width**0.5), -1)
+        # Both directions at once, as what is done to them is done to each element.
+        scores = torch.cat((forward.flatten(1), backward.flatten(1)), 1) / width**0.5
+        to_expand, to_contract = _both_streams(scores).chunk(2, -1)
+        new = normalise(to_expand.view(-1, 2, *forward.shape[1:]), -1)
         # Append the new position's forward rows; earlier rows do not depend on it and get a column of zeros.
         expand = torch.cat((F.pad(cache["expand"], (0, 1)), new[:, :, None]), 2)
-        contract = normalise(_both_streams(backward / width**0.5), (2, 3))  # (R, 2, T, E)
+        contract = normalise(to_contract.view(-1, 2, *backward.shape[1:]), (2, 3))  # (R, 2, T, E)
         gathered = contract.flatten(2)[:, :, None] @ expand.flatten(2, 3)  # (R, 2, 1, T)
         bias = contract.sum(3) @ condition + contract.sum(2) @ self.biases  # (R, 2, D)
         a, b = gathered[:, 0] @ value_a + bias[:, :1], gathered[:, 1] @ value_b + bias[:, 1:]
-        cache = dict(zip((*_ROWS, "element", "expand"), (*rows, expand), strict=True))
-        return gate(selector, a, b), cache
+        return gate(selector, a, b), {"rows": rows, "expand": expand}
 
 
 def _both_streams(scores: Tensor) -> Tensor:

@@ -53,4 +53,5 @@ class LSTMCell(nn.Module):
     def forward(self, projected: Tensor, past: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         """One position: `projected` as for `preactivate`, the past state and the cell (rows, R); as `update` gives."""
         whole = self.preactivate(projected, past)
-        return self.update(whole[:, : 3 * self.d_hidden], whole[:, 3 * self.d_hidden :], cell)
+        gates, candidates = torch.split(whole, [3 * self.d_hidden, whole.shape[1] - 3 * self.d_hidden], 1)
+        return self.update(gates, candidates, cell)

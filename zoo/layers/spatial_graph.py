@@ -75,11 +75,12 @@ class SpatialGraphAttention(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None, graph: Tensor | None = None) -> Tensor:
         """(B, L, D) to (B, L, D); `mask` (B, L) is true at valid regions, `graph` (B, L, L) is of `spatial_graph`."""
         queries = split_heads(self.query(x), self.n_heads) * (x.shape[-1] // self.n_heads) ** -0.5
+        hidden = None if mask is None else ~mask[:, None, None]
         branches = []
         for kind, key, value in zip((CHILD, NEIGHBOUR, PARENT), self.keys, self.values, strict=True):
             scores = queries @ split_heads(key(x), self.n_heads).transpose(-1, -2)
-            if mask is not None:
-                scores = scores.masked_fill(~mask[:, None, None], torch.finfo(scores.dtype).min)
+            if hidden is not None:
+                scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
             weights = self.dropout(scores.softmax(-1))
             if graph is not None:
                 weights = weights * (graph == kind)[:, None]

@@ -15,7 +15,7 @@ from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import ZooError
 from zoo.layers.annotated_norm import AnnotatedNorm
 from zoo.layers.aoa import AoADropouts, AoARefiner, AttentionOnAttention, MemoriesAttention
-from zoo.layers.attention import split_heads
+from zoo.layers.attention import barrier, split_heads
 from zoo.layers.lstm import LSTMCell
 from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid
 
@@ -84,7 +84,8 @@ class AoACaptioner(RecurrentCaptioner):
         )
         keys, values = (second, first) if self.values_first else (first, second)
         mean = mean_of_valid(regions.masked_fill(~mask[..., None], 0.0), mask)
-        return Memory(regions, mask, {"keys": keys, "values": values, "mean": mean, "mask": mask})
+        barred, [keys] = barrier(mask, [keys])
+        return Memory(regions, mask, {"keys": keys, "values": values, "mean": mean, "barrier": barred})
 
     def cross_attention_modules(self) -> Sequence[nn.Module]:
         """See `Captioner.cross_attention_modules`."""
@@ -100,7 +101,7 @@ class AoACaptioner(RecurrentCaptioner):
         seen = self.context_dropout(rows["context"]).view(mean.shape[0], -1, self.d_model) + mean
         hidden, cell = self.lstm(inputs, torch.cat((seen.flatten(0, 1), rows["hidden"]), 1), rows["cell"])
         queries = self.query(self.query_norm(hidden)).view(seen.shape)
-        answer = self.attention(queries, images["keys"], images["values"], images["mask"])
+        answer = self.attention(queries, images["keys"], images["values"], images["barrier"])
         context = self.gate(answer.view(hidden.shape), hidden)
         return context, {"hidden": hidden, "cell": cell, "context": context}
 

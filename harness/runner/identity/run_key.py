@@ -78,6 +78,13 @@ def code_of_model(model: str, arguments: Mapping[str, Any]) -> CodeRecord:
     return CodeRecord(files_digest(own), shared.harness, shared.revision, {**shared.files, **own})
 
 
+def present_sources(model: str, arguments: Mapping[str, Any]) -> str:
+    """A digest of the same sources as they are, refactored or not: for what need not outlive an edit."""
+    card = model_card(model)
+    own = model_files([card, *_parts({**card.arguments, **arguments}).values()], present=True)
+    return files_digest({**code_of_reference().files, **own})
+
+
 def _parts(arguments: Mapping[str, Any]) -> dict[str, ModelCard]:
     """Registered models that arguments name, by the argument: parts that a model creates."""
     known = set(list_models())

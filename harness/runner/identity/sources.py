@@ -33,18 +33,21 @@ Files = dict[str, str]
 """Digest by path, relative to the folder that holds the packages."""
 
 
-def model_files(cards: Iterable[ModelCard]) -> Files:
+def model_files(cards: Iterable[ModelCard], *, present: bool = False) -> Files:
     """The sources that a model is made of: its module and all that this imports of `zoo` or of its own plug-in.
 
     A source that was only refactored has the digest of the one before (`REFACTORS`), so that runs of it are re-used.
 
     Args:
         cards: the model's, and those of models that are a part of it.
+        present: the sources as they are, refactored or not.
 
     Raises:
         BenchError: a model's class is in no file.
     """
     modules = {path for card in cards for path in _closure(*_module_of(card))}
+    if present:
+        return {_shown(path): _digest_file(path) for path in sorted(modules)}
     return {_shown(path): _before_refactoring(_shown(path), _digest_file(path)) for path in sorted(modules)}
 
 

@@ -1,0 +1,82 @@
+"""Counts of multiply-accumulates kept on disk: other seeds of a model, and later runs of it, need not count again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from harness.measure.environment import package_version
+from harness.measure.flops.counting import FlopCounts, count_caption, count_flops
+from harness.measure.flops.tracing import PartCount
+from harness.utils.atomic import write_text
+from harness.utils.errors import BenchError
+from harness.utils.hashing import digest
+from harness.utils.json_io import read_json
+from zoo.captioner import Captioner, Visual
+
+_PACKAGES = ("torch", "fvcore", "timm", "transformers")
+"""What counts, and what models are made of."""
+
+
+class KeptCounts:
+    """Counts in files of a folder, each named by a digest of all that it depends on.
+
+    That is what the caller says that the model is made by, its modules and parameters, the shapes of the image, the
+    length and the width, the device and the packages. What cannot be counted is not kept, and a file that cannot be
+    read is counted and written anew.
+
+    Args:
+        folder: made when there is something to keep.
+        made_by: what is not in a model's modules and parameters: arguments and sources, JSON-able.
+    """
+
+    def __init__(self, folder: Path, made_by: Mapping[str, Any]) -> None:
+        self._folder, self._made_by = folder, dict(made_by)
+
+    def flops(self, model: Captioner, visual: Visual, *, caption_length: int, beam_size: int) -> FlopCounts:
+        """As `count_flops`."""
+        path = self._path(model, visual, "flops", caption_length, beam_size)
+        try:
+            return _restored(read_json(path))
+        except (BenchError, TypeError, AttributeError):
+            counts = count_flops(model, visual, caption_length=caption_length, beam_size=beam_size)
+        write_text(path, json.dumps(asdict(counts)))
+        return counts
+
+    def caption(self, model: Captioner, visual: Visual, length: int, beam_size: int) -> PartCount:
+        """As `count_caption`."""
+        path = self._path(model, visual, "caption", length, beam_size)
+        try:
+            return PartCount(**read_json(path))
+        except (BenchError, TypeError):
+            count = count_caption(model, visual, length, beam_size)
+        write_text(path, json.dumps(asdict(count)))
+        return count
+
+    def _path(self, model: Captioner, visual: Visual, what: str, length: int, beam_size: int) -> Path:
+        parts = {part.name: getattr(visual, part.name) for part in fields(visual)}
+        parameters = [
+            [name, list(value.shape), str(value.dtype), str(value.device.type), value.requires_grad]
+            for name, value in model.named_parameters()
+        ]
+        key = {
+            "what": what,
+            "length": length,
+            "beam_size": beam_size,
+            "image": {name: [list(part.shape), str(part.dtype)] for name, part in parts.items() if part is not None},
+            "modules": repr(model),
+            "parameters": parameters,
+            "made_by": self._made_by,
+            "packages": {name: package_version(name) for name in _PACKAGES},
+        }
+        return self._folder / f"{digest(key, 32)}.json"
+
+
+def _restored(saved: dict[str, Any]) -> FlopCounts:
+    parts: dict[str, Any] = {
+        name: PartCount(**part) if isinstance(part, dict) else part for name, part in saved.items()
+    }
+    return FlopCounts(**parts)
