@@ -22,7 +22,7 @@ import zoo
 from harness.runner.identity.sources import REFACTORS, files_digest, harness_files, refactors, tree_digest
 
 REVISION = 1
-SOURCES = "98b19cc3"
+SOURCES = "310b8fd0"
 
 
 @cache
