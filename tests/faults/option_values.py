@@ -37,6 +37,7 @@ COMMANDS = {
     "data nocaps": "karpathy.json references.json --out joined.json",
     "data prepare": "nothing",
     "data verify": "karpathy.json --workspace w",
+    "db check": _RESULTS,
     "db info": _RESULTS,
     "db merge": f"other/bench.sqlite {_RESULTS}",
     "db upgrade": _RESULTS,
@@ -55,6 +56,7 @@ COMMANDS = {
     "report": f"{_RESULTS} --out pages",
     "run": "--models blind --preset smoke --data no-pictures.json --backbone filterbank --workspace w",
     "schedules": "smoke",
+    "tune": "--models blind --preset smoke --data no-pictures.json --backbone filterbank --workspace w --trials 1",
 }
 
 _ANY = set(CLASSES)

@@ -39,9 +39,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Store(file) as store:
         store.record_dataset(DatasetRecord("scenes", "f" * 16, "/pictures", {"test": len(IMAGES)}, images))
         for model, points in MODELS.items():
-            store.plan([planned(model, "3")])
+            store.plan([planned(model, 0, "3")])
             store.record_epoch(f"{model}-s0", EpochRecord(0, "xe", "xe", 0, 30, 0.1, 2.5, None, 9.0, 30.0))
-            store.finish(f"{model}-s0", outcome(points, 10.0, None, influences=True))
+            store.finish(f"{model}-s0", outcome(points, 0, 10.0, None, influences=True))
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE")
     return file

@@ -110,6 +110,7 @@ def test_databases_behind_links_are_opened(tmp_path: Path) -> None:
 
 def test_homes_of_nobody_and_loops_are_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.chdir(tmp_path)
     assert expanded("~/data") == Path("/home/me/data")
     with pytest.raises(BenchError, match="there is no user 'nobody-of-this-name'"):
         expanded("~nobody-of-this-name/data")

@@ -103,9 +103,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with Store(folder / name / "bench.sqlite") as store:
             store.record_dataset(DatasetRecord("scenes", "f" * 16, "/pictures", {"test": len(IMAGES)}, records))
             for points, model in enumerate(models):
-                cell = planned(model, "3")
+                cell = planned(model, 0, "3")
                 store.plan([cell])
-                store.finish(cell.key, outcome(float(points), 10.0, None, False))
+                store.finish(cell.key, outcome(float(points), 0, 10.0, None, False))
     return folder
 
 

@@ -122,8 +122,8 @@ def test_the_authors_epochs_have_the_authors_number_of_batches() -> None:
     ("arguments", "told"),
     [
         (("--data", "nowhere"), "sizes of this data set are unknown"),
-        (("--throughput", "60", "--measure"), "cannot be combined with --measure"),
-        (("--throughput", "-1"), "must be above 0"),
+        (("--throughput", "60", "--measure"), "--throughput states what --measure measures"),
+        (("--throughput", "-1"), "is not between"),
         (("--models", "blind", "--control", "m2"), "trains no model of this name"),
         (("--models", "human", "--control", "auto"), "names none"),
     ],

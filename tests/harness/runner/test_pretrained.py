@@ -163,7 +163,9 @@ def test_rows_that_saw_nothing_before_keep_their_signature(tmp_path: Path, monke
     context: Any = SimpleNamespace(
         signature={"data": "d#1", "track": "controlled"},
         preset=load_preset("smoke"),
-        data=SimpleNamespace(feature_config=FeatureConfig(), evaluated={}),
+        tuned=None,
+        inputs=SimpleNamespace(vocabulary=range(9)),
+        data=SimpleNamespace(feature_config=FeatureConfig(), evaluated={}, visual_dim=4),
     )
     workspace = Workspace(tmp_path)
     blind, mine = plan_runs(resolve_models(["blind", "mine"], workspace), 1, context, workspace)
