@@ -147,8 +147,8 @@ def _dropout_of(stage: Stage) -> float:
 
 
 def _with_dropout(value: float) -> dict[str, Any]:
-    """The settings of a stage that a searched dropout changes."""
-    return {"dropout": value}
+    """The settings of a stage that a searched dropout changes; it stands in place of a scale."""
+    return {"dropout": value, "dropout_scale": None}
 
 
 def _within(value: float, bounds: tuple[float, float]) -> float:

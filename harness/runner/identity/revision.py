@@ -22,7 +22,7 @@ import zoo
 from harness.runner.identity.sources import REFACTORS, files_digest, harness_files, refactors, tree_digest
 
 REVISION = 1
-SOURCES = "310b8fd0"
+SOURCES = "c9895b72"
 
 
 @cache

@@ -17,7 +17,7 @@ VALUES = TunedValues(learning_rate=2.5, dropout=0.3, warmup=0.125, clip_norm=0.0
 
 def unsearched(stage: Stage) -> dict[str, object]:
     """A stage's settings less those that are searched."""
-    content = stage.model_dump(exclude={"dropout", "clip_norm"})
+    content = stage.model_dump(exclude={"dropout", "dropout_scale", "clip_norm"})
     return content | {"learning_rate": stage.learning_rate.model_dump(exclude={"peak", "warmup_steps"})}
 
 
@@ -35,6 +35,8 @@ def test_values_change_every_stage_and_nothing_else(name: str) -> None:
         rate = tuned.learning_rate
         assert rate.peak == pytest.approx(2.5 * own.learning_rate.peak)
         assert (rate.warmup_steps, tuned.dropout, tuned.clip_norm) == (10, 0.3, None)
+        assert tuned.dropout_scale is None, "a scale would take the place of the rate that was searched"
+        assert Stage.model_validate(tuned.model_dump()) == tuned
         assert unsearched(tuned) == unsearched(own)
     assert changed.model_copy(update={"schedule": preset.schedule}) == preset
 
