@@ -1,4 +1,4 @@
-"""`bench tune`: search learning rate, dropout, warm-up and clipping, alike for every model."""
+"""`bench tune`: search learning rate, dropout scale, warm-up and clipping, alike for every model."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def tune(
     ] = None,
     plugin: PluginOption = None,
 ) -> None:
-    """Search learning rate, dropout, warm-up and clipping for every model, alike and with the same budget.
+    """Search learning rate, dropout scale, warm-up and clipping for every model, alike and with the same budget.
 
     The same command continues where it stopped; typed in several terminals, the processes share the trials.
     """

@@ -150,7 +150,7 @@ def distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
     """What Optuna draws from, by the names of `TunedValues`."""
     found: dict[str, BaseDistribution] = {
         "learning_rate": FloatDistribution(*space.learning_rate, log=True),
-        "dropout": FloatDistribution(*space.dropout),
+        "dropout_scale": FloatDistribution(*space.dropout_scale),
         "warmup": FloatDistribution(*space.warmup),
         "clip_norm": CategoricalDistribution(space.clip_norm),
     }

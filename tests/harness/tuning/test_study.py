@@ -17,7 +17,7 @@ from harness.tuning.tune import report_to
 from harness.utils.workspace import Workspace, locked
 
 BUDGET = Budget(trials=6, updates=30, startup_trials=3)
-START = {"learning_rate": 1.0, "dropout": 0.1, "warmup": 0.1, "clip_norm": 1.0}
+START = {"learning_rate": 1.0, "dropout_scale": 1.0, "warmup": 0.1, "clip_norm": 1.0}
 OpenStudy = Callable[..., ModelStudy]
 
 

@@ -140,7 +140,7 @@ def test_a_model_without_a_finished_study_is_named(small: RunContext, tmp_path: 
 
 
 def test_a_file_of_other_conditions_is_refused(small: RunContext, tmp_path: Path) -> None:
-    model = TunedModel(values=TunedValues(dropout=0.2), best=0.5, finished=3, pruned=0, failed=0)
+    model = TunedModel(values=TunedValues(dropout_scale=0.2), best=0.5, finished=3, pruned=0, failed=0)
     content = TunedFile(
         command="bench tune", preset="smoke", data=small.signature["data"], features=small.signature["feat"],
         tuned=tuned_field(SearchSpace(), BUDGET, small.preset), budget=BUDGET, space=SearchSpace(),
@@ -152,7 +152,7 @@ def test_a_file_of_other_conditions_is_refused(small: RunContext, tmp_path: Path
         file.write_text(yaml.safe_dump(content.model_copy(update=changes).model_dump(mode="json")), encoding="utf-8")
         return from_file(str(file))(small, requested(*names))
 
-    assert find({}, "updown") == Tuned(content.tuned, {"updown": TunedValues(dropout=0.2)})
+    assert find({}, "updown") == Tuned(content.tuned, {"updown": TunedValues(dropout_scale=0.2)})
     with pytest.raises(BenchError, match="no values for m2"):
         find({}, "updown", "m2")
     with pytest.raises(BenchError, match="tuned under other conditions: data coco#1, here scenes#"):
