@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
@@ -73,12 +73,41 @@ class TunedValues(Strict):
         return ", ".join(said) or "as in the preset"
 
 
+EndedAs = Literal["finished", "pruned", "failed"]
+
+
+class TunedTrial(TunedValues):
+    """A trial's values and how it ended; `score` is its best validation CIDEr-D as a fraction, if it finished."""
+
+    state: EndedAs
+    score: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """Tuned values by model; `label` is the signature's, the same for all models that were tuned alike."""
+    """Tuned values by model, and the trials that they were chosen from, where these are known.
+
+    `label` is the signature's, the same for all models that were tuned alike. A model without values is trained as the
+    preset is, and signed so.
+    """
 
     label: str
     values: Mapping[str, TunedValues]
+    trials: Mapping[str, Sequence[TunedTrial]] = field(default_factory=dict)
+
+    def record(self, model: str, preset: Preset) -> dict[str, Any]:
+        """What a run of the model stores: its values, and learning rate and score of each trial.
+
+        Args:
+            preset: untuned; its first stage's learning rate is the one that trials multiply.
+        """
+        peak = preset.schedule.stages[0].learning_rate.peak
+        trials = [
+            {"learning_rate": peak * (trial.learning_rate or 1.0), "state": trial.state, "score": trial.score}
+            for trial in self.trials.get(model, ())
+        ]
+        recorded = {"tuned": self.values[model].model_dump(exclude_none=True)}
+        return recorded | ({"tuning": {"trials": trials}} if trials else {})
 
 
 def default_params(preset: Preset, space: SearchSpace, updates: Sequence[int]) -> dict[str, float]:

@@ -13,7 +13,7 @@ from optuna.trial import TrialState
 from harness.config.tuning import Budget, SearchSpace, TunedValues
 from harness.tuning.storage import open_studies, studies_lock
 from harness.tuning.study import ModelStudy, counted, standing
-from harness.tuning.tune import report_to
+from harness.tuning.trials import report_to
 from harness.utils.workspace import Workspace, locked
 
 BUDGET = Budget(trials=6, updates=30, startup_trials=3)
