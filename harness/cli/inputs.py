@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from harness.cli.options import MAX_PROCESSES
+from harness.config.execution import AUTO
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.workspace import Workspace
@@ -111,6 +113,18 @@ def check_precision(name: str) -> None:
     """BenchError where `--precision` is none."""
     if name not in {"auto", "fp32", "bf16"}:
         raise BenchError(f"--precision {name!r} is unknown", "choose auto, fp32 or bf16")
+
+
+def number_of_jobs(text: str) -> int:
+    """The models at a time that `--jobs` or BENCH_JOBS says; BenchError where it is no number and not `auto`."""
+    if text == "auto":
+        return AUTO
+    if not (text.isdecimal() and len(text) <= 4 and 1 <= int(text) <= MAX_PROCESSES):
+        raise BenchError(
+            f"--jobs {text!r} must be a positive integer, {MAX_PROCESSES} at most, or 'auto'",
+            "write --jobs 2, or --jobs auto",
+        )
+    return int(text)
 
 
 def positive_integers(text: str, option: str, most: int) -> tuple[int, ...]:

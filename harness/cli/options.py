@@ -112,6 +112,10 @@ ControlOption = Annotated[
 DataOption = Annotated[str, typer.Option("--data", help="'scenes', a Karpathy folder, or a Karpathy JSON file.")]
 PrecisionOption = Annotated[str, typer.Option("--precision", help="auto, fp32 or bf16.")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+JobsOption = Annotated[
+    str,
+    typer.Option(envvar="BENCH_JOBS", help="Models that train at once, or auto: up to 4 on CPU cores, 1 on a GPU."),
+]
 
 # Images and the features that are extracted from them.
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help="'scenes', a Karpathy folder, or its JSON file.")]

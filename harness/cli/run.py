@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.inputs import check_precision, chosen_features, warn_left_out
+from harness.cli.inputs import check_precision, chosen_features, number_of_jobs, warn_left_out
 from harness.cli.options import (
     MAX_PROCESSES,
     BackboneOption,
@@ -21,6 +21,7 @@ from harness.cli.options import (
     FirstSeedOption,
     ImageSizeOption,
     ImagesOption,
+    JobsOption,
     ModelsOption,
     NormalisationOption,
     PlaceUnfinishedOption,
@@ -39,6 +40,9 @@ from harness.cli.options import (
 from harness.training.launch import in_every_process, is_launched, launch, process_count
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT
+
+if TYPE_CHECKING:
+    from harness.tuning.chosen import FindTuned
 
 _MIN_PROCESSES = 8
 """That may train a model together on any CPU, as a rehearsal of a larger machine."""
@@ -94,10 +98,7 @@ def run(
             min=1, max=MAX_PROCESSES, help="Devices that train each model together: 1, or torchrun's WORLD_SIZE."
         ),
     ] = None,
-    jobs: Annotated[
-        str,
-        typer.Option(envvar="BENCH_JOBS", help="Models that train at once, or auto: up to 4 on CPU cores, 1 on a GPU."),
-    ] = "auto",
+    jobs: JobsOption = "auto",
     compiled: Annotated[bool, typer.Option("--compile", help="Compile training passes (torch.compile).")] = False,
     precision: PrecisionOption = "auto",
     skip_bad_images: SkipBadImagesOption = False,
@@ -110,6 +111,9 @@ def run(
             metavar="FILE", callback=refuse_empty, help="The same, with the values of a file of bench tune --export."
         ),
     ] = None,
+    untuned: Annotated[
+        bool, typer.Option("--untuned", help="Train as the preset is, where tuned values of it ship.")
+    ] = False,
     rerun: Annotated[bool, typer.Option("--rerun", help="Repeat finished runs.")] = False,
     accept_code_changes: Annotated[
         bool, typer.Option("--accept-code-changes", help="Re-use finished runs made by other code.")
@@ -141,27 +145,24 @@ def run(
         region_bins=region_bins,
     )
     check_precision(precision)
-    if jobs != "auto" and not (jobs.isdecimal() and len(jobs) <= 4 and 1 <= int(jobs) <= MAX_PROCESSES):
-        raise BenchError(
-            f"--jobs {jobs!r} must be a positive integer, {MAX_PROCESSES} at most, or 'auto'",
-            "write --jobs 2, or --jobs auto",
-        )
+    at_once = number_of_jobs(jobs)
     if rerun and accept_code_changes:
         raise BenchError(
             "--rerun and --accept-code-changes contradict each other",
             "--rerun trains finished runs again, --accept-code-changes re-uses those of other code: leave one out",
         )
     check_seeds(first_seed, seeds, 2 if control else 1)
-    if tuned and tuned_from is not None:
-        raise BenchError("--tuned and --tuned-from contradict each other", "leave one of them out")
+    named = {"--tuned": tuned, "--tuned-from": tuned_from is not None, "--untuned": untuned}
+    if len(chosen := [option for option, given in named.items() if given]) > 1:
+        raise BenchError(f"{' and '.join(chosen)} contradict each other", "leave all but one of them out")
     processes = process_count(devices)
     load_plugins(plugin)
 
-    from harness.config.execution import AUTO, ExecutionConfig, usable_cores
+    from harness.config.execution import ExecutionConfig, usable_cores
     from harness.config.model_patterns import split_patterns
     from harness.runner.benchmark import Request, choose_device, run_benchmark
     from harness.runner.pretrained import parse_places
-    from harness.tuning.chosen import from_file, from_workspace
+    from harness.tuning.chosen import from_file, from_workspace, shipped_for
     from harness.utils.progress import Reporter
     from reports.html.report import write_report
     from reports.text.terminal import print_leaderboard
@@ -169,6 +170,12 @@ def run(
     from results.db.intact import read_intact
 
     place = Workspace(workspace, db)
+    if tuned_from is not None:
+        find_tuned: FindTuned | None = from_file(tuned_from)
+    elif tuned:
+        find_tuned = from_workspace(place)
+    else:
+        find_tuned = None if untuned else shipped_for(settings)
     request = Request(
         models=split_patterns(models),
         data=data,
@@ -184,14 +191,14 @@ def run(
         skip_bad_images=skip_bad_images,
         rerun=rerun,
         accept_code_changes=accept_code_changes,
-        execution=ExecutionConfig(processes, AUTO if jobs == "auto" else int(jobs), compiled, tuple(plugin or ())),
+        execution=ExecutionConfig(processes, at_once, compiled, tuple(plugin or ())),
         pretrained=parse_places(tuple(pretrained or ())),
-        tuned=from_file(tuned_from) if tuned_from else from_workspace(place) if tuned else None,
+        tuned=find_tuned,
     )
     if processes > 1 and not is_launched():
-        chosen = choose_device(device)
-        request.execution.check(chosen)
-        if chosen.type == "cpu" and processes > max(usable_cores(), _MIN_PROCESSES):
+        where = choose_device(device)
+        request.execution.check(where)
+        if where.type == "cpu" and processes > max(usable_cores(), _MIN_PROCESSES):
             raise BenchError(
                 f"--devices {processes}, but this machine has {usable_cores()} CPU cores for as many processes",
                 f"write --devices {usable_cores()}",

@@ -1,4 +1,4 @@
-"""`bench tune`: search learning rate, dropout, warm-up and clipping, alike for every model."""
+"""`bench tune`: search learning rate, dropout scale, warm-up and clipping, alike for every model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.inputs import check_precision, chosen_features
+from harness.cli.inputs import check_precision, chosen_features, number_of_jobs
 from harness.cli.options import (
     BackboneOption,
     BackboneSettingOption,
@@ -18,6 +18,7 @@ from harness.cli.options import (
     DeviceOption,
     ImageSizeOption,
     ImagesOption,
+    JobsOption,
     ModelsOption,
     NormalisationOption,
     PluginOption,
@@ -41,7 +42,7 @@ Examples:
 
   bench tune --models updown,transformer_base --trials 12
 
-  bench tune --models all --trials 12 --export tuned.yaml
+  bench tune --models all --trials 12 --jobs 2 --export tuned.yaml
 
   bench run --models updown,transformer_base --seeds 3 --tuned
 """
@@ -75,14 +76,16 @@ def tune(
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",
     skip_bad_images: SkipBadImagesOption = False,
+    jobs: JobsOption = "auto",
     export: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the values as YAML, for bench run --tuned-from.")
     ] = None,
     plugin: PluginOption = None,
 ) -> None:
-    """Search learning rate, dropout, warm-up and clipping for every model, alike and with the same budget.
+    """Search learning rate, dropout scale, warm-up and clipping for every model, alike and with the same budget.
 
-    The same command continues where it stopped; typed in several terminals, the processes share the trials.
+    The same command continues where it stopped. --jobs tunes several models at once, each by one process; typed in
+    several terminals, the processes share the trials of each model.
     """
     check_out(export, "--export")
     from harness.config.load import load_preset
@@ -101,11 +104,13 @@ def tune(
         region_bins=region_bins,
     )
     check_precision(precision)
+    at_once = number_of_jobs(jobs)
     load_plugins(plugin)
 
     from harness.tuning.storage import require_optuna
 
     require_optuna()
+    from harness.config.execution import ExecutionConfig
     from harness.config.model_patterns import split_patterns
     from harness.config.tuning import WIDTHS, SearchSpace
     from harness.tuning import tune as tuning
@@ -125,6 +130,7 @@ def tune(
         device=device,
         precision=precision,
         skip_bad_images=skip_bad_images,
+        execution=ExecutionConfig(jobs=at_once, plugins=tuple(plugin or ())),
     )
     with Reporter() as reporter:
         found = tuning.tune(request, reporter)

@@ -18,6 +18,7 @@ NOT_IN_KEY: Final[Mapping[str, str]] = {
     "schedule.summary": "description for the reader",
     "latency_repeats": "number of images whose captioning is timed: affects costs, no score",
     "energy_seconds": "length of the energy measurement: affects costs, no score",
+    "tuned": "where tuned values come from; the values are in the key, as the preset that they make",
     "recipe.models": "which models may use the preset",
     "recipe.published": "scores to compare with",
 }
@@ -109,7 +110,7 @@ class Preset(Strict):
     authors did, with settings that the controlled track refuses.
     """
 
-    omit_if_default: ClassVar[frozenset[str]] = frozenset({"parameters", "recipe", "energy_seconds"})
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"parameters", "recipe", "energy_seconds", "tuned"})
     name: str
     summary: str
     size: dict[str, int | float]
@@ -121,6 +122,7 @@ class Preset(Strict):
     latency_repeats: int = Field(50, ge=2, description="test images whose captions are timed, one by one")
     energy_seconds: float = Field(0.0, ge=0, description="of a window of energy, on devices that count it; 0: none")
     recipe: Recipe | None = None
+    tuned: str | None = Field(None, description="whose values ship, for `bench run` to train with; see docs/tuning.md")
 
     @field_validator("size")
     @classmethod
@@ -147,6 +149,10 @@ class Preset(Strict):
     def stored_name(self) -> str:
         """The name in run keys and signatures."""
         return STORED_NAMES.get(self.name, self.name)
+
+    def untuned(self) -> Preset:
+        """The preset with its own values for every model, wherever tuned ones may be."""
+        return self.model_copy(update={"tuned": None})
 
     def check_model(self, model: str) -> None:
         """Refuse a model that the preset is not for.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
@@ -21,14 +21,15 @@ class SearchSpace(Strict):
 
     Args:
         learning_rate: bounds of a factor of every stage's peak, searched on a logarithmic scale.
-        dropout: bounds of the rate of every stage.
+        dropout_scale: bounds of a factor of the rates that a model was built with, its authors', in every stage. Below
+            2, since the largest rate of a registered model is 0.5 and rates are below 1.
         warmup: bounds of the warm-up, as a share of a stage's updates.
         clip_norm: limits of the gradient's norm; 0 is no limit.
         width: factors of d_model and d_ff; none where the width is not searched.
     """
 
     learning_rate: tuple[float, float] = (0.1, 10.0)
-    dropout: tuple[float, float] = (0.0, 0.5)
+    dropout_scale: tuple[float, float] = (0.0, 1.5)
     warmup: tuple[float, float] = (0.0, 0.3)
     clip_norm: tuple[float, ...] = (0.0, 0.5, 1.0, 5.0)
     width: tuple[float, ...] = ()
@@ -54,7 +55,7 @@ class TunedValues(Strict):
     """One point of the search space; None is what the preset has, so that no values at all are the untuned preset."""
 
     learning_rate: float | None = Field(None, gt=0)
-    dropout: float | None = Field(None, ge=0, lt=1)
+    dropout_scale: float | None = Field(None, ge=0)
     warmup: float | None = Field(None, ge=0, le=1)
     clip_norm: float | None = Field(None, ge=0)
     width: float | None = Field(None, gt=0)
@@ -65,19 +66,48 @@ class TunedValues(Strict):
         return cls(**{name: float(f"{value:.4g}") for name, value in params.items()})
 
     def describe(self) -> str:
-        """For people, as `learning_rate x2.1, dropout 0.12`."""
-        factors = {"learning_rate", "width"}
+        """For people, as `learning_rate x2.1, dropout_scale x0.4`."""
+        factors = {"learning_rate", "dropout_scale", "width"}
         chosen = self.model_dump(exclude_none=True)
         said = [f"{name} {'x' if name in factors else ''}{value:g}" for name, value in chosen.items()]
         return ", ".join(said) or "as in the preset"
 
 
+EndedAs = Literal["finished", "pruned", "failed"]
+
+
+class TunedTrial(TunedValues):
+    """A trial's values and how it ended; `score` is its best validation CIDEr-D as a fraction, if it finished."""
+
+    state: EndedAs
+    score: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """Tuned values by model; `label` is the signature's, the same for all models that were tuned alike."""
+    """Tuned values by model, and the trials that they were chosen from, where these are known.
+
+    `label` is the signature's, the same for all models that were tuned alike. A model without values is trained as the
+    preset is, and signed so.
+    """
 
     label: str
     values: Mapping[str, TunedValues]
+    trials: Mapping[str, Sequence[TunedTrial]] = field(default_factory=dict)
+
+    def record(self, model: str, preset: Preset) -> dict[str, Any]:
+        """What a run of the model stores: its values, and learning rate and score of each trial.
+
+        Args:
+            preset: untuned; its first stage's learning rate is the one that trials multiply.
+        """
+        peak = preset.schedule.stages[0].learning_rate.peak
+        trials = [
+            {"learning_rate": peak * (trial.learning_rate or 1.0), "state": trial.state, "score": trial.score}
+            for trial in self.trials.get(model, ())
+        ]
+        recorded = {"tuned": self.values[model].model_dump(exclude_none=True)}
+        return recorded | ({"tuning": {"trials": trials}} if trials else {})
 
 
 def default_params(preset: Preset, space: SearchSpace, updates: Sequence[int]) -> dict[str, float]:
@@ -89,7 +119,7 @@ def default_params(preset: Preset, space: SearchSpace, updates: Sequence[int]) -
     stage = preset.schedule.stages[0]
     found = {
         "learning_rate": 1.0,
-        "dropout": _within(_dropout_of(stage), space.dropout),
+        "dropout_scale": _within(_dropout_scale_of(stage), space.dropout_scale),
         "warmup": _within(stage.learning_rate.warmup_steps / updates[0], space.warmup),
         "clip_norm": min(space.clip_norm, key=lambda limit: abs(limit - (stage.clip_norm or 0.0))),
     }
@@ -136,19 +166,16 @@ def _tuned_stage(stage: Stage, values: TunedValues, updates: int) -> Stage:
         annealed["warmup_steps"] = max(round(values.warmup * updates), int(rate.annealing == "noam"))
     if values.clip_norm is not None:
         changes["clip_norm"] = values.clip_norm or None
-    if values.dropout is not None:
-        changes |= _with_dropout(values.dropout)
+    if values.dropout_scale is not None:
+        changes |= {"dropout": None, "dropout_scale": values.dropout_scale}  # one excludes the other
     return stage.model_copy(update={**changes, "learning_rate": rate.model_copy(update=annealed)})
 
 
-def _dropout_of(stage: Stage) -> float:
-    """What the search calls the dropout of a stage; a stage that leaves it to the model is taken for 0."""
-    return stage.dropout or 0.0
-
-
-def _with_dropout(value: float) -> dict[str, Any]:
-    """The settings of a stage that a searched dropout changes; it stands in place of a scale."""
-    return {"dropout": value, "dropout_scale": None}
+def _dropout_scale_of(stage: Stage) -> float:
+    """The scale of a stage's dropout; a rate above 0 is a scale of its own for each model, and is taken for 1."""
+    if stage.dropout_scale is not None:
+        return stage.dropout_scale
+    return 0.0 if stage.dropout == 0.0 else 1.0
 
 
 def _within(value: float, bounds: tuple[float, float]) -> float:

@@ -43,7 +43,8 @@ class Request:
 
     Attributes:
         control: a trained model or "auto" (`harness.runner.control`).
-        tuned: finds the tuned values of trained models, once the conditions are known; None trains the preset as it is.
+        tuned: finds the tuned values of trained models, once the conditions are known; where it is or gives None, the
+            preset is trained as it is.
     """
 
     models: tuple[str, ...]
@@ -62,7 +63,7 @@ class Request:
     accept_code_changes: bool = False
     pretrained: Mapping[str, str] = field(default_factory=dict)
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
-    tuned: Callable[[RunContext, Sequence[RequestedModel]], Tuned] | None = None
+    tuned: Callable[[RunContext, Sequence[RequestedModel], Reporter], Tuned | None] | None = None
 
 
 @dataclass(slots=True)
@@ -97,7 +98,7 @@ def run_benchmark(request: Request, reporter: Reporter) -> Summary:
         context = prepare_context(
             request.data,
             images=request.images,
-            preset=request.preset,
+            preset=request.preset.untuned(),
             feature_config=request.features,
             sees={model.name: model.visual for model in models},
             evaluation=evaluator.settings,
@@ -108,9 +109,7 @@ def run_benchmark(request: Request, reporter: Reporter) -> Summary:
             reporter=reporter,
         )
         if request.tuned is not None and (trained := [model for model in models if model.kind == "trained"]):
-            tuned = request.tuned(context, trained)
-            context = replace(context, tuned=tuned)
-            reporter.note(f"trained models have their tuned values, of {tuned.label}")
+            context = replace(context, tuned=request.tuned(context, trained, reporter))
         # The plan: a spec for every run, less those that finished runs stand for.
         seeds, first, workspace = request.seeds, request.first_seed, request.workspace
         specs = plan_runs(models, seeds, context, workspace, first_seed=first)

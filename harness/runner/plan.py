@@ -52,8 +52,8 @@ def _plan(model: RequestedModel, seed: int, context: RunContext, workspace: Work
     if model.kind == "stored":
         return _stored(model.name, context, workspace)
     values = {}
-    if model.kind == "trained" and context.tuned is not None:
-        values = {"tuned": context.tuned.values[model.name].model_dump(exclude_none=True)}
+    if model.kind == "trained" and context.tuned is not None and model.name in context.tuned.values:
+        values = context.tuned.record(model.name, context.preset)
         context = context.for_model(model.name)
     if model.weights is not None:
         spec = _with_published_weights(model, model.weights, seed, context)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
 from typing import Any
 
 import torch
@@ -129,7 +130,7 @@ class WorkerHandle:
         try:
             message = self.channel.recv()
         except (EOFError, OSError):
-            message = self._failure()
+            message = cause_of_death(self.process)
         if isinstance(message, tuple):
             self._proxy.show(message)
             return None
@@ -137,13 +138,15 @@ class WorkerHandle:
         ended: Ended | WorkerFailure = message
         return ended
 
-    def _failure(self) -> WorkerFailure:
-        self.process.join(JOIN_TIMEOUT_S)
-        code = self.process.exitcode
-        if code is None or code >= 0:
-            return WorkerFailure("WorkerDied", f"its process ended with exit code {code}")
-        hint = "; perhaps the machine ran out of memory: try fewer --jobs" if -code == signal.SIGKILL else ""
-        return WorkerFailure("WorkerDied", f"its process was ended by {signal.Signals(-code).name}{hint}")
+
+def cause_of_death(process: SpawnProcess) -> WorkerFailure:
+    """Why a process that closed its channel ended."""
+    process.join(JOIN_TIMEOUT_S)
+    code = process.exitcode
+    if code is None or code >= 0:
+        return WorkerFailure("WorkerDied", f"its process ended with exit code {code}")
+    hint = "; perhaps the machine ran out of memory: try fewer --jobs" if -code == signal.SIGKILL else ""
+    return WorkerFailure("WorkerDied", f"its process was ended by {signal.Signals(-code).name}{hint}")
 
 
 def _worker_main(channel: Connection, place: int, pickled: bytes) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,14 +10,16 @@ import yaml
 from pydantic import Field, ValidationError
 
 from harness.config.load import list_tuned, shipped_tuned
+from harness.config.preset import Preset
 from harness.config.schedule import Strict
-from harness.config.tuning import Budget, SearchSpace, Tuned, TunedValues
+from harness.config.tuning import Budget, SearchSpace, Tuned, TunedTrial, TunedValues
 from harness.runner.context import RunContext
 from harness.runner.identity.signature import tuned_field
 from harness.runner.models import RequestedModel
 from harness.tuning.objective import trial_spec
 from harness.tuning.storage import open_studies, studies_file, studies_lock
 from harness.utils.errors import BenchError
+from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace, locked
 
 if TYPE_CHECKING:
@@ -30,15 +32,7 @@ class TunedModel(Strict):
     values: TunedValues
     default: float | None = None
     best: float
-    finished: int
-    pruned: int
-    failed: int
-
-    @classmethod
-    def of(cls, found: Standing) -> TunedModel:
-        """Of a study that is done, with a best trial."""
-        counts = {"finished": found.finished, "pruned": found.pruned, "failed": found.failed}
-        return cls(values=found.values, default=found.default, best=found.best or 0.0, **counts)
+    trials: tuple[TunedTrial, ...]
 
 
 class TunedFile(Strict):
@@ -54,7 +48,16 @@ class TunedFile(Strict):
     models: dict[str, TunedModel] = Field(min_length=1)
 
 
-def from_workspace(workspace: Workspace) -> Callable[[RunContext, Sequence[RequestedModel]], Tuned]:
+FindTuned = Callable[[RunContext, Sequence[RequestedModel], Reporter], Tuned | None]
+"""Finds the tuned values of models under these conditions; None where the preset's own are to be used."""
+
+
+def chosen_of(found: Standing) -> TunedModel:
+    """What is kept of a study that is done, with a best trial."""
+    return TunedModel(values=found.values, default=found.default, best=found.best or 0.0, trials=found.trials)
+
+
+def from_workspace(workspace: Workspace) -> FindTuned:
     """Finds the tuned values of models in the workspace's studies.
 
     Of several tunings that all models have finished, the one with the most trials is taken.
@@ -63,7 +66,7 @@ def from_workspace(workspace: Workspace) -> Callable[[RunContext, Sequence[Reque
         BenchError: when called, where a model has no finished study, or two tunings have as many trials.
     """
 
-    def find(context: RunContext, models: Sequence[RequestedModel]) -> Tuned:
+    def find(context: RunContext, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned:
         found = {model.name: _finished(model, context, workspace) for model in models}
         common = set.intersection(*(set(by_label) for by_label in found.values()))
         if not common:
@@ -82,12 +85,12 @@ def from_workspace(workspace: Workspace) -> Callable[[RunContext, Sequence[Reque
                 "write the one that is meant to a file, with its bench tune command and --export FILE, "
                 "then bench run --tuned-from FILE",
             )
-        return Tuned(largest[0], {name: by_label[largest[0]] for name, by_label in found.items()})
+        return _tuned(largest[0], {name: by_label[largest[0]] for name, by_label in found.items()}, reporter)
 
     return find
 
 
-def from_file(name: str) -> Callable[[RunContext, Sequence[RequestedModel]], Tuned]:
+def from_file(name: str) -> FindTuned:
     """Finds the tuned values of models in a file, or in those that ship under the name of a preset.
 
     Raises:
@@ -95,17 +98,10 @@ def from_file(name: str) -> Callable[[RunContext, Sequence[RequestedModel]], Tun
     """
     content = _read(name)
 
-    def find(context: RunContext, models: Sequence[RequestedModel]) -> Tuned:
-        here = {
-            "preset": tuned_field(content.space, content.budget, context.preset),
-            "data": context.signature["data"],
-            "features": context.signature["feat"],
-        }
-        theirs = {"preset": content.tuned, "data": content.data, "features": content.features}
-        if other := [field for field, value in theirs.items() if value != here[field]]:
-            said = "; ".join(f"{field} {theirs[field]}, here {here[field]}" for field in other)
+    def find(context: RunContext, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned:
+        if other := _other_conditions(content, context):
             raise BenchError(
-                f"--tuned-from {name}: tuned under other conditions: {said}",
+                f"--tuned-from {name}: tuned under other conditions: {other}",
                 f"it was made with: {content.command}; tune anew with `bench tune`, or run under its conditions",
             )
         if missing := [model.name for model in models if model.name not in content.models]:
@@ -113,13 +109,68 @@ def from_file(name: str) -> Callable[[RunContext, Sequence[RequestedModel]], Tun
                 f"--tuned-from {name}: no values for {', '.join(missing)}",
                 f"it has {', '.join(content.models)}; tune all models together with `bench tune --export`",
             )
-        return Tuned(content.tuned, {model.name: content.models[model.name].values for model in models})
+        return _tuned(content.tuned, {model.name: content.models[model.name] for model in models}, reporter)
 
     return find
 
 
-def _finished(model: RequestedModel, context: RunContext, workspace: Workspace) -> dict[str, TunedValues]:
-    """The chosen values of the model's finished tunings under these conditions, by label."""
+def shipped_for(preset: Preset) -> FindTuned | None:
+    """Finds the values that ship and that the preset names (`Preset.tuned`), if it names any.
+
+    Under other conditions than theirs all models have the preset's own values, and so has a model that was not tuned.
+
+    Raises:
+        BenchError: no such values ship.
+    """
+    name = preset.tuned
+    if name is None:
+        return None
+    if name not in list_tuned():
+        raise BenchError(
+            f"preset {preset.name!r}: tuned: no values ship under the name {name!r}",
+            f"leave it out with --untuned, or choose one of: {', '.join(list_tuned()) or 'none'}",
+        )
+    content = _read(name)
+
+    def find(context: RunContext, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned | None:
+        if other := _other_conditions(content, context):
+            reporter.note(
+                f"untuned: the tuned values of {name!r} are of other conditions ({other}); all models train with the "
+                "preset's own",
+                style="yellow",
+            )
+            return None
+        if missing := [model.name for model in models if model.name not in content.models]:
+            reporter.note(
+                f"untuned: {', '.join(missing)}: {name!r} has no tuned values; trained with the preset's own, and in "
+                "tables of their own",
+                style="yellow",
+            )
+        found = {model.name: content.models[model.name] for model in models if model.name in content.models}
+        return _tuned(content.tuned, found, reporter) if found else None
+
+    return find
+
+
+def _tuned(label: str, models: Mapping[str, TunedModel], reporter: Reporter) -> Tuned:
+    reporter.note(f"trained models have their tuned values, of {label}")
+    values = {name: found.values for name, found in models.items()}
+    return Tuned(label, values, {name: found.trials for name, found in models.items()})
+
+
+def _other_conditions(content: TunedFile, context: RunContext) -> str:
+    """In what the conditions differ from those that the values were found under; empty where they do not."""
+    here = {
+        "preset": tuned_field(content.space, content.budget, context.preset),
+        "data": context.signature["data"],
+        "features": context.signature["feat"],
+    }
+    theirs = {"preset": content.tuned, "data": content.data, "features": content.features}
+    return "; ".join(f"{name} {theirs[name]}, here {here[name]}" for name in here if here[name] != theirs[name])
+
+
+def _finished(model: RequestedModel, context: RunContext, workspace: Workspace) -> dict[str, TunedModel]:
+    """What came of the model's finished tunings under these conditions, by label."""
     if not studies_file(workspace).is_file():
         return {}
     with locked(studies_lock(workspace), lambda: None):
@@ -136,7 +187,7 @@ def _finished(model: RequestedModel, context: RunContext, workspace: Workspace) 
         study = optuna.load_study(study_name=name, storage=storage)
         stands = standing(study, Budget.model_validate(study.user_attrs["budget"]))
         if stands.done and stands.best is not None:
-            found[name.removeprefix(f"{run} ")] = stands.values
+            found[name.removeprefix(f"{run} ")] = chosen_of(stands)
     return found
 
 

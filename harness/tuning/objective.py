@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from harness.runner.execute import open_to_train
 from harness.runner.models import RequestedModel
 from harness.runner.plan import plan_runs
 from harness.runner.train import fit
-from harness.utils.progress import Reporter
+from harness.utils.progress import Reporter, Task
 from harness.utils.workspace import Workspace
 from results.records import EpochRecord, RunSpec
 
@@ -23,13 +24,19 @@ TRIAL_SEED = 1_000_000
 
 
 class TrialReporter(Reporter):
-    """The bars of another reporter, without its lines."""
+    """The tasks of another reporter, without its lines."""
 
     def __init__(self, reporter: Reporter) -> None:
-        self.console, self.bars = reporter.console, reporter.bars
+        self._reporter = reporter
 
     def note(self, text: str, style: str = "") -> None:
         """Print nothing."""
+
+    @contextmanager
+    def task(self, title: str, total: int, done: int = 0) -> Iterator[Task]:
+        """See `Reporter.task`."""
+        with self._reporter.task(title, total, done) as task:
+            yield task
 
 
 def trial_spec(model: RequestedModel, context: RunContext, workspace: Workspace) -> RunSpec:

@@ -7,17 +7,17 @@ process was ended: the trial is queued again with the same values, and goes on f
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from harness.config.tuning import Budget, SearchSpace, TunedValues
+from harness.config.tuning import Budget, EndedAs, SearchSpace, TunedTrial, TunedValues
 from harness.utils.hashing import digest
 from harness.utils.workspace import is_locked, locked
 
@@ -29,6 +29,11 @@ FOLDER = "folder"
 """User attribute: the number of the first of the trials that repeat each other, which names their folder."""
 REASON = "reason"
 """User attribute: why a trial failed."""
+_STATES: Final[Mapping[TrialState, EndedAs]] = {
+    TrialState.COMPLETE: "finished",
+    TrialState.PRUNED: "pruned",
+    TrialState.FAIL: "failed",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a study stands. Scores are validation CIDEr-D as fractions, None where no trial gave one."""
+    """Where a study stands; `trials` are those that ended.
+
+    Scores are validation CIDEr-D as fractions, None where no trial gave one.
+    """
 
     default: float | None
     best: float | None
@@ -58,6 +66,7 @@ class Standing:
     pruned: int
     failed: int
     done: bool
+    trials: tuple[TunedTrial, ...]
 
 
 class ModelStudy:
@@ -150,7 +159,7 @@ def distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
     """What Optuna draws from, by the names of `TunedValues`."""
     found: dict[str, BaseDistribution] = {
         "learning_rate": FloatDistribution(*space.learning_rate, log=True),
-        "dropout": FloatDistribution(*space.dropout),
+        "dropout_scale": FloatDistribution(*space.dropout_scale),
         "warmup": FloatDistribution(*space.warmup),
         "clip_norm": CategoricalDistribution(space.clip_norm),
     }
@@ -187,6 +196,11 @@ def standing(study: optuna.Study, budget: Budget) -> Standing:
         pruned=len(by_state[TrialState.PRUNED]),
         failed=len(by_state[TrialState.FAIL]),
         done=sum(trial.state.is_finished() for trial in trials) >= budget.trials,
+        trials=tuple(
+            TunedTrial(**values_of(trial).model_dump(), state=_STATES[trial.state], score=trial.value)
+            for trial in trials
+            if trial.state in _STATES
+        ),
     )
 
 

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import optuna
 import yaml
-from optuna.trial import TrialState
 
+from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.preset import Preset
-from harness.config.tuning import Budget, SearchSpace, default_params, scaled
+from harness.config.tuning import Budget, SearchSpace, scaled
 from harness.metrics.signature import EvaluationSettings
 from harness.runner.benchmark import choose_device, choose_precision
-from harness.runner.context import RunContext, prepare_context
+from harness.runner.context import prepare_context
 from harness.runner.identity.signature import tuned_field
 from harness.runner.models import RequestedModel, resolve_models
-from harness.training.trainer import TrainingDivergedError
-from harness.tuning.chosen import TunedFile, TunedModel
-from harness.tuning.objective import train_trial, trial_spec
-from harness.tuning.storage import open_studies, studies_lock
-from harness.tuning.study import Claim, ModelStudy, Standing, standing
+from harness.tuning.chosen import TunedFile, chosen_of
+from harness.tuning.jobs import do_trials_side_by_side
+from harness.tuning.study import Standing, standing
+from harness.tuning.trials import Search, do_trials, open_study
 from harness.utils.errors import BenchError
-from harness.utils.hashing import digest
 from harness.utils.progress import Reporter
-from harness.utils.workspace import Workspace, locked
+from harness.utils.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +41,14 @@ class TuneRequest:
     device: str = "auto"
     precision: str = "auto"
     skip_bad_images: bool = False
+    execution: ExecutionConfig = field(default_factory=ExecutionConfig)
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
     """How a tuning ended: by model, where its study stands, or why it could not go on."""
 
-    context: RunContext
-    space: SearchSpace
-    budget: Budget
-    label: str
+    search: Search
     models: dict[str, Standing]
     errors: dict[str, str]
 
@@ -72,7 +66,7 @@ def tune(request: TuneRequest, reporter: Reporter) -> Tuning:
     context = prepare_context(
         request.data,
         images=request.images,
-        preset=request.preset,
+        preset=request.preset.untuned(),
         feature_config=request.features,
         sees={model.name: model.visual for model in models},
         evaluation=EvaluationSettings(),
@@ -85,27 +79,14 @@ def tune(request: TuneRequest, reporter: Reporter) -> Tuning:
     # A third of the trials only explores, as does Optuna's own default of 10 in 30.
     startup = max(request.trials // 3, 2)
     budget = Budget(trials=request.trials, updates=sum(context.updates()), startup_trials=startup, seed=request.seed)
-    label = tuned_field(request.space, budget, request.preset)
+    label = tuned_field(request.space, budget, context.preset)
+    jobs = request.execution.jobs_for(len(models), device)
+    context = replace(context, execution=replace(context.execution, config=replace(request.execution, jobs=jobs)))
+    search = Search(request.workspace, context, request.space, budget, label)
     reporter.note(f"tuning {len(models)} models, {budget.trials} trials of {budget.updates} updates each: {label}")
-    studies = {model.name: _open(model, request, context, budget, label) for model in models}
-    errors: dict[str, str] = {}
-    waiting = list(models)
-    while waiting:
-        for model in list(waiting):
-            try:
-                _work(model, studies[model.name], request, context, budget, reporter)
-            except Exception as error:  # the other models go on
-                hint = getattr(error, "hint", None)
-                errors[model.name] = f"{type(error).__name__}: {error}" + (f" ({hint})" if hint else "")
-                reporter.note(f"{model.name}: failed: {errors[model.name]}", style="red")
-            if model.name in errors or not studies[model.name].running():
-                waiting.remove(model)
-        if waiting and (locks := studies[waiting[0].name].running()):
-            reporter.note(f"{waiting[0].name}: another process works on its last trials; waiting")
-            with locked(locks[0], lambda: None):
-                pass
-    standings = {name: standing(study.study, budget) for name, study in studies.items()}
-    return Tuning(context, request.space, budget, label, standings, errors)
+    errors = (do_trials_side_by_side if jobs > 1 else do_trials)(models, search, reporter)
+    standings = {model.name: standing(open_study(model, search).study, budget) for model in models}
+    return Tuning(search, standings, errors)
 
 
 def _trained(request: TuneRequest, reporter: Reporter) -> list[RequestedModel]:
@@ -131,83 +112,6 @@ def _check(request: TuneRequest) -> None:
         scaled(preset, 1.0)
 
 
-def _open(model: RequestedModel, request: TuneRequest, context: RunContext, budget: Budget, label: str) -> ModelStudy:
-    """The study of a model under these conditions, made where there is none."""
-    run = trial_spec(model, context, request.workspace).key
-    name = f"{run} {label}"
-    lock = studies_lock(request.workspace)
-    with locked(lock, lambda: None):
-        study = optuna.create_study(
-            storage=open_studies(request.workspace), study_name=name, direction="maximize", load_if_exists=True
-        )
-        described = {
-            "model": model.name,
-            "run": run,
-            "label": label,
-            "budget": budget.model_dump(mode="json"),
-            "space": request.space.model_dump(mode="json"),
-            "preset": context.preset.model_dump(mode="json"),
-            "data": context.signature["data"],
-        }
-        for key, value in described.items():
-            if key not in study.user_attrs:
-                study.set_user_attr(key, value)
-    start = default_params(request.preset, request.space, context.updates())
-    folder = lock.parent / f"{run}-{digest(label, 6)}"
-    return ModelStudy(study, request.space, budget, start, folder, lock)
-
-
-def _work(
-    model: RequestedModel,
-    study: ModelStudy,
-    request: TuneRequest,
-    context: RunContext,
-    budget: Budget,
-    reporter: Reporter,
-) -> None:
-    """Do trials until all are done or taken. What ends one by an error leaves it to the next command."""
-    while True:
-        with study.claim() as claim:
-            if claim is None:
-                return
-            said = _try(model, study, claim, request.workspace, context, reporter)
-        values = claim.values.describe()
-        reporter.note(f"{model.name} trial {claim.place}/{budget.trials}: {said} ({values})")
-
-
-def _try(
-    model: RequestedModel,
-    study: ModelStudy,
-    claim: Claim,
-    workspace: Workspace,
-    context: RunContext,
-    reporter: Reporter,
-) -> str:
-    """Do one trial and store how it ended; gives that in words."""
-    try:
-        score = train_trial(model, claim.values, context, workspace, claim.folder, report_to(claim), reporter)
-    except optuna.TrialPruned as pruned:
-        study.finish(claim, TrialState.PRUNED)
-        return str(pruned)
-    except TrainingDivergedError as error:
-        study.finish(claim, TrialState.FAIL, reason=str(error))
-        return "diverged"
-    study.finish(claim, TrialState.COMPLETE, score)
-    return f"validation CIDEr-D {100 * score:.1f}"
-
-
-def report_to(claim: Claim) -> Callable[[float, int, bool], None]:
-    """What a trial is told of its validations (`train_trial`); TrialPruned ends one that others are ahead of."""
-
-    def report(cider: float, step: int, last: bool) -> None:
-        if step not in claim.known:
-            claim.trial.report(cider, step)
-        if not last and claim.trial.should_prune():
-            raise optuna.TrialPruned(f"pruned after {step} updates, validation CIDEr-D {100 * cider:.1f}")
-
-    return report
-
-
 def finished_models(tuning: Tuning) -> list[str]:
     """The models that have tuned values."""
     return [name for name, found in tuning.models.items() if found.done and found.best is not None]
@@ -215,14 +119,17 @@ def finished_models(tuning: Tuning) -> list[str]:
 
 def exported(tuning: Tuning, command: str) -> str:
     """The YAML of the values of all finished models, which `command` found."""
+    search = tuning.search
     content = TunedFile(
         command=command,
-        preset=tuning.context.preset.name,
-        data=tuning.context.signature["data"],
-        features=tuning.context.signature["feat"],
-        tuned=tuning.label,
-        budget=tuning.budget,
-        space=tuning.space,
-        models={name: TunedModel.of(tuning.models[name]) for name in finished_models(tuning)},
+        preset=search.context.preset.name,
+        data=search.context.signature["data"],
+        features=search.context.signature["feat"],
+        tuned=search.label,
+        budget=search.budget,
+        space=search.space,
+        models={name: chosen_of(tuning.models[name]) for name in finished_models(tuning)},
     )
-    return yaml.safe_dump(content.model_dump(mode="json", exclude_none=True), sort_keys=False, width=100)
+    # A trial is a line.
+    dumped = content.model_dump(mode="json", exclude_none=True)
+    return yaml.safe_dump(dumped, sort_keys=False, width=200, default_flow_style=None)

@@ -10,6 +10,7 @@ from reports.content.controls import control_sentences
 from reports.content.fields import FIELDS, METRICS, ROLES
 from reports.content.leaderboard_page import by_size, field_value, group_title
 from reports.content.tables import signature_text
+from reports.html.tuning import Tuning, tuning
 from results.queries.controls import Controls
 from results.queries.views import DatasetInfo, Group, RunDetail, SignificanceTest
 
@@ -26,7 +27,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """The conditions of one table, its signature to copy, its test and controls, and the models of its rows."""
+    """The conditions of one table, its signature to copy, its test, controls and tuning, and the models of its rows."""
 
     id: str
     title: str
@@ -35,6 +36,7 @@ class Conditions:
     signature: str
     test: SignificanceTest | None
     controls: tuple[str, ...]
+    tuning: Tuning | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,14 @@ def method(
     datasets: Sequence[DatasetInfo],
     runs: Mapping[str, RunDetail],
     controls: Sequence[Controls],
+    colour: Mapping[str, int],
 ) -> Method:
-    """The page's contents for the groups and runs of a store; `controls` are in the order of the groups."""
+    """The page's contents for the groups and runs of a store.
+
+    Args:
+        controls: in the order of the groups.
+        colour: of each model.
+    """
     shown = [row for group in groups for row in (*group.rows, *group.references)]
     metrics = numbers.metric_order(name for row in shown for name in row.scores)
     models = {row.model for row in shown}
@@ -62,9 +70,12 @@ def method(
     kinds = [numbers.cost_kind(name, units[name]) for name in numbers.cost_order(units)]
     beside = {id(group): found for group, found in zip(groups, controls, strict=True)}
     ranked = [group for group in by_size(groups) if group.rows]
+    # The tables of a tuning's splits have the same trials behind them: the first shows them.
+    first = {(group.signature.get("tuned"), group.fingerprint): id(group) for group in reversed(ranked)}
+    searched = {place: tuning(group, runs, colour) for group in ranked if (place := id(group)) in first.values()}
     return Method(
         tables=[
-            _conditions(f"conditions-{number}", group, datasets, beside[id(group)])
+            _conditions(f"conditions-{number}", group, datasets, beside[id(group)], searched.get(id(group)))
             for number, group in enumerate(ranked, start=1)
         ],
         metrics=[(name, METRICS[name]) for name in metrics if name in METRICS],
@@ -74,7 +85,9 @@ def method(
     )
 
 
-def _conditions(id: str, group: Group, datasets: Sequence[DatasetInfo], controls: Controls) -> Conditions:
+def _conditions(
+    id: str, group: Group, datasets: Sequence[DatasetInfo], controls: Controls, tuned: Tuning | None
+) -> Conditions:
     names = ["split", *(name for name in ("track",) if name not in group.signature), *group.signature]
     values = {"split": group.split} | {name: field_value(group, name) for name in names if name != "split"}
     fields = (
@@ -88,4 +101,5 @@ def _conditions(id: str, group: Group, datasets: Sequence[DatasetInfo], controls
         signature=signature_text(group.signature, group.split),
         test=group.test,
         controls=control_sentences(controls),
+        tuning=tuned,
     )

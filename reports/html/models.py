@@ -54,7 +54,10 @@ def model_pages(runs: Sequence[RunDetail]) -> list[ModelPage]:
     found = []
     for name, members in sorted(by_model.items()):
         metrics, printed = printed_table(name)
-        configurations = [flat({key: value for key, value in run.config.items() if key != "card"}) for run in members]
+        # The card is shown as a whole, the trials of a tuning as a plot.
+        configurations = [
+            flat({key: value for key, value in run.config.items() if key not in {"card", "tuning"}}) for run in members
+        ]
         found.append(
             ModelPage(
                 file=model_page(name),

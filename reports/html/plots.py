@@ -43,7 +43,8 @@ class Series:
 class Drawn:
     """A series in pixels: its points, the path through them, and where its label goes ("start" or "end" anchored).
 
-    `label` is None where there is no room for it. `uncertainty` is the path of a point's bars or of a line's band.
+    `label` is None where there is no room for it. `uncertainty` is the path of a point's bars or of a line's band, and
+    `top` the highest of the points of a search.
     """
 
     series: Series
@@ -52,6 +53,7 @@ class Drawn:
     label: tuple[float, float] | None = None
     anchor: str = "start"
     uncertainty: str = ""
+    top: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,27 @@ def line_plot(
         upper = [(round(x_scale(x), 1), round(y_scale(high), 1)) for x, _, high in one.band]
         lower = [(round(x_scale(x), 1), round(y_scale(low), 1)) for x, low, _ in one.band]
         drawn.append(Drawn(one, points, _path(points), uncertainty=_path([*upper, *lower[::-1]]) if upper else ""))
+    return Plot(title, x_label, y_label, x_ticks, y_ticks, tuple(drawn))
+
+
+def search_plot(title: str, x_label: str, y_label: str, series: Sequence[Series]) -> Plot | None:
+    """Lines through the points of a search, over a logarithmic axis of what was searched (above 0), the best marked.
+
+    Points are in the order of x; series without points are left out, None when nothing is left.
+    """
+    series = [one for one in series if one.points]
+    if not series:
+        return None
+    searched = [x for one in series for x, _ in one.points]
+    if min(searched) == max(searched):
+        searched += [searched[0] / 2, 2 * searched[0]]
+    x_scale, x_ticks = _logarithmic(searched, LEFT, WIDTH - RIGHT)
+    y_scale, y_ticks = _linear([y for one in series for _, y in one.points], HEIGHT - BOTTOM, TOP)
+    drawn = []
+    for one in series:
+        points = tuple((round(x_scale(x), 1), round(y_scale(y), 1)) for x, y in one.points)
+        best = max(range(len(points)), key=lambda number: one.points[number][1])
+        drawn.append(Drawn(one, points, _path(points), top=points[best]))
     return Plot(title, x_label, y_label, x_ticks, y_ticks, tuple(drawn))
 
 

@@ -116,7 +116,7 @@ def _write_pages(store: Store, groups: Sequence[Group], folder: Path) -> None:
     write("models.html", "models.html.j2", models=models)
     for model in models:
         write(model.file, "model.html.j2", "models.html", model=model)
-    write("method.html", "method.html.j2", method=method(groups, datasets, runs, beside))
+    write("method.html", "method.html.j2", method=method(groups, datasets, runs, beside, colour))
     for run in runs.values():
         write(run_page(run.key), "run.html.j2", "models.html", **_run_content(run, colour))
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.config.load import list_presets, load_preset
 from harness.config.schedule import Stage
 from harness.config.tuning import SearchSpace, TunedValues, default_params, scaled, tuned_preset
+from harness.training.dropout import DropoutRates
 from harness.utils.errors import BenchError
+from zoo import create_model, model_card
 
 CONTROLLED = [name for name in list_presets() if load_preset(name).recipe is None]
-VALUES = TunedValues(learning_rate=2.5, dropout=0.3, warmup=0.125, clip_norm=0.0)
+VALUES = TunedValues(learning_rate=2.5, dropout_scale=0.3, warmup=0.125, clip_norm=0.0)
 
 
 def unsearched(stage: Stage) -> dict[str, object]:
@@ -34,8 +37,8 @@ def test_values_change_every_stage_and_nothing_else(name: str) -> None:
     for own, tuned in zip(preset.schedule.stages, changed.schedule.stages, strict=True):
         rate = tuned.learning_rate
         assert rate.peak == pytest.approx(2.5 * own.learning_rate.peak)
-        assert (rate.warmup_steps, tuned.dropout, tuned.clip_norm) == (10, 0.3, None)
-        assert tuned.dropout_scale is None, "a scale would take the place of the rate that was searched"
+        assert (rate.warmup_steps, tuned.dropout_scale, tuned.clip_norm) == (10, 0.3, None)
+        assert tuned.dropout is None, "a rate at every site would exclude the scale that was searched"
         assert Stage.model_validate(tuned.model_dump()) == tuned
         assert unsearched(tuned) == unsearched(own)
     assert changed.model_copy(update={"schedule": preset.schedule}) == preset
@@ -66,8 +69,27 @@ def test_a_preset_without_sizes_has_no_width_to_search() -> None:
         scaled(preset, 2.0)
 
 
-@given(st.floats(0.1, 10), st.floats(0, 0.5))
+@pytest.mark.parametrize(
+    ("dropout", "scale", "nearest"), [(0.0, None, 0.0), (0.3, None, 1.0), (None, None, 1.0), (None, 0.8, 0.8)]
+)
+def test_the_search_begins_at_the_preset_s_dropout(dropout: float | None, scale: float | None, nearest: float) -> None:
+    preset = load_preset("smoke", ("schedule.stages.0.dropout=null",))
+    [stage] = preset.schedule.stages
+    stages = (stage.model_copy(update={"dropout": dropout, "dropout_scale": scale}),)
+    preset = preset.model_copy(update={"schedule": preset.schedule.model_copy(update={"stages": stages})})
+    assert default_params(preset, SearchSpace(), [400])["dropout_scale"] == nearest
+
+
+def test_every_model_can_have_the_largest_dropout_scale(architecture: str) -> None:
+    with torch.device("meta"):
+        model = create_model(architecture, vocab_size=20, visual_dim=8, **model_card(architecture).tiny)
+    values = TunedValues(dropout_scale=SearchSpace().dropout_scale[1])
+    [stage] = tuned_preset(load_preset("smoke"), values, [400]).schedule.stages
+    assert max(DropoutRates(model).scaled(stage).values()) < 1
+
+
+@given(st.floats(0.1, 10), st.floats(0, 1.5))
 def test_values_are_kept_to_four_digits(rate: float, dropout: float) -> None:
-    found = TunedValues.of_params({"learning_rate": rate, "dropout": dropout})
+    found = TunedValues.of_params({"learning_rate": rate, "dropout_scale": dropout})
     assert found.learning_rate == pytest.approx(rate, rel=5e-4)
     assert TunedValues.model_validate_json(found.model_dump_json()) == found

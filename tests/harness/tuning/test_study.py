@@ -13,11 +13,11 @@ from optuna.trial import TrialState
 from harness.config.tuning import Budget, SearchSpace, TunedValues
 from harness.tuning.storage import open_studies, studies_lock
 from harness.tuning.study import ModelStudy, counted, standing
-from harness.tuning.tune import report_to
+from harness.tuning.trials import report_to
 from harness.utils.workspace import Workspace, locked
 
 BUDGET = Budget(trials=6, updates=30, startup_trials=3)
-START = {"learning_rate": 1.0, "dropout": 0.1, "warmup": 0.1, "clip_norm": 1.0}
+START = {"learning_rate": 1.0, "dropout_scale": 1.0, "warmup": 0.1, "clip_norm": 1.0}
 OpenStudy = Callable[..., ModelStudy]
 
 

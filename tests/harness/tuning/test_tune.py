@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import signal
 from collections.abc import Sequence
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -13,33 +16,33 @@ import pytest
 import yaml
 from optuna.trial import TrialState
 
-from harness.config.tuning import Budget, SearchSpace, Tuned, TunedValues
+from harness.config.execution import ExecutionConfig
+from harness.config.tuning import SearchSpace, Tuned, TunedTrial, TunedValues
 from harness.runner.context import RunContext
 from harness.runner.identity.signature import tuned_field
-from harness.runner.models import RequestedModel, resolve_models
+from harness.runner.models import RequestedModel
 from harness.runner.plan import plan_runs
-from harness.tuning.chosen import TunedFile, TunedModel, from_file, from_workspace
+from harness.training.trainer import TrainingDivergedError
+from harness.tuning.chosen import TunedFile
+from harness.tuning.jobs import do_trials_side_by_side
 from harness.tuning.storage import open_studies
 from harness.tuning.study import standing
+from harness.tuning.trials import Search, do_trials, open_study
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results import Store
 from results.queries.fetch import leaderboard
 from tests.harness.conftest import TINY, DrawScenes, bench_or_raise, bench_process, set_options
 from tests.harness.runner.kills import PLUGINS, killed_at
+from tests.harness.tuning.conftest import BUDGET, SILENT, requested
 
 SETTINGS = TINY | {"size.n_heads": 2, "schedule.stages.0.epochs": 2}
 FEATURES = ("--backbone", "filterbank", "--backbone-option", "grid=2", "--device", "cpu")
-BUDGET = Budget(trials=3, updates=2, startup_trials=2)
 
 
 def words(command: str, data: Path, workspace: Path, models: str) -> list[object]:
     options = ("--preset", "smoke", "--data", data, "--workspace", workspace, "--models", models)
     return [command, *options, *FEATURES, *set_options(SETTINGS)]
-
-
-def requested(*names: str) -> list[RequestedModel]:
-    return resolve_models(names, Workspace(Path("nowhere")))
 
 
 def trials_of(workspace: Path, model: str) -> list[tuple[TrialState, dict[str, Any], float | None]]:
@@ -51,31 +54,84 @@ def trials_of(workspace: Path, model: str) -> list[tuple[TrialState, dict[str, A
     return [(trial.state, trial.params, trial.value) for trial in trials if trial.number not in repeated]
 
 
-def test_a_killed_tuning_goes_on_and_its_values_are_run(draw_scenes: DrawScenes, tmp_path: Path) -> None:
-    data, models = draw_scenes(train=24, val=4, test=6), "transformer_base,broken_raises,broken_nan"
-    killed = [*words("tune", data, tmp_path / "a", models), "--trials", 3]
-    broken = ("--plugin", PLUGINS / "broken_models.py")
+def test_a_killed_tuning_goes_on_and_its_values_are_run(
+    draw_scenes: DrawScenes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, models = draw_scenes(train=24, val=4, test=6), "transformer_base,broken_raises"
+    killed = [*words("tune", data, tmp_path / "a", models), "--trials", 3, "--plugin", PLUGINS / "broken_models.py"]
     plugin, environment = killed_at("training")  # in the third of the first trial's four steps
-    assert bench_process(*killed, *broken, *plugin, **environment).returncode == -signal.SIGKILL
+    assert bench_process(*killed, *plugin, **environment).returncode == -signal.SIGKILL
     assert [state for state, _, _ in trials_of(tmp_path / "a", "transformer_base")] == [TrialState.RUNNING]
 
-    code, said = bench_or_raise(*killed, *broken, "--export", tmp_path / "tuned.yaml")
+    code, said = bench_or_raise(*killed, "--export", tmp_path / "tuned.yaml")
     assert code == 1, "models that fail say so, and stop no other"
     assert "broken_raises: failed: RuntimeError: shapes do not fit" in said
-    assert [said.count(f"{name} trial") for name in ("broken_nan", "transformer_base")] == [3, 3]
-    assert bench_or_raise(*words("tune", data, tmp_path / "b", "transformer_base"), "--trials", 3)[0] == 0
-    assert trials_of(tmp_path / "a", "transformer_base") == trials_of(tmp_path / "b", "transformer_base")
+    assert said.count("transformer_base trial") == 3
+    with monkeypatch.context() as beside:
+        beside.setattr(ExecutionConfig, "jobs_for", lambda *_: 2)  # though it is one model
+        assert bench_or_raise(*words("tune", data, tmp_path / "b", "transformer_base"), "--trials", 3)[0] == 0
+    trials = trials_of(tmp_path / "a", "transformer_base")
+    assert trials == trials_of(tmp_path / "b", "transformer_base"), "neither the kill nor --jobs is in the values"
 
-    run = [*words("run", data, tmp_path / "a", "transformer_base"), "--jobs", 1]
-    assert [bench_or_raise(*run, *option)[0] for option in ((), ("--tuned",))] == [0, 0]
-    with Store(tmp_path / "a" / "bench.sqlite", read_only=True) as store:
-        plain, tuned = leaderboard(store)
     file = TunedFile.model_validate(yaml.safe_load((tmp_path / "tuned.yaml").read_text(encoding="utf-8")))
-    assert dict(tuned.signature.items() ^ plain.signature.items()) == {"tuned": file.tuned}
     assert file.models.keys() == {"transformer_base"}
     found = file.models["transformer_base"]
     assert found.default is not None
     assert found.best >= found.default
+    assert [trial.score for trial in found.trials] == [score for _, _, score in trials]
+
+    monkeypatch.setattr("harness.tuning.chosen.list_tuned", lambda: ["mine"])
+    monkeypatch.setattr("harness.tuning.chosen.shipped_tuned", lambda _: (tmp_path / "tuned.yaml").read_text("utf-8"))
+    shipped = ("--set", "tuned=mine")
+    code, said = bench_or_raise(*words("run", data, tmp_path / "a", "transformer_base,blind"), *shipped)
+    assert "untuned: blind: 'mine' has no tuned values" in said
+    assert bench_or_raise(*words("run", data, tmp_path / "a", "transformer_base"), *shipped, "--untuned")[0] == 0
+    with Store(tmp_path / "a" / "bench.sqlite", read_only=True) as store:
+        by_label = {group.signature.get("tuned"): group for group in leaderboard(store)}
+    assert {label: {row.model for row in group.rows} for label, group in by_label.items()} == {
+        file.tuned: {"transformer_base"},
+        None: {"transformer_base", "blind"},
+    }
+    assert dict(by_label[file.tuned].signature.items() ^ by_label[None].signature.items()) == {"tuned": file.tuned}
+    for same in (("--tuned",), ("--tuned-from", tmp_path / "tuned.yaml")):
+        said = bench_or_raise(*words("run", data, tmp_path / "a", "transformer_base"), *same)[1]
+        assert "0 finished, 1 re-used" in said, same
+
+
+def test_a_diverged_trial_counts_as_failed(small: RunContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(_: object, values: TunedValues, *__: object) -> float:
+        if values == TunedValues():
+            return 0.25
+        raise TrainingDivergedError("loss nan")
+
+    monkeypatch.setattr("harness.tuning.trials.train_trial", train)
+    search = Search(Workspace(tmp_path), small, SearchSpace(), BUDGET, "3x2#abcdef")
+    [model] = requested("updown")
+    assert do_trials([model], search, SILENT) == {}
+    found = standing(open_study(model, search).study, BUDGET)
+    assert (found.finished, found.failed, found.done, found.best) == (1, 2, True, 0.25)
+    assert [(trial.state, trial.score) for trial in found.trials] == [
+        ("finished", 0.25), ("failed", None), ("failed", None),
+    ]  # fmt: skip
+
+
+def test_a_process_that_dies_costs_one_model(
+    small: RunContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tune_one(channel: Connection, place: int, model: RequestedModel, _: bytes) -> None:
+        if model.name == "updown":
+            os.kill(os.getpid(), signal.SIGKILL)
+        channel.send({model.name: f"tried in place {place}"})
+
+    forking = multiprocessing.get_context("fork")
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: forking)  # the imports of a new process take seconds
+    monkeypatch.setattr("harness.tuning.jobs._tune_one", tune_one)
+    context = replace(small, execution=replace(small.execution, config=ExecutionConfig(jobs=1)))
+    search = Search(Workspace(tmp_path), context, SearchSpace(), BUDGET, "3x2#abcdef")
+    errors = do_trials_side_by_side(requested("updown", "m2"), search, SILENT)
+    assert errors.pop("m2") == "tried in place 0"
+    assert errors.pop("updown").startswith("WorkerDied: its process was ended by SIGKILL")
+    assert not errors
 
 
 def test_only_the_field_of_tuned_runs_is_signed(small: RunContext) -> None:
@@ -92,6 +148,32 @@ def test_only_the_field_of_tuned_runs_is_signed(small: RunContext) -> None:
         "updown": {"learning_rate": 4.0, "clip_norm": 5.0},
         "transformer_base": {},
     }
+
+
+def test_a_run_stores_the_trials_behind_its_values(small: RunContext) -> None:
+    trials = (
+        TunedTrial(state="finished", score=0.25),
+        TunedTrial(learning_rate=0.5, clip_norm=0.0, state="pruned"),
+    )
+    tuned = Tuned("3x2#abcdef", {"updown": TunedValues()}, {"updown": trials})
+    [plain], [spec] = (
+        plan_runs(requested("updown"), 1, replace(small, tuned=each), Workspace(Path()))
+        for each in (replace(tuned, trials={}), tuned)
+    )
+    assert spec.config["tuning"]["trials"] == [
+        {"learning_rate": 0.004, "state": "finished", "score": 0.25},
+        {"learning_rate": 0.002, "state": "pruned", "score": None},
+    ]
+    assert (spec.key, spec.signature) == (plain.key, plain.signature)
+
+
+def test_models_without_tuned_values_are_signed_as_untuned(small: RunContext) -> None:
+    tuned = replace(small, tuned=Tuned("3x2#abcdef", {"updown": TunedValues(learning_rate=4.0)}))
+    models = requested("updown", "m2")
+    [own, as_ever], [_, plain] = (plan_runs(models, 1, context, Workspace(Path())) for context in (tuned, small))
+    assert own.signature["tuned"] == "3x2#abcdef"
+    assert as_ever == plain
+    assert tuned.for_model("m2").preset == small.preset
 
 
 def test_reference_rows_are_the_same_tuned_or_not(small: RunContext) -> None:
@@ -132,38 +214,9 @@ def test_without_optuna_the_command_says_what_to_install(monkeypatch: pytest.Mon
     assert caught.value.hint == "pip install 'captionbench[tune]'"
 
 
-def test_a_model_without_a_finished_study_is_named(small: RunContext, tmp_path: Path) -> None:
-    with pytest.raises(BenchError, match=r"no finished tuning .* for updown, m2") as caught:
-        from_workspace(Workspace(tmp_path))(small, requested("updown", "m2"))
-    assert caught.value.hint is not None
-    assert caught.value.hint.startswith("type: bench tune --models updown,m2 --preset smoke --workspace ")
-
-
-def test_a_file_of_other_conditions_is_refused(small: RunContext, tmp_path: Path) -> None:
-    model = TunedModel(values=TunedValues(dropout=0.2), best=0.5, finished=3, pruned=0, failed=0)
-    content = TunedFile(
-        command="bench tune", preset="smoke", data=small.signature["data"], features=small.signature["feat"],
-        tuned=tuned_field(SearchSpace(), BUDGET, small.preset), budget=BUDGET, space=SearchSpace(),
-        models={"updown": model},
-    )  # fmt: skip
-    file = tmp_path / "tuned.yaml"
-
-    def find(changes: dict[str, Any], *names: str) -> Tuned:
-        file.write_text(yaml.safe_dump(content.model_copy(update=changes).model_dump(mode="json")), encoding="utf-8")
-        return from_file(str(file))(small, requested(*names))
-
-    assert find({}, "updown") == Tuned(content.tuned, {"updown": TunedValues(dropout=0.2)})
-    with pytest.raises(BenchError, match="no values for m2"):
-        find({}, "updown", "m2")
-    with pytest.raises(BenchError, match="tuned under other conditions: data coco#1, here scenes#"):
-        find({"data": "coco#1"}, "updown")
-    with pytest.raises(BenchError, match="other conditions: preset "):
-        find({"budget": BUDGET.model_copy(update={"trials": 4})}, "updown")
-    file.write_text("models: [", encoding="utf-8")
-    with pytest.raises(BenchError, match="holds no tuned values"):
-        from_file(str(file))
-    with pytest.raises(BenchError, match="cannot be read: No such file"):
-        from_file(str(tmp_path / "none.yaml"))
+def test_one_choice_of_values_at_a_time(tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match="--tuned and --untuned contradict each other"):
+        bench_or_raise("run", "--workspace", tmp_path, "--tuned", "--untuned")
 
 
 def test_an_empty_study_has_no_best_trial() -> None:

@@ -150,7 +150,7 @@ def test_json_has_the_controls_of_each_group(store: Store) -> None:
     assert test["controls"]["largest"] == pytest.approx(104.86 - 62.0)
     assert [found["change"] for found in nocaps["controls"]["pairs"]] == ["bicubic"]
     assert {len(group["controls"]["pairs"]) for group in others} == {0}
-    [said] = method(groups, [], runs, controls(store, groups)).tables[0].controls
+    [said] = method(groups, [], runs, controls(store, groups), {}).tables[0].controls
     assert said.startswith("Not the architecture: show_tell_lstm with the resize filter bicubic differs by ")
 
 

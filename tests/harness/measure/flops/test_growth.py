@@ -8,7 +8,9 @@ import numpy as np
 import torch
 
 from harness.measure.flops.counting import count_caption, count_encoder
+from harness.measure.flops.tracing import trace, unfused
 from harness.measure.inputs import example_visual
+from harness.measure.model_modes import eval_mode
 from zoo.captioner import Captioner, Visual
 from zoo.registry import create_model, model_card
 
@@ -48,10 +50,16 @@ def documented(name: str, by_name: Mapping[str, int]) -> int:
     return by_name.get(name, by_name[name.partition("/")[0]])
 
 
-def step_macs(model: Captioner, visual: Visual, position: int) -> int:
-    """Of the step at a position from 2: what a caption of so many tokens takes more than one of a token less."""
-    longer, shorter = (count_caption(model, visual, length).macs for length in (position, position - 1))
-    return longer - shorter
+def step_macs(model: Captioner, visual: Visual, positions: range) -> list[int]:
+    """Of one step alone, after so many others."""
+    found = []
+    with torch.no_grad(), eval_mode(model), unfused():
+        state, token = model.start(model.encode(visual)), torch.ones(1, dtype=torch.long)
+        for position in range(positions.stop):
+            if position in positions:
+                found.append(trace(model, lambda last: model.step(token, last), state).macs)
+            _, state = model.step(token, state)
+    return found
 
 
 def test_grows_as_documented(architecture: str) -> None:
@@ -60,11 +68,12 @@ def test_grows_as_documented(architecture: str) -> None:
     model = create_model(architecture, vocab_size=30, visual_dim=8, **model_card(architecture).tiny)
     seen = example_visual(model.visual, length=6)
     steps = documented(architecture, STEP)
-    captions = [count_caption(model, seen, length).macs for length in range(1, steps + 4)]
-    assert degree(np.diff(captions).tolist()) == steps
+    by_position = step_macs(model, seen, range(steps + 2))
+    assert degree(by_position) == steps
     assert degree([count_caption(model, seen, 2, width).macs for width in (1, 2, 3)]) == 1
     if model.visual.kind in {"grid", "regions"}:
         encoder = documented(architecture, ENCODER)
         lengths = [example_visual(model.visual, length=length) for length in range(6, encoder + 8)]
         assert degree([count_encoder(model, visual).macs for visual in lengths]) == encoder
-        assert degree([step_macs(model, visual, 2) for visual in lengths[:3]]) == 1
+        longer = [step_macs(model, visual, range(1, 2))[0] for visual in lengths[1:3]]
+        assert degree([by_position[1], *longer]) == 1

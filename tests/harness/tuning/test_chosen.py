@@ -1,0 +1,112 @@
+"""Which tuned values `bench run` takes: of a workspace, of a file, or those that ship with a preset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+
+from harness.config.load import load_preset, preset_digest, shipped_preset
+from harness.config.tuning import SearchSpace, Tuned, TunedTrial, TunedValues
+from harness.runner.context import RunContext
+from harness.runner.identity.signature import tuned_field
+from harness.tuning.chosen import TunedFile, TunedModel, from_file, from_workspace, shipped_for
+from harness.utils.errors import BenchError
+from harness.utils.progress import Reporter
+from harness.utils.workspace import Workspace
+from tests.harness.tuning.conftest import BUDGET, SILENT, requested
+
+
+def test_a_model_without_a_finished_study_is_named(small: RunContext, tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match=r"no finished tuning .* for updown, m2") as caught:
+        from_workspace(Workspace(tmp_path))(small, requested("updown", "m2"), SILENT)
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith("type: bench tune --models updown,m2 --preset smoke --workspace ")
+
+
+def tuned_file(context: RunContext) -> TunedFile:
+    """Values of updown alone, found under these conditions."""
+    model = TunedModel(values=TunedValues(dropout_scale=0.2), best=0.5, trials=(TunedTrial(state="finished"),))
+    return TunedFile(
+        command="bench tune", preset="smoke", data=context.signature["data"], features=context.signature["feat"],
+        tuned=tuned_field(SearchSpace(), BUDGET, context.preset), budget=BUDGET, space=SearchSpace(),
+        models={"updown": model},
+    )  # fmt: skip
+
+
+def dumped(content: TunedFile, **changes: Any) -> str:
+    return yaml.safe_dump(content.model_copy(update=changes).model_dump(mode="json"))
+
+
+def test_a_file_of_other_conditions_is_refused(small: RunContext, tmp_path: Path) -> None:
+    content, file = tuned_file(small), tmp_path / "tuned.yaml"
+
+    def find(changes: dict[str, Any], *names: str) -> Tuned | None:
+        file.write_text(dumped(content, **changes), encoding="utf-8")
+        return from_file(str(file))(small, requested(*names), SILENT)
+
+    values = {"updown": TunedValues(dropout_scale=0.2)}
+    assert find({}, "updown") == Tuned(content.tuned, values, {"updown": content.models["updown"].trials})
+    with pytest.raises(BenchError, match="no values for m2"):
+        find({}, "updown", "m2")
+    with pytest.raises(BenchError, match="tuned under other conditions: data coco#1, here scenes#"):
+        find({"data": "coco#1"}, "updown")
+    with pytest.raises(BenchError, match="other conditions: preset "):
+        find({"budget": BUDGET.model_copy(update={"trials": 4})}, "updown")
+    file.write_text("models: [", encoding="utf-8")
+    with pytest.raises(BenchError, match="holds no tuned values"):
+        from_file(str(file))
+    with pytest.raises(BenchError, match="cannot be read: No such file"):
+        from_file(str(tmp_path / "none.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "names", "tuned", "said"),
+    [
+        ({}, ("updown",), ["updown"], []),
+        ({}, ("updown", "m2"), ["updown"], ["untuned: m2: 'mine' has no tuned values"]),
+        ({}, ("m2",), [], ["untuned: m2: 'mine' has no tuned values"]),
+        ({"data": "coco#1"}, ("updown",), [], ["of other conditions (data coco#1, here scenes#"]),
+        ({"features": "r101"}, ("updown",), [], ["of other conditions (features r101, here "]),
+        ({"tuned": "3x2#000000"}, ("updown",), [], ["of other conditions (preset 3x2#000000, here 3x2#"]),
+    ],
+)  # fmt: skip
+def test_shipped_values_are_for_their_conditions_and_models(
+    changes: dict[str, Any],
+    names: Sequence[str],
+    tuned: list[str],
+    said: list[str],
+    small: RunContext,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("harness.tuning.chosen.list_tuned", lambda: ["mine"])
+    monkeypatch.setattr("harness.tuning.chosen.shipped_tuned", lambda _: dumped(tuned_file(small), **changes))
+    find = shipped_for(small.preset.model_copy(update={"tuned": "mine"}))
+    assert find is not None
+    console = Console(file=StringIO(), width=400)
+    found = find(small, requested(*names), Reporter(console))
+    assert ([] if found is None else list(found.values)) == tuned
+    lines = [line for line in console.file.getvalue().splitlines() if line.startswith("untuned")]  # type: ignore[attr-defined]
+    assert len(lines) == len(said)
+    assert all(part in line for part, line in zip(said, lines, strict=True))
+
+
+def test_a_preset_that_names_no_values_has_its_own(small: RunContext) -> None:
+    assert shipped_for(small.preset) is None
+    with pytest.raises(BenchError, match="no values ship under the name 'none'") as caught:
+        shipped_for(small.preset.model_copy(update={"tuned": "none"}))
+    assert "--untuned" in str(caught.value.hint)
+
+
+def test_where_values_come_from_is_in_no_digest() -> None:
+    plain, named = (load_preset("quick", changes) for changes in ((), ("tuned=quick",)))
+    assert "tuned" not in plain.model_dump(mode="json")
+    assert preset_digest(named) == preset_digest(plain)
+    assert tuned_field(SearchSpace(), BUDGET, named) == tuned_field(SearchSpace(), BUDGET, plain)
+    assert shipped_preset(named)["deviations"] == []
+    assert named.untuned() == plain
