@@ -2,7 +2,7 @@
 
     pytest benchmarks/test_launches.py -n 0 -s
 
-Models at the sizes of the preset `paper`, two images of 36 tokens, 5 captions of 20 words each; a beam of 5, 20 words,
+Models at the sizes of the preset `matched-width`, two images of 36 tokens, 5 captions of 20 words each; a beam of 5, 20 words,
 random weights. Operators that reach a backend are counted, less views and allocations, so that the numbers are the same
 on every machine and hold for a GPU but for kernels that it fuses otherwise. They must not grow.
 """
@@ -64,7 +64,7 @@ class Launches(TorchDispatchMode):
 @pytest.mark.parametrize("name", MOST)
 def test_launches_do_not_grow(name: str) -> None:
     torch.manual_seed(0)
-    arguments = load_preset("paper").model_arguments(name)
+    arguments = load_preset("matched-width").model_arguments(name)
     model = create_model(name, vocab_size=VOCABULARY, visual_dim=CHANNELS, **arguments)
     visual = batch_of(example_visual(model.visual, length=REGIONS), IMAGES)
     tokens = torch.randint(5, VOCABULARY, (IMAGES * CAPTIONS, WORDS + 1))
