@@ -40,8 +40,8 @@ class DynamicExpansion(nn.Module):
         by_element = F.linear(key, self.queries).transpose(1, 2)[:, None]  # (B, 1, e, j)
         weights = streams.weigh(self.dropout(by_position + by_element))  # (2, B, i, e, j)
         forward, backward = self._hide(weights, mask)
-        expand = normalise(forward, -1)
-        contract = normalise(backward, (2, 3))
+        expand = normalise(forward, -1, scale=width**0.5)
+        contract = normalise(backward, (2, 3), scale=width**0.5)
         collected = self._collect(expand.flatten(0, 1), contract.flatten(0, 1), side_by_side(values), condition)
         return gate_streams(selector, collected)
 
@@ -104,10 +104,10 @@ class DynamicExpansion(nn.Module):
         # Both directions at once, as what is done to them is done to each element.
         scores = torch.cat((forward.flatten(1), backward.flatten(1)), 1)
         to_expand, to_contract = self.streams.weigh(scores).transpose(0, 1).chunk(2, -1)
-        new = normalise(to_expand.unflatten(-1, forward.shape[1:]), -1)
+        new = normalise(to_expand.reshape(-1, 2, *forward.shape[1:]), -1, scale=width**0.5)
         # Append the new position's forward rows; earlier rows do not depend on it and get a column of zeros.
         expand = torch.cat((F.pad(cache["expand"], (0, 1)), new[:, :, None]), 2)
-        contract = normalise(to_contract.unflatten(-1, backward.shape[1:]), (2, 3))  # (R, 2, T, E)
+        contract = normalise(to_contract.reshape(-1, 2, *backward.shape[1:]), (2, 3), scale=width**0.5)  # (R, 2, T, E)
         gathered = contract.flatten(2)[:, :, None] @ expand.flatten(2, 3)  # (R, 2, 1, T)
         bias = torch.baddbmm(contract.sum(2) @ self.biases, contract.sum(3), condition)  # (R, 2, D)
         a = torch.baddbmm(bias[:, :1], gathered[:, 0], value_a)

@@ -24,16 +24,18 @@ def full_precision(scores: Tensor) -> Tensor:
     return scores.to(torch.promote_types(scores.dtype, torch.float32))
 
 
-def normalise(weights: Tensor, dim: int | tuple[int, ...], groups: Sequence[int] = ()) -> Tensor:
+def normalise(weights: Tensor, dim: int | tuple[int, ...], groups: Sequence[int] = (), scale: float = 1.0) -> Tensor:
     """psi: divide by the sum along `dim`; zeros stay zeros.
+
+    `scale` is what weights were to be divided by before: only EPSILON notices that they are not.
 
     With `groups`, lengths that add up to the last dimension, `dim` is the last: each group is normalised by itself and
     divided by their number, so that they average.
     """
     if torch.is_grad_enabled() and weights.requires_grad and not torch.compiler.is_compiling():
-        normalised: Tensor = _Normalise.apply(weights, dim, groups)  # type: ignore[no-untyped-call]
+        normalised: Tensor = _Normalise.apply(weights, dim, groups, scale)
         return normalised
-    return weights / _totals(weights, dim, groups)
+    return weights / _totals(weights, dim, groups, scale)
 
 
 def _sums(weights: Tensor, dim: int | tuple[int, ...], groups: Sequence[int]) -> Tensor:
@@ -44,19 +46,19 @@ def _sums(weights: Tensor, dim: int | tuple[int, ...], groups: Sequence[int]) ->
     return torch.cat([part.sum(-1, keepdim=True).expand_as(part) for part in parts], -1)
 
 
-def _totals(weights: Tensor, dim: int | tuple[int, ...], groups: Sequence[int]) -> Tensor:
+def _totals(weights: Tensor, dim: int | tuple[int, ...], groups: Sequence[int], scale: float) -> Tensor:
     """What weights are divided by: their sums, never 0."""
     sums, count = _sums(weights, dim, groups), max(len(groups), 1)
-    return torch.rsub(sums, count * EPSILON, alpha=-count)  # count * (sums + EPSILON)
+    return torch.rsub(sums, count * scale * EPSILON, alpha=-count)  # count * (sums + scale * EPSILON)
 
 
 class _Normalise(torch.autograd.Function):
     """`normalise` with the gradient (g - sum(g * y)) / total, in half of the kernels that the quotient's take."""
 
     @staticmethod
-    def forward(ctx: Any, weights: Tensor, dim: int | tuple[int, ...], groups: Sequence[int]) -> Tensor:
+    def forward(ctx: Any, weights: Tensor, dim: int | tuple[int, ...], groups: Sequence[int], scale: float) -> Tensor:
         """See `normalise`."""
-        totals = _totals(weights, dim, groups)
+        totals = _totals(weights, dim, groups, scale)
         normalised = weights / totals
         ctx.save_for_backward(normalised, totals)
         ctx.dim, ctx.groups = dim, groups
@@ -64,11 +66,11 @@ class _Normalise(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         """The gradient of `weights`."""
         normalised, totals = ctx.saved_tensors
         sums = _sums(gradient * normalised, ctx.dim, ctx.groups)
-        return torch.sub(gradient, sums, alpha=max(len(ctx.groups), 1)) / totals, None, None
+        return torch.sub(gradient, sums, alpha=max(len(ctx.groups), 1)) / totals, None, None, None
 
 
 class GatedStreams(nn.Module):
@@ -81,19 +83,41 @@ class GatedStreams(nn.Module):
         self.value_a = nn.Linear(d_model, d_model)
         self.value_b = nn.Linear(d_model, d_model)
         self.selector = nn.Linear(d_model, d_model)
-        # Signs of the streams' scores, with the scale of products of two vectors of d_model channels; the scale's
-        # rounding to single precision cancels out, since all weights are normalised.
-        self.register_buffer("signs", torch.tensor([1.0, -1.0]) / d_model**0.5, persistent=False)
+        self.register_buffer("signs", torch.tensor([1.0, -1.0]), persistent=False)
 
     def weigh(self, scores: Tensor) -> Tensor:
-        """relu(scores / sqrt(d)) and relu(-scores / sqrt(d)), (...) to (2, ...)."""
+        """relu(scores) and relu(-scores), (...) to (2, ...)."""
         scores = full_precision(scores)
+        if torch.is_grad_enabled() and scores.requires_grad and not torch.compiler.is_compiling():
+            weights: Tensor = _Weigh.apply(scores)
+            return weights
         return F.relu(scores * self.signs.view(2, *[1] * scores.dim()))
+
+
+class _Weigh(torch.autograd.Function):
+    """`GatedStreams.weigh` in half of the passes over the scores, with half of the kernels of its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor) -> Tensor:
+        """See `GatedStreams.weigh`."""
+        both = scores.new_empty(2, *scores.shape)
+        torch.clamp_min(scores, 0.0, out=both[0])
+        torch.sub(both[0], scores, out=both[1])
+        ctx.save_for_backward(both)
+        return both
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        """The gradient of the scores."""
+        (both,) = ctx.saved_tensors
+        chosen = torch.ops.aten.threshold_backward(gradient, both, 0)
+        return chosen[0] - chosen[1]
 
 
 def side_by_side(values: Tensor) -> Tensor:
     """The values of both streams (B, L, 2 * D), one beside the other, as (2 * B, L, D)."""
-    return values.unflatten(-1, (2, -1)).permute(2, 0, 1, 3).flatten(0, 1)
+    return values.view(*values.shape[:2], 2, -1).permute(2, 0, 1, 3).flatten(0, 1)
 
 
 def gate(selector: Tensor, a: Tensor, b: Tensor) -> Tensor:
@@ -104,7 +128,7 @@ def gate(selector: Tensor, a: Tensor, b: Tensor) -> Tensor:
 def gate_streams(selector: Tensor, streams: Tensor) -> Tensor:
     """`gate` of (B, L, D) between both streams (2 * B, L, D)."""
     if torch.is_grad_enabled() and streams.requires_grad and not torch.compiler.is_compiling():
-        gated: Tensor = _GateStreams.apply(selector, streams)  # type: ignore[no-untyped-call]
+        gated: Tensor = _GateStreams.apply(selector, streams)
         return gated
     return gate(selector, *streams.chunk(2))
 

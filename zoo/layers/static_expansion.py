@@ -47,8 +47,8 @@ class StaticExpansion(nn.Module):
         weights = self.streams.weigh(self.dropout(scores))  # (2, B, L, N)
         visible = weights if mask is None else weights.masked_fill(~mask[..., None], 0.0)
         # Expand over the visible positions, then contract: each group's weights sum to one, and groups average.
-        expand = normalise(visible, 2).flatten(0, 1).transpose(1, 2)  # R_fw, (2 * B, N, L)
-        contract = normalise(weights, -1, self.lengths).flatten(0, 1)  # R_bw, (2 * B, L, N)
+        expand = normalise(visible, 2, scale=x.shape[-1] ** 0.5).flatten(0, 1).transpose(1, 2)  # R_fw, (2 * B, N, L)
+        contract = normalise(weights, -1, self.lengths, x.shape[-1] ** 0.5).flatten(0, 1)  # R_bw, (2 * B, L, N)
         if self._reassociates(values):
             collected = torch.baddbmm(contract @ self.biases, contract @ expand, values)
         else:
@@ -58,7 +58,7 @@ class StaticExpansion(nn.Module):
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Scores Z^T = K(x) Q^T (B, L, N), values of both streams (2 * B, L, D), and the selector (B, L, D).
 
-        The queries are weights, so that one product can serve the whole batch.
+        The scores are not divided by sqrt(d), which normalising would undo. The queries are weights, so that one product can serve the whole batch.
         """
         length, width = self.queries.shape
         projection = self._kept_fold()
