@@ -74,10 +74,10 @@ def joined(*layers: nn.Linear, extra: tuple[Tensor, Tensor] | None = None) -> tu
 
     Three layers as one are as many kernels, and half as many in the backward pass.
     """
-    weights, biases = [layer.weight for layer in layers], [layer.bias for layer in layers]
+    parts: list[tuple[Tensor, Tensor]] = [(layer.weight, layer.bias) for layer in layers]
     if extra is not None:
-        weights, biases = [*weights, extra[0]], [*biases, extra[1]]
-    return torch.cat(weights), torch.cat(biases)
+        parts.append(extra)
+    return torch.cat([weight for weight, _ in parts]), torch.cat([bias for _, bias in parts])
 
 
 class MultiHeadAttention(nn.Module):
