@@ -2,8 +2,8 @@
 
     pytest benchmarks/test_launches.py -n 0 -s
 
-Models at the sizes of the preset `matched-width`, two images of 36 tokens, 5 captions of 20 words each; a beam of 5, 20 words,
-random weights. Operators that reach a backend are counted, less views and allocations, so that the numbers are the same
+Models at the sizes of the preset `matched-width`, two images of 36 tokens, 5 captions of 20 words each; a beam of 5,
+20 words, random weights. Operators that reach a backend are counted, less views and allocations, so that the numbers are the same
 on every machine and hold for a GPU but for kernels that it fuses otherwise. They must not grow.
 """
 

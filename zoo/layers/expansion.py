@@ -111,8 +111,9 @@ class _Weigh(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         """The gradient of the scores."""
         (both,) = ctx.saved_tensors
-        chosen = torch.ops.aten.threshold_backward(gradient, both, 0)
-        return chosen[0] - chosen[1]
+        to_a, to_b = torch.ops.aten.threshold_backward(gradient, both, 0).unbind()
+        to_scores: Tensor = to_a - to_b
+        return to_scores
 
 
 def side_by_side(values: Tensor) -> Tensor:

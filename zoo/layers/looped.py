@@ -38,10 +38,9 @@ class SharedMatrix:
         added = self.bias if added is None else added
         if self.end is None:
             return _multiply(x, self.weight, added)
-        own = added is not None and added is self.bias
-        product: Tensor = _Multiply.apply(
-            x, added.detach() if own else added, self.weight.detach(), self.end, self.factors
-        )
+        if added is self.bias and added is not None:
+            added = added.detach()
+        product: Tensor = _Multiply.apply(x, added, self.weight.detach(), self.end, self.factors)
         return product
 
 

@@ -84,7 +84,7 @@ class SpatialGraphAttention(nn.Module):
         another one sums their answers.
         """
         batch, length, width = x.shape
-        branches: list[nn.Linear] = [*self.keys, *self.values]  # type: ignore[list-item]  # ModuleList is not generic
+        branches: list[nn.Linear] = [*self.keys, *self.values]
         queries, keys, values = torch.split(
             F.linear(x, *joined(self.query, *branches)), [width, 3 * width, 3 * width], -1
         )

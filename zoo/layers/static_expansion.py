@@ -58,7 +58,8 @@ class StaticExpansion(nn.Module):
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Scores Z^T = K(x) Q^T (B, L, N), values of both streams (2 * B, L, D), and the selector (B, L, D).
 
-        The scores are not divided by sqrt(d), which normalising would undo. The queries are weights, so that one product can serve the whole batch.
+        The scores are not divided by sqrt(d), which normalising would undo. The queries are weights, so that one
+        product can serve the whole batch.
         """
         length, width = self.queries.shape
         projection = self._kept_fold()
