@@ -58,7 +58,7 @@ def attention_weights(model: Captioner, visual: Visual, tokens: Tensor) -> Tenso
 
 
 class _Recorder(TorchFunctionMode):
-    """Records the probabilities (B, H, T, L) or (B, T, L) of every softmax within some modules.
+    """Records the probabilities (B, H, T, M, L), (B, H, T, L) or (B, T, L) of every softmax within some modules.
 
     Attributes:
         seen: the probabilities by module, in the order of its calls.
@@ -116,7 +116,9 @@ def _precise(part: Tensor) -> Tensor:
 
 
 def _by_row(part: Tensor, rows: int) -> Tensor:
-    """Probabilities of all heads, with an image's captions side by side, as (B * n, T, L)."""
+    """Probabilities of all heads and memories, with an image's captions side by side, as (B * n, T, L)."""
+    if part.dim() == 5:
+        part = part.mean(3)
     if part.dim() == 4:
         part = part.mean(1)
     return part.reshape(rows, -1, part.shape[-1])

@@ -7,7 +7,7 @@ width of `max_len`, and those of one image do not depend on the other images of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import torch
 from torch import Tensor
@@ -110,24 +110,24 @@ def beam_search(
     logits, state = model.step(torch.full((batch,), bos, device=device), state)
     sums, last = _log_probs(logits, forbidden).topk(beam_size)  # (B, W) each
     state = state.expand(beam_size)
-    tokens = torch.full((batch, beam_size, max_len), PAD, device=device)
-    log_probs = sums.new_zeros(batch, beam_size, max_len)
-    tokens[..., 0], log_probs[..., 0] = last, sums
+    path = _Path(sums, [last])
     finished = last == eos
     aside: Hypotheses | None = None
     first_row = torch.arange(0, batch * beam_size, beam_size, device=device)[:, None]
-    # A finished beam has one continuation: itself.
+    # A finished beam has one continuation, which adds nothing: the end token once more.
     itself = torch.where(torch.arange(beam_size, device=device) == 0, 0.0, -torch.inf)
 
-    def ranked(tokens: Tensor, log_probs: Tensor, sums: Tensor) -> Hypotheses:
+    def ranked(sums: Tensor) -> Hypotheses:
+        tokens, log_probs = path.trace(max_len)
         lengths = _lengths(tokens, eos)
+        tokens = tokens.masked_fill(torch.arange(max_len, device=device) >= lengths[..., None], PAD)
         scores = sums / (lengths + int(count_bos)).to(sums.dtype) ** length_penalty
         found = Hypotheses(tokens, log_probs, lengths, scores)
         return _best(found if aside is None else _join(aside, found), beam_size)
 
-    for position in range(1, max_len):
+    for _ in range(1, max_len):
         if release_finished:
-            aside = ranked(tokens, log_probs, sums.masked_fill(~finished, -torch.inf))
+            aside = ranked(sums.masked_fill(~finished, -torch.inf))
             sums, finished = sums.masked_fill(finished, -torch.inf), torch.zeros_like(finished)
             # A sum can only fall, and its score is highest for the longest caption.
             if bool((sums.amax(1) / (max_len + int(count_bos)) ** length_penalty <= aside.scores[:, -1]).all()):
@@ -137,20 +137,55 @@ def beam_search(
         logits, state = model.step(last.flatten(), state)
         # Only the best W words of a beam can be among the best W.
         gains, words = _log_probs(logits, forbidden).topk(beam_size)
-        gains, words = gains.view(batch, beam_size, -1), words.view(batch, beam_size, -1)
         done = finished[..., None]
-        gains = torch.where(done, itself, gains)
-        words = words.masked_fill(done, PAD)
+        gains = torch.where(done, itself, gains.view(batch, beam_size, -1))
+        words = words.view(batch, beam_size, -1).masked_fill(done, eos)
         sums, choice = (sums[..., None] + gains).flatten(1).topk(beam_size)
         parent = choice // beam_size
-        state = state.reorder((first_row + parent).flatten())
-        tokens = tokens.gather(1, parent[..., None].expand_as(tokens))
-        log_probs = log_probs.gather(1, parent[..., None].expand_as(log_probs))
         last = words.flatten(1).gather(1, choice)
-        tokens[..., position], log_probs[..., position] = last, gains.flatten(1).gather(1, choice)
-        finished = finished.gather(1, parent) | (last == eos)
+        state = state.reorder((first_row + parent).flatten())
+        path.go_on(last, gains.flatten(1), choice, parent)
+        finished = last == eos
 
-    return ranked(tokens, log_probs, sums)
+    return ranked(sums)
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """How the beams of B images came about: whole prefixes are put together once, not moved at every word.
+
+    Attributes:
+        first: (B, W), log-probabilities of the first words.
+        words: (B, W) of every position.
+        gains, choices, parents: of every position but the first, log-probabilities (B, W * W) of the continuations of
+            all beams, which of them were taken (B, W), and the beams that these continue (B, W).
+    """
+
+    first: Tensor
+    words: list[Tensor]
+    gains: list[Tensor] = field(default_factory=list)
+    choices: list[Tensor] = field(default_factory=list)
+    parents: list[Tensor] = field(default_factory=list)
+
+    def go_on(self, words: Tensor, gains: Tensor, choice: Tensor, parent: Tensor) -> None:
+        """Add a position."""
+        self.words.append(words)
+        self.gains.append(gains)
+        self.choices.append(choice)
+        self.parents.append(parent)
+
+    def trace(self, max_len: int) -> tuple[Tensor, Tensor]:
+        """Tokens and log-probabilities (B, W, max_len) of the prefixes, then zeros."""
+        beams = [torch.arange(self.first.shape[1], device=self.first.device).expand(self.first.shape)]
+        for parent in reversed(self.parents):
+            beams.append(parent.gather(1, beams[-1]))
+        beam = torch.stack(beams[::-1], -1)
+        log_probs = self.first[..., None]
+        if self.gains:
+            taken = torch.stack(self.gains, -1).gather(1, torch.stack(self.choices, -1))
+            log_probs = torch.cat((log_probs, taken), -1)
+        missing = (0, max_len - beam.shape[-1])
+        return F.pad(torch.stack(self.words, -1).gather(1, beam), missing), F.pad(log_probs.gather(1, beam), missing)
 
 
 def _roll_out(

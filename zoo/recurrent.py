@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from zoo.captioner import Captioner, DecodingState, Memory, Visual
 from zoo.errors import ZooError
+from zoo.layers.looped import loop
 from zoo.layers.lstm import LSTMCell
 
 Rows = dict[str, Tensor]
@@ -55,6 +57,10 @@ class RecurrentCaptioner(Captioner):
         logits: Tensor = self.vocabulary(self.output_dropout(outputs))
         return logits
 
+    def looped_modules(self) -> Sequence[nn.Module]:
+        """Modules of `advance` whose matrices have one gradient for all positions, see `zoo.layers.looped`."""
+        return (self.lstm,)
+
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
         """See `Captioner.decode`."""
         return self.decode_with_states(memory, tokens)[0]
@@ -65,9 +71,11 @@ class RecurrentCaptioner(Captioner):
             raise ZooError(f"a caption of {tokens.shape[1]} tokens is longer than max_len {self.max_len}")
         state = self.start(memory).expand(tokens.shape[0] // memory.batch_size)
         words, rows, outputs = self.embedding(tokens), state.rows, []
-        for inputs in self.word_inputs(words, state.images).unbind(1):
-            output, rows = self.advance(inputs, rows, state.images)
-            outputs.append(output)
+        word_inputs = self.word_inputs(words, state.images).unbind(1)
+        with loop(self.looped_modules(), tokens):
+            for inputs in word_inputs:
+                output, rows = self.advance(inputs, rows, state.images)
+                outputs.append(output)
         whole = torch.stack(outputs, 1)
         return self.predict(whole, words), whole[..., : self.d_model]
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from zoo.captioner import Captioner, DecodingState, Memory
-from zoo.layers.attention import barrier
+from zoo.layers.attention import MultiHeadAttention, barrier, joined, split_heads
 from zoo.layers.embedding import TokenEmbedding
 from zoo.layers.residual import DecoderLayer, StackOutput
 
@@ -66,7 +67,15 @@ class StackedCaptioner(Captioner):
 
     def _look(self, memory: Memory) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
         """The barrier of the visual tokens, and every layer's keys and values of them."""
-        projected = [layer.cross_attention.project(memory.features) for layer in self._layers()]
+        attentions = [layer.cross_attention for layer in self._layers()]
+        if torch.is_grad_enabled() and all(type(each) is MultiHeadAttention for each in attentions):
+            projection = joined(*(each.key for each in attentions), *(each.value for each in attentions))
+            heads = len(attentions) * attentions[0].n_heads
+            every = [split_heads(half, heads) for half in F.linear(memory.features, *projection).chunk(2, -1)]
+            barred, [every_key] = barrier(memory.mask, every[:1])
+            halves = (part.chunk(len(attentions), 1) for part in (every_key, every[1]))
+            return barred, list(zip(*halves, strict=True))
+        projected = [each.project(memory.features) for each in attentions]
         barred, keys = barrier(memory.mask, [keys for keys, _ in projected])
         return barred, list(zip(keys, (values for _, values in projected), strict=True))
 

@@ -53,7 +53,7 @@ def test_a_step_projects_no_region(sub_transformers):
     started, state = macs(lambda: model.start(memory))
     assert started == 0
     state = state.expand(width)
-    assert state.images["keys"].shape == (1, sub_transformers * 8, regions, d_model // 8)
+    assert state.images["keys"].shape == (1, 8, sub_transformers * regions, d_model // 8)
     lstm, query, gate = 4 * d_model * 3 * d_model, d_model**2, 4 * d_model**2
     attention = sub_transformers * 2 * regions * d_model
     stepped, _ = macs(lambda: model.step(words, state))

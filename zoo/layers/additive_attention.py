@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.layers.looped import Looped, SharedMatrix
 
-class AdditiveAttention(nn.Module):
+
+class AdditiveAttention(Looped):
     """softmax(w . tanh(W_k a + W_q h)) V over the valid regions a.
 
     ImageCaptioning.pytorch masks and normalises again after a softmax over all regions, which equals the softmax over
@@ -32,10 +34,13 @@ class AdditiveAttention(nn.Module):
         """Project an image once: keys (B, L, A), and a barrier (B, 1, L) to be added to the scores.
 
         `regions` are (B, L, D), `mask` (B, L) is true where valid. The keys contain all biases, so queries add none.
+        That of the scores is the same for all, so that the softmax cancels it: it enters with its gradient of zero.
         """
-        keys = 2 * F.linear(regions, self.key.weight, self.key.bias + self.query.bias)
+        bias = self.key.bias + self.query.bias + 0 * self.score.bias
+        keys = 2 * F.linear(regions, self.key.weight, bias)
         # The lowest number, not minus infinity: an image without valid regions attends to all of them evenly.
-        barrier = self.score.bias.expand(mask.shape).masked_fill(~mask, torch.finfo(self.score.bias.dtype).min)
+        lowest = torch.finfo(self.score.weight.dtype).min
+        barrier = torch.zeros_like(mask, dtype=self.score.weight.dtype).masked_fill_(~mask, lowest)
         return keys, barrier[:, None]
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor, barrier: Tensor) -> Tensor:
@@ -49,9 +54,11 @@ class AdditiveAttention(nn.Module):
         Returns:
             (B * n, D_v).
         """
-        projected = F.linear(queries, self.query.weight).view(keys.shape[0], -1, 1, keys.shape[2])
+        projected = self.matrix("query", lambda: SharedMatrix(self.query.weight))(queries)
+        projected = projected.view(keys.shape[0], -1, 1, keys.shape[2])
         # tanh(x) = 2 sigmoid(2 x) - 1. On CPUs a sigmoid takes a sixth of tanh's time, and the softmax is
         # invariant to a constant in all scores.
-        scores = torch.sigmoid(torch.add(keys[:, None], projected, alpha=2)) @ (2 * self.score.weight[0])
-        attended = (scores + barrier).softmax(-1).to(values.dtype) @ values
+        scores = torch.sigmoid(torch.add(keys[:, None], projected, alpha=2)) @ self.score.weight.view(-1)
+        weights = torch.add(barrier, scores, alpha=2).softmax(-1).to(values.dtype)
+        attended = self.matrix("values", lambda: SharedMatrix(values.transpose(1, 2)))(weights)
         return attended.flatten(0, 1)

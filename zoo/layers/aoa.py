@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.layers.annotated_norm import AnnotatedNorm
-from zoo.layers.attention import SelfAttention, attend, split_heads
+from zoo.layers.attention import SelfAttention, barrier, split_heads
+from zoo.layers.looped import Looped, LoopedLinear, SharedMatrix
 from zoo.layers.residual import EncoderLayer
 from zoo.layers.spatial_graph import SpatialGraphAttention
 
@@ -26,7 +27,7 @@ class AttentionOnAttention(nn.Module):
 
     def __init__(self, d_model: int, dropout: float | None = None) -> None:
         super().__init__()
-        self.mix = nn.Linear(2 * d_model, 2 * d_model)
+        self.mix = LoopedLinear(2 * d_model, 2 * d_model)
         self.dropout = nn.Dropout(dropout) if dropout is not None else None
 
     def forward(self, attended: Tensor, query: Tensor) -> Tensor:
@@ -35,23 +36,42 @@ class AttentionOnAttention(nn.Module):
         return F.glu(self.mix(both if self.dropout is None else self.dropout(both)), -1)
 
 
-class MemoriesAttention(nn.Module):
-    """1/M sum_m attend_m(q): one query of `n_heads` heads attends to M projected keys and values."""
+class MemoriesAttention(Looped):
+    """1/M sum_m attend_m(q): one query of `n_heads` heads attends to M projected keys and values.
+
+    The memories stand one after the other, so that one product scores all of them, and another one sums their answers.
+    """
 
     def __init__(self, n_heads: int, n_memories: int, dropout: float) -> None:
         super().__init__()
         self.n_heads, self.n_memories = n_heads, n_memories
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-        """Queries (B, n, D) of an image's n rows, keys and values (B, M * H, L, d_k), to (B, n, D).
+    def prepare(self, keys: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Do once for an image what does not depend on the query.
 
-        `mask` is (B, L), or what `zoo.layers.attention.barrier` makes of it.
+        Args:
+            keys, values: (B, L, M, D).
+            mask: (B, L), true at valid regions; an image without any attends to all of them evenly.
+
+        Returns:
+            Keys and values (B, H, M * L, d_k), scaled, and what is added to the scores (B, H, 1, M * L).
         """
-        heads = split_heads(queries, self.n_heads).repeat(1, self.n_memories, 1, 1)
-        answers = attend(heads, keys, values, mask, self.dropout.p if self.training else 0.0)
-        answer = torch.stack(answers.chunk(self.n_memories, 1)).mean(0)
-        return answer.transpose(1, 2).reshape(queries.shape)
+        keys, values = (
+            part.view(*part.shape[:3], self.n_heads, -1).permute(0, 3, 2, 1, 4).flatten(2, 3) for part in (keys, values)
+        )
+        barred, [keys] = barrier(mask, [keys * keys.shape[-1] ** -0.5])
+        return keys, values / self.n_memories, barred.repeat(1, self.n_heads, 1, self.n_memories)
+
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, barred: Tensor) -> Tensor:
+        """Queries (B, n, D) of an image's n rows, and what `prepare` gives, to (B, n, D)."""
+        heads = split_heads(queries, self.n_heads).flatten(0, 1)
+        scores = self.matrix("keys", lambda: SharedMatrix(keys.flatten(0, 1)))(heads, barred.flatten(0, 1))
+        scores = scores.view(*keys.shape[:2], queries.shape[1], self.n_memories, -1)
+        weights = self.dropout(scores.softmax(-1)).flatten(0, 1).flatten(2)
+        summed = self.matrix("values", lambda: SharedMatrix(values.flatten(0, 1).transpose(1, 2)))
+        answer = summed(weights.to(values.dtype))
+        return answer.view(*keys.shape[:2], *answer.shape[1:]).transpose(1, 2).reshape(queries.shape)
 
 
 @dataclass(frozen=True, slots=True)

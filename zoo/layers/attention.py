@@ -69,6 +69,17 @@ def barrier(mask: Tensor, keys: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]
     return added, [torch.where(blind, 0.0, each) for each in keys]
 
 
+def joined(*layers: nn.Linear, extra: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+    """Weight and bias of one product for several layers of the same input, with `extra` below them.
+
+    Three layers as one are as many kernels, and half as many in the backward pass.
+    """
+    parts: list[tuple[Tensor, Tensor]] = [(layer.weight, layer.bias) for layer in layers]
+    if extra is not None:
+        parts.append(extra)
+    return torch.cat([weight for weight, _ in parts]), torch.cat([bias for _, bias in parts])
+
+
 class MultiHeadAttention(nn.Module):
     """softmax(Q K^T / sqrt(d_k)) V over `n_heads` heads.
 
@@ -112,6 +123,15 @@ class MultiHeadAttention(nn.Module):
         heads = self._heads(self.query(queries).view(keys.shape[0], -1, queries.shape[-1]))
         return self._merge(attend(heads, keys, values, mask, self._rate()), queries)
 
+    def project_all(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values (B, H, T, d_k) of one input (B, T, D)."""
+        layers = (self.query, self.key, self.value)
+        if torch.is_grad_enabled():
+            queries, keys, values = F.linear(x, *joined(*layers)).chunk(3, -1)
+        else:
+            queries, keys, values = (layer(x) for layer in layers)
+        return self._heads(queries), self._heads(keys), self._heads(values)
+
     def _rate(self) -> float:
         return self.dropout.p if self.dropout is not None and self.training else 0.0
 
@@ -141,16 +161,14 @@ class SelfAttention(MultiHeadAttention):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
         """(B, T, D) to (B, T, D); `mask` (B, T) is true at visible positions."""
-        if not self.causal:
-            return super().forward(x, *self.project(x), mask)
-        heads = self._heads(self.query(x))
-        keys, values = self.project(x)
-        if mask is None:
+        heads, keys, values = self.project_all(x)
+        if self.causal and mask is None:
             return self._merge(
                 F.scaled_dot_product_attention(heads, keys, values, None, self._rate(), is_causal=True), x
             )
-        length = x.shape[1]
-        return super().forward(x, keys, values, mask[:, None] & mask.new_ones(length, length).tril())
+        if self.causal and mask is not None:
+            mask = mask[:, None] & mask.new_ones(x.shape[1], x.shape[1]).tril()
+        return self._merge(attend(heads, keys, values, mask, self._rate()), x)
 
     def start(self, like: Tensor) -> Cache:
         """The cache before the first position; `like` (B, ..., D) gives batch size, device and type."""
@@ -159,8 +177,7 @@ class SelfAttention(MultiHeadAttention):
 
     def projection(self) -> tuple[Tensor, Tensor]:
         """Weight and bias of one product for queries, keys and values."""
-        layers = (self.query, self.key, self.value)
-        return torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers])
+        return joined(self.query, self.key, self.value)
 
     def step(self, x: Tensor, cache: Cache, projection: tuple[Tensor, Tensor]) -> tuple[Tensor, Cache]:
         """One position: x (R, 1, D), the cache of R rows, and what `projection` gives."""

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.layers.attention import Cache, append
-from zoo.layers.expansion import GatedStreams, full_precision, gate, normalise
+from zoo.layers.attention import Cache, append, joined
+from zoo.layers.expansion import GatedStreams, full_precision, gate, gate_streams, normalise, side_by_side
 
 
 class DynamicExpansion(nn.Module):
@@ -32,40 +32,45 @@ class DynamicExpansion(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B, T, D) to (B, T, D); `mask` (B, T) is true at valid positions, the others get an output of zero."""
-        condition, key = self.condition(x), self.key(x)
+        streams, width = self.streams, x.shape[-1]
+        projection = joined(streams.selector, self.condition, self.key, streams.value_a, streams.value_b)
+        selector, condition, key, values = torch.split(F.linear(x, *projection), [width] * 3 + [2 * width], -1)
         # (C_i + Q_e) . K_j = C_i . K_j + Q_e . K_j, so no expanded query is ever built.
         by_position = (condition @ key.transpose(1, 2))[:, :, None]  # (B, i, 1, j)
         by_element = F.linear(key, self.queries).transpose(1, 2)[:, None]  # (B, 1, e, j)
-        scores = full_precision(self.dropout((by_position + by_element) / x.shape[-1] ** 0.5))  # (B, i, e, j)
-        forward, backward = self._hide(scores, mask)
-        values_a, values_b = self.streams.values(x)
-        a = self._stream(F.relu(forward), F.relu(backward), values_a, condition)
-        b = self._stream(F.relu(-forward), F.relu(-backward), values_b, condition)
-        return self.streams.combine(x, a, b)
+        weights = streams.weigh(self.dropout(by_position + by_element))  # (2, B, i, e, j)
+        forward, backward = self._hide(weights, mask)
+        expand = normalise(forward, -1, scale=width**0.5)
+        contract = normalise(backward, (2, 3), scale=width**0.5)
+        collected = self._collect(expand.flatten(0, 1), contract.flatten(0, 1), side_by_side(values), condition)
+        return gate_streams(selector, collected)
 
-    def _hide(self, scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Scores for expanding (position j seen by i) and for contracting (i collected by j), both (B, i, e, j)."""
-        length = scores.shape[1]
-        seen = scores.new_ones(length, length, dtype=torch.bool)
+    def _hide(self, weights: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Weights for expanding (position j seen by i) and for contracting (i collected by j), of their shape."""
+        if mask is None and not self.causal:
+            return weights, weights
+        length = weights.shape[2]
+        hidden = weights.new_ones(length, length, dtype=torch.bool)
         if self.causal:
-            seen = seen.tril()
+            hidden = hidden.triu(1)
         if mask is not None:
-            seen = seen & mask[:, :, None] & mask[:, None, :]
-        hidden = ~seen.unsqueeze(-2)
-        return scores.masked_fill(hidden, 0.0), scores.masked_fill(hidden.transpose(-1, -3), 0.0)
+            unseen = ~(mask[:, :, None] & mask[:, None, :])
+            hidden = hidden | unseen if self.causal else unseen
+        hidden = hidden.unsqueeze(-2)
+        return weights.masked_fill(hidden, 0.0), weights.masked_fill(hidden.transpose(-1, -3), 0.0)
 
-    def _stream(self, forward: Tensor, backward: Tensor, values: Tensor, condition: Tensor) -> Tensor:
-        expand = normalise(forward, -1).flatten(1, 2)  # (B, T * E, T)
-        contract = normalise(backward.flatten(1, 2), 1)  # (B, T * E, T), still to be transposed
-        transposed = contract.transpose(1, 2)
+    def _collect(self, expand: Tensor, contract: Tensor, values: Tensor, condition: Tensor) -> Tensor:
+        """The output (2 * B, T, D) of both streams, from weights (2 * B, i, e, j) and values (2 * B, T, D)."""
+        transposed = contract.flatten(1, 2).transpose(1, 2)  # (2 * B, T, T * E)
         if self.training and self.dropout.p > 0:
-            gathered = transposed @ self.dropout(expand @ values)
+            gathered = transposed @ self.dropout(expand.flatten(1, 2) @ values)
         else:  # R_bw (R_fw V) = (R_bw R_fw) V, and T is far smaller than D
-            gathered = (transposed @ expand) @ values
+            gathered = (transposed @ expand.flatten(1, 2)) @ values
         # R_bw (C_i + B_e) = (sum_e R_bw) C + (sum_i R_bw) B, so no expanded bias is built either.
-        by_element = contract.view_as(backward)
-        bias = by_element.sum(2).transpose(1, 2) @ condition + by_element.sum(1).transpose(1, 2) @ self.biases
-        collected: Tensor = self.dropout(gathered + bias)
+        biases = self.biases.expand(len(contract), -1, -1)
+        gathered = torch.baddbmm(gathered, contract.sum(1).transpose(1, 2), biases)
+        condition = condition.expand(2, *condition.shape).flatten(0, 1)
+        collected: Tensor = self.dropout(torch.baddbmm(gathered, contract.sum(2).transpose(1, 2), condition))
         return collected
 
     def start(self, like: Tensor) -> Cache:
@@ -82,8 +87,7 @@ class DynamicExpansion(nn.Module):
         """Weight and bias of one product for everything that a step computes from x: selector, then `rows`."""
         streams = self.streams
         layers = (streams.selector, self.condition, self.key, streams.value_a, streams.value_b)
-        weight = torch.cat([*(layer.weight for layer in layers), self.queries @ self.key.weight])
-        return weight, torch.cat([*(layer.bias for layer in layers), self.queries @ self.key.bias])
+        return joined(*layers, extra=(self.queries @ self.key.weight, self.queries @ self.key.bias))
 
     def step(self, x: Tensor, cache: Cache, projection: tuple[Tensor, Tensor]) -> tuple[Tensor, Cache]:
         """One position: x (R, 1, D), the cache of R rows, and what `projection` gives.
@@ -98,19 +102,14 @@ class DynamicExpansion(nn.Module):
         forward = condition[:, -1:] @ key.transpose(1, 2) + element.transpose(1, 2)  # (R, E, T)
         backward = condition @ key[:, -1:].transpose(1, 2) + element[:, -1:]  # (R, T, E)
         # Both directions at once, as what is done to them is done to each element.
-        scores = torch.cat((forward.flatten(1), backward.flatten(1)), 1) / width**0.5
-        to_expand, to_contract = _both_streams(scores).chunk(2, -1)
-        new = normalise(to_expand.view(-1, 2, *forward.shape[1:]), -1)
+        scores = torch.cat((forward.flatten(1), backward.flatten(1)), 1)
+        to_expand, to_contract = self.streams.weigh(scores).transpose(0, 1).chunk(2, -1)
+        new = normalise(to_expand.reshape(-1, 2, *forward.shape[1:]), -1, scale=width**0.5)
         # Append the new position's forward rows; earlier rows do not depend on it and get a column of zeros.
         expand = torch.cat((F.pad(cache["expand"], (0, 1)), new[:, :, None]), 2)
-        contract = normalise(to_contract.view(-1, 2, *backward.shape[1:]), (2, 3))  # (R, 2, T, E)
+        contract = normalise(to_contract.reshape(-1, 2, *backward.shape[1:]), (2, 3), scale=width**0.5)  # (R, 2, T, E)
         gathered = contract.flatten(2)[:, :, None] @ expand.flatten(2, 3)  # (R, 2, 1, T)
-        bias = contract.sum(3) @ condition + contract.sum(2) @ self.biases  # (R, 2, D)
-        a, b = gathered[:, 0] @ value_a + bias[:, :1], gathered[:, 1] @ value_b + bias[:, 1:]
+        bias = torch.baddbmm(contract.sum(2) @ self.biases, contract.sum(3), condition)  # (R, 2, D)
+        a = torch.baddbmm(bias[:, :1], gathered[:, 0], value_a)
+        b = torch.baddbmm(bias[:, 1:], gathered[:, 1], value_b)
         return gate(selector, a, b), {"rows": rows, "expand": expand}
-
-
-def _both_streams(scores: Tensor) -> Tensor:
-    """relu of the scores and of their negatives, (R, ...) to (R, 2, ...)."""
-    scores = full_precision(scores)
-    return F.relu(torch.stack((scores, -scores), 1))

@@ -10,9 +10,10 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from zoo.errors import ZooError
-from zoo.layers.attention import split_heads
+from zoo.layers.attention import joined, split_heads
 
 GraphMode = Literal["paper", "official"]
 """`paper` clamps an intersection at zero. `official` does not, as in the released code: the intersection of boxes that
@@ -61,6 +62,8 @@ class SpatialGraphAttention(nn.Module):
     with the query (attention on attention).
     """
 
+    kinds: Tensor
+
     def __init__(self, d_model: int, n_heads: int, dropout: float, gate: nn.Module) -> None:
         super().__init__()
         if d_model % n_heads:
@@ -71,20 +74,30 @@ class SpatialGraphAttention(nn.Module):
         self.values = nn.ModuleList(nn.Linear(d_model, d_model) for _ in range(3))
         self.dropout = nn.Dropout(dropout)
         self.gate = gate
+        kinds = torch.tensor([CHILD, NEIGHBOUR, PARENT], dtype=torch.uint8)
+        self.register_buffer("kinds", kinds[:, None], persistent=False)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, graph: Tensor | None = None) -> Tensor:
-        """(B, L, D) to (B, L, D); `mask` (B, L) is true at valid regions, `graph` (B, L, L) is of `spatial_graph`."""
-        queries = split_heads(self.query(x), self.n_heads) * (x.shape[-1] // self.n_heads) ** -0.5
-        hidden = None if mask is None else ~mask[:, None, None]
-        branches = []
-        for kind, key, value in zip((CHILD, NEIGHBOUR, PARENT), self.keys, self.values, strict=True):
-            scores = queries @ split_heads(key(x), self.n_heads).transpose(-1, -2)
-            if hidden is not None:
-                scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
-            weights = self.dropout(scores.softmax(-1))
-            if graph is not None:
-                weights = weights * (graph == kind)[:, None]
-            branches.append(weights @ split_heads(value(x), self.n_heads))
-        answer = torch.stack(branches).mean(0) if graph is None else branches[0] + branches[1] + branches[2]
-        joined: Tensor = self.gate(answer.transpose(1, 2).reshape(x.shape), x)
-        return joined
+        """(B, L, D) to (B, L, D); `mask` (B, L) is true at valid regions, `graph` (B, L, L) is of `spatial_graph`.
+
+        The keys and values of the three branches stand one after the other, so that one product scores all of them, and
+        another one sums their answers.
+        """
+        batch, length, width = x.shape
+        branches: list[nn.Linear] = [*self.keys, *self.values]
+        queries, keys, values = torch.split(
+            F.linear(x, *joined(self.query, *branches)), [width, 3 * width, 3 * width], -1
+        )
+        heads = split_heads(queries, self.n_heads) * (width // self.n_heads) ** -0.5
+        scores = (heads @ self._branches(keys).transpose(-1, -2)).view(batch, self.n_heads, length, 3, length)
+        if mask is not None:
+            scores = scores.masked_fill(~mask[:, None, None, None], torch.finfo(scores.dtype).min)
+        weights = self.dropout(scores.softmax(-1))
+        weights = weights / 3 if graph is None else weights * (graph[:, :, None] == self.kinds)[:, None]
+        answer = weights.flatten(-2) @ self._branches(values)
+        joint: Tensor = self.gate(answer.transpose(1, 2).reshape(x.shape), x)
+        return joint
+
+    def _branches(self, x: Tensor) -> Tensor:
+        """(B, L, 3 * D) to (B, H, 3 * L, D / H)."""
+        return x.view(*x.shape[:2], 3, self.n_heads, -1).permute(0, 3, 2, 1, 4).flatten(2, 3)

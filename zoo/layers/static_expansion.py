@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.layers.expansion import GatedStreams, full_precision, normalise
+from zoo.layers.attention import joined
+from zoo.layers.expansion import GatedStreams, gate_streams, normalise, side_by_side
 
 
 class _Kept(NamedTuple):
@@ -42,26 +43,39 @@ class StaticExpansion(nn.Module):
 
         Masked positions get an output too, which is meaningless and does not affect other positions.
         """
-        scores = full_precision(self.dropout(self._scores(x)))
-        visible = scores if mask is None else scores.masked_fill(~mask[..., None], 0.0)
-        values_a, values_b = self.streams.values(x)
-        a = self._stream(F.relu(visible), F.relu(scores), values_a)
-        b = self._stream(F.relu(-visible), F.relu(-scores), values_b)
-        return self.streams.combine(x, a, b)
+        scores, values, selector = self._project(x)
+        weights = self.streams.weigh(self.dropout(scores))  # (2, B, L, N)
+        visible = weights if mask is None else weights.masked_fill(~mask[..., None], 0.0)
+        # Expand over the visible positions, then contract: each group's weights sum to one, and groups average.
+        expand = normalise(visible, 2, scale=x.shape[-1] ** 0.5).flatten(0, 1).transpose(1, 2)  # R_fw, (2 * B, N, L)
+        contract = normalise(weights, -1, self.lengths, x.shape[-1] ** 0.5).flatten(0, 1)  # R_bw, (2 * B, L, N)
+        if self._reassociates(values):
+            collected = torch.baddbmm(contract @ self.biases, contract @ expand, values)
+        else:
+            collected = contract @ self.dropout(torch.baddbmm(self.biases, expand, values))
+        return gate_streams(selector, self.dropout(collected))
 
-    def _scores(self, x: Tensor) -> Tensor:
-        """Z^T = K(x) Q^T / sqrt(d), (B, L, N). The queries are weights, so one product serves the whole batch."""
-        kept = self._kept_fold()
-        if kept is not None:
-            return F.linear(x, *kept)
-        if x.shape[:-1].numel() > len(self.queries):  # folding for this batch costs less than projecting it
-            return F.linear(x, *self._fold())
-        return F.linear(self.key(x), self.queries / x.shape[-1] ** 0.5)
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores Z^T = K(x) Q^T (B, L, N), values of both streams (2 * B, L, D), and the selector (B, L, D).
+
+        The scores are not divided by sqrt(d), which normalising would undo. The queries are weights, so that one
+        product can serve the whole batch.
+        """
+        length, width = self.queries.shape
+        projection = self._kept_fold()
+        folded = projection is not None or x.shape[:-1].numel() > length  # folding costs less than projecting the batch
+        if projection is None:
+            streams = (self.streams.value_a, self.streams.value_b, self.streams.selector)
+            projection = self._fold() if folded else joined(*streams, self.key)
+        sizes = [2 * width, width, length if folded else width]
+        values, selector, scores = torch.split(F.linear(x, *projection), sizes, -1)
+        return scores if folded else F.linear(scores, self.queries), side_by_side(values), selector
 
     def _fold(self) -> tuple[Tensor, Tensor]:
-        """Weight and bias of Q (W x + b) / sqrt(d) = (Q W / sqrt(d)) x + Q b / sqrt(d)."""
-        queries = self.queries / self.queries.shape[-1] ** 0.5
-        return queries @ self.key.weight, queries @ self.key.bias
+        """Weight and bias of Q (W x + b) = (Q W) x + Q b, below those of the values and of the selector."""
+        streams = (self.streams.value_a, self.streams.value_b, self.streams.selector)
+        weight, bias = self.queries @ self.key.weight, self.queries @ self.key.bias
+        return joined(*streams, extra=(weight, bias))
 
     def _kept_fold(self) -> tuple[Tensor, Tensor] | None:
         """The fold, cached between batches in full precision; None in training or with gradients.
@@ -69,7 +83,9 @@ class StaticExpansion(nn.Module):
         It is computed again if a weight was changed in place or moved, and after `train()` or `eval()`; writes through
         `.data` are not noticed.
         """
-        parts = (self.queries, self.key.weight, self.key.bias)
+        streams = (self.streams.value_a, self.streams.value_b, self.streams.selector)
+        layers = (self.key, *streams)
+        parts = (self.queries, *(layer.weight for layer in layers), *(layer.bias for layer in layers))
         learning = torch.is_grad_enabled() and any(part.requires_grad for part in parts)
         if self.training or learning or torch.compiler.is_compiling() or any(part.is_inference() for part in parts):
             return None
@@ -89,17 +105,6 @@ class StaticExpansion(nn.Module):
         """As in any module; also drops the cached fold."""
         self._kept = None
         return super().train(mode)
-
-    def _stream(self, visible: Tensor, weights: Tensor, values: Tensor) -> Tensor:
-        """Expand over the visible positions, then contract: each group's weights sum to one, and groups average."""
-        expand = normalise(visible, 1).transpose(1, 2)  # R_fw, (B, N, L); contract is R_bw, (B, L, N)
-        contract = torch.cat([normalise(group, -1) for group in torch.split(weights, list(self.lengths), -1)], -1)
-        if self._reassociates(values):
-            collected = (contract @ expand) @ values + contract @ self.biases
-        else:
-            collected = contract @ self.dropout(expand @ values + self.biases)
-        dropped: Tensor = self.dropout(collected / len(self.lengths))  # (B, L, D)
-        return dropped
 
     def _reassociates(self, values: Tensor) -> bool:
         """Whether R_bw (R_fw V + B) = (R_bw R_fw) V + R_bw B holds and saves products.

@@ -10,12 +10,14 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import ZooError
 from zoo.layers.annotated_norm import AnnotatedNorm
 from zoo.layers.aoa import AoADropouts, AoARefiner, AttentionOnAttention, MemoriesAttention
-from zoo.layers.attention import barrier, split_heads
+from zoo.layers.attention import joined
+from zoo.layers.looped import LoopedLinear
 from zoo.layers.lstm import LSTMCell
 from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid
 
@@ -61,7 +63,7 @@ class AoACaptioner(RecurrentCaptioner):
         self.embedding = nn.Sequential(nn.Embedding(vocab_size, d_word), nn.ReLU(), nn.Dropout(dropout))
         self.lstm = LSTMCell(d_word, d_model, 2 * d_model)
         self.query_norm = AnnotatedNorm(d_model)
-        self.query = nn.Linear(d_model, d_model)
+        self.query = LoopedLinear(d_model, d_model)
         self.attention = MemoriesAttention(n_heads, n_memories, attention_dropout)
         self.context_dropout = nn.Dropout(dropout)
         self.gate = AttentionOnAttention(d_model)
@@ -73,23 +75,26 @@ class AoACaptioner(RecurrentCaptioner):
         return ()
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`; keys and values (B, M * H, L, d_k) and the mean region (B, D) are computed here."""
+        """See `Captioner.encode`; keys and values (B, H, M * L, d_k) and the mean region (B, D) are computed here."""
         features, mask = self.look(visual)
         regions = self.region_embedding(features)
         if self.refiner is not None:
             regions = self.refiner(regions, mask, *self.relations(visual, mask))
-        halves = [project(regions).chunk(2, -1) for project in self.memories]
-        first, second = (
-            torch.cat([split_heads(half, self.n_heads) for half in same], 1) for same in zip(*halves, strict=True)
-        )
+        memories: list[nn.Linear] = list(self.memories)  # type: ignore[arg-type]  # ModuleList is not generic
+        projected = F.linear(regions, *joined(*memories)).view(*mask.shape, len(memories), 2, -1)
+        first, second = projected.unbind(3)
         keys, values = (second, first) if self.values_first else (first, second)
         mean = mean_of_valid(regions.masked_fill(~mask[..., None], 0.0), mask)
-        barred, [keys] = barrier(mask, [keys])
+        keys, values, barred = self.attention.prepare(keys, values, mask)
         return Memory(regions, mask, {"keys": keys, "values": values, "mean": mean, "barrier": barred})
 
     def cross_attention_modules(self) -> Sequence[nn.Module]:
         """See `Captioner.cross_attention_modules`."""
         return (self.attention,)
+
+    def looped_modules(self) -> Sequence[nn.Module]:
+        """See `RecurrentCaptioner.looped_modules`."""
+        return (self.lstm, self.query_norm, self.query, self.attention, self.gate.mix)
 
     def first_rows(self, memory: Memory) -> Rows:
         """See `RecurrentCaptioner.first_rows`."""

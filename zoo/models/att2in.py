@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import ZooError
 from zoo.layers.additive_attention import AdditiveAttention
+from zoo.layers.looped import LoopedLinear
 from zoo.layers.lstm import LSTMCell
 from zoo.recurrent import RecurrentCaptioner, Rows, init_words_and_vocabulary
 
@@ -66,7 +67,7 @@ class Att2in(RecurrentCaptioner):
         d_regions = d_model if rectified else visual_dim
         self.everywhere = attended == "all"
         self.attention = AdditiveAttention(d_model, d_regions, d_attention)
-        self.attended = nn.Linear(d_regions, (5 if self.everywhere else 2) * d_model)
+        self.attended = LoopedLinear(d_regions, (5 if self.everywhere else 2) * d_model)
         self.lstm = LSTMCell(words.embedding_dim, d_model, d_model, maxout=True)
 
     def encode(self, visual: Visual) -> Memory:
@@ -79,6 +80,10 @@ class Att2in(RecurrentCaptioner):
     def cross_attention_modules(self) -> Sequence[nn.Module]:
         """See `Captioner.cross_attention_modules`."""
         return (self.attention,)
+
+    def looped_modules(self) -> Sequence[nn.Module]:
+        """See `RecurrentCaptioner.looped_modules`."""
+        return (self.lstm, self.attention, self.attended)
 
     def first_rows(self, memory: Memory) -> Rows:
         """See `RecurrentCaptioner.first_rows`."""

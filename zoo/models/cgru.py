@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import ZooError
+from zoo.layers.gru import GRUCell
 from zoo.recurrent import RecurrentCaptioner, Rows
 
 Look = Literal["gate", "attention"]
@@ -113,11 +114,11 @@ class ConditionalGRU(RecurrentCaptioner):
         embedded = d_model // 2
         self.embedding: nn.Embedding = nn.Embedding(vocab_size, embedded)
         self.input = nn.Linear(embedded, d_model, bias=False)
-        self.first = nn.GRUCell(d_model, d_model)
+        self.first = GRUCell(d_model, d_model)
         self.glance = ImageGate(visual_dim, d_model) if look == "gate" else SharedHeads(visual_dim, d_model, n_heads)
-        self.second = nn.GRUCell(d_model, d_model)
+        self.second = GRUCell(d_model, d_model)
         joined = embedded + 2 * d_model
-        self.bottleneck = nn.GRUCell(joined, d_model) if bottleneck == "gru" else None
+        self.bottleneck = GRUCell(joined, d_model) if bottleneck == "gru" else None
         self.projection = nn.Linear(d_model if bottleneck == "gru" else joined, embedded)
         self.output_dropout = nn.Dropout(dropout)
         self.bias = nn.Parameter(torch.zeros(vocab_size))
@@ -139,20 +140,24 @@ class ConditionalGRU(RecurrentCaptioner):
         """See `Captioner.cross_attention_modules`; a gate does not attend."""
         return (self.glance,) if isinstance(self.glance, SharedHeads) else ()
 
+    def looped_modules(self) -> Sequence[nn.Module]:
+        """See `RecurrentCaptioner.looped_modules`."""
+        return (self.first, self.second)
+
     def first_rows(self, memory: Memory) -> Rows:
         """See `RecurrentCaptioner.first_rows`."""
         return self.blank_rows(memory, "state", width=self.d_model)
 
     def word_inputs(self, words: Tensor, images: dict[str, Tensor]) -> Tensor:  # noqa: ARG002
         """See `RecurrentCaptioner.word_inputs`."""
-        return F.linear(self.input(words), self.first.weight_ih, self.first.bias_ih)
+        return self.first.project(self.input(words))
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
         """See `RecurrentCaptioner.advance`; the output is [h ; h' ; c]."""
-        between = gru_update(inputs, self.first, rows["state"])
+        between: Tensor = self.first(inputs, rows["state"])
         image, mask = images["image"], images["mask"]
         seen = self.glance(between.view(len(image), -1, self.d_model), image, mask).flatten(0, 1)
-        state = gru_update(F.linear(seen, self.second.weight_ih, self.second.bias_ih), self.second, between)
+        state = self.second(self.second.project(seen), between)
         return torch.cat((state, between, seen), 1), {"state": state}
 
     def predict(self, outputs: Tensor, words: Tensor) -> Tensor:
@@ -161,14 +166,6 @@ class ConditionalGRU(RecurrentCaptioner):
         if self.bottleneck is None:
             narrow = self.output_dropout(self.projection(torch.cat((words, state, seen), -1)))
         else:
-            read = F.linear(torch.cat((words, between, seen), -1), self.bottleneck.weight_ih, self.bottleneck.bias_ih)
-            narrow = self.projection(self.output_dropout(gru_update(read, self.bottleneck, state)))
+            read = self.bottleneck.project(torch.cat((words, between, seen), -1))
+            narrow = self.projection(self.output_dropout(self.bottleneck(read, state)))
         return F.linear(narrow, self.embedding.weight, self.bias)
-
-
-def gru_update(inputs: Tensor, cell: nn.GRUCell, state: Tensor) -> Tensor:
-    """The next state of a GRU (..., D) given the projection of its input, W_ih x + b_ih (..., 3 D)."""
-    reset_in, update_in, new_in = inputs.chunk(3, -1)
-    reset, update, new = F.linear(state, cell.weight_hh, cell.bias_hh).chunk(3, -1)
-    candidate = (new_in + (reset_in + reset).sigmoid() * new).tanh()
-    return candidate + (update_in + update).sigmoid() * (state - candidate)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.layers.additive_attention import AdditiveAttention
+from zoo.layers.looped import LoopedLinear
 from zoo.layers.lstm import LSTMCell
 from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid
 
@@ -50,7 +51,7 @@ class ShowAttendTell(RecurrentCaptioner):
         self.first_hidden = _first_state(visual_dim, d_model, dropout)
         self.first_cell = _first_state(visual_dim, d_model, dropout)
         self.attention = AdditiveAttention(d_model, visual_dim, d_attention)
-        self.gate = nn.Linear(d_model, 1)
+        self.gate = LoopedLinear(d_model, 1)
         self.lstm = LSTMCell(d_embedding, d_model, d_model + visual_dim)
         self.attended_output = nn.Linear(visual_dim, d_embedding, bias=False)
         self.hidden_output = nn.Linear(d_model, d_embedding)
@@ -67,6 +68,10 @@ class ShowAttendTell(RecurrentCaptioner):
     def cross_attention_modules(self) -> Sequence[nn.Module]:
         """See `Captioner.cross_attention_modules`."""
         return (self.attention,)
+
+    def looped_modules(self) -> Sequence[nn.Module]:
+        """See `RecurrentCaptioner.looped_modules`."""
+        return (self.lstm, self.attention, self.gate)
 
     def first_rows(self, memory: Memory) -> Rows:
         """The initial state, by two small networks from the mean of the grid."""

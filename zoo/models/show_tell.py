@@ -7,7 +7,7 @@ Numerically equal to `show_tell` and to `fc` and `newfc` of https://github.com/r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from torch import Tensor, nn
@@ -67,6 +67,10 @@ class ShowTell(RecurrentCaptioner):
         features, mask = self.look(visual)
         return Memory(self.image_embedding(mean_of_valid(features, mask))[:, None], mask.any(1, keepdim=True))
 
+    def looped_modules(self) -> Sequence[nn.Module]:
+        """See `RecurrentCaptioner.looped_modules`."""
+        return (self.lstm, *self.upper_layers)
+
     def first_rows(self, memory: Memory) -> Rows:
         """The state after the image, which is read like a word."""
         names = [f"{part}{index}" for index in range(1 + len(self.upper_layers)) for part in ("hidden", "cell")]
@@ -79,7 +83,7 @@ class ShowTell(RecurrentCaptioner):
         after = {"hidden0": hidden, "cell0": cell}
         upper_layers: Iterable[LSTMCell] = self.upper_layers  # type: ignore[assignment]  # ModuleList is not generic
         for index, layer in enumerate(upper_layers, 1):
-            below = layer.project(self.layer_dropout(hidden))
-            hidden, cell = layer(below, rows[f"hidden{index}"], rows[f"cell{index}"])
+            below = self.layer_dropout(hidden)
+            hidden, cell = layer.read(below, (rows[f"hidden{index}"],), rows[f"cell{index}"])
             after |= {f"hidden{index}": hidden, f"cell{index}": cell}
         return hidden, after

@@ -71,6 +71,10 @@ class UpDown(RecurrentCaptioner):
         """See `Captioner.cross_attention_modules`."""
         return (self.attention,)
 
+    def looped_modules(self) -> Sequence[nn.Module]:
+        """See `RecurrentCaptioner.looped_modules`."""
+        return (self.lstm, self.attention, self.language_lstm)
+
     def first_rows(self, memory: Memory) -> Rows:
         """See `RecurrentCaptioner.first_rows`."""
         names = ("attention_hidden", "attention_cell", "language_hidden", "language_cell")
@@ -87,8 +91,7 @@ class UpDown(RecurrentCaptioner):
         past = torch.cat((language, rows["attention_hidden"]), 1)
         attention, attention_cell = self.lstm(inputs, past, rows["attention_cell"])
         attended = self.attention(attention, images["keys"], images["values"], images["barrier"])
-        past = torch.cat((attention, language), 1)
-        language, language_cell = self.language_lstm(self.language_lstm.project(attended), past, rows["language_cell"])
+        language, language_cell = self.language_lstm.read(attended, (attention, language), rows["language_cell"])
         return language, {
             "attention_hidden": attention,
             "attention_cell": attention_cell,

@@ -28,7 +28,7 @@ PASSES: dict[str, int] = {
     **dict.fromkeys(("relu", "relu_", "leaky_relu", "gelu", "glu", "silu", "sigmoid", "sigmoid_", "tanh", "tanh_"), 1),
     **dict.fromkeys(("cumsum", "mean", "prod", "sum", "avg_pool2d", "max_pool2d"), 1),
     "lerp": 3,
-    "std": 3,  # mean, deviations, their squares' mean
+    **dict.fromkeys(("std", "std_mean"), 3),  # mean, deviations, their squares' mean
     "softmax": 5,  # maximum, difference, exponential, sum, quotient: as many as fvcore counts for a norm
     "log_softmax": 5,
     "upsample_bicubic2d": 16,

@@ -1,0 +1,109 @@
+"""Gradients that are written out equal numerical ones, and in a loop those of a plain pass."""
+
+import pytest
+import torch
+
+import zoo
+from zoo.layers.annotated_norm import AnnotatedNorm
+from zoo.layers.expansion import GatedStreams, gate_streams, normalise
+from zoo.layers.gru import GRUCell
+from zoo.layers.looped import LoopedLinear, loop
+from zoo.layers.lstm import LSTMCell
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+def numbers(*shape):
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+
+def test_expansion_weights_and_gate():
+    streams = GatedStreams(3).double()
+    assert torch.autograd.gradcheck(streams.weigh, numbers(2, 3, 4))
+    positive = (numbers(2, 3, 6).detach().abs() + 0.1).requires_grad_()
+    for arguments in ((-1,), ((1, 2),), (-1, (1, 3, 2)), (1, (), 3.0)):
+        assert torch.autograd.gradcheck(lambda weights, given=arguments: normalise(weights, *given), positive)
+    assert torch.autograd.gradcheck(gate_streams, (numbers(2, 3, 4), numbers(4, 3, 4)))
+
+
+def test_normalised_groups_average_to_one():
+    weights = numbers(2, 6).detach().abs()
+    parts = [part / part.sum(-1, keepdim=True) / 3 for part in weights.split((1, 3, 2), -1)]
+    torch.testing.assert_close(normalise(weights, -1, (1, 3, 2)), torch.cat(parts, -1))
+
+
+def test_annotated_norm():
+    norm = AnnotatedNorm(4).double()
+    x = numbers(3, 4)
+    assert torch.autograd.gradcheck(lambda x, *_: norm(x), (x, norm.gain, norm.shift))
+    equal = torch.ones(2, 4, dtype=torch.float64, requires_grad=True)
+    norm(equal).sum().backward()
+    assert torch.equal(equal.grad, torch.zeros_like(equal))
+
+
+def lstm(cell):
+    return lambda word, rows: cell(cell.project(word), rows[0], rows[1])
+
+
+def read(cell):
+    return lambda word, rows: cell.read(word, (rows[0],), rows[1])
+
+
+def gru(cell):
+    def step(word, rows):
+        state = cell(cell.project(word), rows[0])
+        return state, state
+
+    return step
+
+
+def linear(layer):
+    return lambda word, rows: (layer(word + rows[0]).tanh(), rows[1])
+
+
+def normed(layer):
+    return lambda word, rows: (layer(word + rows[0]), rows[1])
+
+
+@pytest.mark.parametrize(
+    ("module", "step"),
+    [
+        (LSTMCell(4, 4, 4), lstm),
+        (LSTMCell(4, 4, 4), read),
+        (LSTMCell(4, 4, 4, bias=False), read),
+        (LSTMCell(4, 4, 4, maxout=True), read),
+        (GRUCell(4, 4), gru),
+        (LoopedLinear(4, 4), linear),
+        (AnnotatedNorm(4), normed),
+    ],
+)
+def test_a_loop_has_the_gradients_of_single_positions(module, step):
+    advance, words = step(module.double()), numbers(5, 3, 4)
+
+    def gradients(looped):
+        module.zero_grad()
+        words.grad, rows, outputs = None, (torch.zeros(3, 4).double(), torch.zeros(3, 4).double()), []
+        with loop([module] if looped else [], words):
+            for word in words:
+                rows = advance(word, rows)
+                outputs.append(rows[0])
+        torch.stack(outputs).sin().sum().backward()
+        return [words.grad, *(parameter.grad for parameter in module.parameters())]
+
+    for found, expected in zip(gradients(True), gradients(False), strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["updown", "cgru", "aoanet", "show_attend_tell"])
+def test_a_second_pass_adds_its_gradients_to_the_first(name):
+    model = zoo.create_model(name, vocab_size=9, visual_dim=6, **zoo.model_card(name).tiny).double().eval()
+    visual = zoo.Visual(torch.rand(2, 1 if model.visual.kind == "pooled" else 4, 6).double())
+    loss = model(visual, torch.randint(3, 9, (4, 5))).square().mean()
+    loss.backward(retain_graph=True)
+    once = [parameter.grad.clone() for parameter in model.parameters()]
+    loss.backward()
+    for parameter, gradient in zip(model.parameters(), once, strict=True):
+        torch.testing.assert_close(parameter.grad, 2 * gradient)
