@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli.options import (
-    MAX_CHANNELS,
-    MAX_PROCESSES,
-    MAX_REGIONS,
     ChangeOption,
     ControlOption,
     DatabaseOption,
@@ -23,6 +20,7 @@ from harness.cli.options import (
     check_seeds,
 )
 from harness.cli.plan_power import show_power
+from harness.config.limits import MAX_CHANNELS, MAX_PROCESSES, MAX_REGIONS
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 

@@ -10,10 +10,6 @@ from harness.cli.flops.counts import CountedModels, as_csv, counting_notes, mode
 from harness.cli.flops.table_vi import TABLE_VI, print_table_vi
 from harness.cli.inputs import optional_preset
 from harness.cli.options import (
-    MAX_BEAM,
-    MAX_CHANNELS,
-    MAX_REGIONS,
-    MAX_TOKENS,
     ChangeOption,
     ImageSizeOption,
     ModelsOption,
@@ -23,6 +19,7 @@ from harness.cli.options import (
     refuse_empty,
 )
 from harness.cli.tables import TableFormat, format_table, print_notes
+from harness.config.limits import MAX_BEAM, MAX_CHANNELS, MAX_REGIONS, MAX_TOKENS
 from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
