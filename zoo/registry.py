@@ -168,7 +168,12 @@ def create_model(name: str, *, vocab_size: int, visual_dim: int, **overrides: An
     for dimension, value in (("vocab_size", vocab_size), ("visual_dim", visual_dim)):
         if value < 0:
             raise ZooError(f"{dimension} must be at least 0, not {value}")
-    model = constructor(vocab_size=vocab_size, **arguments)
+    try:
+        model = constructor(vocab_size=vocab_size, **arguments)
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # sys.exit() too, of a plug-in: it would end the program without a word
+        raise ZooError(f"the constructor of {name} raised {error!r}, no Exception") from error
     if not isinstance(model, Captioner):
         raise ZooError(f"the entry of {name} built a {type(model).__name__}, which is not a zoo.Captioner")
     return model

@@ -1,7 +1,7 @@
 """Measure a model in its own process, isolated from the memory, threads and caches of other models.
 
-`python -m harness.measure.isolated` reads one `BenchmarkJob` as JSON from standard input and prints the results as the
-last line.
+`python -m harness.measure.isolated` reads one `BenchmarkJob` as JSON from standard input and prints the results, and
+nothing else, to standard output; what the model's code prints goes to standard error.
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ def run_isolated(job: BenchmarkJob) -> tuple[list[BenchmarkResult], dict[str, An
     if done.returncode:
         said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise BenchError(f"{job.model} could not be measured: {said}")
-    found = json.loads(done.stdout.strip().splitlines()[-1])
+    if not done.stdout:
+        raise BenchError(f"{job.model} could not be measured: its code ended the process with exit code 0")
+    found = json.loads(done.stdout)
     results = [
         BenchmarkResult(**{**result, "costs": {name: Quantity(**cost) for name, cost in result["costs"].items()}})
         for result in found["results"]
@@ -135,12 +137,15 @@ def _pin(threads: int) -> list[int] | None:
 def _main() -> None:
     given = json.load(sys.stdin)
     job = BenchmarkJob(**{**given, "effort": Effort(**given["effort"])})
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
     load_plugins(job.plugins)
     cores = _pin(job.threads)
     torch.manual_seed(0)
     environment = describe_environment(job.device) | {"pinned_cores": cores}
     results = [asdict(result) for result in measure(job)]
-    sys.stdout.write("\n" + json.dumps({"results": results, "environment": environment}) + "\n")
+    with answers:
+        json.dump({"results": results, "environment": environment}, answers)
 
 
 if __name__ == "__main__":

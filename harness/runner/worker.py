@@ -19,6 +19,7 @@ from harness.runner.execute import execute
 from harness.runner.pretrained import WeightsMissing
 from harness.runner.scoring import OTHER_SCORE, add_missing_influences, add_missing_scores
 from harness.training.trainer import CHECKPOINTS
+from harness.utils.plugins import contain_exits
 from harness.utils.progress import Reporter, describe_seconds
 from harness.utils.workspace import Workspace, is_locked, locked
 from results import Store
@@ -79,15 +80,16 @@ class Worker:
         self._warm_up()
         self._store.begin(spec.key, self._environment, spec.code)
         try:
-            outcome = execute(
-                spec,
-                self._shared.context,
-                self._evaluator,
-                workspace=self._shared.workspace,
-                environment=self._environment,
-                on_epoch=lambda record: self._store.record_epoch(spec.key, record),
-                reporter=self._reporter,
-            )
+            with contain_exits():
+                outcome = execute(
+                    spec,
+                    self._shared.context,
+                    self._evaluator,
+                    workspace=self._shared.workspace,
+                    environment=self._environment,
+                    on_epoch=lambda record: self._store.record_epoch(spec.key, record),
+                    reporter=self._reporter,
+                )
             self._store.finish(spec.key, outcome)
         except WeightsMissing as missing:
             reason = f"{missing} ({missing.hint})"

@@ -25,6 +25,7 @@ from harness.tuning.storage import open_studies, studies_lock
 from harness.tuning.study import Claim, ModelStudy, Standing, standing
 from harness.utils.errors import BenchError
 from harness.utils.hashing import digest
+from harness.utils.plugins import contain_exits
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace, locked
 
@@ -93,7 +94,8 @@ def tune(request: TuneRequest, reporter: Reporter) -> Tuning:
     while waiting:
         for model in list(waiting):
             try:
-                _work(model, studies[model.name], request, context, budget, reporter)
+                with contain_exits():
+                    _work(model, studies[model.name], request, context, budget, reporter)
             except Exception as error:  # the other models go on
                 hint = getattr(error, "hint", None)
                 errors[model.name] = f"{type(error).__name__}: {error}" + (f" ({hint})" if hint else "")

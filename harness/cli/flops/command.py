@@ -21,6 +21,7 @@ from harness.cli.options import (
 from harness.cli.tables import TableFormat, format_table, print_notes
 from harness.config.limits import MAX_BEAM, MAX_CHANNELS, MAX_REGIONS, MAX_TOKENS
 from harness.utils.errors import BenchError
+from harness.utils.plugins import contain_exits, load_plugins
 
 if TYPE_CHECKING:
     from harness.config.preset import Preset
@@ -93,7 +94,6 @@ def flops(
     import torch
 
     from harness.config.model_patterns import expand_models, split_patterns
-    from harness.utils.plugins import load_plugins
 
     torch.set_num_threads(1)  # a trace is thousands of tiny operators: handing them to threads only costs time
     if preset == TABLE_VI:
@@ -121,7 +121,8 @@ def flops(
     length = regions or (found.backbone.tokens if found.backbone else _LENGTH)
     for name in found.names:
         try:
-            found.counts[name] = _count(name, settings, dim, length, vocab_size, tokens, width, position)
+            with contain_exits():
+                found.counts[name] = _count(name, settings, dim, length, vocab_size, tokens, width, position)
         except Exception as error:  # whatever one model raises becomes its row; the others are counted all the same
             found.failures[name] = f"{type(error).__name__}: {' '.join(str(error).split())}"
 
