@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
@@ -19,11 +20,13 @@ from harness.runner.execute import execute
 from harness.runner.pretrained import WeightsMissing
 from harness.runner.scoring import OTHER_SCORE, add_missing_influences, add_missing_scores
 from harness.training.trainer import CHECKPOINTS
+from harness.utils.errors import INTERRUPTED
 from harness.utils.plugins import contain_exits
 from harness.utils.progress import Reporter, describe_seconds
 from harness.utils.workspace import Workspace, is_locked, locked
 from results import Store
 from results.db.rescoring import missing_influences, missing_metrics
+from results.errors import StoreError
 from results.records import RunSpec
 
 LOG_TAIL_LINES = 40
@@ -91,6 +94,10 @@ class Worker:
                     reporter=self._reporter,
                 )
             self._store.finish(spec.key, outcome)
+        except KeyboardInterrupt:
+            with suppress(StoreError):  # what ends is the command, whatever the store says
+                self._store.interrupt(spec.key, INTERRUPTED)
+            raise
         except WeightsMissing as missing:
             reason = f"{missing} ({missing.hint})"
             self._store.skip(spec.key, reason)

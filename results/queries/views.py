@@ -198,7 +198,8 @@ class Group:
 class Failure:
     """A planned run without a result: `status` is planned, running, failed or skipped.
 
-    `reason` is None only for planned and running runs; `error_class` and `log_tail` are set for failed ones.
+    `reason` is None only for planned runs and those still running; `error_class` and `log_tail` are set for failed
+    ones.
     """
 
     key: str
@@ -214,6 +215,11 @@ class Failure:
     attempts: int
     started_at: datetime | None
     finished_at: datetime | None
+
+    @property
+    def state(self) -> str:
+        """The status, but "interrupted" for a running run whose end was recorded."""
+        return "interrupted" if self.status == "running" and self.finished_at is not None else self.status
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +267,11 @@ class RunDetail:
     scores: dict[str, dict[str, dict[str, Quantity]]]
     costs: dict[str, Quantity]
     code: CodeRecord | None = None
+
+    @property
+    def state(self) -> str:
+        """The status, but "interrupted" for a running run whose end was recorded."""
+        return "interrupted" if self.status == "running" and self.finished_at is not None else self.status
 
 
 @dataclass(frozen=True, slots=True)
