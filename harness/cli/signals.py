@@ -24,6 +24,12 @@ class Terminated(KeyboardInterrupt):
 class InterruptibleGroup(TyperGroup):
     """The root command. Typer itself would turn Ctrl-C, and an exit of a model's code, into a silent exit."""
 
+    def make_context(self, *arguments: Any, **named: Any) -> Any:
+        try:
+            return super().make_context(*arguments, **named)
+        except KeyboardInterrupt as interrupt:
+            raise typer.Exit(say_interrupted(interrupt)) from interrupt
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
