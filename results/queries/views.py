@@ -1,7 +1,6 @@
 """What `results.queries.fetch` returns and reports read: plain values, free of the database and of torch.
 
-Metrics are fractions as coco-caption computes them (CIDEr-D 1.2 is shown as 120); how numbers, units
-and colours are shown is up to the reports.
+Metrics are fractions as coco-caption computes them (CIDEr-D 1.2 is shown as 120); reports choose units and colours.
 """
 
 from __future__ import annotations
@@ -198,8 +197,7 @@ class Group:
 class Failure:
     """A planned run without a result: `status` is planned, running, failed or skipped.
 
-    `reason` is None only for planned runs and those still running; `error_class` and `log_tail` are set for failed
-    ones.
+    `reason` is None only for planned and running runs; `error_class` and `log_tail` are set for failed ones.
     """
 
     key: str
