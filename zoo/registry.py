@@ -13,12 +13,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import ZooError
+from zoo.sizes import SIZES, check_sizes
 
 if TYPE_CHECKING:
     from zoo.captioner import Captioner, VisualKind
-
-SIZES = ("d_model", "d_ff", "n_heads", "n_encoder_layers", "n_decoder_layers", "dropout", "max_len")
-"""The size contract: names of these arguments in every model that has them."""
 
 _GIVEN_TO_ALL = {"visual_dim", *SIZES}
 
@@ -166,7 +164,16 @@ def create_model(name: str, *, vocab_size: int, visual_dim: int, **overrides: An
             if argument not in accepted:
                 hint = _nearest(argument, known) or f"{name} takes {', '.join(known)}"
                 raise ZooError(f"{name} has no argument {argument!r}", hint)
-    model = constructor(vocab_size=vocab_size, **arguments)
+    check_sizes(arguments)
+    for dimension, value in (("vocab_size", vocab_size), ("visual_dim", visual_dim)):
+        if value < 0:
+            raise ZooError(f"{dimension} must be at least 0, not {value}")
+    try:
+        model = constructor(vocab_size=vocab_size, **arguments)
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # sys.exit() too, of a plug-in: it would end the program without a word
+        raise ZooError(f"the constructor of {name} raised {error!r}, no Exception") from error
     if not isinstance(model, Captioner):
         raise ZooError(f"the entry of {name} built a {type(model).__name__}, which is not a zoo.Captioner")
     return model

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.options import MAX_BEAM, PluginOption, WorkspaceOption, refuse_empty
+from harness.cli.options import PluginOption, WorkspaceOption, refuse_empty
 from harness.cli.output import check_out, check_out_folder, deliver, write_errors
+from harness.config.limits import MAX_BEAM
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 

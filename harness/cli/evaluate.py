@@ -47,7 +47,7 @@ def evaluate(
     predictions: Annotated[Path, typer.Argument(help="COCO's results format: a list of image_id and caption.")],
     references: Annotated[Path, typer.Option(help="COCO's, Karpathy's or nocaps's JSON, gzipped or not.")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write scores, also per image, as JSON.")] = None,
-    split: Annotated[str, typer.Option(help="Which split of a Karpathy file.")] = "test",
+    split: Annotated[str | None, typer.Option(help="Which split of a Karpathy file.  [default: test]")] = None,
     domain_df: Annotated[
         DomainFrequencies,
         typer.Option(help="CIDEr-D of a domain: frequencies of all images, as nocaps's server, or of its own."),

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.options import MAX_BEAM, BackboneSettingOption, ImageSizeOption, WorkspaceOption, refuse_empty
+from harness.cli.options import BackboneSettingOption, ImageSizeOption, WorkspaceOption, refuse_empty
+from harness.config.limits import MAX_BEAM
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.workspace import DEFAULT, Workspace

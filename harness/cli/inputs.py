@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from harness.cli.options import MAX_PROCESSES
 from harness.config.execution import AUTO
+from harness.config.limits import MAX_PROCESSES
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.workspace import Workspace
@@ -93,11 +93,13 @@ def chosen_features(
     """The features that models are trained on.
 
     Raises:
-        BenchError: data that are not drawn need a backbone; an option that cannot be understood.
+        BenchError: there are no such data; data that are not drawn need a backbone; an option cannot be understood.
     """
     from harness.config.features import feature_config, region_config
+    from harness.data.opening import check_dataset
     from harness.data.regions.opening import needs_backbone
 
+    check_dataset(data)
     seen = region_config(regions, region_count, region_bins)
     if backbone is None and data != "scenes" and (seen is None or needs_backbone(seen.source)):
         raise BenchError(

@@ -9,18 +9,8 @@ from typing import Annotated
 import typer
 
 from harness.cli.tables import TableFormat
+from harness.config.limits import MAX_SEED, MAX_SEEDS, MAX_SIDE, MAX_WORDS
 from harness.utils.errors import BenchError
-
-MAX_SEED = 2**31 - 1
-# Far beyond what anybody compares, and little enough that a slip of the hand is told before it fills the memory.
-MAX_SEEDS = 1000
-MAX_BEAM = 256
-MAX_TOKENS = 1000
-MAX_REGIONS = 4096
-MAX_CHANNELS = 65_536
-MAX_WORDS = 1_000_000
-MAX_SIDE = 4096
-MAX_PROCESSES = 1024
 
 
 def folder(value: str | Path) -> Path:

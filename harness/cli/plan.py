@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli.options import (
-    MAX_CHANNELS,
-    MAX_PROCESSES,
-    MAX_REGIONS,
     ChangeOption,
     ControlOption,
     DatabaseOption,
@@ -23,6 +20,7 @@ from harness.cli.options import (
     check_seeds,
 )
 from harness.cli.plan_power import show_power
+from harness.config.limits import MAX_CHANNELS, MAX_PROCESSES, MAX_REGIONS
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -69,7 +67,9 @@ def plan(
     measure: Annotated[
         bool, typer.Option("--measure", help="Time each model on this machine for some seconds.")
     ] = False,
-    device: Annotated[str, typer.Option(help="For --measure: auto, cpu, cuda or cuda:N.")] = "auto",
+    device: Annotated[
+        str | None, typer.Option(help="For --measure: auto, cpu, cuda or cuda:N.  [default: auto]")
+    ] = None,
     plugin: PluginOption = None,
     detect: Annotated[
         float | None,
@@ -104,6 +104,8 @@ def plan(
         raise BenchError(f"--data {data}: the sizes of this data set are unknown", f"choose one of: {', '.join(KNOWN)}")
     if throughput is not None and measure:
         raise BenchError("--throughput states what --measure measures", "leave one of the two out")
+    if device is not None and not measure:
+        raise BenchError("--device is where --measure times, which is not asked for", "add --measure, or leave it out")
     if throughput is not None and not _MIN_TFLOPS <= throughput <= _MAX_TFLOPS:
         raise BenchError(
             f"--throughput {throughput:g} is not between {_MIN_TFLOPS:g} and {_MAX_TFLOPS:g} TFLOP/s",
@@ -140,7 +142,7 @@ def plan(
     seconds, timed = 0.0, throughput is not None or measure
     disk = feature_bytes(shape.train + shape.val + shape.test, shape.cells, shape.channels)
     for name in names:
-        costs, speed = _costs(name, settings, shape, measure, throughput, device)
+        costs, speed = _costs(name, settings, shape, measure, throughput, device or "auto")
         runs = seeds * (1 + extra.get(name, 0))
         disk += runs * run_bytes(costs.parameters)
         decoding = settings.decoding

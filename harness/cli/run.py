@@ -9,7 +9,6 @@ import typer
 
 from harness.cli.inputs import check_precision, chosen_features, number_of_jobs, warn_left_out
 from harness.cli.options import (
-    MAX_PROCESSES,
     BackboneOption,
     BackboneSettingOption,
     BackboneWeightsOption,
@@ -37,6 +36,7 @@ from harness.cli.options import (
     check_seeds,
     refuse_empty,
 )
+from harness.config.limits import MAX_PROCESSES
 from harness.training.launch import in_every_process, is_launched, launch, process_count
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT

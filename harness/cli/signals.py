@@ -1,4 +1,7 @@
-"""Ctrl-C and SIGTERM end a command with one sentence and the exit code that shells expect: 130 and 143."""
+"""What ends a command from outside its own code: Ctrl-C, SIGTERM, and `sys.exit` of a plug-in.
+
+Ctrl-C and SIGTERM end it with one sentence and the exit code that shells expect: 130 and 143.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from harness.utils.errors import INTERRUPTED
+from harness.utils.errors import INTERRUPTED, BenchError
 
 
 class Terminated(KeyboardInterrupt):
@@ -19,13 +22,35 @@ class Terminated(KeyboardInterrupt):
 
 
 class InterruptibleGroup(TyperGroup):
-    """The root command. Typer itself would turn Ctrl-C into a silent exit."""
+    """The root command. Typer itself would turn Ctrl-C, and an exit of a model's code, into a silent exit."""
+
+    def make_context(self, *arguments: Any, **named: Any) -> Any:
+        try:
+            return super().make_context(*arguments, **named)
+        except KeyboardInterrupt as interrupt:
+            raise typer.Exit(say_interrupted(interrupt)) from interrupt
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
             raise typer.Exit(say_interrupted(interrupt)) from interrupt
+        except SystemExit as end:
+            if not _is_ours(end):
+                raise BenchError(
+                    f"code outside captionbench ended the program: sys.exit({end.code!r})",
+                    "take it out of the plug-in; bench --debug COMMAND ... shows where it is",
+                ) from end
+            raise
+
+
+def _is_ours(end: SystemExit) -> bool:
+    """Whether it was raised in a file of ours."""
+    frame = end.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    name = "" if frame is None else str(frame.tb_frame.f_globals.get("__name__"))
+    return name.partition(".")[0] in {"harness", "reports", "results"}
 
 
 def say_interrupted(interrupt: KeyboardInterrupt) -> int:

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from harness.config.limits import MAX_SIDE
 from harness.config.schedule import Strict
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded
@@ -47,7 +48,7 @@ class FeatureConfig(Strict):
     backbone: str = "filterbank"
     weights: Literal["random"] | Path | None = None
     options: dict[str, str] = Field(default_factory=dict)
-    image_size: int | None = Field(None, gt=0)
+    image_size: int | None = Field(None, gt=0, le=MAX_SIDE)
     normalisation: Literal["imagenet", "half", "clip"] | None = None
     regions: RegionConfig | None = None
 

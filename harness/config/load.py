@@ -82,14 +82,34 @@ def load_preset(name: str, overrides: tuple[str, ...] = ()) -> Preset:
     try:
         return Preset.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
+        first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         told = first["msg"].removeprefix("Value error, ")
-        what = told if first["type"] == "value_error" else f"{where}: {told.lower()} (got {first['input']!r})"
+        got = shortened(" ".join(repr(first["input"]).split()))
+        what = told if first["type"] == "value_error" else f"{shortened(where)}: {told.lower()} (got {got})"
         raise BenchError(
-            f"preset {name!r}: {what}",
-            "check --set; for example --set schedule.stages.0.epochs=3",
+            f"preset {name!r}: {what}", f"check --set; for example --set {_example(name, first['loc'])}"
         ) from error
+
+
+def _example(name: str, path: tuple[int | str, ...]) -> str:
+    """The shipped value at a path, as `--set` takes it; another setting's where the path names no single value."""
+    node: Any = _load_shipped(name)
+    for place, part in enumerate(path):
+        if isinstance(node, BaseModel):
+            node = getattr(node, str(part), None)
+        elif isinstance(node, dict):
+            node = node.get(part)
+        elif _are_stages(node) and isinstance(part, int) and part < len(node):
+            node = node[part]
+        else:  # an element of a list, which is set as a whole
+            path = path[:place]
+            break
+    if isinstance(node, dict) and node:
+        path, node = (*path, next(iter(node))), next(iter(node.values()))
+    if not isinstance(node, int | float | tuple) or _are_stages(node):
+        return "schedule.stages.0.epochs=3"
+    return f"{'.'.join(map(str, path))}={canonical_json(node)}"
 
 
 def _unknown_preset(name: str) -> BenchError:

@@ -8,10 +8,13 @@ from typing import Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from harness.config.limits import MAX_BEAM, MAX_COUNT, MAX_ENERGY_S, MAX_TOKENS
 from harness.config.schedule import Schedule, Strict
 from harness.utils.errors import BenchError
+from harness.utils.files import shortened
 from zoo import model_card
-from zoo.registry import SIZES
+from zoo.errors import ZooError
+from zoo.sizes import SIZES, check_heads, check_sizes
 
 NOT_IN_KEY: Final[Mapping[str, str]] = {
     "summary": "description for the reader",
@@ -36,9 +39,9 @@ class Decoding(Strict):
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset({"count_bos", "cut_unfinished"})
-    beam_size: int = Field(3, gt=0)
-    max_len: int = Field(20, gt=0, description="most generated tokens, the end token included")
-    length_penalty: float = 1.0
+    beam_size: int = Field(3, gt=0, le=MAX_BEAM)
+    max_len: int = Field(20, gt=0, le=MAX_TOKENS, description="most generated tokens, the end token included")
+    length_penalty: float = Field(1.0, ge=-10, le=10)
     count_bos: bool = False
     cut_unfinished: bool = False
 
@@ -58,9 +61,9 @@ class VocabularyConfig(Strict):
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset({"kind", "merges"})
     kind: Literal["words", "bpe"] = "words"
-    merges: int = Field(5000, gt=0)
-    min_count: int = Field(5, gt=0)
-    max_len: int = Field(20, gt=1, description="most tokens of a training caption, begin and end included")
+    merges: int = Field(5000, gt=0, le=MAX_COUNT)
+    min_count: int = Field(5, gt=0, le=MAX_COUNT)
+    max_len: int = Field(20, gt=1, le=MAX_TOKENS, description="most tokens of a training caption, with begin and end")
 
 
 class Published(Strict):
@@ -114,21 +117,32 @@ class Preset(Strict):
     name: str
     summary: str
     size: dict[str, int | float]
-    parameters: int | None = Field(None, gt=0, description="of every model, by its width (`zoo.width`)")
+    parameters: int | None = Field(None, gt=0, le=10**12, description="of every model, by its width (`zoo.width`)")
     small_models: bool = False
     vocabulary: VocabularyConfig = VocabularyConfig()
     decoding: Decoding = Decoding()
     schedule: Schedule
-    latency_repeats: int = Field(50, ge=2, description="test images whose captions are timed, one by one")
-    energy_seconds: float = Field(0.0, ge=0, description="of a window of energy, on devices that count it; 0: none")
+    latency_repeats: int = Field(50, ge=2, le=MAX_COUNT, description="test images whose captions are timed, one by one")
+    energy_seconds: float = Field(
+        0.0, ge=0, le=MAX_ENERGY_S, description="of a window of energy, on devices that count it; 0: none"
+    )
     recipe: Recipe | None = None
     tuned: str | None = Field(None, description="whose values ship, for `bench run` to train with; see docs/tuning.md")
 
-    @field_validator("size")
+    @field_validator("size", mode="before")
     @classmethod
-    def _know_the_sizes(cls, size: dict[str, int | float]) -> dict[str, int | float]:
-        if unknown := sorted(set(size) - set(SIZES)):
-            raise ValueError(f"unknown size {', '.join(unknown)}; sizes are {', '.join(SIZES)}")
+    def _know_the_sizes(cls, size: Any) -> Any:
+        """What is no mapping is left to the field's type, which says so."""
+        if isinstance(size, dict):
+            if unknown := sorted(str(name) for name in set(size) - set(SIZES)):
+                raise ValueError(f"unknown size {shortened(', '.join(unknown))}; sizes are {', '.join(SIZES)}")
+            if (unset := next((name for name, value in size.items() if value is None), None)) is not None:
+                raise ValueError(f"size.{unset}: a size is a number; leave it out for each model's own")
+            try:
+                check_sizes(size)
+                check_heads(size)
+            except ZooError as error:
+                raise ValueError(f"size.{error}") from error
         return size
 
     @model_validator(mode="after")

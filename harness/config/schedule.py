@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from harness.config.limits import MAX_BATCH, MAX_BEAM, MAX_COUNT, MAX_RATE, MAX_STEPS, MAX_TOKENS
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
+"""A share of the past in a running mean of gradients."""
+
 
 class Strict(BaseModel):
-    """Frozen settings that reject unknown keys.
+    """Frozen settings that reject unknown keys, infinity and NaN.
 
     `omit_if_default` names settings that were added after results had been stored: a dump omits them while they have
     their default, so that run keys and signatures that do not use them stay the same.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     omit_if_default: ClassVar[frozenset[str]] = frozenset()
 
     @model_serializer(mode="wrap")
@@ -34,9 +39,9 @@ class Optimiser(Strict):
     """
 
     name: Literal["adam", "adamw", "radam", "radam_liu"] = "adamw"
-    betas: tuple[float, float] = (0.9, 0.98)
-    eps: float = Field(1e-9, gt=0)
-    weight_decay: float = Field(0.0, ge=0)
+    betas: tuple[Beta, Beta] = (0.9, 0.98)
+    eps: float = Field(1e-9, gt=0, le=1)
+    weight_decay: float = Field(0.0, ge=0, le=MAX_RATE)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -55,7 +60,7 @@ class Plateau(Strict):
     """
 
     THRESHOLD: ClassVar[float] = 1e-4
-    patience: int = Field(3, ge=0)
+    patience: int = Field(3, ge=0, le=MAX_COUNT)
     negated: bool = False
 
     def rises(self, cider: float, best: float) -> bool:
@@ -77,15 +82,15 @@ class LearningRate(Strict):
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset({"warmup", "minimum", "from_epoch", "plateau"})
-    peak: float = Field(gt=0)
-    warmup_steps: int = Field(0, ge=0)
+    peak: float = Field(gt=0, le=MAX_RATE)
+    warmup_steps: int = Field(0, ge=0, le=MAX_STEPS)
     warmup: Literal["linear", "linear-from-zero", "hyperbolic"] = "linear"
     annealing: Literal["constant", "step", "cosine", "plateau", "noam"] = "constant"
     factor: float = Field(0.8, gt=0, le=1)
-    every_epochs: float = Field(1.0, gt=0)
-    from_epoch: float = Field(0.0, ge=0)
+    every_epochs: float = Field(1.0, ge=1e-6, le=MAX_COUNT)
+    from_epoch: float = Field(0.0, ge=0, le=MAX_COUNT)
     floor: float = Field(0.0, ge=0, le=1)
-    minimum: float = Field(0.0, ge=0)
+    minimum: float = Field(0.0, ge=0, le=MAX_RATE)
     plateau: Plateau = Plateau()
 
     @model_validator(mode="after")
@@ -130,7 +135,7 @@ class Accumulation(Strict):
     of a stage makes a step alone, and the learning rate counts batches.
     """
 
-    parts: int = Field(1, gt=0)
+    parts: int = Field(1, gt=0, le=MAX_BATCH)
     gradients: Literal["mean", "summed"] = "mean"
 
 
@@ -141,8 +146,8 @@ class ScheduledSampling(Strict):
     word drawn from the model's distribution at the previous position; epochs up to `start` use the ground truth alone.
     """
 
-    start: int = Field(0, ge=0)
-    every: int = Field(5, gt=0)
+    start: int = Field(0, ge=0, le=MAX_COUNT)
+    every: int = Field(5, gt=0, le=MAX_COUNT)
     step: float = Field(0.05, gt=0, le=1)
     most: float = Field(0.25, gt=0, le=1)
 
@@ -162,8 +167,8 @@ class SelfCritical(Strict):
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset({"end_in_reward", "sampling_dropout"})
-    samples: int = Field(5, gt=1, description="captions sampled for an image")
-    max_len: int = Field(20, gt=0, description="most sampled tokens, the end token included")
+    samples: int = Field(5, gt=1, le=MAX_BEAM, description="captions sampled for an image")
+    max_len: int = Field(20, gt=0, le=MAX_TOKENS, description="most sampled tokens, the end token included")
     baseline: Literal["others", "greedy"] = "others"
     average: Literal["captions", "tokens"] = "captions"
     end_in_reward: bool = True
@@ -181,7 +186,7 @@ class Reinforce(Strict):
     For recurrent models. `end_in_reward` as of `SelfCritical`.
     """
 
-    max_len: int = Field(20, gt=0, description="most sampled tokens, the end token included")
+    max_len: int = Field(20, gt=0, le=MAX_TOKENS, description="most sampled tokens, the end token included")
     end_in_reward: bool = True
 
     def signature(self) -> str:
@@ -218,11 +223,11 @@ class Stage(Strict):
     )
     name: str
     objective: Literal["cross_entropy", "self_critical", "reinforce"] = "cross_entropy"
-    epochs: int = Field(gt=0)
-    batch_size: int = Field(gt=0)
+    epochs: int = Field(gt=0, le=MAX_COUNT)
+    batch_size: int = Field(gt=0, le=MAX_BATCH)
     batch_of: Literal["images", "captions"] = "images"
     drop_last: bool = False
-    captions_per_image: int = Field(5, gt=0)
+    captions_per_image: int = Field(5, gt=0, le=MAX_COUNT)
     backbone: Literal["frozen", "trained"] = "frozen"
     optimiser: Optimiser = Optimiser()
     learning_rate: LearningRate
@@ -230,14 +235,18 @@ class Stage(Strict):
     self_critical: SelfCritical = SelfCritical()
     reinforce: Reinforce = Reinforce()
     dropout: float | None = Field(0.1, ge=0, lt=1, description="of the whole model; null keeps the built-in rates")
-    dropout_scale: float | None = Field(None, ge=0, description="of the built-in rates, in place of dropout")
+    dropout_scale: float | None = Field(
+        None, ge=0, le=MAX_COUNT, description="of the built-in rates, in place of dropout"
+    )
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     scheduled_sampling: ScheduledSampling | None = None
     clip_norm: float | None = Field(None, gt=0)
     clip_value: float | None = Field(None, gt=0, description="every element of a gradient lies within +- this")
-    validate_every: int = Field(1, gt=0, description="epochs between validations by decoding")
-    validation_beam_size: int = Field(1, gt=0)
-    patience: int | None = Field(None, gt=0, description="validations without a better CIDEr-D before an early stop")
+    validate_every: int = Field(1, gt=0, le=MAX_COUNT, description="epochs between validations by decoding")
+    validation_beam_size: int = Field(1, gt=0, le=MAX_BEAM)
+    patience: int | None = Field(
+        None, gt=0, le=MAX_COUNT, description="validations without a better CIDEr-D before an early stop"
+    )
 
     @model_validator(mode="before")
     @classmethod

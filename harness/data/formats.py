@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from harness.utils.errors import BenchError
+from harness.utils.files import shortened
 from harness.utils.json_io import read_json
 
 _SHOWN = 10
+_SPLIT = "test"
 _TWICE = "predicted more than once"
 EMPTY = "with an empty caption"
 WHOLE_NUMBER = "whole number of 64 bits"
@@ -71,11 +73,15 @@ def read_predictions(path: Path) -> Predictions:
     return Predictions(captions, problems)
 
 
-def read_references(path: Path, *, split: str = "test") -> References:
+def read_references(path: Path, *, split: str | None = None) -> References:
     """Read COCO's annotations (as nocaps's, with a domain per image) or Karpathy's JSON, of which `split` is read.
 
+    Args:
+        split: of a Karpathy file, its test split if None.
+
     Raises:
-        BenchError: the file cannot be read, has another format, or has images without captions.
+        BenchError: the file cannot be read, has another format, or has images without captions; `split` is given for a
+            file without splits.
     """
     content = read_json(path)
     images = content.get("images") if isinstance(content, dict) else None
@@ -85,9 +91,15 @@ def read_references(path: Path, *, split: str = "test") -> References:
             "give COCO's annotations (captions_val2014.json), nocaps's or Karpathy's JSON (dataset_coco.json)",
         )
     if "annotations" in content:
+        if split is not None:
+            raise BenchError(
+                f"--split {shortened(split)!r} chooses from a Karpathy file, but {path} is in COCO's format, "
+                "which names no splits",
+                "leave --split out: all of its images are read",
+            )
         key, found = "id", _coco(path, images, content["annotations"])
     elif any("sentences" in image for image in images):
-        images = _of_split(path, images, split)
+        images = _of_split(path, images, _SPLIT if split is None else split)
         key, found = id_key(images), _karpathy(path, images)
     else:
         raise BenchError(
@@ -173,7 +185,9 @@ def _of_split(path: Path, images: list[dict[str, Any]], split: str) -> list[dict
     chosen = [image for image in images if image.get("split") == split]
     if not chosen:
         splits = sorted({str(image.get("split")) for image in images})
-        raise BenchError(f"{path} has no split {split!r}", f"name one of its splits with --split: {', '.join(splits)}")
+        raise BenchError(
+            f"{path} has no split {shortened(split)!r}", f"name one of its splits with --split: {', '.join(splits)}"
+        )
     return chosen
 
 

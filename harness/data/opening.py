@@ -11,6 +11,18 @@ from harness.utils.files import expanded
 SCENES = "scenes"
 
 
+def check_dataset(spec: str) -> None:
+    """Refuse a `--data` that names nothing, before anything else is asked for; its content is not looked at.
+
+    Raises:
+        BenchError: it does not exist, or its folder holds no annotation file, or several.
+    """
+    from harness.data.annotations.karpathy import annotation_file
+
+    if spec != SCENES:
+        annotation_file(expanded(spec))
+
+
 def open_dataset(spec: str, *, cache_dir: Path, images: Path | None = None) -> Dataset:
     """Open the embedded data set or a folder in Karpathy's format.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.data import subwords
 from harness.data.hub import vocabulary as hub_vocabulary
@@ -12,7 +12,10 @@ from harness.data.preparation import PREPARATIONS
 from harness.data.subwords import SubwordVocabulary
 from harness.data.vocabulary import FORMAT, Vocabulary
 from harness.utils.errors import BenchError
+from harness.utils.files import shortened
 from harness.utils.json_io import read_json
+
+T = TypeVar("T")
 
 _FIRST_FORMAT = "captionbench vocabulary 1"
 """Words only, after the four special tokens."""
@@ -26,10 +29,13 @@ def load_vocabulary(path: Path) -> Vocabulary:
         BenchError: the file is missing, damaged or not a vocabulary.
     """
     content = read_json(path)
-    known = isinstance(content, dict) and content.get("format") in _FORMATS
+    stated = content.get("format") if isinstance(content, dict) else None
+    known = isinstance(stated, str) and stated in _FORMATS
     words = content.get("words") if known else None
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise BenchError(f"{path} is not a vocabulary of captionbench", hint=f'its "format" must be "{FORMAT}"')
+    if not all(_is_text(word) for word in words):
+        raise BenchError(f"the vocabulary {path} holds a word that is no text: half of a pair of surrogates")
     if len(set(words)) != len(words):
         raise BenchError(f"the vocabulary {path} lists a word twice")
     if content["format"] == _FIRST_FORMAT:
@@ -37,18 +43,48 @@ def load_vocabulary(path: Path) -> Vocabulary:
     try:
         return _of_content(tuple(words), content)
     except (KeyError, TypeError, ValueError) as error:
-        raise BenchError(f"the vocabulary {path} is damaged: {type(error).__name__}: {error}") from error
+        raise BenchError(
+            f"the vocabulary {path} is damaged: {_said(error)}", hint="copy it from the run that it belongs to"
+        ) from error
 
 
 def _of_content(words: tuple[str, ...], content: dict[str, Any]) -> Vocabulary:
-    preparation = str(content["preparation"])
+    preparation = _typed(content["preparation"], str, "preparation")
     if preparation not in PREPARATIONS:
-        raise ValueError(f"unknown preparation {preparation!r}")
-    common: dict[str, Any] = {name: int(content["specials"][name]) for name in ("pad", "bos", "eos", "unk")}
+        raise ValueError(f"unknown preparation {shortened(preparation)!r}")
+    specials = _typed(content["specials"], dict, "specials")
+    common: dict[str, Any] = {name: _typed(specials[name], int, name) for name in ("pad", "bos", "eos", "unk")}
     common["preparation"] = preparation
     if content["format"] == FORMAT:
         return Vocabulary(words, **common)
     if content["format"] == hub_vocabulary.FORMAT:
-        return HubVocabulary(words, **common, tokenizer=str(content["tokenizer"]))
-    merges = tuple((str(left), str(right)) for left, right in content["merges"])
-    return SubwordVocabulary(words, **common, merges=merges)
+        found = HubVocabulary(words, **common, tokenizer=_typed(content["tokenizer"], str, "tokenizer"))
+        try:
+            len(found)
+        except Exception as error:  # the library raises nothing more precise
+            raise ValueError(f"its tokenizer cannot be read: {error}") from error
+        return found
+    merges = []
+    for pair in _typed(content["merges"], list, "merges"):
+        left, right = _typed(pair, list, "a merge")
+        merges.append((_typed(left, str, "a merge's part"), _typed(right, str, "a merge's part")))
+    return SubwordVocabulary(words, **common, merges=tuple(merges))
+
+
+def _typed(value: Any, kind: type[T], what: str) -> T:
+    """The value where it is of that type itself; TypeError where it is not, or is a bool for a number."""
+    if type(value) is not kind:
+        raise TypeError(f"{what} is {shortened(repr(value))}, which is no {kind.__name__}")
+    return value
+
+
+def _is_text(word: str) -> bool:
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _said(error: Exception) -> str:
+    return f"no {error}" if isinstance(error, KeyError) else shortened(str(error), 300)

@@ -20,6 +20,7 @@ from harness.measure.flops.counting import FlopCounts, count_caption, count_flop
 from harness.measure.flops.kept import KeptCounts
 from harness.measure.latency import captioning, measure_latency, missing_latency
 from harness.measure.model_modes import eval_mode
+from harness.utils.plugins import contain_exits
 from harness.utils.precision import autocast
 from results.records import Quantity
 from zoo.captioner import Captioner, Visual
@@ -161,6 +162,7 @@ def _or_missing(
 ) -> dict[str, Quantity]:
     """What `measure` gives; NULL for all of it if the model's code raises, with the error as the reason."""
     try:
-        return measure()
+        with contain_exits():
+            return measure()
     except Exception as error:  # a model's code may raise anything: it becomes the reason
         return missing(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")

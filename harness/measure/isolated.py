@@ -1,7 +1,7 @@
 """Measure a model in its own process, isolated from the memory, threads and caches of other models.
 
-`python -m harness.measure.isolated` reads one `BenchmarkJob` as JSON from standard input and prints the results as the
-last line.
+The process reads one `BenchmarkJob` as JSON from standard input and prints the results, and nothing else, to standard
+output; what the model's code prints goes to standard error.
 """
 
 from __future__ import annotations
@@ -81,14 +81,20 @@ def run_isolated(job: BenchmarkJob) -> tuple[list[BenchmarkResult], dict[str, An
     root = str(Path(harness.__file__).resolve().parent.parent)
     paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     environment = os.environ | {"OMP_NUM_THREADS": str(job.threads), "PYTHONPATH": paths}
-    command = [sys.executable, "-m", "harness.measure.isolated"]
+    program = (
+        f"from harness.utils.processes import die_with; die_with({os.getpid()}); "  # before torch is imported
+        "from harness.measure.isolated import answer; answer()"
+    )
+    command = [sys.executable, "-c", program]
     done = subprocess.run(
         command, input=json.dumps(asdict(job)), capture_output=True, text=True, env=environment, check=False
     )
     if done.returncode:
         said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise BenchError(f"{job.model} could not be measured: {said}")
-    found = json.loads(done.stdout.strip().splitlines()[-1])
+    if not done.stdout:
+        raise BenchError(f"{job.model} could not be measured: its code ended the process with exit code 0")
+    found = json.loads(done.stdout)
     results = [
         BenchmarkResult(**{**result, "costs": {name: Quantity(**cost) for name, cost in result["costs"].items()}})
         for result in found["results"]
@@ -132,16 +138,16 @@ def _pin(threads: int) -> list[int] | None:
     return cores
 
 
-def _main() -> None:
+def answer() -> None:
+    """In the new process: read a job, measure it, and write the results."""
     given = json.load(sys.stdin)
     job = BenchmarkJob(**{**given, "effort": Effort(**given["effort"])})
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
     load_plugins(job.plugins)
     cores = _pin(job.threads)
     torch.manual_seed(0)
     environment = describe_environment(job.device) | {"pinned_cores": cores}
     results = [asdict(result) for result in measure(job)]
-    sys.stdout.write("\n" + json.dumps({"results": results, "environment": environment}) + "\n")
-
-
-if __name__ == "__main__":
-    _main()
+    with answers:
+        json.dump({"results": results, "environment": environment}, answers)

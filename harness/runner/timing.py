@@ -15,6 +15,7 @@ from harness.measure.environment import describe_environment
 from harness.measure.latency import missing_latency
 from harness.runner.context import RunContext
 from harness.runner.saved_model import SavedModel, open_saved
+from harness.utils.plugins import contain_exits
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results import Store
@@ -85,7 +86,8 @@ def time_deferred(
 
 def _time_stored(folder: Path, context: RunContext) -> Timed:
     try:
-        return time_model(*open_saved(SavedModel.load(folder), folder, context))
+        with contain_exits():
+            return time_model(*open_saved(SavedModel.load(folder), folder, context))
     except Exception as error:  # one model that cannot be opened any more must not keep the others from being timed
         return _untimed(str(error) or type(error).__name__)
 

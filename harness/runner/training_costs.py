@@ -21,6 +21,7 @@ from harness.runner.context import RunContext
 from harness.runner.pass_costs import pass_costs
 from harness.training.dropout import DropoutRates
 from harness.training.state import TrainingSummary
+from harness.utils.plugins import contain_exits
 from harness.utils.precision import autocast
 from results.records import Quantity
 from zoo.captioner import Captioner, HasBackbone, Visual
@@ -89,7 +90,7 @@ def predict_training(model: Captioner, visual: Visual, counts: FlopCounts | None
     first = preset.schedule.stages[0]
     most = PROBED_IMAGES if device.type == "cpu" else first.batch_size
     try:
-        with _dropout(model, first), autocast(device, context.execution.precision):
+        with contain_exits(), _dropout(model, first), autocast(device, context.execution.precision):
             speed = measure_speed(
                 model,
                 seen.to(device),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
@@ -19,10 +20,13 @@ from harness.runner.execute import execute
 from harness.runner.pretrained import WeightsMissing
 from harness.runner.scoring import OTHER_SCORE, add_missing_influences, add_missing_scores
 from harness.training.trainer import CHECKPOINTS
+from harness.utils.errors import INTERRUPTED
+from harness.utils.plugins import contain_exits
 from harness.utils.progress import Reporter, describe_seconds
 from harness.utils.workspace import Workspace, is_locked, locked
 from results import Store
 from results.db.rescoring import missing_influences, missing_metrics
+from results.errors import StoreError
 from results.records import RunSpec
 
 LOG_TAIL_LINES = 40
@@ -79,16 +83,21 @@ class Worker:
         self._warm_up()
         self._store.begin(spec.key, self._environment, spec.code)
         try:
-            outcome = execute(
-                spec,
-                self._shared.context,
-                self._evaluator,
-                workspace=self._shared.workspace,
-                environment=self._environment,
-                on_epoch=lambda record: self._store.record_epoch(spec.key, record),
-                reporter=self._reporter,
-            )
+            with contain_exits():
+                outcome = execute(
+                    spec,
+                    self._shared.context,
+                    self._evaluator,
+                    workspace=self._shared.workspace,
+                    environment=self._environment,
+                    on_epoch=lambda record: self._store.record_epoch(spec.key, record),
+                    reporter=self._reporter,
+                )
             self._store.finish(spec.key, outcome)
+        except KeyboardInterrupt:
+            with suppress(StoreError):  # what ends is the command, whatever the store says
+                self._store.interrupt(spec.key, INTERRUPTED)
+            raise
         except WeightsMissing as missing:
             reason = f"{missing} ({missing.hint})"
             self._store.skip(spec.key, reason)

@@ -5,24 +5,26 @@ The main process trains nothing meanwhile: it submits runs, shows the workers' p
 
 from __future__ import annotations
 
-import multiprocessing
 import pickle
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
 
 from harness.metrics.evaluator import Evaluator
-from harness.runner.worker import Ended, Shared, Worker, take
+from harness.runner.worker import LOCK, Ended, Shared, Worker, take
+from harness.utils.errors import INTERRUPTED
 from harness.utils.plugins import load_plugins
-from harness.utils.processes import exit_with_parent
+from harness.utils.processes import make_worker, signals_held
 from harness.utils.progress import Reporter, Task
+from harness.utils.workspace import is_locked
 from results import Store
+from results.errors import StoreError
 from results.records import RunSpec
 
 JOIN_TIMEOUT_S = 20.0
@@ -59,11 +61,13 @@ def run_in_workers(
     pickled = pickle.dumps(shared)
     working: dict[object, WorkerHandle] = {}
     stopping: list[WorkerHandle] = []
+    interrupted: list[WorkerHandle] = []
 
     def spawn(place: int) -> None:
-        worker = WorkerHandle(place, pickled, reporter)
-        worker.submit(*take(waiting, shared.workspace))
-        working[worker.channel] = worker
+        with signals_held():
+            worker = WorkerHandle(place, pickled, reporter)
+            worker.submit(*take(waiting, shared.workspace))
+            working[worker.channel] = worker
 
     try:
         for place in range(min(shared.context.execution.config.jobs, len(waiting))):
@@ -87,12 +91,24 @@ def run_in_workers(
                 worker.shutdown()
                 if waiting:
                     spawn(worker.place)
+    except KeyboardInterrupt:
+        interrupted = list(working.values())
+        raise
     finally:
         for worker in working.values():
             worker.process.kill()
         for worker in (*working.values(), *stopping):
             worker.process.join(JOIN_TIMEOUT_S)
             worker.process.kill()
+        for worker in interrupted:
+            _mark_interrupted(worker, shared, store)
+
+
+def _mark_interrupted(worker: WorkerHandle, shared: Shared, store: Store) -> None:
+    """Store that the run of a worker, which has ended, was interrupted; not of one that it only waited for."""
+    if not is_locked(shared.workspace.run_folder(worker.spec.key) / LOCK):
+        with suppress(StoreError):  # what ends is the command, whatever the store says
+            store.interrupt(worker.spec.key, INTERRUPTED)
 
 
 class WorkerHandle:
@@ -101,9 +117,8 @@ class WorkerHandle:
     def __init__(self, place: int, pickled: bytes, reporter: Reporter) -> None:
         self.place = place
         self.spec: RunSpec
-        context = multiprocessing.get_context("spawn")
-        self.channel, theirs = context.Pipe()
-        self.process = context.Process(target=_worker_main, args=(theirs, place, pickled))
+        self.channel, theirs = Pipe()
+        self.process = make_worker(f"{__name__}:execute_runs", theirs, place, pickled)
         self.process.start()
         theirs.close()  # the worker then holds the only other end, so that its end closes the channel
         self._proxy = ReporterProxy(reporter)
@@ -139,7 +154,7 @@ class WorkerHandle:
         return ended
 
 
-def cause_of_death(process: SpawnProcess) -> WorkerFailure:
+def cause_of_death(process: BaseProcess) -> WorkerFailure:
     """Why a process that closed its channel ended."""
     process.join(JOIN_TIMEOUT_S)
     code = process.exitcode
@@ -149,9 +164,8 @@ def cause_of_death(process: SpawnProcess) -> WorkerFailure:
     return WorkerFailure("WorkerDied", f"its process was ended by {signal.Signals(-code).name}{hint}")
 
 
-def _worker_main(channel: Connection, place: int, pickled: bytes) -> None:
-    """Execute runs as they come through `channel`, until there are none."""
-    exit_with_parent()
+def execute_runs(channel: Connection, place: int, pickled: bytes) -> None:
+    """In a worker process: execute runs as they come through `channel`, until there are none."""
     try:
         shared: Shared = pickle.loads(pickled)  # noqa: S301  # the first process made it
         execution = shared.context.execution

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import ParamSpec
 
-from harness.utils.errors import INTERRUPTED, BenchError
+from harness.utils.errors import INTERRUPTED, BenchError, ProcessLostError
 
 P = ParamSpec("P")
 LOST = 3
@@ -79,7 +79,7 @@ def in_every_process(command: Callable[P, None]) -> Callable[P, None]:
             if LAUNCHED_HERE in os.environ:
                 sys.exit(CTRL_C)
             raise
-        except peers.ProcessLostError as lost:
+        except ProcessLostError as lost:
             if not first or LAUNCHED_HERE in os.environ:
                 sys.exit(LOST)  # whoever started the processes reports the one that ended
             raise BenchError(f"another process of this launch has ended: {lost}", RESUME) from lost

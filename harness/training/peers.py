@@ -23,17 +23,14 @@ import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from harness.training.distributed import CONTROL_TIMEOUT, Distributed, PeerFailedError
-from harness.utils.errors import BenchError
+from harness.utils.errors import BenchError, ProcessLostError
+from harness.utils.plugins import contain_exits
 from zoo.errors import first_line
 
 JOIN_TIMEOUT = timedelta(minutes=10)
 """How long the processes of a launch wait for each other when they start."""
 Work = Callable[[Distributed], object]
 """What a rank does in a training; it and all that it holds must be picklable."""
-
-
-class ProcessLostError(BaseException):
-    """Another process of the launch has ended. Not an `Exception`, since it is not the failure of one model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +125,8 @@ def _training(device_type: str) -> Iterator[Distributed]:
     except Exception as error:  # the other ranks wait for this one, and notice only its end
         raise ProcessLostError(f"a rank cannot train on {device_type}: {first_line(error)}") from error
     try:
-        yield collective
+        with contain_exits():
+            yield collective
     except Exception as error:
         here = None if isinstance(error, PeerFailedError) else _Failure.of(error)
         _clear_frames(error)  # they hold the group, whose connections close with the last reference to it

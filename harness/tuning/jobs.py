@@ -6,11 +6,10 @@ are the same with however many processes.
 
 from __future__ import annotations
 
-import multiprocessing
 import pickle
 from collections.abc import Sequence
 from dataclasses import replace
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection, Pipe, wait
 
 from harness.runner.models import RequestedModel
 from harness.runner.worker_pool import (
@@ -23,7 +22,7 @@ from harness.runner.worker_pool import (
 )
 from harness.tuning.trials import Search, described_error, do_trials
 from harness.utils.plugins import load_plugins
-from harness.utils.processes import exit_with_parent
+from harness.utils.processes import make_worker, signals_held
 from harness.utils.progress import Reporter
 
 
@@ -36,8 +35,9 @@ def do_trials_side_by_side(models: Sequence[RequestedModel], search: Search, rep
         while waiting or working:
             while waiting and len(working) < search.context.execution.config.jobs:
                 place = min(set(range(len(working) + 1)) - {process.place for process in working.values()})
-                started = _Process(waiting.pop(0), place, pickled, reporter)
-                working[started.channel] = started
+                with signals_held():
+                    started = _Process(waiting.pop(0), place, pickled, reporter)
+                    working[started.channel] = started
             for channel in wait([process.channel for process in working.values()]):
                 found = working[channel].receive()
                 if found is not None:
@@ -55,9 +55,8 @@ class _Process:
 
     def __init__(self, model: RequestedModel, place: int, pickled: bytes, reporter: Reporter) -> None:
         self.model, self.place = model.name, place
-        context = multiprocessing.get_context("spawn")
-        self.channel, theirs = context.Pipe()
-        self.process = context.Process(target=_tune_one, args=(theirs, place, model, pickled))
+        self.channel, theirs = Pipe()
+        self.process = make_worker(f"{__name__}:tune_one", theirs, place, model, pickled)
         self.process.start()
         theirs.close()  # the process then holds the only other end, so that its end closes the channel
         self._reporter, self._shown = reporter, ReporterProxy(reporter)
@@ -85,9 +84,8 @@ class _Process:
         self.process.kill()
 
 
-def _tune_one(channel: Connection, place: int, model: RequestedModel, pickled: bytes) -> None:
-    """Do the trials of one model, and send the errors."""
-    exit_with_parent()
+def tune_one(channel: Connection, place: int, model: RequestedModel, pickled: bytes) -> None:
+    """In a process of its own: do the trials of one model, and send the errors."""
     try:
         search: Search = pickle.loads(pickled)  # noqa: S301  # the first process made it
         execution = search.context.execution

@@ -16,6 +16,7 @@ from harness.tuning.objective import train_trial, trial_spec
 from harness.tuning.storage import open_studies, studies_lock
 from harness.tuning.study import Claim, ModelStudy
 from harness.utils.hashing import digest
+from harness.utils.plugins import contain_exits
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace, locked
 
@@ -68,7 +69,8 @@ def do_trials(models: Sequence[RequestedModel], search: Search, reporter: Report
     while waiting:
         for model in list(waiting):
             try:
-                _work(model, studies[model.name], search, reporter)
+                with contain_exits():
+                    _work(model, studies[model.name], search, reporter)
             except Exception as error:  # the other models go on
                 errors[model.name] = described_error(error)
                 reporter.note(f"{model.name}: failed: {errors[model.name]}", style="red")

@@ -6,6 +6,10 @@ INTERRUPTED = "interrupted; the same command continues where it stopped"
 """Said on Ctrl-C and SIGTERM."""
 
 
+class ProcessLostError(BaseException):
+    """Another process of the launch has ended. Not an `Exception`, since it is not the failure of one model."""
+
+
 class BenchError(Exception):
     """An error that the user can fix.
 

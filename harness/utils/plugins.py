@@ -1,14 +1,18 @@
-"""Plug-ins: modules or files that call `zoo.register_model` when they are imported."""
+"""Plug-ins: modules or files that call `zoo.register_model` when they are imported, and what their code may not do."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import io
+import multiprocessing
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
-from harness.utils.errors import BenchError
+from harness.utils.errors import BenchError, ProcessLostError
+from harness.utils.files import shortened
 
 
 def load_plugins(names: Iterable[str] | None) -> None:
@@ -20,20 +24,16 @@ def load_plugins(names: Iterable[str] | None) -> None:
 def load_plugin(name: str) -> None:
     """Import a plug-in by module name or by path of a `.py` file.
 
+    What it prints goes to stderr, once for all workers: stdout holds the command's own answer.
+
     Raises:
         BenchError: it cannot be found, or its import fails.
     """
     path = Path(name)
+    printed = io.StringIO()
     try:
-        if path.suffix == ".py":
-            spec = importlib.util.spec_from_file_location(f"bench_plugin_{path.stem}", path)
-            if spec is None or spec.loader is None or not path.is_file():
-                raise FileNotFoundError(f"no such file: {name}")
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[spec.name] = module
-            spec.loader.exec_module(module)
-        else:
-            importlib.import_module(name)
+        with redirect_stdout(printed):
+            _import(name, path)
     except KeyboardInterrupt:  # the user's, or SIGTERM
         raise
     except SystemExit as error:
@@ -45,3 +45,35 @@ def load_plugin(name: str) -> None:
         raise BenchError(
             f"--plugin {name}: {type(error).__name__}: {error}", "give an importable module or a .py file"
         ) from error
+    if (said := printed.getvalue().split()) and multiprocessing.parent_process() is None:
+        sys.stderr.write(f"--plugin {shortened(name)} printed while it was loaded: {shortened(' '.join(said))}\n")
+
+
+def _import(name: str, path: Path) -> None:
+    if path.suffix == ".py":
+        spec = importlib.util.spec_from_file_location(f"bench_plugin_{path.stem}", path)
+        if spec is None or spec.loader is None or not path.is_file():
+            raise FileNotFoundError(f"no such file: {name}")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+    else:
+        importlib.import_module(name)
+
+
+@contextmanager
+def contain_exits() -> Iterator[None]:
+    """Turn what would end the program, raised by a model's code, into an error of that model.
+
+    Raises:
+        BenchError: sys.exit() was called, or what was raised is no `Exception`.
+    """
+    hint = "let the model's code raise an Exception, as ValueError"
+    try:
+        yield
+    except (Exception, GeneratorExit, KeyboardInterrupt, ProcessLostError):
+        raise
+    except SystemExit as error:
+        raise BenchError(f"the model's code ended the program: sys.exit({error.code!r})", hint) from error
+    except BaseException as error:
+        raise BenchError(f"the model's code raised {type(error).__name__}, no Exception: {error}", hint) from error

@@ -1,19 +1,86 @@
-"""End worker processes together with their parent process."""
+"""Worker processes that end together with their parent, from before they import anything heavy.
+
+A process that multiprocessing spawns imports what it is to run while its parent goes on: for seconds, where that is
+torch. `Worker` processes are told apart by the parent's end, and not reached by Ctrl-C, from their first instructions.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import importlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from types import FrameType
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+_ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
-def exit_with_parent() -> None:
-    """End this process as soon as its parent is gone, and leave Ctrl-C to the parent.
+def make_worker(place: str, *args: Any) -> BaseProcess:
+    """A process, not yet started, that imports and calls `place`, "module:function", once it ends with this one."""
+    return multiprocessing.get_context("spawn").Process(target=_run, args=(place, os.getpid(), *args))
 
-    To be called first in a process started by `multiprocessing`.
+
+def die_with(parent: int) -> None:
+    """Have the system end this process as soon as its parent does; on systems other than Linux it does nothing.
+
+    Args:
+        parent: the process id of the parent, which may have ended already.
     """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Hold Ctrl-C and SIGTERM back until the end of the block, so that a process is started whole and recorded.
+
+    A child that is started meanwhile begins with both held back, and says nothing of them while it imports.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals interrupt the main thread alone
+        return
+    resource_tracker.ensure_running()  # multiprocessing starts it with the first process, and lets signals through then
+    held: list[int] = []
+
+    def hold(number: int, _frame: FrameType | None) -> None:
+        held.append(number)
+
+    before = {number: signal.signal(number, hold) for number in _ENDING}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+        for each in held:
+            signal.raise_signal(each)
+
+
+def _run(place: str, parent: int, *args: Any) -> None:
+    """In the new process: end with the parent, leave Ctrl-C to it, and only then import."""
+    die_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+    _follow_parent()
+    module, _, function = place.partition(":")
+    getattr(importlib.import_module(module), function)(*args)
+
+
+def _follow_parent() -> None:
+    """End this process as soon as its parent is gone, where the system does not."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -22,4 +89,3 @@ def exit_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import glob
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -26,10 +29,13 @@ def replaced(folder: Path) -> Iterator[Path]:
     _refuse_foreign(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(folder)
         work = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        held = os.open(work, os.O_RDONLY)
     except OSError as error:
         raise _unwritable(folder, error) from error
     try:
+        fcntl.flock(held, fcntl.LOCK_EX)  # before there is anything in it: see `_remove_abandoned`
         new = work / "new"
         new.mkdir()
         (new / MARKER).write_text("Written by bench report, which replaces this folder as a whole.\n", encoding="utf-8")
@@ -39,6 +45,28 @@ def replaced(folder: Path) -> Iterator[Path]:
         raise _unwritable(folder, error) from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
+        os.close(held)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove what commands that were killed had begun to write for `folder`; whoever is still at it holds a lock.
+
+    A report that was moved aside, and not yet replaced when the command was killed, is put back.
+    """
+    for work in folder.parent.glob(f".{glob.escape(folder.name)}-*"):
+        if not (work / "new").is_dir() and not (work / "old").is_dir():
+            continue
+        held = os.open(work, os.O_RDONLY)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            continue
+        else:
+            if (work / "old").is_dir() and not folder.exists():
+                (work / "old").rename(folder)
+            shutil.rmtree(work, ignore_errors=True)
+        finally:
+            os.close(held)
 
 
 def _refuse_foreign(folder: Path) -> None:

@@ -104,6 +104,6 @@ def _shared(settings: Sequence[list[tuple[str, str]]]) -> list[tuple[str, str]]:
 
 def _run(run: RunDetail) -> ModelRun:
     split = "test" if "test" in run.scores else next(iter(run.scores), "")
-    missing = Quantity(None, f"the run is {run.status}")
+    missing = Quantity(None, f"the run is {run.state}")
     score = run.scores.get(split, {}).get("overall", {}).get("CIDEr-D", missing)
     return ModelRun(run, objective(run), split, table_values.quantity_value(score, Notes()))

@@ -22,8 +22,8 @@ def summary(groups: Sequence[Group], failures: Sequence[Failure], datasets: Sequ
         return "No model has finished yet."
     text = f"{_many(len(models), 'model')} on {_listed(sorted({group.dataset for group in groups}))}, "
     text += f"{_many(len(runs), 'finished run')}"
-    for status in ("failed", "skipped", "running", "planned"):
-        number = sum(failure.status == status for failure in failures)
+    for status in ("failed", "skipped", "interrupted", "running", "planned"):
+        number = sum(failure.state == status for failure in failures)
         text += f", {number} {status}" if number else ""
     sizes = next((dataset.split_sizes for dataset in datasets if dataset.name == groups[0].dataset), {})
     trained = f" Trained on {sizes['train']:,} images." if len(datasets) == 1 and "train" in sizes else ""

@@ -28,7 +28,7 @@ _METRICS = ("BLEU-1", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", "CIDEr-D")  # in t
 _GIVING_WAY = ("BLEU-1", "Parameters", "ROUGE-L", "METEOR", "SPICE", "BLEU-4", _SEEDS, _INTERVAL)
 _APART = "reference, not ranked"
 _NAME_WIDTH = len(_APART) + 1
-_STYLES = {"failed": "bold red", "skipped": "yellow", "running": "cyan", "planned": "dim"}
+_STYLES = {"failed": "bold red", "skipped": "yellow", "running": "cyan", "interrupted": "cyan", "planned": "dim"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ def _print_failures(failures: Sequence[Failure], console: Console) -> None:
     console.print()
     console.print(Text("Not finished", style="bold"))
     for failure in failures:
-        line = Text(f"{failure.status:8}", style=_STYLES.get(failure.status, ""))
+        line = Text(f"{failure.state:8}", style=_STYLES.get(failure.state, ""))
         line.append(f" {printable(failure.model)}, seed {failure.seed}", style="not bold default")
         console.print(line)
         what = ": ".join(printable(part) for part in (failure.error_class, failure.reason) if part)

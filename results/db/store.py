@@ -201,6 +201,13 @@ class Store:
         """Mark a run as left out on purpose, with the reason."""
         self._end(key, "skipped", reason, None, None)
 
+    def interrupt(self, key: str, reason: str) -> None:
+        """Store why a running run was given up for now: it stays "running", with a reason and an end; others stay."""
+        columns = {"reason": checks.text(reason), "finished_at": _now()}
+        with self.writing() as connection:
+            running = (RunRow.key == key) & (RunRow.status == "running")
+            connection.execute(update(RunRow).where(running).values(columns))
+
     def _end(self, key: str, status: Status, reason: str, error_class: str | None, log_tail: str | None) -> None:
         columns = {
             "status": status,

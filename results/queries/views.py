@@ -1,7 +1,6 @@
 """What `results.queries.fetch` returns and reports read: plain values, free of the database and of torch.
 
-Metrics are fractions as coco-caption computes them (CIDEr-D 1.2 is shown as 120); how numbers, units
-and colours are shown is up to the reports.
+Metrics are fractions as coco-caption computes them (CIDEr-D 1.2 is shown as 120); reports choose units and colours.
 """
 
 from __future__ import annotations
@@ -215,6 +214,11 @@ class Failure:
     started_at: datetime | None
     finished_at: datetime | None
 
+    @property
+    def state(self) -> str:
+        """The status, but "interrupted" for a running run whose end was recorded."""
+        return "interrupted" if self.status == "running" and self.finished_at is not None else self.status
+
 
 @dataclass(frozen=True, slots=True)
 class CostRow:
@@ -261,6 +265,11 @@ class RunDetail:
     scores: dict[str, dict[str, dict[str, Quantity]]]
     costs: dict[str, Quantity]
     code: CodeRecord | None = None
+
+    @property
+    def state(self) -> str:
+        """The status, but "interrupted" for a running run whose end was recorded."""
+        return "interrupted" if self.status == "running" and self.finished_at is not None else self.status
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,16 +78,13 @@ LEGAL = {
     "db merge --workspace": _WORKSPACES,
     "doctor --workspace": _WORKSPACES | {"loop"},
     "evaluate --out": _OUT,
-    "evaluate --split": _ANY,  # COCO's format has no splits
     "export leaderboard --out": _OUT,
     "export submission --db": _GIVEN,  # predictions are in a file
     "export submission --name": {*_NUMBERS, "folder", "pipe", "loop"},
     "export submission --out": _NEW_NAMES | {"empty", "folder"},
     "export submission --workspace": _GIVEN,
-    "flops --backbone": _GIVEN,  # not without --with-backbone
     "models list PATTERN": {"empty"},
     "plan --db": _GIVEN,  # not without --detect
-    "plan --device": _ANY,  # not without --measure
     "plan --first-seed": {"zero"},
     "plan --workspace": _GIVEN,
     "report --out": _NEW_NAMES | {"folder"},

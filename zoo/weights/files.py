@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from zoo.errors import ZooError, first_sentence
+from zoo.errors import ZooError, unreadable
 
 _STATE_DICTS = ("model_state_dict", "state_dict")
 _PLAIN = (dict, list, str, int)
@@ -29,15 +29,15 @@ def read_checkpoint(path: Path) -> dict[str, Tensor]:
         raise ZooError(f"there is no checkpoint at {path}")
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, OSError, LookupError) as error:
+    except Exception as error:  # torch raises whatever the damaged bytes lead it to
         raise ZooError(
-            f"the checkpoint {path} cannot be read: {first_sentence(error)}",
+            f"the checkpoint {path} cannot be read: {unreadable(error)}",
             f"it must be a torch file of tensors and plain containers, with the weights under {_STATE_DICTS[0]!r}",
         ) from error
     if isinstance(found, dict):
         place = next((key for key in _STATE_DICTS if key in found), None)
         weights = found if place is None else found[place]
-        if isinstance(weights, dict) and weights and all(isinstance(tensor, Tensor) for tensor in weights.values()):
+        if isinstance(weights, dict) and weights and all(map(_is_weight, weights.items())):
             return dict(weights)
     shown = f"its keys are {', '.join(sorted(map(str, found))[:6])}" if isinstance(found, dict) else type(found)
     places = " or ".join(map(repr, _STATE_DICTS))
@@ -45,6 +45,10 @@ def read_checkpoint(path: Path) -> dict[str, Tensor]:
         f"the checkpoint {path} is not a state dict, and has no tensors under {places}: {shown}",
         f"save a dictionary {{{_STATE_DICTS[0]!r}: model.state_dict()}}",
     )
+
+
+def _is_weight(item: tuple[object, object]) -> bool:
+    return isinstance(item[0], str) and isinstance(item[1], Tensor)
 
 
 def read_vocabulary(path: Path) -> list[str]:

@@ -59,6 +59,12 @@ def sizes_of_shapes(
             f"this is not a state dict of {what}: {', '.join(missing)} missing",
             "pass the checkpoint's 'model_state_dict'",
         )
+    for key, axis in where.values():
+        if state_dict[key].ndim <= axis:
+            raise ZooError(
+                f"this is not a state dict of {what}: {key} has the shape {tuple(state_dict[key].shape)}",
+                "pass the checkpoint's 'model_state_dict'",
+            )
     return {size: state_dict[key].shape[axis] for size, (key, axis) in where.items()}
 
 

@@ -10,11 +10,6 @@ import typer
 from harness.cli.cost.measurements import format_answers, measurement_notes, write_answers
 from harness.cli.inputs import optional_preset, positive_integers
 from harness.cli.options import (
-    MAX_BEAM,
-    MAX_CHANNELS,
-    MAX_PROCESSES,
-    MAX_REGIONS,
-    MAX_TOKENS,
     ChangeOption,
     DeviceOption,
     ModelsOption,
@@ -26,6 +21,7 @@ from harness.cli.options import (
 from harness.cli.output import check_out
 from harness.cli.tables import TableFormat, print_notes
 from harness.config.execution import usable_cores
+from harness.config.limits import MAX_BEAM, MAX_CHANNELS, MAX_ENERGY_S, MAX_PROCESSES, MAX_REGIONS, MAX_TOKENS
 from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
@@ -63,7 +59,10 @@ def measure(
     energy_seconds: Annotated[
         float,
         typer.Option(
-            min=0, max=3600, callback=finite, help="Seconds over which energy is measured, where the device reports it."
+            min=0,
+            max=MAX_ENERGY_S,
+            callback=finite,
+            help="Seconds over which energy is measured, where the device reports it.",
         ),
     ] = 5.0,
     device: DeviceOption = "auto",

@@ -10,10 +10,6 @@ from harness.cli.flops.counts import CountedModels, as_csv, counting_notes, mode
 from harness.cli.flops.table_vi import TABLE_VI, print_table_vi
 from harness.cli.inputs import optional_preset
 from harness.cli.options import (
-    MAX_BEAM,
-    MAX_CHANNELS,
-    MAX_REGIONS,
-    MAX_TOKENS,
     ChangeOption,
     ImageSizeOption,
     ModelsOption,
@@ -23,7 +19,9 @@ from harness.cli.options import (
     refuse_empty,
 )
 from harness.cli.tables import TableFormat, format_table, print_notes
+from harness.config.limits import MAX_BEAM, MAX_CHANNELS, MAX_REGIONS, MAX_TOKENS
 from harness.utils.errors import BenchError
+from harness.utils.plugins import contain_exits, load_plugins
 
 if TYPE_CHECKING:
     from harness.config.preset import Preset
@@ -45,6 +43,7 @@ _EXAMPLES = f"""
 - `bench flops --preset {TABLE_VI}` : a published table, its convention, and the honest count beside it
 """
 _DIM, _LENGTH = 1536, 144
+_BACKBONE = "swin_large_patch4_window12_384"
 _UNIT = "GMAC: 10^9 multiply-accumulates, 1 MAC being 1 of fvcore's flops; training by torch's counter."
 
 
@@ -81,8 +80,8 @@ def flops(
     vocab_size: VocabularySizeOption = 10_000,
     with_backbone: Annotated[bool, typer.Option("--with-backbone", help="Count the backbone too.")] = False,
     backbone: Annotated[
-        str, typer.Option(callback=refuse_empty, help="The backbone: a timm model.")
-    ] = "swin_large_patch4_window12_384",
+        str | None, typer.Option(callback=refuse_empty, help=f"The backbone: a timm model.  [default: {_BACKBONE}]")
+    ] = None,
     image_size: ImageSizeOption = None,
     output: TableFormatOption = TableFormat.table,
     operators: Annotated[bool, typer.Option("--operators", help="List counted and uncounted operators.")] = False,
@@ -96,16 +95,20 @@ def flops(
     import torch
 
     from harness.config.model_patterns import expand_models, split_patterns
-    from harness.utils.plugins import load_plugins
 
     torch.set_num_threads(1)  # a trace is thousands of tiny operators: handing them to threads only costs time
     if preset == TABLE_VI:
-        if models != "all" or any((change, caption_length, beam, position, regions, visual_dim, image_size)):
+        if models != "all" or any((change, caption_length, beam, position, regions, visual_dim, image_size, backbone)):
             raise BenchError(
                 f"--preset {TABLE_VI} is a published table with its own sizes", "leave out all but --format"
             )
         print_table_vi(output)
         return
+    if not with_backbone and (backbone is not None or image_size is not None):
+        raise BenchError(
+            f"{'--image-size' if backbone is None else '--backbone'} is about the backbone, which is not counted",
+            "add --with-backbone, or leave it out",
+        )
     load_plugins(plugin)
     settings = optional_preset(preset, change)
     tokens = caption_length or (settings.decoding.max_len if settings else 20)
@@ -119,12 +122,13 @@ def flops(
     if with_backbone:
         from harness.measure.flops.backbone import count_backbone
 
-        found.backbone = count_backbone(backbone, image_size)
+        found.backbone = count_backbone(backbone or _BACKBONE, image_size)
     dim = visual_dim or (found.backbone.channels if found.backbone else _DIM)
     length = regions or (found.backbone.tokens if found.backbone else _LENGTH)
     for name in found.names:
         try:
-            found.counts[name] = _count(name, settings, dim, length, vocab_size, tokens, width, position)
+            with contain_exits():
+                found.counts[name] = _count(name, settings, dim, length, vocab_size, tokens, width, position)
         except Exception as error:  # whatever one model raises becomes its row; the others are counted all the same
             found.failures[name] = f"{type(error).__name__}: {' '.join(str(error).split())}"
 

@@ -38,7 +38,7 @@ def read_karpathy(location: Path, *, images: Path | None = None, name: str | Non
     Raises:
         BenchError: it does not exist or has another format, an id is missing or used twice, a split is unknown.
     """
-    file = _annotation_file(location)
+    file = annotation_file(location)
     content, entries, ids = read_entries(file)
     paths = PicturePaths(_picture_folder(file, images))
     splits = _splits(file, entries)
@@ -78,7 +78,12 @@ def read_entries(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list
     return content, entries, _ids(file, entries)
 
 
-def _annotation_file(location: Path) -> Path:
+def annotation_file(location: Path) -> Path:
+    """The annotation file that a location names, or that its folder holds.
+
+    Raises:
+        BenchError: there is none, or several.
+    """
     if location.is_file():
         return location
     if not location.is_dir():

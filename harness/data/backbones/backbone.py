@@ -12,6 +12,7 @@ from torch import Tensor
 from harness.data.backbones.filterbank import FilterBank
 from harness.data.images import ImagePreprocessing
 from harness.utils.errors import BenchError
+from harness.utils.files import shortened
 
 
 class Backbone(Protocol):
@@ -100,15 +101,23 @@ def open_backbone(
 
     # timm takes seconds to import, and the default does not need it.
     import timm
+    from timm.models import get_arch_pretrained_cfgs
 
     from harness.data.backbones.timm_backbone import TimmBackbone
 
+    architecture, _, tag = name.partition(".")
     if not timm.is_model(name):
         known = [FilterBank.name, *timm.list_models()]
-        near = difflib.get_close_matches(name.partition(".")[0], known, n=3, cutoff=0.5)
+        near = difflib.get_close_matches(architecture, known, n=3, cutoff=0.5)
         raise BenchError(
-            f"unknown backbone {name!r}",
+            f"unknown backbone {shortened(name)!r}",
             hint=f"did you mean {' or '.join(near)}?" if near else "use filterbank, or a model name of timm's",
+        )
+    if "." in name and name not in (known := sorted(get_arch_pretrained_cfgs(architecture))):
+        near = difflib.get_close_matches(name, known, n=3) or known[:5]
+        raise BenchError(
+            f"backbone {architecture} has no pretrained weights tagged {shortened(tag)!r}",
+            hint=f"did you mean {' or '.join(near)}? {architecture} alone has timm's default weights",
         )
     return TimmBackbone(name, weights=weights, options=chosen, image_size=image_size, normalisation=normalisation)
 

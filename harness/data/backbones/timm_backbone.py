@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +18,7 @@ from harness.data.hub.offline import quick_hub
 from harness.data.images import ImagePreprocessing
 from harness.utils.errors import BenchError
 from results.files import check_regular
-from zoo.errors import first_line, first_sentence
+from zoo.errors import first_line, unreadable
 from zoo.weights.swin import timm_name
 
 Triple = tuple[float, float, float]
@@ -188,16 +187,21 @@ def _read(path: Path) -> dict[str, Tensor]:
             found = safetensors.torch.load_file(path)
         else:
             found = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError, safetensors.SafetensorError) as error:
+    except Exception as error:  # torch raises whatever the damaged bytes lead it to
         raise BenchError(
-            f"backbone weights {path} cannot be read: {first_sentence(error)}",
+            f"backbone weights {path} cannot be read: {unreadable(error)}",
             hint="give a .safetensors file, or a .pth file that holds nothing but tensors",
         ) from error
     for nested in ("state_dict", "model"):
         if isinstance(found, dict) and isinstance(found.get(nested), dict):
             found = found[nested]
-    if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
-        raise BenchError(f"backbone weights {path} hold no state dict of tensors")
+    if not isinstance(found, dict) or not all(
+        isinstance(key, str) and isinstance(value, Tensor) for key, value in found.items()
+    ):
+        raise BenchError(
+            f"backbone weights {path} hold no state dict of tensors",
+            hint="save them with torch.save(model.state_dict(), FILE)",
+        )
     return {key.removeprefix("module."): value for key, value in found.items()}
 
 

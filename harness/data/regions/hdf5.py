@@ -54,21 +54,24 @@ class RegionHdf5:
                             yield image_id, RawRegions(features, boxes)
                         except BadRegions as bad:
                             yield image_id, str(bad)
-        except OSError as error:
-            raise BenchError(f"{self._path} cannot be read as HDF5: {first_line(error)}") from error
+        # Of damaged indices the library raises RuntimeError, and others of what it then takes them for.
+        except (OSError, RuntimeError, LookupError, TypeError, ValueError) as error:
+            raise BenchError(
+                f"{self._path} cannot be read as HDF5: {first_line(error)}", "it is damaged: copy or download it again"
+            ) from error
 
 
 def _load(h5py: Any, file: Any, name: str) -> Numbers:
-    link = file.get(name, getlink=True)
-    if link is None:
-        raise BadRegions(f"has features but no {name}")
-    found = file.get(name) if isinstance(link, h5py.HardLink) else None
-    if not isinstance(found, h5py.Dataset) or found.is_virtual or found.external:
-        raise BadRegions(f"{name} is not a plain dataset of the file")
-    if not np.issubdtype(found.dtype, np.floating) or found.nbytes > MAX_BYTES:
-        raise BadRegions(f"{name} holds {found.dtype} of shape {found.shape}")
     try:
+        link = file.get(name, getlink=True)
+        if link is None:
+            raise BadRegions(f"has features but no {name}")
+        found = file.get(name) if isinstance(link, h5py.HardLink) else None
+        if not isinstance(found, h5py.Dataset) or found.is_virtual or found.external:
+            raise BadRegions(f"{name} is not a plain dataset of the file")
+        if not np.issubdtype(found.dtype, np.floating) or found.nbytes > MAX_BYTES:
+            raise BadRegions(f"{name} holds {found.dtype} of shape {found.shape}")
         array: Numbers = found[()]
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, LookupError, TypeError, ValueError) as error:
         raise BadRegions(f"{name} cannot be read: {first_line(error)}") from error
     return array

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from results import Store
-from results.queries.fetch import leaderboard
+from results.queries.fetch import gallery, leaderboard, run_detail
 from results.queries.views import Row
 
 PLUGINS = Path(__file__).parents[1] / "plugins"
@@ -22,3 +22,20 @@ def rows(workspace: Path) -> dict[str, Row]:
         groups = [group for group in leaderboard(store) if group.split == "test"]
         assert len(groups) == 1
         return {row.model: row for row in (*groups[0].rows, *groups[0].references)}
+
+
+def scores_and_captions(workspace: Path) -> tuple[dict[str, dict[str, float | None]], list[object]]:
+    """All that must not depend on kills."""
+    with Store(workspace / "bench.sqlite", read_only=True) as store:
+        [dataset] = {group.dataset for group in leaderboard(store)}
+        pictures = [item for split in ("test", "nocaps") for item in gallery(store, dataset, split)]
+        everything = [
+            {name: spread.mean for name, spread in row.scores.items()}
+            for group in leaderboard(store)
+            for row in (*group.rows, *group.references)
+        ]
+        curves = [
+            (epoch.train_loss, epoch.val_cider) for row in rows(workspace).values() for key in row.keys
+            for epoch in run_detail(store, key).epochs
+        ]  # fmt: skip
+        return {str(number): scores for number, scores in enumerate(everything)}, [pictures, curves]

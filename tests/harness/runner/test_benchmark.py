@@ -14,7 +14,7 @@ from sqlalchemy import delete, select, update
 from harness.metrics.influences import CORPUS_METRICS
 from results import Store
 from results.db.schema import HeldOutScore, ImageInfluences, ImageScores, RunRow, Score
-from results.queries.fetch import attention_maps, dataset_info, failures, gallery, leaderboard, run_detail
+from results.queries.fetch import attention_maps, dataset_info, failures, gallery
 from tests.harness.conftest import (
     TINY,
     DrawScenes,
@@ -24,7 +24,7 @@ from tests.harness.conftest import (
     bench_process,
     run_words,
 )
-from tests.harness.runner.kills import PLUGINS, killed_at, rows
+from tests.harness.runner.kills import PLUGINS, killed_at, rows, scores_and_captions
 
 HUNG = {"value": None, "reason": "it hung", "low": None, "high": None}
 MODELS = "blind,transformer_base,expansionnet_v2,human,retrieval,majority"
@@ -46,23 +46,6 @@ def data(draw_scenes: DrawScenes) -> Path:
 def words(data: Path, workspace: Path, models: str, *extra: object, jobs: int = 1) -> list[object]:
     """The words of a tiny run."""
     return [*run_words(data, workspace, models, SETTINGS), "--backbone", "filterbank", "--jobs", jobs, *extra]
-
-
-def scores_and_captions(workspace: Path) -> tuple[dict[str, dict[str, float | None]], list[object]]:
-    """All that must not depend on kills."""
-    with Store(workspace / "bench.sqlite", read_only=True) as store:
-        [dataset] = {group.dataset for group in leaderboard(store)}
-        pictures = [item for split in ("test", "nocaps") for item in gallery(store, dataset, split)]
-        everything = [
-            {name: spread.mean for name, spread in row.scores.items()}
-            for group in leaderboard(store)
-            for row in (*group.rows, *group.references)
-        ]
-        curves = [
-            (epoch.train_loss, epoch.val_cider) for row in rows(workspace).values() for key in row.keys
-            for epoch in run_detail(store, key).epochs
-        ]  # fmt: skip
-        return {str(number): scores for number, scores in enumerate(everything)}, [pictures, curves]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from harness.metrics.signature import EvaluationSettings
 from harness.runner import worker as module
 from harness.runner.pretrained import WeightsMissing
 from harness.runner.worker import LOCK, LOG_TAIL_LINES, Shared, Worker, take
-from harness.utils.errors import BenchError
+from harness.utils.errors import INTERRUPTED, BenchError
 from harness.utils.workspace import Workspace, locked
 from results import DatasetRecord, Outcome, Quantity, SplitResult, Store
 from results.queries.fetch import failures
@@ -42,13 +42,13 @@ class Fake:
         self.store, self.workspace, self.said = store, workspace, io.StringIO()
         self.executed: list[str] = []
         self.warmed: list[list[str]] = []
-        self.result: Outcome | Exception = outcome()
+        self.result: Outcome | BaseException = outcome()
 
         def execute(spec: Any, *_: object, on_epoch: Callable[[EpochRecord], None], **__: object) -> Outcome:
             assert store.status(spec.key) == "running"
             self.executed.append(spec.key)
             on_epoch(EPOCH)
-            if isinstance(self.result, Exception):
+            if isinstance(self.result, BaseException):
                 raise self.result
             return self.result
 
@@ -115,6 +115,16 @@ def test_an_error_is_a_failed_row_and_the_next_run_goes_on(fake: Fake) -> None:
     fake.result = outcome()
     assert worker.work(make_spec("b"), "[2/2] updown") == "finished"
     assert worker.work(make_spec("a"), "again") == "finished", "a failed run is tried again"
+
+
+def test_an_interrupt_is_stored_and_passed_on(fake: Fake) -> None:
+    fake.result = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        fake.make().work(make_spec("a"), "blind")
+    found = fake.failure()
+    assert (found.status, found.state, found.reason) == ("running", "interrupted", INTERRUPTED)
+    fake.result = outcome()
+    assert fake.make().work(make_spec("a"), "again") == "finished"
 
 
 def test_an_error_without_a_message_is_named_by_its_class(fake: Fake) -> None:

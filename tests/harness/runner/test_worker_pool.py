@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import io
-import multiprocessing
 import os
 import pickle
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -102,9 +101,8 @@ class FakeProcess:
     started: list[int] = []  # noqa: RUF012  # emptied by the fixture
     exitcode: int | None = 0
 
-    def __init__(self, target: Callable[..., None], args: tuple[Connection, int, bytes]) -> None:
-        theirs, place, _ = args
-        assert target is worker_pool._worker_main
+    def __init__(self, target: str, theirs: Connection, place: int, _pickled: bytes) -> None:
+        assert target == "harness.runner.worker_pool:execute_runs"
         self.started.append(place)
         self._channel = Connection(os.dup(theirs.fileno()))  # its own end, as a process has
         self._thread = threading.Thread(target=self._work, daemon=True)
@@ -136,8 +134,7 @@ class FakeProcess:
 def processes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Workers without processes; gives the places at which they were started."""
     FakeProcess.started = []
-    fake = SimpleNamespace(Pipe=Pipe, Process=FakeProcess)
-    monkeypatch.setattr(multiprocessing, "get_context", lambda _: fake)
+    monkeypatch.setattr(worker_pool, "make_worker", FakeProcess)
     return FakeProcess.started
 
 
@@ -219,9 +216,8 @@ def test_a_worker_is_named_by_its_run(processes: list[int]) -> None:
     handle.process.join(5)
 
 
-def test_what_keeps_a_worker_from_starting_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_pool, "exit_with_parent", lambda: None)
+def test_what_keeps_a_worker_from_starting_is_sent() -> None:
     here, there = Pipe()
-    worker_pool._worker_main(there, 0, pickle.dumps(None))
+    worker_pool.execute_runs(there, 0, pickle.dumps(None))
     failure = here.recv()
     assert (failure.error_class, "context" in failure.reason) == ("AttributeError", True)

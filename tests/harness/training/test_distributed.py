@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from harness.training.distributed import Collective, PeerFailedError
-from harness.training.peers import ProcessLostError, start_training
-from harness.utils.errors import BenchError
+from harness.training.peers import start_training
+from harness.utils.errors import BenchError, ProcessLostError
 from tests.harness.training.two_ranks import two_ranks
 
 

@@ -125,7 +125,7 @@ def test_a_process_that_dies_costs_one_model(
 
     forking = multiprocessing.get_context("fork")
     monkeypatch.setattr(multiprocessing, "get_context", lambda _: forking)  # the imports of a new process take seconds
-    monkeypatch.setattr("harness.tuning.jobs._tune_one", tune_one)
+    monkeypatch.setattr("harness.tuning.jobs.tune_one", tune_one)
     context = replace(small, execution=replace(small.execution, config=ExecutionConfig(jobs=1)))
     search = Search(Workspace(tmp_path), context, SearchSpace(), BUDGET, "3x2#abcdef")
     errors = do_trials_side_by_side(requested("updown", "m2"), search, SILENT)

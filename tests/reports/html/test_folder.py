@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from reports.errors import ReportError
+from reports.html.folder import replaced
 from reports.html.report import write_report
 from results.db.store import Store
 from results.records import DatasetRecord, EpochRecord, Outcome, Quantity, RunSpec, SplitResult
@@ -74,3 +75,27 @@ def test_a_folder_with_other_files_is_never_replaced(store: Store, tmp_path: Pat
     with pytest.raises(ReportError, match="not a report"):
         write_report(store, tmp_path / "thesis")
     assert (tmp_path / "thesis" / "chapter.tex").read_text(encoding="utf-8") == "years of work"
+
+
+def test_what_a_killed_command_began_is_removed(tmp_path: Path) -> None:
+    for name in (".report-killed", ".report-killed2", ".other-killed"):
+        (tmp_path / name / "new").mkdir(parents=True)
+        (tmp_path / name / "new" / "index.html").write_text("half")
+    with replaced(tmp_path / "report") as folder:
+        (folder / "index.html").write_text("whole")
+        with replaced(tmp_path / "report") as beside:  # another command at the same moment
+            (beside / "index.html").write_text("beside")
+        assert (folder / "index.html").read_text() == "whole"
+    assert (tmp_path / "report" / "index.html").read_text() == "whole"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".other-killed", "report"]
+
+
+def test_a_report_that_a_kill_left_aside_is_put_back(tmp_path: Path) -> None:
+    with replaced(tmp_path / "report") as folder:
+        (folder / "index.html").write_text("first")
+    (tmp_path / ".report-killed").mkdir()
+    (tmp_path / "report").rename(tmp_path / ".report-killed" / "old")
+    with pytest.raises(ZeroDivisionError), replaced(tmp_path / "report"):
+        raise ZeroDivisionError
+    assert (tmp_path / "report" / "index.html").read_text() == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["report"]

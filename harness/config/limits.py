@@ -1,0 +1,23 @@
+"""The largest numbers that options and settings may have.
+
+Far beyond what anybody means, and small enough that a slip of the hand is told before it fills the memory.
+"""
+
+from __future__ import annotations
+
+MAX_SEED = 2**31 - 1
+MAX_SEEDS = 1000
+MAX_BEAM = 256
+MAX_TOKENS = 1000
+MAX_REGIONS = 4096
+MAX_CHANNELS = 65_536
+MAX_WORDS = 1_000_000
+MAX_SIDE = 4096
+MAX_PROCESSES = 1024
+MAX_BATCH = 65_536
+MAX_COUNT = 1_000_000
+"""Of epochs, validations, images or captions."""
+MAX_STEPS = 10**9
+MAX_ENERGY_S = 3600
+MAX_RATE = 100.0
+"""Of learning rates and weight decay."""

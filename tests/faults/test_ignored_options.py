@@ -1,0 +1,37 @@
+"""Options that would have no effect are refused, not ignored."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.utils.errors import BenchError
+from tests.harness.conftest import bench
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "hint"),
+    [
+        ("flops --models blind --backbone resnet18", "--backbone is about the backbone", "add --with-backbone"),
+        ("flops --models blind --image-size 224", "--image-size is about the backbone", "add --with-backbone"),
+        ("flops --preset expansionnet-table-vi --backbone resnet18", "published table", "leave out all"),
+        ("plan --device cpu", "--device is where --measure times", "add --measure"),
+        ("run --data nowhere", "there is no data set at nowhere", "give scenes"),
+        ("tune --data nowhere", "there is no data set at nowhere", "give scenes"),
+        ("run --data .", "holds no dataset*.json", "name the annotation file"),
+        ("evaluate predictions.json --references coco.json --split val", "names no splits", "leave --split out"),
+    ],
+)
+def test_an_option_without_effect_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str, said: str, hint: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    coco = {"images": [{"id": 1}], "annotations": [{"image_id": 1, "caption": "a red ball"}]}
+    (tmp_path / "coco.json").write_text(json.dumps(coco))
+    (tmp_path / "predictions.json").write_text(json.dumps([{"image_id": 1, "caption": "a red ball"}]))
+    error = bench(*words.split()).exception
+    assert isinstance(error, BenchError)
+    assert said in str(error)
+    assert hint in (error.hint or "")

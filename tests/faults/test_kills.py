@@ -1,0 +1,205 @@
+"""Commands that are killed at random moments, and then typed again: the same results, no orphan, no temporary file.
+
+The whole campaign is 140 kills: `pytest -m campaign -n 0 -s tests/faults/test_kills.py`. `BENCH_KILLS=2` sends at most
+two signals to each command, `BENCH_KILLS_SEED` chooses other moments.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
+from reports.html.folder import MARKER
+from tests.harness.conftest import TINY, bench_command, bench_environment, bench_process, run_words
+from tests.harness.runner.kills import scores_and_captions
+
+pytestmark = pytest.mark.campaign
+GONE_S = 5.0
+MODELS = "transformer_base,blind,human"
+COUNTS = {signal.SIGKILL: 20, signal.SIGTERM: 4, signal.SIGINT: 4}
+"""Signals that each of the five commands gets."""
+ENDS = {
+    signal.SIGKILL: {-signal.SIGKILL, 0},
+    signal.SIGTERM: {143, -signal.SIGTERM, 0},
+    signal.SIGINT: {130, -signal.SIGINT, 0},
+}
+"""Exit codes: by the signal; before the command could answer it; done before it came."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command to be killed.
+
+    Attributes:
+        prepare: makes the folder that it works in, which must be absent.
+        words: of the command, with that folder.
+        results: all that must not depend on kills, of that folder.
+    """
+
+    prepare: Callable[[Path], None]
+    words: Callable[[Path], list[object]]
+    results: Callable[[Path], object]
+
+
+def _dump(file: Path) -> list[str]:
+    with sqlite3.connect(file) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        lines = sorted(connection.iterdump())
+    connection.close()
+    return lines
+
+
+def _pages(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
+    """The commands by what they are called in the summary."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    data = prepare_scenes(folder / "data", ScenesConfig(train=16, val=4, test=6, nocaps_per_domain=1))
+    older = Path(__file__).parents[1] / "results" / "assets" / "v0_1_0.sqlite"
+
+    def running(jobs: int) -> Command:
+        def words(place: Path) -> list[object]:
+            common = run_words(data, place, MODELS, TINY | {"schedule.stages.0.epochs": 2})
+            return [*common, "--backbone", "filterbank", "--jobs", jobs]
+
+        return Command(lambda place: place.mkdir(), words, scores_and_captions)
+
+    done = bench_process(*running(1).words(folder / "finished"))
+    assert done.returncode == 0, done.stderr
+    finished = folder / "finished"
+
+    def copy_older(place: Path) -> None:
+        place.mkdir()
+        shutil.copy(older, place / "bench.sqlite")
+
+    return {
+        "run --jobs 1": running(1),
+        "run --jobs 2": running(2),
+        "report": Command(
+            lambda place: place.mkdir(),
+            lambda place: ["report", "--workspace", finished, "--out", place / "pages"],
+            lambda place: _pages(place / "pages"),
+        ),
+        "db merge": Command(
+            lambda place: place.mkdir(),
+            lambda place: ["db", "merge", finished / "bench.sqlite", "--workspace", place],
+            lambda place: _dump(place / "bench.sqlite"),
+        ),
+        "db upgrade": Command(
+            copy_older,
+            lambda place: ["db", "upgrade", "--workspace", place],
+            lambda place: [line for line in _dump(place / "bench.sqlite") if "schema_info" not in line],
+        ),
+    }
+
+
+def _orphans(mark: str) -> list[int]:
+    """Processes whose environment holds the mark, but those that have ended."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def _hidden(folder: Path) -> list[str]:
+    """Files that something was being written into; a report's own mark is none."""
+    return [path.name for path in folder.rglob(".*") if path.name != MARKER]
+
+
+def _end_of(words: list[object], number: int, after: float, temporary: Path) -> tuple[int, str, list[int]]:
+    """Send a signal after some seconds; gives the exit code, what stderr got, and what is left after `GONE_S`."""
+    mark = uuid.uuid4().hex
+    environment = bench_environment(BENCH_KILL_MARK=mark, TMPDIR=str(temporary))
+    said = temporary.parent / "stderr"
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a child inherits where it is ignored
+    with said.open("w") as stderr:
+        running = subprocess.Popen(
+            bench_command(*words), env=environment, stdout=subprocess.DEVNULL, stderr=stderr, start_new_session=True
+        )
+    signal.signal(signal.SIGINT, before)
+    try:
+        running.wait(after)
+    except subprocess.TimeoutExpired:
+        if number == signal.SIGINT:
+            os.killpg(running.pid, number)  # as a terminal does
+        else:
+            running.send_signal(number)
+    code = running.wait(60)
+    end = time.monotonic() + GONE_S
+    while (left := _orphans(mark)) and time.monotonic() < end:
+        time.sleep(0.1)
+    for process in left:
+        os.kill(process, signal.SIGKILL)
+    return code, said.read_text(), left
+
+
+@pytest.mark.parametrize("number", COUNTS, ids=lambda number: signal.Signals(number).name)
+@pytest.mark.parametrize("name", ["run --jobs 1", "run --jobs 2", "report", "db merge", "db upgrade"])
+def test_kills_at_random_moments(
+    commands: dict[str, Command], tmp_path: Path, name: str, number: signal.Signals
+) -> None:
+    command, draw = commands[name], random.Random(f"{os.environ.get('BENCH_KILLS_SEED', 0)} {name} {number}")
+    kills = min(COUNTS[number], int(os.environ.get("BENCH_KILLS", COUNTS[number])))
+    temporary, undisturbed, turn = tmp_path / "tmp", tmp_path / "undisturbed", 0
+    temporary.mkdir()
+    command.prepare(undisturbed)
+    started = time.monotonic()
+    done = bench_process(*command.words(undisturbed), TMPDIR=str(temporary))
+    took = time.monotonic() - started
+    assert done.returncode == 0, done.stderr
+    expected = command.results(undisturbed)
+    usual = {path.name for path in temporary.iterdir()}  # torch's cache of compiled code
+
+    ended: Counter[int] = Counter()
+    tracebacks, orphans, differing, left_hidden = 0, 0, 0, []
+    place = tmp_path / "place-0"
+    command.prepare(place)
+    while sum(ended.values()) - ended[0] < kills and turn < 3 * kills:
+        turn += 1
+        code, said, left = _end_of(command.words(place), number, draw.uniform(0, took), temporary)
+        ended[code] += 1
+        tracebacks += "Traceback" in said
+        orphans += len(left)
+        if code == 0 or turn % 3 == 0:  # up to three kills in the same place, then to the end, and a new place
+            again = bench_process(*command.words(place), TMPDIR=str(temporary))
+            assert again.returncode == 0, again.stderr
+            differing += command.results(place) != expected
+            left_hidden += _hidden(place)
+            place = tmp_path / f"place-{turn}"
+            command.prepare(place)
+    again = bench_process(*command.words(place), TMPDIR=str(temporary))
+    assert again.returncode == 0, again.stderr
+    differing += command.results(place) != expected
+    left_hidden += _hidden(place)
+    forgotten = [path.name for path in temporary.iterdir() if path.name not in usual]
+    sent = sum(ended.values()) - ended[0]
+    sys.stdout.write(
+        f"\n{name}, {number.name}: {sent} kills within {took:.1f} s, exit codes {dict(ended)}, "
+        f"{differing} other results, {orphans} orphans after {GONE_S:g} s, {tracebacks} tracebacks, "
+        f"{len(left_hidden)} temporary files beside results, {len(forgotten)} in TMPDIR\n"
+    )
+    assert set(ended) <= ENDS[number], ended
+    assert (differing, orphans, tracebacks, left_hidden) == (0, 0, 0, [])
+    if number != signal.SIGKILL:  # nothing can remove them after that; the system does
+        assert forgotten == []

@@ -1,0 +1,134 @@
+"""Worker processes and signals while they are started: none outlives its parent, none says anything of an interrupt."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.runner.worker_pool import WorkerHandle, _mark_interrupted
+from harness.utils.errors import INTERRUPTED
+from harness.utils.workspace import Workspace, locked
+from results import DatasetRecord, Store
+from results.queries.fetch import failures
+from tests.harness.conftest import bench_environment
+from tests.harness.runner.small_runs import make_spec
+
+GONE_S = 5.0
+IMPORTS = """
+import os, sys, time
+sys.stdout.write(f"{os.getpid()}\\n")
+sys.stdout.flush()
+time.sleep(60)  # as importing torch takes its time
+"""
+STARTS = """
+import sys
+from harness.cli.signals import end_on_sigterm, say_interrupted
+from harness.utils.processes import make_worker, signals_held
+end_on_sigterm()
+try:
+    with signals_held():
+        worker = make_worker("imports:work", bytes(8_000_000))
+        sys.stdout.write("starting\\n")
+        sys.stdout.flush()
+        worker.start()
+    worker.join()
+except KeyboardInterrupt as interrupt:
+    worker.kill()
+    worker.join()
+    sys.exit(say_interrupted(interrupt))
+"""
+
+
+def _start(folder: Path) -> subprocess.Popen[str]:
+    """A process that starts a worker, which imports for a minute; it says "starting", and the worker its id."""
+    (folder / "imports.py").write_text(IMPORTS)
+    environment = bench_environment()
+    environment["PYTHONPATH"] += os.pathsep + str(folder)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a child inherits where it is ignored
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-c", STARTS], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _is_gone(process: int) -> bool:
+    """Whether a process that is not ours ended within `GONE_S`."""
+    end = time.monotonic() + GONE_S
+    while time.monotonic() < end:
+        try:
+            os.kill(process, 0)
+            if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True  # nobody reaps it here
+        except (OSError, FileNotFoundError):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _line(running: subprocess.Popen[str]) -> str:
+    assert running.stdout is not None
+    return running.stdout.readline().strip()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="tells processes apart by /proc")
+def test_a_worker_that_still_imports_ends_with_its_parent(tmp_path: Path) -> None:
+    with _start(tmp_path) as parent:
+        assert _line(parent) == "starting"
+        worker = int(_line(parent))
+        assert Path(f"/proc/{worker}").exists()
+        parent.kill()
+        assert _is_gone(worker)
+        assert parent.stderr is not None
+        assert parent.stderr.read() == ""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize("moment", ["starting", "importing"])
+def test_a_signal_while_a_worker_starts_is_one_sentence(tmp_path: Path, number: int, code: int, moment: str) -> None:
+    with _start(tmp_path) as parent:
+        assert _line(parent) == "starting"
+        if moment == "importing":
+            _line(parent)
+        os.killpg(parent.pid, number)  # as a terminal does, and a scheduler
+        assert parent.stderr is not None
+        assert parent.stderr.read() == f"{INTERRUPTED}\n"
+        assert parent.wait(GONE_S) == code
+
+
+def test_an_interrupted_worker_leaves_its_reason(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    specs = [make_spec(f"{name}-s0", name) for name in ("running", "waited_for", "planned", "ended")]
+    with Store(workspace.database) as store:
+        store.record_dataset(DatasetRecord("scenes", "f" * 16, "/pictures", {"test": 1}, ()))
+        store.plan(specs)
+        for spec in specs[:2]:
+            store.begin(spec.key, {})
+        store.fail("ended-s0", "ValueError", "no", "")
+        for spec in specs:
+            workspace.run_folder(spec.key).mkdir(parents=True, exist_ok=True)
+            worker = object.__new__(WorkerHandle)
+            worker.spec = spec
+            shared = type("Shared", (), {"workspace": workspace})
+            if spec.model == "waited_for":  # another command executes it
+                with locked(workspace.run_folder(spec.key) / "lock", lambda: None):
+                    _mark_interrupted(worker, shared, store)  # type: ignore[arg-type]
+            else:
+                _mark_interrupted(worker, shared, store)  # type: ignore[arg-type]
+        found = {failure.model: (failure.status, failure.state, failure.reason) for failure in failures(store)}
+        assert found == {
+            "running": ("running", "interrupted", INTERRUPTED),
+            "waited_for": ("running", "running", None),
+            "planned": ("planned", "planned", None),
+            "ended": ("failed", "failed", "no"),
+        }
+        store.begin("running-s0", {})
+        assert {failure.model: failure.state for failure in failures(store)}["running"] == "running"

@@ -1,0 +1,60 @@
+"""A plug-in that prints, with models whose code would end the program: when they are built, and when they are used."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from zoo import Memory, ModelCard, Visual, register_model
+from zoo.models.expansionnet import ExpansionNet
+
+
+class Odd(BaseException):
+    """No Exception."""
+
+
+class ExitsBuilt(ExpansionNet):
+    """Ends the program in its constructor."""
+
+    def __init__(self, **_arguments: Any) -> None:
+        sys.exit(0)
+
+
+class ExitsUsed(ExpansionNet):
+    """Prints, then ends the program in its forward pass."""
+
+    def encode(self, visual: Visual) -> Memory:  # noqa: ARG002
+        sys.stdout.write('{"results": []}\n')
+        sys.exit(0)
+
+
+class RaisesOdd(ExpansionNet):
+    """Raises what `except Exception` lets through."""
+
+    def encode(self, visual: Visual) -> Memory:
+        raise Odd(visual.batch_size)
+
+
+class Prints(ExpansionNet):
+    """Works, and prints meanwhile."""
+
+    def encode(self, visual: Visual) -> Memory:
+        sys.stdout.write("encoding\n")
+        return super().encode(visual)
+
+
+for _entry in (ExitsBuilt, ExitsUsed, RaisesOdd, Prints):
+    register_model(
+        ModelCard(
+            name=f"ending_{_entry.__name__.lower()}",
+            entry=_entry,
+            summary="ends the program",
+            paper="none",
+            year=2026,
+            source="this test",
+            licence="MIT",
+            visual="grid",
+            arguments={"encoder": "self_attention", "decoder": "self_attention"},
+        )
+    )
+sys.stdout.write("loading \N{SNOWMAN}\n")
