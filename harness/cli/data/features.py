@@ -50,7 +50,9 @@ def features(
     ] = None,
     region_count: RegionCountOption = "all",
     region_bins: RegionBinsOption = 1,
-    backbone: Annotated[str, typer.Option(callback=refuse_empty, help="'filterbank' or a timm model.")] = "filterbank",
+    backbone: Annotated[
+        str, typer.Option(callback=refuse_empty, help="'filterbank', 'scenesnet' or a timm model.")
+    ] = "filterbank",
     backbone_weights: BackboneWeightsOption = None,
     backbone_option: BackboneSettingOption = None,
     image_size: ImageSizeOption = None,

@@ -1,1 +1,1 @@
-"""Frozen image encoders: the built-in filterbank, and timm models."""
+"""Frozen image encoders: the built-in filterbank and scenesnet, and timm models."""

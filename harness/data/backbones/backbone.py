@@ -1,4 +1,4 @@
-"""The interface of frozen image encoders; opens the built-in filterbank or any timm model by name."""
+"""The interface of frozen image encoders; opens a built-in one or any timm model by name."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from torch import Tensor
 
 from harness.data.backbones.filterbank import FilterBank
+from harness.data.backbones.scenesnet import ScenesNet
 from harness.data.images import ImagePreprocessing
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
@@ -81,10 +82,10 @@ def open_backbone(
     image_size: int | None = None,
     normalisation: str | None = None,
 ) -> Backbone:
-    """Open `filterbank` or a timm model, frozen and in evaluation mode.
+    """Open `filterbank`, `scenesnet` or a timm model, frozen and in evaluation mode.
 
     Args:
-        name: `filterbank`, or a timm model, with or without a pretrained tag.
+        name: `filterbank`, `scenesnet`, or a timm model, with or without a pretrained tag.
         weights: checkpoint for a timm model, or "random"; without either, timm's own pretrained weights are fetched.
         options: settings of the filterbank (`grid`) or keyword arguments of the timm model (`pad_type=same`).
         image_size: side of the square input; None for the backbone's own.
@@ -98,6 +99,8 @@ def open_backbone(
     chosen = dict(options or {})
     if name == FilterBank.name:
         return _open_filterbank(weights, chosen, image_size, normalisation)
+    if name == ScenesNet.name:
+        return _open_scenesnet(weights, chosen, image_size, normalisation)
 
     # timm takes seconds to import, and the default does not need it.
     import timm
@@ -107,11 +110,11 @@ def open_backbone(
 
     architecture, _, tag = name.partition(".")
     if not timm.is_model(name):
-        known = [FilterBank.name, *timm.list_models()]
+        known = [FilterBank.name, ScenesNet.name, *timm.list_models()]
         near = difflib.get_close_matches(architecture, known, n=3, cutoff=0.5)
         raise BenchError(
             f"unknown backbone {shortened(name)!r}",
-            hint=f"did you mean {' or '.join(near)}?" if near else "use filterbank, or a model name of timm's",
+            hint=f"did you mean {' or '.join(near)}?" if near else "use filterbank, scenesnet or a model of timm's",
         )
     if "." in name and name not in (known := sorted(get_arch_pretrained_cfgs(architecture))):
         near = difflib.get_close_matches(name, known, n=3) or known[:5]
@@ -125,9 +128,7 @@ def open_backbone(
 def _open_filterbank(
     weights: Weights, options: dict[str, str], image_size: int | None, normalisation: str | None
 ) -> FilterBank:
-    if weights is not None or normalisation is not None:
-        given = "--backbone-weights" if weights is not None else "a normalisation"
-        raise BenchError(f"the filterbank takes no {given.removeprefix('a ')}: it is fixed", hint="leave it out")
+    _refuse_settings("the filterbank", weights, normalisation)
     grid = options.pop("grid", "8")
     if options:
         raise BenchError(f"the filterbank has no option {', '.join(sorted(options))}", hint="its only option is grid=8")
@@ -135,3 +136,19 @@ def _open_filterbank(
         raise BenchError(f"the filterbank's grid must be a whole number, not {grid!r}", hint="for instance grid=8")
     cells = int(grid)
     return FilterBank(cells, image_size if image_size is not None else 12 * cells)
+
+
+def _open_scenesnet(
+    weights: Weights, options: dict[str, str], image_size: int | None, normalisation: str | None
+) -> ScenesNet:
+    _refuse_settings("scenesnet", weights, normalisation)
+    if options:
+        raise BenchError("scenesnet has no options", hint="leave out --backbone-option")
+    return ScenesNet() if image_size is None else ScenesNet(image_size)
+
+
+def _refuse_settings(backbone: str, weights: Weights, normalisation: str | None) -> None:
+    """Refuse what a built-in backbone has fixed."""
+    if weights is not None or normalisation is not None:
+        given = "--backbone-weights" if weights is not None else "normalisation"
+        raise BenchError(f"{backbone} takes no {given}: it is fixed", hint="leave it out")

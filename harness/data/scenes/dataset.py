@@ -102,6 +102,29 @@ def prepare_scenes(cache_dir: Path, config: ScenesConfig | None = None) -> Path:
     return folder
 
 
+@dataclass(frozen=True, slots=True)
+class DrawnScene:
+    """A scene with its image: `boxes` are those of its items, in their order, in pixels."""
+
+    scene: Scene
+    captions: tuple[str, ...]
+    png: bytes
+    boxes: list[tuple[int, int, int, int]]
+
+
+def draw_scene(config: ScenesConfig, split: str, domain: str | None, number: int) -> DrawnScene:
+    """Compose, describe and draw one scene of a data set.
+
+    Each has its own random generator, so that the size of one split does not change the images of another.
+    """
+    name = f"{config.seed}/{split}/{domain}/{number}"
+    chance = Chance(name)
+    scene = compose(chance, domain or "in-domain", Sizes(config.image_size, config.small, config.large))
+    captions = describe(chance, scene, config.captions)
+    png, boxes = _draw(chance, scene, config, name)
+    return DrawnScene(scene, captions, png, boxes)
+
+
 def _write(folder: Path, config: ScenesConfig) -> None:
     (folder / "images").mkdir(parents=True)
     entries = []
@@ -129,23 +152,16 @@ def _plan(config: ScenesConfig) -> Iterator[tuple[str, str | None, int]]:
 def _image(
     config: ScenesConfig, image_id: int, split: str, domain: str | None, number: int
 ) -> tuple[dict[str, Any], bytes]:
-    """One image: its entry in the annotations and its PNG.
-
-    Each has its own random generator, so that the size of one split does not change the images of another.
-    """
-    name = f"{config.seed}/{split}/{domain}/{number}"
-    chance = Chance(name)
-    scene = compose(chance, domain or "in-domain", Sizes(config.image_size, config.small, config.large))
-    captions = describe(chance, scene, config.captions)
-    png, boxes = _draw(chance, scene, config, name)
+    """One image: its entry in the annotations and its PNG."""
+    drawn = draw_scene(config, split, domain, number)
     entry: dict[str, Any] = {
         "imgid": image_id,
         "filename": f"{image_id:06d}.png",
         "split": split,
-        "sentences": [{"raw": caption} for caption in captions],
-        "boxes": boxes,
+        "sentences": [{"raw": caption} for caption in drawn.captions],
+        "boxes": drawn.boxes,
     }
-    return (entry if domain is None else {**entry, "domain": domain}), png
+    return (entry if domain is None else {**entry, "domain": domain}), drawn.png
 
 
 def _draw(
