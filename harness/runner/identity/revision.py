@@ -21,8 +21,8 @@ from pathlib import Path
 import zoo
 from harness.runner.identity.sources import REFACTORS, files_digest, harness_files, refactors, tree_digest
 
-REVISION = 1
-SOURCES = "c9895b72"
+REVISION = 2
+SOURCES = "af3e53ff"
 
 
 @cache
