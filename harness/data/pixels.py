@@ -18,6 +18,8 @@ from harness.utils.errors import BenchError
 from zoo.captioner import Visual, VisualSpec
 
 READERS = 2
+KEPT_BYTES = 256 * 2**20
+"""Most memory of prepared images that a source keeps, so that a small data set is decoded once and not every epoch."""
 Preprocessing = ImagePreprocessing | HubPreprocessing
 Pixels = np.ndarray[Any, np.dtype[np.float32]]
 
@@ -47,7 +49,9 @@ def stack_pixels(results: Sequence[Pixels | BadImage]) -> Pixels:
 
 
 class PixelSource:
-    """The images of a data set, for models on pixels, without a cache. Safe to share between threads.
+    """The images of a data set, for models on pixels. Safe to share between threads.
+
+    The first ones that are asked for stay in memory, as many as `KEPT_BYTES` hold.
 
     Args:
         preprocessing: applied to every image.
@@ -56,6 +60,8 @@ class PixelSource:
     def __init__(self, dataset: Dataset, preprocessing: Preprocessing) -> None:
         self._paths = {sample.image_id: dataset.path(sample) for sample in dataset.samples}
         self._preprocessing = preprocessing
+        self._kept: dict[int, Pixels] = {}
+        self._kept_bytes = 0
 
     def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
         """Pixels of the images, in the order asked for.
@@ -65,7 +71,17 @@ class PixelSource:
         """
         if spec.kind != "pixels":
             raise BenchError(f"the model needs visual input of kind {spec.kind}, but these are images")
-        paths = [self._paths[image_id] for image_id in image_ids]
-        with ThreadPoolExecutor(READERS, thread_name_prefix="picture-reader") as readers:
-            found = list(readers.map(read_pixels, paths, [self._preprocessing] * len(paths)))
-        return Visual(pixels=torch.from_numpy(stack_pixels(found)))
+        read = [image_id for image_id in image_ids if image_id not in self._kept]
+        paths = [self._paths[image_id] for image_id in read]
+        with ThreadPoolExecutor(READERS, thread_name_prefix="image-reader") as readers:
+            found = dict(zip(read, readers.map(read_pixels, paths, [self._preprocessing] * len(paths)), strict=True))
+        pixels = stack_pixels([found[image_id] if image_id in found else self._kept[image_id] for image_id in image_ids])
+        for image_id, image in found.items():
+            self._keep(image_id, image)
+        return Visual(pixels=torch.from_numpy(pixels))
+
+    def _keep(self, image_id: int, image: Pixels | BadImage) -> None:
+        if isinstance(image, BadImage) or self._kept_bytes + image.nbytes > KEPT_BYTES:
+            return
+        self._kept_bytes += image.nbytes
+        self._kept[image_id] = image
