@@ -17,9 +17,19 @@ LARGEST: Final[Mapping[str, int]] = {
     "n_encoder_layers": 1_000,
     "n_decoder_layers": 1_000,
     "max_len": 10_000,
+    "patch_size": 10_000,
 }
 """The largest value of each size that is a whole number, each far above any published model's."""
-SIZES: Final = ("d_model", "d_ff", "n_heads", "n_encoder_layers", "n_decoder_layers", "dropout", "max_len")
+SIZES: Final = (
+    "d_model",
+    "d_ff",
+    "n_heads",
+    "n_encoder_layers",
+    "n_decoder_layers",
+    "dropout",
+    "max_len",
+    "patch_size",
+)
 """The size contract: names of these arguments in every model that has them."""
 _SHOWN = 40
 
