@@ -80,6 +80,7 @@ def optional_preset(preset: str | None, change: list[str] | None) -> Preset | No
 
 def chosen_features(
     data: str,
+    preset: Preset,
     backbone: str | None,
     backbone_weights: Path | None,
     backbone_option: list[str] | None,
@@ -90,7 +91,7 @@ def chosen_features(
     region_count: str,
     region_bins: int,
 ) -> FeatureConfig:
-    """The features that models are trained on.
+    """The features that models are trained on; on the embedded data the preset's, where no option names others.
 
     Raises:
         BenchError: there are no such data; data that are not drawn need a backbone; an option cannot be understood.
@@ -99,6 +100,9 @@ def chosen_features(
     from harness.data.opening import check_dataset
     from harness.data.regions.opening import needs_backbone
 
+    unnamed = backbone is None and regions is None and not backbone_option and backbone_weights is None
+    if data == "scenes" and unnamed and preset.features is not None and (image_size, normalisation) == (None, None):
+        return preset.features
     check_dataset(data)
     seen = region_config(regions, region_count, region_bins)
     if backbone is None and data != "scenes" and (seen is None or needs_backbone(seen.source)):

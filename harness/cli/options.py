@@ -83,7 +83,10 @@ PluginOption = Annotated[
 ModelsOption = Annotated[str, typer.Option(help="Names or globs, separated by commas, or 'all'.")]
 PresetOption = Annotated[str, typer.Option(help="Name of a preset: sizes, schedule and decoding.")]
 ChangeOption = Annotated[list[str] | None, typer.Option("--set", help="KEY.PATH=VALUE: change the preset.")]
-SeedsOption = Annotated[int, typer.Option(min=1, max=MAX_SEEDS, help="Seeds to train each model with.")]
+SeedsOption = Annotated[
+    int | None,
+    typer.Option(min=1, max=MAX_SEEDS, help="Seeds to train each model with.", show_default="the preset's, 3 or 1"),
+]
 PlaceUnfinishedOption = Annotated[
     bool, typer.Option("--place-unfinished", help="Give places to models that were still learning, too.")
 ]
@@ -115,7 +118,7 @@ BackboneSettingOption = Annotated[
     list[str] | None, typer.Option("--backbone-option", help="KEY=VALUE for timm's create_model.")
 ]
 BackboneOption = Annotated[
-    str | None, typer.Option("--backbone", callback=refuse_empty, help="'filterbank' or a timm model.")
+    str | None, typer.Option("--backbone", callback=refuse_empty, help="'filterbank', 'scenesnet' or a timm model.")
 ]
 RegionsOption = Annotated[
     str | None,

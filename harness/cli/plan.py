@@ -57,7 +57,7 @@ def plan(
     data: Annotated[str, typer.Option(help="scenes, coco, flickr30k or flickr8k: their known sizes.")] = "scenes",
     preset: PresetOption = "quick",
     change: ChangeOption = None,
-    seeds: SeedsOption = 1,
+    seeds: SeedsOption = None,
     first_seed: FirstSeedOption = 0,
     control: ControlOption = None,
     devices: Annotated[int, typer.Option(min=1, max=MAX_PROCESSES, help="Devices that train each model together.")] = 1,
@@ -96,7 +96,7 @@ def plan(
     --detect, --seed-deviation and --image-deviation look at --data, --workspace and --db alone.
     """
     from harness.config.load import load_preset
-    from harness.measure.estimate import KNOWN
+    from harness.measure.estimate import KNOWN, SCENE_REGIONS
     from harness.utils.plugins import load_plugins
 
     load_plugins(plugin)
@@ -111,6 +111,8 @@ def plan(
             f"--throughput {throughput:g} is not between {_MIN_TFLOPS:g} and {_MAX_TFLOPS:g} TFLOP/s",
             "for example --throughput 60",
         )
+    settings, known = load_preset(preset, tuple(change or ())), KNOWN[data]
+    seeds = seeds or settings.seeds
     check_seeds(first_seed, seeds, 2 if control else 1)
     if detect is not None:
         if throughput is not None or measure:
@@ -124,7 +126,8 @@ def plan(
             "--seed-deviation and --image-deviation say what a difference is told from, but none is asked for",
             "add --detect 1.0, for example",
         )
-    settings, known = load_preset(preset, tuple(change or ())), KNOWN[data]
+    if data == "scenes" and settings.features is not None:
+        known = replace(known, cells=SCENE_REGIONS[0], channels=SCENE_REGIONS[1])
     shape = replace(known, cells=cells or known.cells, channels=channels or known.channels)
     names, rest, extra = _models(models, control)
 

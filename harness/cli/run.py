@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -39,13 +41,17 @@ from harness.cli.options import (
 from harness.config.limits import MAX_PROCESSES
 from harness.training.launch import in_every_process, is_launched, launch, process_count
 from harness.utils.errors import BenchError
-from harness.utils.workspace import DEFAULT
+from harness.utils.workspace import DEFAULT, Workspace
 
 if TYPE_CHECKING:
     from harness.tuning.chosen import FindTuned
+    from harness.utils.progress import Reporter
+    from results import Store
 
 _MIN_PROCESSES = 8
 """That may train a model together on any CPU, as a rehearsal of a larger machine."""
+_FIRST_TABLE_S = 75.0
+"""When the leaderboard of what is finished is shown first; then after twice the time, and so on."""
 
 EXAMPLES = """
 Examples:
@@ -78,7 +84,7 @@ def run(
     images: ImagesOption = None,
     preset: PresetOption = "quick",
     change: ChangeOption = None,
-    seeds: SeedsOption = 1,
+    seeds: SeedsOption = None,
     first_seed: FirstSeedOption = 0,
     control: ControlOption = None,
     workspace: WorkspaceOption = DEFAULT,
@@ -130,11 +136,11 @@ def run(
     """
     from harness.config.load import load_preset
     from harness.utils.plugins import load_plugins
-    from harness.utils.workspace import Workspace
 
     settings = load_preset(preset, tuple(change or ()))
     features = chosen_features(
         data,
+        settings,
         backbone,
         backbone_weights,
         backbone_option,
@@ -151,6 +157,7 @@ def run(
             "--rerun and --accept-code-changes contradict each other",
             "--rerun trains finished runs again, --accept-code-changes re-uses those of other code: leave one out",
         )
+    seeds = seeds or settings.seeds
     check_seeds(first_seed, seeds, 2 if control else 1)
     named = {"--tuned": tuned, "--tuned-from": tuned_from is not None, "--untuned": untuned}
     if len(chosen := [option for option, given in named.items() if given]) > 1:
@@ -164,10 +171,7 @@ def run(
     from harness.runner.pretrained import parse_places
     from harness.tuning.chosen import from_file, from_workspace, shipped_for
     from harness.utils.progress import Reporter
-    from reports.html.report import write_report
-    from reports.text.terminal import print_leaderboard
     from results import Store
-    from results.db.intact import read_intact
 
     place = Workspace(workspace, db)
     if tuned_from is not None:
@@ -205,11 +209,10 @@ def run(
             )
         sys.exit(launch(processes))
     with Reporter() as reporter:
-        summary = run_benchmark(request, reporter)
+        summary = run_benchmark(request, reporter, _FirstTables(place, reporter, place_unfinished))
     with Store(place.database) as store:
         store.left_out = summary.left_out
-        read_intact(store, lambda: print_leaderboard(store, reporter.console, place_unfinished=place_unfinished))
-        page = read_intact(store, lambda: write_report(store, place.report, place_unfinished=place_unfinished))
+        page = _show(store, place, reporter, place_unfinished=place_unfinished)
         if store.left_out != summary.left_out:
             warn_left_out(store)
     counts = {
@@ -224,3 +227,35 @@ def run(
     reporter.note(f"{said}; report: {page}")
     if summary.failed or summary.skipped or summary.damaged:
         sys.exit(1)
+
+
+class _FirstTables:
+    """Shows the leaderboard of what is finished while other runs go on, ever more rarely."""
+
+    def __init__(self, workspace: Workspace, reporter: Reporter, place_unfinished: bool) -> None:
+        self._workspace, self._reporter, self._place_unfinished = workspace, reporter, place_unfinished
+        self._started, self._due = time.monotonic(), _FIRST_TABLE_S
+
+    def __call__(self, ended: int, planned: int) -> None:
+        """Called as a run ends, with the number of those that have, and of all."""
+        passed = time.monotonic() - self._started
+        if passed < self._due or ended == planned:
+            return
+        while self._due <= passed:
+            self._due *= 2
+        from results import Store
+
+        self._reporter.note(f"so far, {ended} of {planned} runs:")
+        with Store(self._workspace.database) as store:
+            page = _show(store, self._workspace, self._reporter, place_unfinished=self._place_unfinished)
+        self._reporter.note(f"{planned - ended} runs to go; report so far: {page}")
+
+
+def _show(store: Store, workspace: Workspace, reporter: Reporter, *, place_unfinished: bool) -> Path:
+    """Print the leaderboard, and write the report; gives its page."""
+    from reports.html.report import write_report
+    from reports.text.terminal import print_leaderboard
+    from results.db.intact import read_intact
+
+    read_intact(store, lambda: print_leaderboard(store, reporter.console, place_unfinished=place_unfinished))
+    return read_intact(store, lambda: write_report(store, workspace.report, place_unfinished=place_unfinished))

@@ -94,6 +94,7 @@ def tune(
     settings = load_preset(preset, tuple(change or ()))
     features = chosen_features(
         data,
+        settings,
         backbone,
         backbone_weights,
         backbone_option,

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from harness.config.features import FeatureConfig
 from harness.config.limits import MAX_BEAM, MAX_COUNT, MAX_ENERGY_S, MAX_TOKENS
 from harness.config.schedule import Schedule, Strict
 from harness.utils.errors import BenchError
@@ -19,6 +20,8 @@ from zoo.sizes import SIZES, check_heads, check_sizes
 NOT_IN_KEY: Final[Mapping[str, str]] = {
     "summary": "description for the reader",
     "schedule.summary": "description for the reader",
+    "features": "features of the embedded data; those that a run uses are in the key themselves",
+    "seeds": "number of seeds where the command names none; each is in the key of its own run",
     "latency_repeats": "number of images whose captioning is timed: affects costs, no score",
     "energy_seconds": "length of the energy measurement: affects costs, no score",
     "tuned": "where tuned values come from; the values are in the key, as the preset that they make",
@@ -113,7 +116,9 @@ class Preset(Strict):
     authors did, with settings that the controlled track refuses.
     """
 
-    omit_if_default: ClassVar[frozenset[str]] = frozenset({"parameters", "recipe", "energy_seconds", "tuned"})
+    omit_if_default: ClassVar[frozenset[str]] = frozenset(
+        {"parameters", "recipe", "energy_seconds", "tuned", "features", "seeds"}
+    )
     name: str
     summary: str
     size: dict[str, int | float]
@@ -127,6 +132,8 @@ class Preset(Strict):
         0.0, ge=0, le=MAX_ENERGY_S, description="of a window of energy, on devices that count it; 0: none"
     )
     recipe: Recipe | None = None
+    features: FeatureConfig | None = Field(None, description="of the embedded data, where the command names none")
+    seeds: int = Field(1, gt=0, description="of each model, where the command names no number")
     tuned: str | None = Field(None, description="whose values ship, for `bench run` to train with; see docs/tuning.md")
 
     @field_validator("size", mode="before")

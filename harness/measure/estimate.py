@@ -46,6 +46,8 @@ KNOWN = {
 }
 """Data sets of known size: the embedded one with its filterbank, and Karpathy's splits, with about as many words as
 occur five times there, and the features of a Swin-L at 384 pixels."""
+SCENE_REGIONS = (3, 64)
+"""Most regions of an image of the embedded data set, and their channels, where a preset has its objects' boxes seen."""
 
 
 @dataclass(frozen=True, slots=True)

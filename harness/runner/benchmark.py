@@ -76,14 +76,23 @@ class Summary:
     skipped: list[str] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)
     left_out: LeftOut = field(default_factory=LeftOut)
+    planned: int = 0
+    on_run: Callable[[int, int], None] = lambda *_: None
 
     def count(self, spec: RunSpec, ended: Ended) -> None:
-        """Count a run that ended."""
+        """Count a run that ended, and tell `on_run` of the planned ones how many have."""
         getattr(self, ended).append(spec.key)
+        self.on_run(len(self.finished) + len(self.reused) + len(self.failed) + len(self.skipped), self.planned)
 
 
-def run_benchmark(request: Request, reporter: Reporter) -> Summary:
-    """Execute the whole request against its workspace; every run ends as a row of the store."""
+def run_benchmark(
+    request: Request, reporter: Reporter, on_run: Callable[[int, int], None] = lambda *_: None
+) -> Summary:
+    """Execute the whole request against its workspace; every run ends as a row of the store.
+
+    Args:
+        on_run: called when a run has ended, with the number of those that have, and of all.
+    """
     models = resolve_models(request.models, request.workspace, request.pretrained)
     control = None if request.control is None else choose_control(request.control, models, request.features)
     for model in models:
@@ -130,7 +139,10 @@ def run_benchmark(request: Request, reporter: Reporter) -> Summary:
             reporter.note(note)
         store.plan(settled)
         damaged = damaged_keys(store)
-        summary = Summary(damaged=[spec.key for spec in settled if spec.key in damaged], left_out=store.left_out)
+        summary = Summary(
+            damaged=[spec.key for spec in settled if spec.key in damaged], left_out=store.left_out, on_run=on_run
+        )
+        summary.planned = len(settled) - len(summary.damaged)
         specs, apart = (
             [spec for spec in part if spec.key not in damaged]
             for part in (settled[: len(specs)], settled[len(specs) :])

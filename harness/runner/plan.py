@@ -37,11 +37,15 @@ def plan_runs(
     *,
     first_seed: int = 0,
 ) -> list[RunSpec]:
-    """The runs in the order of execution: seed by seed, so that every model has a row early; untrained rows once."""
+    """The runs in the order of execution: reference rows, once, then seed by seed, so that every model has a row early.
+
+    Other untrained rows come once too, with the first seed.
+    """
+    first = sorted(models, key=lambda model: model.kind != "reference")
     return [
         _plan(model, seed if model.kind == "trained" else 0, context, workspace)
         for seed in range(first_seed, first_seed + seeds)
-        for model in models
+        for model in first
         if seed == first_seed or model.kind == "trained"
     ]
 

@@ -28,6 +28,8 @@ _METRICS = ("BLEU-1", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", "CIDEr-D")  # in t
 _GIVING_WAY = ("BLEU-1", "Parameters", "ROUGE-L", "METEOR", "SPICE", "BLEU-4", _SEEDS, _INTERVAL)
 _APART = "reference, not ranked"
 _NAME_WIDTH = len(_APART) + 1
+_LISTED_PLANNED = 5
+"""Most runs that are planned and not begun to be listed one by one."""
 _STYLES = {"failed": "bold red", "skipped": "yellow", "running": "cyan", "interrupted": "cyan", "planned": "dim"}
 
 
@@ -200,10 +202,14 @@ def _number(cell: TableValue, main: bool) -> Text:
 def _print_failures(failures: Sequence[Failure], console: Console) -> None:
     console.print()
     console.print(Text("Not finished", style="bold"))
-    for failure in failures:
+    waiting = [failure for failure in failures if failure.status == "planned"]
+    listed = [failure for failure in failures if failure.status != "planned" or len(waiting) <= _LISTED_PLANNED]
+    for failure in listed:
         line = Text(f"{failure.state:8}", style=_STYLES.get(failure.state, ""))
         line.append(f" {printable(failure.model)}, seed {failure.seed}", style="not bold default")
         console.print(line)
         what = ": ".join(printable(part) for part in (failure.error_class, failure.reason) if part)
         if what:
             console.print(Padding(Text(what, style="dim"), (0, 0, 0, 9)))
+    if len(waiting) > _LISTED_PLANNED:
+        console.print(Text(f"planned  {len(waiting)} more runs", style=_STYLES.get("planned", "")))
