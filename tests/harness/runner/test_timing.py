@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,9 +13,13 @@ from harness.config.execution import ExecutionConfig
 from harness.config.load import list_presets, load_preset
 from harness.config.preset import Decoding, Preset
 from harness.measure.captioning_costs import Timed
+from harness.measure.latency import COSTS
 from harness.runner import timing
 from harness.runner.context import Execution
-from harness.runner.timing import DEFERRED, time_model, timed_images
+from harness.runner.timing import DEFERRED, OTHER_SEED, time_deferred, time_model, timed_images
+from harness.utils.workspace import Workspace
+from results.records import Quantity
+from tests.harness.runner.small_runs import make_context, quiet
 from zoo import Visual, VisualSpec, create_model, model_card
 
 SPLIT = [1000 + 3 * number for number in range(300)]
@@ -80,3 +85,23 @@ def test_images_and_runs_are_counted_where_they_are_really_timed() -> None:
     assert (costs["latency_images"].value, costs["latency_repeats"].value) == (3, 6)
     assert costs["latency_median"].value
     assert {cost.reason for cost in time_model(model, context(jobs=2)).costs.values()} == {DEFERRED}
+
+
+def test_of_a_models_seeds_one_is_timed_later_and_the_others_say_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seeds = (("a", 0), ("b", 0), ("a", 1), ("b", 1), ("c", 1))
+    specs: Any = [
+        SimpleNamespace(model=model, seed=seed, key=f"{model}{seed}", kind="trained") for model, seed in seeds
+    ]
+    stored: dict[str, dict[str, Quantity]] = {}
+    monkeypatch.setattr(timing, "runs_without_cost", lambda *_: {"a0", "a1", "b1", "c1"})
+    monkeypatch.setattr(timing, "add_costs", lambda _store, key, costs, _where: stored.update({key: costs}))
+    monkeypatch.setattr(timing, "_time_stored", lambda *_: Timed({"latency_median": Quantity(0.5, unit="s")}))
+    store: Any = SimpleNamespace()
+    conditions = make_context(tmp_path)
+    time_deferred(specs, conditions, Workspace(tmp_path), store, quiet())
+    found = {key: costs["latency_median"] for key, costs in stored.items()}
+    assert {key for key, cost in found.items() if cost.value} == {"a0", "b1", "c1"}
+    assert (found["a1"].value, found["a1"].reason) == (None, OTHER_SEED)
+    assert set(stored["a1"]) >= set(COSTS), "what a run lacks, it lacks with a reason"
