@@ -45,12 +45,12 @@ class InterruptibleGroup(TyperGroup):
 
 
 def _is_ours(end: SystemExit) -> bool:
-    """Whether it was raised in a file of ours."""
+    """Whether it was raised in a file of ours, or where rich and Typer end for want of a reader (`| head`)."""
     frame = end.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
     name = "" if frame is None else str(frame.tb_frame.f_globals.get("__name__"))
-    return name.partition(".")[0] in {"harness", "reports", "results"}
+    return name.partition(".")[0] in {"harness", "reports", "results", "rich", "typer"}
 
 
 def say_interrupted(interrupt: KeyboardInterrupt) -> int:
