@@ -26,7 +26,6 @@ PINNED = {
     "matched-width": "1cbca81bfefa",
     "matched-width-scst": "dbf60ae5a679",
     "noam-paper": "5860bc4f86f3",
-    "quick": "ebc09b7beca6",
     "quick-scst": "004a0bd09629",
     "small": "0cbf62dad5e3",
     "small-scst": "b1f781cc7c9d",
