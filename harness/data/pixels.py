@@ -75,7 +75,9 @@ class PixelSource:
         paths = [self._paths[image_id] for image_id in read]
         with ThreadPoolExecutor(READERS, thread_name_prefix="image-reader") as readers:
             found = dict(zip(read, readers.map(read_pixels, paths, [self._preprocessing] * len(paths)), strict=True))
-        pixels = stack_pixels([found[image_id] if image_id in found else self._kept[image_id] for image_id in image_ids])
+        pixels = stack_pixels(
+            [found[image_id] if image_id in found else self._kept[image_id] for image_id in image_ids]
+        )
         for image_id, image in found.items():
             self._keep(image_id, image)
         return Visual(pixels=torch.from_numpy(pixels))

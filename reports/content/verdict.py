@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from reports.content.numbers import cost, percent
 from results.queries.standings import NO_SCORES
@@ -40,11 +40,21 @@ def needs_longer_training(groups: Sequence[Group]) -> str:
     names = list(dict.fromkeys(row.model for row in rows.values()))
     said = f"Still learning when the training ended: {', '.join(names)}."
     ended = [row.learning[seed] for row in rows.values() for seed in row.still_learning]
-    settings = {each.stage: each.epochs for each in ended if each.epochs is not None}
+    settings = {
+        f"{each.stage}.{name}": 2 * count
+        for each in sorted(ended, key=lambda each: each.stage)
+        if each.epochs is not None
+        for name, count in {"epochs": each.epochs, **_nested(each.annealing)}.items()
+    }
     if not settings:
         return said
-    options = (f"--set schedule.stages.{stage}.epochs={2 * epochs}" for stage, epochs in sorted(settings.items()))
+    options = (f"--set schedule.stages.{name}={count:g}" for name, count in settings.items())
     return f"{said} To train twice as long: bench run ... {' '.join(options)}"
+
+
+def _nested(annealing: Mapping[str, float]) -> dict[str, float]:
+    """Settings of a stage's learning rate, as `--set` names them; none that is 0."""
+    return {f"learning_rate.{name}": count for name, count in annealing.items() if count}
 
 
 def learning_sentence(row: Row) -> str:

@@ -38,7 +38,17 @@ def _learning(stages: Mapping[int, Sequence[float | None]], config: Mapping[str,
     planned = _planned_epochs(config, last)
     scores = [score for score in stages[last] if score is not None]
     found = learning(scores, stopped_early=planned is not None and len(stages[last]) < planned)
-    return replace(found, stage=last, epochs=planned)
+    return replace(found, stage=last, epochs=planned, annealing=_annealing(config, last))
+
+
+def _annealing(config: Mapping[str, Any], stage: int) -> dict[str, float]:
+    """The settings of a stage's learning rate that count epochs: those of annealing by steps."""
+    try:
+        rate = config["preset"]["schedule"]["stages"][stage]["learning_rate"]
+        stepwise = {name: rate[name] for name in ("from_epoch", "every_epochs") if name in rate}
+    except (KeyError, IndexError, TypeError):
+        return {}
+    return stepwise if rate.get("annealing") == "step" else {}
 
 
 def _planned_epochs(config: Mapping[str, Any], stage: int) -> int | None:

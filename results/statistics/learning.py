@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import ceil, sqrt
 from typing import Final, Literal
 
@@ -23,7 +23,8 @@ class Learning:
 
     `rise` is the best score of their last quarter less the best before, `error` its standard error, both fractions and
     None where there are too few validations. `fell`: the last score is below the best by more than that error. `stage`
-    is the last one's number, from 0, and `epochs` how many were planned for it, None where that is not known.
+    is the last one's number, from 0, and `epochs` how many were planned for it, None where that is not known;
+    `annealing` has those settings of its learning rate that count epochs, too.
     """
 
     state: State
@@ -33,6 +34,7 @@ class Learning:
     fell: bool = False
     stage: int = 0
     epochs: int | None = None
+    annealing: Mapping[str, float] = field(default_factory=dict)
 
 
 def learning(scores: Sequence[float], *, stopped_early: bool = False) -> Learning:

@@ -159,3 +159,19 @@ def test_a_full_disk_behind_stdout_is_told(tmp_path: Path) -> None:
         )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.startswith("error: the disk is full\nhint: ")
+
+
+def test_a_reader_that_leaves_is_no_fault_of_a_plugin() -> None:
+    """As `| head` does; rich ends the program by an exit of its own."""
+    listing = subprocess.Popen(
+        bench_command("models", "list", "*"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=bench_environment(),
+    )
+    assert listing.stdout is not None
+    listing.stdout.close()
+    _, said = listing.communicate(timeout=60)
+    assert "plug-in" not in said
+    assert "Traceback" not in said

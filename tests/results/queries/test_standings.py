@@ -84,6 +84,7 @@ def test_other_metrics_sort_and_place_rows_too(store: Store, make: Any) -> None:
 
 
 def test_a_row_that_was_still_learning_has_a_place_only_on_request(store: Store, make: Any) -> None:
+    rate = {"annealing": "step", "factor": 0.5, "every_epochs": 2, "from_epoch": 3}
     curves = {"flat": (0.2, 0.5, 0.5, 0.5), "rising": (0.1, 0.2, 0.3, 0.4), "short": (0.1, 0.4)}
     for model, curve in curves.items():
         for seed in (1, 2, 3):
@@ -96,7 +97,10 @@ def test_a_row_that_was_still_learning_has_a_place_only_on_request(store: Store,
                 seed,
                 level(mean + 0.01 * seed, 0.01),
                 epochs=epochs,
-                config={"seed": seed, "preset": {"schedule": {"stages": [{"epochs": len(curve)}]}}},
+                config={
+                    "seed": seed,
+                    "preset": {"schedule": {"stages": [{"epochs": len(curve), "learning_rate": rate}]}},
+                },
             )
     (group,), (asked,) = fetch.leaderboard(store), fetch.leaderboard(store, place_unfinished=True)
     rising, short, flat = group.rows
@@ -104,6 +108,7 @@ def test_a_row_that_was_still_learning_has_a_place_only_on_request(store: Store,
     assert (rising.still_learning, short.still_learning, flat.still_learning) == ((1, 2, 3), (), ())
     assert [row.learning[1].state for row in group.rows] == ["still learning", "unknown", "finished learning"]
     assert (rising.learning[1].epochs, rising.learning[1].stage) == (4, 0)
+    assert rising.learning[1].annealing == {"from_epoch": 3, "every_epochs": 2}
     assert [row.standings["CIDEr-D"].best for row in asked.rows] == [1, 2, 3]
 
 
