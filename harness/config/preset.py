@@ -22,6 +22,7 @@ NOT_IN_KEY: Final[Mapping[str, str]] = {
     "schedule.summary": "description for the reader",
     "features": "features of the embedded data; those that a run uses are in the key themselves",
     "seeds": "number of seeds where the command names none; each is in the key of its own run",
+    "timed_seeds": "number of seeds whose captions are timed: affects costs, no score",
     "latency_repeats": "number of images whose captioning is timed: affects costs, no score",
     "energy_seconds": "length of the energy measurement: affects costs, no score",
     "tuned": "where tuned values come from; the values are in the key, as the preset that they make",
@@ -117,7 +118,7 @@ class Preset(Strict):
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset(
-        {"parameters", "recipe", "energy_seconds", "tuned", "features", "seeds"}
+        {"parameters", "recipe", "energy_seconds", "tuned", "features", "seeds", "timed_seeds"}
     )
     name: str
     summary: str
@@ -128,6 +129,9 @@ class Preset(Strict):
     decoding: Decoding = Decoding()
     schedule: Schedule
     latency_repeats: int = Field(50, ge=2, le=MAX_COUNT, description="test images whose captions are timed, one by one")
+    timed_seeds: int | None = Field(
+        None, gt=0, description="of each model, where several models train at once; None: all"
+    )
     energy_seconds: float = Field(
         0.0, ge=0, le=MAX_ENERGY_S, description="of a window of energy, on devices that count it; 0: none"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -87,7 +88,7 @@ def test_images_and_runs_are_counted_where_they_are_really_timed() -> None:
     assert {cost.reason for cost in time_model(model, context(jobs=2)).costs.values()} == {DEFERRED}
 
 
-def test_of_a_models_seeds_one_is_timed_later_and_the_others_say_so(
+def test_a_preset_may_have_one_seed_a_model_timed_and_the_others_say_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     seeds = (("a", 0), ("b", 0), ("a", 1), ("b", 1), ("c", 1))
@@ -100,6 +101,7 @@ def test_of_a_models_seeds_one_is_timed_later_and_the_others_say_so(
     monkeypatch.setattr(timing, "_time_stored", lambda *_: Timed({"latency_median": Quantity(0.5, unit="s")}))
     store: Any = SimpleNamespace()
     conditions = make_context(tmp_path)
+    conditions = replace(conditions, preset=conditions.preset.model_copy(update={"timed_seeds": 1}))
     time_deferred(specs, conditions, Workspace(tmp_path), store, quiet())
     found = {key: costs["latency_median"] for key, costs in stored.items()}
     assert {key for key, cost in found.items() if cost.value} == {"a0", "b1", "c1"}
