@@ -25,7 +25,7 @@ def verdict(group: Group) -> tuple[str, ...]:
         )
     leaders = [row for row in placed if row.standings[group.metric].best == 1]
     without = len(models) - len(placed)
-    sentences = [_best(leaders, placed, group), _cheapest(leaders), _unfinished(placed)]
+    sentences = [_best(leaders, placed, group, alone=not without), _cheapest(leaders), _unfinished(placed)]
     if without:
         why = _listed([row for row in models if row not in placed], group)
         sentences.append(f"{without} of {len(models)} models {'has' if without == 1 else 'have'} no place: {why}.")
@@ -69,15 +69,19 @@ def learning_sentence(row: Row) -> str:
     return f"{seeds}validation CIDEr-D rose by {by} points over the last quarter of its validations"
 
 
-def _best(leaders: Sequence[Row], placed: Sequence[Row], group: Group) -> str:
+def _best(leaders: Sequence[Row], placed: Sequence[Row], group: Group, *, alone: bool) -> str:
+    """Who leads the rows with a place; `alone`: no other model may be better, since all others have one too."""
     where = f"{group.dataset} {group.split}"
     worst = max(_worst(row, group) for row in leaders)
     counts = sorted({len(row.seeds) for row in placed})
     seeds = f"{counts[0]} seeds" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
     if len(leaders) == len(placed):
-        return f"No difference on {where} is significant: {_named(leaders, 'and')} share places 1–{worst} ({seeds})."
+        among = "" if alone else f" between the {len(placed)} placed models"
+        share = f"{_named(leaders, 'and')} share places 1–{worst} ({seeds})"
+        return f"No difference on {where}{among} is significant: {share}."
     places = "place 1" if worst == 1 else f"places 1–{worst}"
-    return f"Best on {where}: {_named(leaders, 'or')} ({places}, {seeds})."
+    among = "" if alone else f"of {len(placed)} placed models "
+    return f"Best {among}on {where}: {_named(leaders, 'or')} ({places}, {seeds})."
 
 
 def _cheapest(leaders: Sequence[Row]) -> str:

@@ -37,7 +37,10 @@ def test_markdown_has_a_table_a_group_with_notes_and_signature(shown: Shown) -> 
     text = export_text.markdown(*shown)
     assert text.count("## scenes test, controlled track") == 2
     assert "| expansionnet_v2 ×2 | 104.9 ±0.9 | 81.8–127.9 | 1 |" in text
-    assert "\n\nBest on scenes test: expansionnet_v2 (place 1, 2 seeds). 1 of 3 models has no place" in text
+    assert (
+        "\n\nBest of 2 placed models on scenes test: expansionnet_v2 (place 1, 2 seeds). 1 of 3 models has no place"
+        in text
+    )
     assert "| human (human level, not ranked, nrefs: 4) |" in text
     assert "Not comparable with the other tables of this split: beam: 1." in text
     assert "</sup> METEOR took longer than 300 s" in text

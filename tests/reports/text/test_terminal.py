@@ -77,7 +77,10 @@ def test_the_tests_behind_the_places_are_named(store: Store) -> None:
 
 def test_the_verdict_comes_before_its_table(store: Store) -> None:
     text = printed(store)
-    said, header = text.index("Best on scenes test: expansionnet_v2 (place 1, 2 seeds)."), text.index("Place   B-4")
+    said, header = (
+        text.index("Best of 2 placed models on scenes test: expansionnet_v2 (place 1, 2 seeds)."),
+        text.index("Place   B-4"),
+    )
     assert text.index("scenes test, controlled track") < said < header
     assert "Still learning when the training ended: show_tell_lstm." in text
 
