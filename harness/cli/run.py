@@ -246,9 +246,13 @@ class _FirstTables:
         from results import Store
 
         self._reporter.note(f"so far, {ended} of {planned} runs:")
-        with Store(self._workspace.database) as store:
-            page = _show(store, self._workspace, self._reporter, place_unfinished=self._place_unfinished)
-        self._reporter.note(f"{planned - ended} runs to go; report so far: {page}")
+        try:
+            with Store(self._workspace.database) as store:
+                page = _show(store, self._workspace, self._reporter, place_unfinished=self._place_unfinished)
+        except Exception as error:  # the runs to go are worth more than a table on the way
+            self._reporter.note(f"no leaderboard yet: {type(error).__name__}: {error}", style="yellow")
+        else:
+            self._reporter.note(f"{planned - ended} runs to go; report so far: {page}")
 
 
 def _show(store: Store, workspace: Workspace, reporter: Reporter, *, place_unfinished: bool) -> Path:

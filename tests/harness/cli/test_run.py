@@ -46,7 +46,6 @@ def test_default_preset_shows_objects_of_the_embedded_data() -> None:
         ({"regions": "boxes"}, ("filterbank", True)),
         ({"image_size": 96}, ("filterbank", False)),
         ({"backbone_option": ["grid=4"]}, ("filterbank", False)),
-        ({"data": "own", "backbone": "resnet18"}, ("resnet18", False)),
     ],
 )
 def test_options_of_features_replace_all_that_the_preset_names(
@@ -55,9 +54,11 @@ def test_options_of_features_replace_all_that_the_preset_names(
     assert features(**named) == expected
 
 
-def test_other_data_ask_for_a_backbone_as_ever() -> None:
+def test_other_data_ask_for_a_backbone_as_ever(tmp_path: Path) -> None:
+    (tmp_path / "dataset.json").touch()
     with pytest.raises(BenchError, match="needs a backbone"):
-        features(data="own")
+        features(data=str(tmp_path))
+    assert features(data=str(tmp_path), backbone="resnet18") == ("resnet18", False)
 
 
 def test_tables_on_the_way_come_at_doubling_times(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -72,3 +73,15 @@ def test_tables_on_the_way_come_at_doubling_times(monkeypatch: pytest.MonkeyPatc
     tables(ended=7, planned=7)
     assert shown == [1.1 * first, 2.0 * first, 9.0 * first, 16.0 * first], "the last one comes from the command itself"
     assert said.getvalue().count("so far, 3 of 7 runs") == len(shown)
+
+
+def test_a_table_on_the_way_that_fails_stops_no_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail(*_: object, **__: object) -> Path:
+        raise OSError(28, "No space left on device")
+
+    said = io.StringIO()
+    monkeypatch.setattr(run, "_show", fail)
+    tables = run._FirstTables(Workspace(tmp_path), Reporter(Console(file=said, width=200)), place_unfinished=False)
+    tables._due = 1e-9
+    tables(ended=3, planned=7)
+    assert "no leaderboard yet: OSError: [Errno 28] No space left on device" in said.getvalue()

@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+from harness.data import pixels
 from harness.data.dataset import Dataset, Sample
 from harness.data.images import ImagePreprocessing, load_image
 from harness.data.pixels import PixelSource
@@ -33,6 +34,21 @@ def test_pixels_have_requested_order_and_backbone_preprocessing(dataset: Dataset
     assert found.pixels is not None
     expected = [preprocessing(load_image(dataset.root / f"{number}.png")) for number in (2, 0, 2)]
     assert torch.equal(found.pixels, torch.from_numpy(np.stack(expected)))
+
+
+def test_images_stay_in_memory_as_far_as_it_is_meant_to_go(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pixels, "KEPT_BYTES", 2 * 3 * 8 * 8 * 4)
+    source = PixelSource(dataset, ImagePreprocessing(8))
+    first = source.visual([0, 1, 2, 0], PIXELS)
+    for number in (0, 1):
+        (dataset.root / f"{number}.png").unlink()
+    again = source.visual([1, 2, 0, 0], PIXELS)
+    assert first.pixels is not None
+    assert again.pixels is not None
+    assert torch.equal(again.pixels, first.pixels[[1, 2, 0, 3]])
+    (dataset.root / "2.png").unlink()
+    with pytest.raises(BenchError, match=r"2\.png"):
+        source.visual([2], PIXELS)
 
 
 def test_pictures_are_pixels_alone(dataset: Dataset) -> None:
