@@ -43,7 +43,7 @@ RATE = "schedule.stages.0.learning_rate"
 def test_settings_out_of_range_name_themselves(setting: str, values: list[str], example: str) -> None:
     for value in values:
         with pytest.raises(BenchError) as caught:
-            load_preset("quick", (f"{setting.removesuffix('.0')}={value}",))
+            load_preset("quick-scst", (f"{setting.removesuffix('.0')}={value}",))
         assert setting in str(caught.value)
         assert len(str(caught.value)) < 400
         assert example in (caught.value.hint or "")
@@ -51,12 +51,12 @@ def test_settings_out_of_range_name_themselves(setting: str, values: list[str], 
 
 def test_heads_that_do_not_divide_the_width_are_told() -> None:
     with pytest.raises(BenchError, match=r"size\.d_model 128 is no multiple of n_heads 3; choose d_model 126 or 129"):
-        load_preset("quick", ("size.n_heads=3",))
+        load_preset("quick-scst", ("size.n_heads=3",))
 
 
 def test_long_values_are_cut_in_the_message() -> None:
     with pytest.raises(BenchError) as caught:
-        load_preset("quick", ("decoding.beam_size=" + "x" * 1900,))
+        load_preset("quick-scst", ("decoding.beam_size=" + "x" * 1900,))
     assert len(str(caught.value)) < 250
 
 

@@ -70,8 +70,8 @@ def bench_process(*words: object, **variables: str) -> subprocess.CompletedProce
 
 
 def run_words(data: Path, workspace: Path, models: str, settings: Mapping[str, object]) -> list[object]:
-    """The words of a `bench run` on the CPU with the changes of `settings`."""
-    where = ("--models", models, "--data", data, "--workspace", workspace, "--device", "cpu")
+    """The words of a `bench run` of one seed on the CPU with the changes of `settings`."""
+    where = ("--models", models, "--data", data, "--workspace", workspace, "--device", "cpu", "--seeds", 1)
     return ["run", *where, *set_options(settings)]
 
 

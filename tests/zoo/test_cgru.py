@@ -100,7 +100,10 @@ def test_dropout_falls_on_the_bottleneck():
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"d_model": 1}, "d_model must be at least 2"), ({"look": "attention", "n_heads": 0}, "n_heads 1, not")],
+    [
+        ({"d_model": 1}, "d_model must be at least 2"),
+        ({"look": "attention", "n_heads": 0}, "n_heads must be a whole number from 1"),
+    ],
 )
 def test_impossible_sizes_are_refused(change, message):
     with pytest.raises(zoo.ZooError, match=message):

@@ -131,7 +131,7 @@ def test_a_missing_score_is_computed_from_stored_captions(
     done = bench(*words(data, workspace, "blind,human"))
     assert done.exit_code == 0, done.output
     assert done.stdout.count("no-java cannot be started") == 1, "one cell is tried, the others not in vain"
-    assert "it hung" in str(rows(workspace)["human"].scores["METEOR"].reason)
+    assert "it hung" in str(rows(workspace)["blind"].scores["METEOR"].reason), "reference rows come first"
     monkeypatch.delenv("BENCH_JAVA")
     done = bench(*words(data, workspace, "blind,human"))
     assert done.exit_code == 0, done.output
@@ -218,7 +218,7 @@ def test_parallel_models_end_with_the_command_that_started_them(undisturbed: Pat
 
 
 def test_what_another_command_works_on_comes_last(undisturbed: Path, data: Path) -> None:
-    folder = undisturbed / "runs" / rows(undisturbed)["blind"].keys[0]
+    folder = undisturbed / "runs" / rows(undisturbed)["human"].keys[0]
     said: list[str] = []
     command = bench_command(*words(data, undisturbed, "blind,human,majority", "--rerun"))
     with (folder / "lock").open("w") as lock:
@@ -230,9 +230,9 @@ def test_what_another_command_works_on_comes_last(undisturbed: Path, data: Path)
                 if "waiting" in line:
                     running.terminate()
     assert [line for line in said if line.startswith("[")] == [
-        "[2/3] human",
-        "[3/3] majority",
-        "[1/3] blind: another process works on it; waiting",
+        "[2/3] majority",
+        "[3/3] blind",
+        "[1/3] human: another process works on it; waiting",
     ]
 
 

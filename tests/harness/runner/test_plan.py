@@ -47,7 +47,7 @@ def test_other_seeds_are_those_of_trained_models_alone(small: RunContext, worksp
     first = plan_runs(models, 4, small, workspace)
     again = plan_runs(models, 2, small, workspace, first_seed=2)
     assert [(spec.model, spec.seed) for spec in again] == [
-        ("blind", 2), ("human", 0), ("git/pretrained", 0), ("blind", 3)
+        ("human", 0), ("blind", 2), ("git/pretrained", 0), ("blind", 3)
     ]  # fmt: skip
     assert {spec.key for spec in again} < {spec.key for spec in first}, "the same runs, in whichever command"
 
@@ -56,8 +56,8 @@ def test_kinds_and_roles_are_those_of_the_models(small: RunContext, workspace: W
     save_run(workspace, "stored-run", small)
     planned = plan(["blind", "majority", "git/pretrained", "stored-run", "git/finetuned"], small, workspace)
     assert [(spec.kind, spec.role) for spec in planned] == [
-        ("trained", "model"),
         ("reference", "reference"),
+        ("trained", "model"),
         ("pretrained", "model"),
         ("stored", "model"),
         ("trained", "model"),

@@ -38,8 +38,8 @@ STAGE = {
 }  # fmt: skip
 
 
-class Killed(BaseException):
-    """Stands for the end of the process."""
+class Killed(KeyboardInterrupt):
+    """Stands for the end of the process, which no model's code brings about."""
 
 
 @pytest.fixture(scope="module")

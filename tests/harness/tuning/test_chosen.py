@@ -104,7 +104,7 @@ def test_a_preset_that_names_no_values_has_its_own(small: RunContext) -> None:
 
 
 def test_where_values_come_from_is_in_no_digest() -> None:
-    plain, named = (load_preset("quick", changes) for changes in ((), ("tuned=quick",)))
+    plain, named = (load_preset("small", changes) for changes in ((), ("tuned=small",)))
     assert "tuned" not in plain.model_dump(mode="json")
     assert preset_digest(named) == preset_digest(plain)
     assert tuned_field(SearchSpace(), BUDGET, named) == tuned_field(SearchSpace(), BUDGET, plain)
