@@ -81,17 +81,17 @@ def time_deferred(
     execution = context.execution
     alone = replace(context, execution=replace(execution, config=replace(execution.config, jobs=1)))
     seeds = context.preset.timed_seeds or len(left)
-    chosen = [
-        spec for number, spec in enumerate(left) if sum(other.model == spec.model for other in left[:number]) < seeds
-    ]
+    by_model: dict[str, list[RunSpec]] = {}
+    for spec in left:
+        by_model.setdefault(spec.model, []).append(spec)
+    chosen = [spec for runs in by_model.values() for spec in runs[:seeds]]
     with reporter.task("timing captions", len(chosen)) as task:
         for spec in chosen:
             timed = _time_stored(workspace.run_folder(spec.model if spec.kind == "stored" else spec.key), alone)
             add_costs(store, spec.key, timed.costs, {"measurement": where | timed.state})
             task.advance(detail=spec.model)
-    for spec in left:
-        if spec not in chosen:
-            add_costs(store, spec.key, _untimed(OTHER_SEED).costs, {})
+    for spec in (spec for runs in by_model.values() for spec in runs[seeds:]):
+        add_costs(store, spec.key, _untimed(OTHER_SEED).costs, {})
     reporter.note(f"timed captions of {len(chosen)} models, one at a time")
 
 

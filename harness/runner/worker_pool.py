@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from harness.metrics.evaluator import Evaluator
+from harness.runner.context import RunContext
 from harness.runner.worker import LOCK, Ended, Shared, Worker, take
 from harness.utils.errors import INTERRUPTED
 from harness.utils.plugins import load_plugins
@@ -164,16 +165,20 @@ def cause_of_death(process: BaseProcess) -> WorkerFailure:
     return WorkerFailure("WorkerDied", f"its process was ended by {signal.Signals(-code).name}{hint}")
 
 
+def enter_worker(context: RunContext, place: int) -> RunContext:
+    """Load the plug-ins in a worker process; gives the context on the device of its place."""
+    execution = context.execution
+    load_plugins(execution.config.plugins)
+    return replace(context, execution=replace(execution, device=device_at(execution.device, place)))
+
+
 def execute_runs(channel: Connection, place: int, pickled: bytes) -> None:
     """In a worker process: execute runs as they come through `channel`, until there are none."""
     try:
         shared: Shared = pickle.loads(pickled)  # noqa: S301  # the first process made it
-        execution = shared.context.execution
-        load_plugins(execution.config.plugins)
-        execution = replace(execution, device=device_at(execution.device, place))
-        shared = replace(shared, context=replace(shared.context, execution=execution))
+        shared = replace(shared, context=enter_worker(shared.context, place))
         with (
-            limit_threads(execution.config.jobs),
+            limit_threads(shared.context.execution.config.jobs),
             Store(shared.workspace.database) as store,
             Evaluator(settings=shared.evaluation) as evaluator,
         ):

@@ -17,11 +17,10 @@ from harness.runner.worker_pool import (
     RemoteReporter,
     ReporterProxy,
     cause_of_death,
-    device_at,
+    enter_worker,
     limit_threads,
 )
 from harness.tuning.trials import Search, described_error, do_trials
-from harness.utils.plugins import load_plugins
 from harness.utils.processes import make_worker, signals_held
 from harness.utils.progress import Reporter
 
@@ -88,11 +87,8 @@ def tune_one(channel: Connection, place: int, model: RequestedModel, pickled: by
     """In a process of its own: do the trials of one model, and send the errors."""
     try:
         search: Search = pickle.loads(pickled)  # noqa: S301  # the first process made it
-        execution = search.context.execution
-        load_plugins(execution.config.plugins)
-        execution = replace(execution, device=device_at(execution.device, place))
-        search = replace(search, context=replace(search.context, execution=execution))
-        with limit_threads(execution.config.jobs):
+        search = replace(search, context=enter_worker(search.context, place))
+        with limit_threads(search.context.execution.config.jobs):
             channel.send(do_trials([model], search, RemoteReporter(channel)))
     except Exception as error:  # the other models go on
         channel.send({model.name: described_error(error)})
