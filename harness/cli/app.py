@@ -17,10 +17,11 @@ from rich.markup import escape
 import harness
 import harness.cli
 from harness.cli.last_resort import DEBUG_VARIABLE, explained, leave_broken_pipe, traceback_of, wants_traceback
-from harness.cli.signals import InterruptibleGroup, end_on_sigterm, say_interrupted
+from harness.cli.signals import InterruptibleGroup, say_interrupted
 from harness.training.launch import is_launched
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
+from harness.utils.signals import end_on_sigterm
 from reports.errors import ReportError
 from results.errors import StoreError
 from zoo.errors import ZooError
@@ -78,7 +79,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # A terminal or a pipe that is not of UTF-8 shows a question mark for a dash, not a traceback.
             stream.reconfigure(errors="replace")
-    if not is_launched():
+    if not is_launched():  # a launcher tells by how its processes end which of them was the first
         end_on_sigterm()
     try:
         try:

@@ -5,20 +5,15 @@ Ctrl-C and SIGTERM end it with one sentence and the exit code that shells expect
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
-from types import FrameType
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
 from harness.utils.errors import INTERRUPTED, BenchError
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM: ends what runs as Ctrl-C does, so that everything is closed on the way."""
+from harness.utils.signals import Terminated
 
 
 class InterruptibleGroup(TyperGroup):
@@ -57,19 +52,3 @@ def say_interrupted(interrupt: KeyboardInterrupt) -> int:
     """Say how to continue; gives the exit code."""
     sys.stderr.write(f"{INTERRUPTED}\n")
     return 128 + (signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT)
-
-
-def end_on_sigterm() -> None:
-    """Have SIGTERM end this process as Ctrl-C does; a second one ends it at once.
-
-    Processes that a launcher started keep the system's way: the launcher tells by it which of them ended first.
-    """
-    owner = os.getpid()
-
-    def end(_signal: int, _frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if os.getpid() != owner:  # a forked child
-            os.kill(os.getpid(), signal.SIGTERM)
-        raise Terminated
-
-    signal.signal(signal.SIGTERM, end)

@@ -21,7 +21,7 @@ from harness.runner.context import RunContext
 from harness.runner.worker import LOCK, Ended, Shared, Worker, take
 from harness.utils.errors import INTERRUPTED
 from harness.utils.plugins import load_plugins
-from harness.utils.processes import make_worker, signals_held
+from harness.utils.processes import end_workers, make_worker, starting_worker
 from harness.utils.progress import Reporter, Task
 from harness.utils.workspace import is_locked
 from results import Store
@@ -65,7 +65,7 @@ def run_in_workers(
     interrupted: list[WorkerHandle] = []
 
     def spawn(place: int) -> None:
-        with signals_held():
+        with starting_worker():
             worker = WorkerHandle(place, pickled, reporter)
             worker.submit(*take(waiting, shared.workspace))
             working[worker.channel] = worker
@@ -96,9 +96,8 @@ def run_in_workers(
         interrupted = list(working.values())
         raise
     finally:
-        for worker in working.values():
-            worker.process.kill()
-        for worker in (*working.values(), *stopping):
+        end_workers([worker.process for worker in working.values()])
+        for worker in stopping:
             worker.process.join(JOIN_TIMEOUT_S)
             worker.process.kill()
         for worker in interrupted:

@@ -35,10 +35,13 @@ from harness.training.stage import StageData, validate_schedule
 from harness.training.state import TrainingSummary, TrainState, describe_progress, warn_if_worse
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter, Task
+from harness.utils.signals import HeldSignals, signals_held
 from results.records import EpochRecord
 from zoo import Captioner, HasBackbone
 
 CHECKPOINT_INTERVAL_S = 60.0
+VALIDATION_INTERVAL_S = 10.0
+"""A validation, which ends at once on Ctrl-C or SIGTERM, begins with a checkpoint of at most this age."""
 RANK_SEED = 1_000_003
 """Added to the seed once a rank, so that dropout differs between ranks; rank 0 draws what one process would."""
 CHECKPOINTS = "checkpoint"
@@ -155,13 +158,15 @@ class Trainer:
         state, loader = self.state, data.train_batches
         self.model.train()
         title = f"  {stage.name} epoch {state.epoch + 1}/{stage.epochs}"
-        with self._reporter.task(title, len(loader), state.batch) as task:
+        validated = (state.epoch + 1) % stage.validate_every == 0 or state.epoch + 1 == stage.epochs
+        with self._reporter.task(title, len(loader), state.batch) as task, signals_held() as signals:
             asked = time.monotonic()
             for batch in loader.epoch(state.epoch, start=state.batch):
                 state.data_wait_seconds += time.monotonic() - asked
                 self._run_step(stage, len(loader), objective, optimiser, batch, task)
+                last = state.batch == len(loader)
+                self._save_if_due(optimiser, signals, VALIDATION_INTERVAL_S if last else self._interval)
                 asked = time.monotonic()
-        validated = (state.epoch + 1) % stage.validate_every == 0 or state.epoch + 1 == stage.epochs
         cider = self._validated(stage, data) if validated else None
         if cider is not None:
             better = state.validated(cider, stage.learning_rate)
@@ -217,12 +222,9 @@ class Trainer:
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
 
-        # Count, report, and save a checkpoint on all ranks when rank 0's interval is over.
+        # Count and report.
         state.stepped(loss, images, time.monotonic() - started)
         task.reach(state.batch, describe_progress(state, stage, batches))
-        due = self._is_first and time.monotonic() - self._saved >= self._interval
-        if state.batch < batches and self._collective.all_reduce_sum([float(due)])[0]:
-            self._save(optimiser)
 
     def _note_split(self, micro_batches: int) -> None:
         self.state.micro_batches = micro_batches
@@ -231,6 +233,13 @@ class Trainer:
             "before",
             style="yellow",
         )
+
+    def _save_if_due(self, optimiser: torch.optim.Optimizer, signals: HeldSignals, interval: float) -> None:
+        """Save on all ranks when rank 0's interval is over, or any rank is asked to end, which it then does."""
+        due = signals.pending or (self._is_first and time.monotonic() - self._saved >= interval)
+        if self._collective.all_reduce_sum([float(due)])[0]:
+            self._save(optimiser)
+        signals.deliver()
 
     def _save(self, optimiser: torch.optim.Optimizer) -> None:
         self.state.saves += 1

@@ -21,7 +21,7 @@ from harness.runner.worker_pool import (
     limit_threads,
 )
 from harness.tuning.trials import Search, described_error, do_trials
-from harness.utils.processes import make_worker, signals_held
+from harness.utils.processes import end_workers, make_worker, starting_worker
 from harness.utils.progress import Reporter
 
 
@@ -34,7 +34,7 @@ def do_trials_side_by_side(models: Sequence[RequestedModel], search: Search, rep
         while waiting or working:
             while waiting and len(working) < search.context.execution.config.jobs:
                 place = min(set(range(len(working) + 1)) - {process.place for process in working.values()})
-                with signals_held():
+                with starting_worker():
                     started = _Process(waiting.pop(0), place, pickled, reporter)
                     working[started.channel] = started
             for channel in wait([process.channel for process in working.values()]):
@@ -43,8 +43,8 @@ def do_trials_side_by_side(models: Sequence[RequestedModel], search: Search, rep
                     errors |= found
                     working.pop(channel).end()
     finally:
+        end_workers([process.process for process in working.values()])
         for process in working.values():
-            process.process.kill()
             process.end()
     return errors
 

@@ -13,16 +13,19 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
-from types import FrameType
 from typing import Any
 
+from harness.utils.signals import ENDING, Terminated, end_on_sigterm, signals_held
+
 _PR_SET_PDEATHSIG = 1
-_ENDING = (signal.SIGINT, signal.SIGTERM)
+GRACE_S = 10.0
+"""How long a worker may take to save what it has, once it is asked to end."""
 
 
 def make_worker(place: str, *args: Any) -> BaseProcess:
@@ -43,40 +46,52 @@ def die_with(parent: int) -> None:
 
 
 @contextmanager
-def signals_held() -> Iterator[None]:
-    """Hold Ctrl-C and SIGTERM back until the end of the block, so that a process is started whole and recorded.
+def starting_worker() -> Iterator[None]:
+    """Hold Ctrl-C and SIGTERM back until the end of the block, so that a worker is started whole and recorded.
 
-    A child that is started meanwhile begins with both held back, and says nothing of them while it imports.
+    It begins with both held back, and says nothing of them while it imports.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # signals interrupt the main thread alone
         return
     resource_tracker.ensure_running()  # multiprocessing starts it with the first process, and lets signals through then
-    held: list[int] = []
+    with signals_held(patient=True):
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
-    def hold(number: int, _frame: FrameType | None) -> None:
-        held.append(number)
 
-    before = {number: signal.signal(number, hold) for number in _ENDING}
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+def end_workers(workers: Sequence[BaseProcess]) -> None:
+    """Ask workers to end, which lets a training save its checkpoint, and end those that have not after `GRACE_S`."""
     try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for number, handler in before.items():
-            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
-        for each in held:
-            signal.raise_signal(each)
+        for worker in workers:
+            worker.terminate()
+        end = time.monotonic() + GRACE_S
+        for worker in workers:
+            worker.join(max(end - time.monotonic(), 0))
+    finally:  # at once, where the user asked a second time
+        for worker in workers:
+            worker.kill()
+        for worker in workers:
+            worker.join()
 
 
 def _run(place: str, parent: int, *args: Any) -> None:
     """In the new process: end with the parent, leave Ctrl-C to it, and only then import."""
     die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     _follow_parent()
     module, _, function = place.partition(":")
-    getattr(importlib.import_module(module), function)(*args)
+    work = getattr(importlib.import_module(module), function)
+    end_on_sigterm()
+    try:
+        work(*args)
+    except Terminated:  # everything is closed; the parent sees by which signal this process ended
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGTERM)
 
 
 def _follow_parent() -> None:

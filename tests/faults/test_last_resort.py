@@ -13,9 +13,10 @@ import pytest
 import typer
 
 from harness.cli import app as command_line
-from harness.cli.signals import InterruptibleGroup, Terminated
+from harness.cli.signals import InterruptibleGroup
 from harness.utils.errors import INTERRUPTED, BenchError
 from harness.utils.plugins import load_plugin
+from harness.utils.signals import Terminated
 from tests.harness.conftest import bench_command, bench_environment
 
 Fail = Callable[[BaseException], tuple[int, str]]

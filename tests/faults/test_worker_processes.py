@@ -28,11 +28,12 @@ time.sleep(60)  # as importing torch takes its time
 """
 STARTS = """
 import sys
-from harness.cli.signals import end_on_sigterm, say_interrupted
-from harness.utils.processes import make_worker, signals_held
+from harness.cli.signals import say_interrupted
+from harness.utils.processes import make_worker, starting_worker
+from harness.utils.signals import end_on_sigterm
 end_on_sigterm()
 try:
-    with signals_held():
+    with starting_worker():
         worker = make_worker("imports:work", bytes(8_000_000))
         sys.stdout.write("starting\\n")
         sys.stdout.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from harness.data.batches import Batch
 from harness.training import trainer
 from harness.training.checkpoint import last_checkpoint
 from harness.training.objectives import CrossEntropy, Objective
+from harness.utils.signals import end_on_sigterm
 from results.records import EpochRecord
 from tests.harness.training.test_state import STORED
 from tests.harness.training.tiny_training import Killed, Loader, fit_tiny, tiny_schedule, weights_of
@@ -36,6 +38,36 @@ def test_a_killed_run_resumes_bit_for_bit(tmp_path: Path, kill_at: tuple[int, in
     assert [(r.stage, r.epoch, r.train_loss, r.val_cider, r.step) for r in resumed] == [
         (r.stage, r.epoch, r.train_loss, r.val_cider, r.step) for r in undisturbed
     ]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("step", [1, 3, 4])  # the last of these is the first of the second epoch
+def test_a_signal_waits_for_its_step_and_a_checkpoint(tmp_path: Path, step: int, number: signal.Signals) -> None:
+    steps: list[int] = []
+
+    class Signalled(CrossEntropy):
+        """Sends this process a signal in the middle of a step."""
+
+        def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:
+            steps.append(epoch)
+            if len(steps) == step:
+                signal.raise_signal(number)
+            return super().__call__(model, batch, epoch)
+
+    expected, summary = fit_tiny(tmp_path / "undisturbed", interval=1e9)
+    records: list[EpochRecord] = []
+    before = signal.getsignal(signal.SIGTERM)
+    end_on_sigterm()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            fit_tiny(tmp_path / "stopped", interval=1e9, objective=Signalled, records=records)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert len(steps) == step
+    assert len(records) == (step > 3)  # it comes before the validation of the epoch that it ends
+    model, again = fit_tiny(tmp_path / "stopped", interval=1e9, objective=Signalled)
+    assert len(steps) == summary.steps == again.steps
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in weights_of(expected).items())
 
 
 def test_a_kill_between_stages_changes_nothing_of_the_next(tmp_path: Path) -> None:

@@ -1,0 +1,99 @@
+"""Ctrl-C and SIGTERM: how they end a process, and how code holds them back until it has come to a good end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+ENDING = (signal.SIGINT, signal.SIGTERM)
+"""The signals that ask a process to end."""
+_Handler = Callable[[int, FrameType | None], object] | int
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: ends what runs as Ctrl-C does, so that everything is closed on the way."""
+
+
+def end_on_sigterm() -> None:
+    """Have SIGTERM end this process as Ctrl-C does; a second one ends it at once."""
+    owner = os.getpid()
+
+    def end(_signal: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if os.getpid() != owner:  # a forked child
+            os.kill(os.getpid(), signal.SIGTERM)
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, end)
+
+
+class HeldSignals:
+    """The signals that came while `signals_held` held them back.
+
+    Args:
+        handlers: how the process answers each of them otherwise.
+        patient: hold back a second signal too.
+    """
+
+    def __init__(self, handlers: dict[int, _Handler], *, patient: bool) -> None:
+        self._handlers, self._patient = handlers, patient
+        self._held: list[int] = []
+        for number in handlers:
+            signal.signal(number, self._hold)
+
+    @property
+    def pending(self) -> bool:
+        """Whether a signal waits."""
+        return bool(self._held)
+
+    def deliver(self) -> None:
+        """Answer the signals that wait; where that raises nothing, others are held back again."""
+        held, self._held = self._held, []
+        for number in held:
+            self._answer(number)
+
+    def release(self) -> None:
+        """Hold nothing back any more, and answer the signals that wait."""
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        for number in self._held:
+            signal.raise_signal(number)
+
+    def _hold(self, number: int, _frame: FrameType | None) -> None:
+        if self._held and not self._patient:
+            self._held.clear()
+            self._answer(number)
+        else:
+            self._held.append(number)
+
+    def _answer(self, number: int) -> None:
+        signal.signal(number, self._handlers[number])
+        signal.raise_signal(number)
+        signal.signal(number, self._hold)
+
+
+@contextmanager
+def signals_held(*, patient: bool = False) -> Iterator[HeldSignals]:
+    """Hold Ctrl-C and SIGTERM back until the end of the block, or until they are delivered within it.
+
+    Signals that the process ignores stay ignored. In other threads than the main one nothing is held: signals interrupt
+    the main thread alone.
+
+    Args:
+        patient: hold back every signal; else a second one is answered at once, so that nobody has to wait.
+    """
+    in_main = threading.current_thread() is threading.main_thread()
+    handlers: dict[int, _Handler] = {}
+    for number in ENDING if in_main else ():
+        handler = signal.getsignal(number)
+        if handler is not None and handler != signal.SIG_IGN:
+            handlers[number] = handler
+    held = HeldSignals(handlers, patient=patient)
+    try:
+        yield held
+    finally:
+        held.release()
