@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -50,6 +51,20 @@ def finite(option: typer.CallbackParam, value: float | None) -> float | None:
     if value is not None and not math.isfinite(value):
         raise BenchError(f"{option.opts[0]} {value} is not a finite number", f"for example {option.opts[0]} 10")
     return value
+
+
+def refuse_typed(context: typer.Context, parameters: Iterable[str], why: str, hint: str) -> None:
+    """BenchError where any of these parameters was typed, as it would have no effect.
+
+    Args:
+        parameters: names of the command's parameters.
+        why: what the message says behind the options' names.
+    """
+    options = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    sources = {name: context.get_parameter_source(name) for name in parameters}
+    typed = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    if typed:
+        raise BenchError(f"{', '.join(options[name] for name in typed)}: {why}", hint)
 
 
 def check_seeds(first: int, count: int, sets: int = 1) -> None:

@@ -18,6 +18,7 @@ from harness.cli.options import (
     SeedsOption,
     WorkspaceOption,
     check_seeds,
+    refuse_typed,
 )
 from harness.cli.plan_power import show_power
 from harness.config.limits import MAX_CHANNELS, MAX_PROCESSES, MAX_REGIONS
@@ -53,6 +54,7 @@ def register(app: typer.Typer) -> None:
 
 
 def plan(
+    context: typer.Context,
     models: ModelsOption = "all",
     data: Annotated[str, typer.Option(help="scenes, coco, flickr30k or flickr8k: their known sizes.")] = "scenes",
     preset: PresetOption = "quick",
@@ -99,6 +101,18 @@ def plan(
     from harness.measure.estimate import KNOWN, SCENE_REGIONS
     from harness.utils.plugins import load_plugins
 
+    if detect is None:
+        refuse_typed(
+            context,
+            ("seed_deviation", "image_deviation", "workspace", "db"),
+            "what a difference is told from, but none is asked for",
+            "add --detect 1.0, for example",
+        )
+    else:
+        unused = set(context.params) - {"data", "detect", "seed_deviation", "image_deviation", "workspace", "db"}
+        refuse_typed(
+            context, sorted(unused), "not used by --detect, which is about scores alone", "leave --detect or these out"
+        )
     load_plugins(plugin)
     if data not in KNOWN:
         raise BenchError(f"--data {data}: the sizes of this data set are unknown", f"choose one of: {', '.join(KNOWN)}")
@@ -115,17 +129,8 @@ def plan(
     seeds = seeds or settings.seeds
     check_seeds(first_seed, seeds, 2 if control else 1)
     if detect is not None:
-        if throughput is not None or measure:
-            raise BenchError(
-                "--detect is about scores; --throughput and --measure are about time", "leave --detect or these out"
-            )
         show_power(detect, seed_deviation, image_deviation, data, workspace, db)
         return
-    if seed_deviation is not None or image_deviation is not None:
-        raise BenchError(
-            "--seed-deviation and --image-deviation say what a difference is told from, but none is asked for",
-            "add --detect 1.0, for example",
-        )
     if data == "scenes" and settings.features is not None:
         known = replace(known, cells=SCENE_REGIONS[0], channels=SCENE_REGIONS[1])
     shape = replace(known, cells=cells or known.cells, channels=channels or known.channels)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from harness.config.load import list_tuned, shipped_tuned
 from harness.config.preset import Preset
@@ -19,11 +18,17 @@ from harness.runner.models import RequestedModel
 from harness.tuning.objective import trial_spec
 from harness.tuning.storage import open_studies, studies_file, studies_lock
 from harness.utils.errors import BenchError
+from harness.utils.files import reason, shortened
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace, locked
+from harness.utils.yaml_value import load_bounded
+from results.files import read_text
 
 if TYPE_CHECKING:
     from harness.tuning.study import Standing
+
+_MAX_CHARACTERS, _MAX_DEPTH = 1_000_000, 10
+"""Of a file of tuned values; those of a hundred models have a tenth of it."""
 
 
 class TunedModel(Strict):
@@ -192,18 +197,19 @@ def _finished(model: RequestedModel, context: RunContext, workspace: Workspace) 
 
 
 def _read(name: str) -> TunedFile:
-    shipped = name in list_tuned()
+    hint = "name a file that bench tune --export wrote"
     try:
-        text = shipped_tuned(name) if shipped else Path(name).read_text(encoding="utf-8")
-        return TunedFile.model_validate(yaml.safe_load(text))
+        text = shipped_tuned(name) if name in list_tuned() else read_text(Path(name))
     except OSError as error:
         ships = ", ".join(list_tuned()) or "none"
         raise BenchError(
-            f"--tuned-from {name} cannot be read: {error.strerror}",
-            f"name a file that bench tune --export wrote, or a preset whose values ship: {ships}",
+            f"--tuned-from {shortened(name)} cannot be read: {reason(error)}",
+            f"{hint}, or a preset whose values ship: {ships}",
         ) from error
-    except (UnicodeDecodeError, ValidationError, yaml.YAMLError) as error:
-        raise BenchError(
-            f"--tuned-from {name} holds no tuned values: {str(error).splitlines()[0]}",
-            "name a file that bench tune --export wrote",
-        ) from error
+    try:
+        if len(text) > _MAX_CHARACTERS:
+            raise ValueError(f"it has {len(text):,} characters, and at most {_MAX_CHARACTERS:,} are read")
+        return TunedFile.model_validate(load_bounded(text, _MAX_DEPTH))
+    except ValueError as error:  # pydantic's, too
+        said = " ".join(str(error).splitlines()[0].split())
+        raise BenchError(f"--tuned-from {shortened(name)} holds no tuned values: {said}", hint) from error

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
+import platform
+import re
 import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
+
+_BEGUN = re.compile(r"-(\d+)-[0-9a-f]{8}$")
 
 
 @contextmanager
@@ -22,7 +28,8 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     target = _regular(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}")
+    _sweep(target.parent)
+    temporary = target.with_name(f".{target.name}.{_here()}-{os.getpid()}-{secrets.token_hex(4)}")
     try:
         yield temporary
         with temporary.open("rb") as written:
@@ -36,6 +43,33 @@ def write_text(path: Path, text: str) -> None:
     """Write `text` (UTF-8) to `path` atomically."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+@cache
+def _sweep(folder: Path) -> None:
+    """Remove what processes that were killed here had begun to write; once a folder."""
+    for path in folder.glob(f".*.{_here()}-*-*"):
+        if (begun := _BEGUN.search(path.name)) and not _is_alive(int(begun[1])):
+            path.unlink(missing_ok=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # another user's
+        return True
+    return True
+
+
+@cache
+def _here() -> str:
+    """Marks where process numbers mean the same: in one PID namespace, between two starts of one machine."""
+    described = [platform.node()]
+    with suppress(OSError):
+        described += [Path("/proc/sys/kernel/random/boot_id").read_text(), str(Path("/proc/self/ns/pid").readlink())]
+    return hashlib.sha256("\n".join(described).encode()).hexdigest()[:8]
 
 
 def _regular(path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Values of `--set`: YAML, of bounded length and nesting."""
+"""YAML that comes from outside: of bounded length and nesting."""
 
 from __future__ import annotations
 
@@ -32,19 +32,34 @@ def parse_yaml_value(setting: str, text: str) -> Any:
             "change single settings, each with a --set of its own",
         )
     try:
-        depth = 0
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                raise BenchError(f"--set {shortened(setting)!r}: aliases (*{event.anchor}) are not read", hint)
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > _DEEPEST:
-                raise BenchError(
-                    f"--set {shortened(setting)!r}: more than {_DEEPEST} brackets are inside each other", hint
-                )
-        return yaml.safe_load(text)
+        return load_bounded(text, _DEEPEST)
+    except ValueError as error:
+        raise BenchError(f"--set {shortened(setting)!r}: {error}", hint) from error
+
+
+def load_bounded(text: str, deepest: int) -> Any:
+    """The value of YAML text whose brackets and indents are at most `deepest` inside each other, without aliases.
+
+    Raises:
+        ValueError: it is none; the message says why.
+    """
+    try:
+        refused = _why_refused(text, deepest)
+        if refused is None:
+            return yaml.safe_load(text)
     # PyYAML's constructors raise the others, on values that do not suit their tag, as 2001-99-99 or !!int "".
     except (yaml.YAMLError, AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
         said = " ".join((getattr(error, "problem", None) or str(error)).split())
-        raise BenchError(
-            f"--set {shortened(setting)!r}: {shortened(text)!r} is not a YAML value: {shortened(said)}", hint
-        ) from error
+        raise ValueError(f"{shortened(text)!r} is not a YAML value: {shortened(said)}") from error
+    raise ValueError(refused)
+
+
+def _why_refused(text: str, deepest: int) -> str | None:
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            return f"aliases (*{shortened(str(event.anchor))}) are not read"
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > deepest:
+            return f"more than {deepest} brackets are inside each other"
+    return None

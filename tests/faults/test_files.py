@@ -43,6 +43,7 @@ COMMANDS = (
     "data features {}",
     "run --data {} --backbone filterbank",
     "regress --baseline {}",
+    "run --tuned-from {}",
     "report --db {}",
     "db info --db {}",
     "db merge {} --workspace .",

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.inputs import read_results
-from harness.cli.options import DatabaseOption, WorkspaceOption, refuse_empty
+from harness.cli.options import DatabaseOption, WorkspaceOption, refuse_empty, refuse_typed
 from harness.cli.output import check_out_folder, write_errors
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
@@ -35,6 +35,7 @@ def register(group: typer.Typer) -> None:
 
 
 def submission(
+    context: typer.Context,
     predictions: Annotated[
         str, typer.Argument(help="A file in COCO's results format, or the key of a stored run.", metavar="FILE|RUN")
     ],
@@ -54,6 +55,9 @@ def submission(
 
     check_out_folder(out)
     if Path(predictions).is_file():
+        refuse_typed(
+            context, ("workspace", "db"), f"{predictions} is a file, and no run of a benchmark", "leave these out"
+        )
         found = read_predictions(Path(predictions))
     else:
         from results.db.store import Store

@@ -58,9 +58,14 @@ def test_a_file_of_other_conditions_is_refused(small: RunContext, tmp_path: Path
         find({"data": "coco#1"}, "updown")
     with pytest.raises(BenchError, match="other conditions: preset "):
         find({"budget": BUDGET.model_copy(update={"trials": 4})}, "updown")
-    file.write_text("models: [", encoding="utf-8")
-    with pytest.raises(BenchError, match="holds no tuned values"):
-        from_file(str(file))
+    for text, why in (
+        ("models: [", "is not a YAML value"),
+        ("models: &a [*a]", "aliases"),
+        ("a" * 1_000_001, "at most"),
+    ):
+        file.write_text(text, encoding="utf-8")
+        with pytest.raises(BenchError, match=f"holds no tuned values: .*{why}"):
+            from_file(str(file))
     with pytest.raises(BenchError, match="cannot be read: No such file"):
         from_file(str(tmp_path / "none.yaml"))
 
