@@ -60,7 +60,6 @@ COMMANDS = {
 }
 
 _ANY = set(CLASSES)
-_GIVEN = _ANY - {"empty", "blank"}
 _NUMBERS = {"negative", "zero", "huge", "nan", "infinite"}
 _NEW_NAMES = {"blank", *_NUMBERS, "unicode", "undecodable", "markup", "missing", "no-user"}
 _OUT = _NEW_NAMES | {"device", "linked-device"}
@@ -79,14 +78,10 @@ LEGAL = {
     "doctor --workspace": _WORKSPACES | {"loop"},
     "evaluate --out": _OUT,
     "export leaderboard --out": _OUT,
-    "export submission --db": _GIVEN,  # predictions are in a file
     "export submission --name": {*_NUMBERS, "folder", "pipe", "loop"},
     "export submission --out": _NEW_NAMES | {"empty", "folder"},
-    "export submission --workspace": _GIVEN,
     "models list PATTERN": {"empty"},
-    "plan --db": _GIVEN,  # not without --detect
     "plan --first-seed": {"zero"},
-    "plan --workspace": _GIVEN,
     "report --out": _NEW_NAMES | {"folder"},
 }
 """Classes with which a command does what it is asked for, by command and option; every other must not exit with 0."""

@@ -12,8 +12,12 @@ import json
 import os
 import shutil
 import signal
+import sys
+import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +36,9 @@ from tests.harness.conftest import command_line
 from zoo.errors import ZooError
 
 LIMIT_S = 60
-"""Of one command. Where it is reached, something waits; the slowest takes 5 s."""
+"""Of one command. Where it is reached, something waits; the slowest takes some 5 s."""
+LIMIT_MB = 1_000
+"""Of memory that a command takes beyond what the process held."""
 
 
 @functools.cache
@@ -109,6 +115,32 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@dataclass
+class Tried:
+    """What the commands took."""
+
+    codes: Counter[int] = field(default_factory=Counter)
+    seconds: float = 0.0
+    megabytes: float = 0.0
+
+
+@pytest.fixture(scope="module")
+def tried() -> Iterator[Tried]:
+    """Sums up what was tried; shown with `pytest -s`."""
+    found = Tried()
+    yield found
+    sys.stdout.write(
+        f"\n{found.codes.total()} commands, exit codes {dict(found.codes)}, slowest {found.seconds:.1f} s, "
+        f"most memory {found.megabytes:.0f} MB\n"
+    )
+
+
+def _memory_mb(figure: str) -> float:
+    """VmRSS or VmHWM, what this process holds, and the most it held since it was last reset."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1e3 for line in lines if line.startswith(figure))
+
+
 @pytest.fixture
 def place(files: Path, tmp_path: Path) -> Path:
     """A copy of these files, with what else the values name beside them."""
@@ -155,12 +187,22 @@ def _answer(words: list[str]) -> tuple[int, str]:
 
 @pytest.mark.parametrize(("command", "parameter", "name"), _cases())
 def test_values_that_nobody_means(
-    monkeypatch: pytest.MonkeyPatch, place: Path, command: str, parameter: Any, name: str
+    monkeypatch: pytest.MonkeyPatch, place: Path, tried: Tried, command: str, parameter: Any, name: str
 ) -> None:
     monkeypatch.chdir(place)
     monkeypatch.setenv("XDG_CACHE_HOME", str(place / "cache"))
     monkeypatch.setattr("harness.runner.pretrained.hub_is_reachable", lambda: False, raising=False)
+    measured = True
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
+    except OSError:  # not Linux, or not all of it
+        measured = False
+    held, started = _memory_mb("VmRSS") if measured else 0.0, time.monotonic()
     code, said = _answer(_words(command, parameter, CLASSES[name]))
+    took = _memory_mb("VmHWM") - held if measured else 0.0
+    tried.codes[code] += 1
+    tried.seconds, tried.megabytes = max(tried.seconds, time.monotonic() - started), max(tried.megabytes, took)
+    assert took < LIMIT_MB
     option = parameter.opts[0] if parameter.param_type_name == "option" else parameter.name.upper()
     assert (code == 0) == (name in LEGAL.get(f"{command} {option}", set())), said[-500:]
     assert said
