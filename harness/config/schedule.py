@@ -34,11 +34,12 @@ class Strict(BaseModel):
 class Optimiser(Strict):
     """The optimiser of a stage.
 
-    `radam` is torch's; `radam_liu` is the authors' first release, which skips its first steps (see
-    `harness.training.optimisers`) and exists for the paper track.
+    `muon` is for the matrices of hidden layers, with AdamW for all else (`harness.training.muon`). `radam` is torch's;
+    `radam_liu` is the authors' first release, which skips its first steps (`harness.training.optimisers`), for the
+    paper track.
     """
 
-    name: Literal["adam", "adamw", "radam", "radam_liu"] = "adamw"
+    name: Literal["adam", "adamw", "muon", "radam", "radam_liu"] = "adamw"
     betas: tuple[Beta, Beta] = (0.9, 0.98)
     eps: float = Field(1e-9, gt=0, le=1)
     weight_decay: float = Field(0.0, ge=0, le=MAX_RATE)

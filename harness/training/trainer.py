@@ -131,7 +131,7 @@ class Trainer:
             self.model.freeze_backbone(stage.backbone == "frozen")
         data, objective = self._stage_data(stage), self._objective(stage)
         self._objective_params = objective.to(self.device) if isinstance(objective, nn.Module) else nn.Module()
-        optimiser = make_optimiser((value for _, value in self._named_parameters()), stage.optimiser)
+        optimiser = make_optimiser(self.model, stage.optimiser, also=self._objective_params.parameters())
         state = self.state
         if state.begins_stage:  # a checkpoint between stages has nothing of the next one
             self._begin(stage, data)

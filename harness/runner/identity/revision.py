@@ -22,7 +22,7 @@ import zoo
 from harness.runner.identity.sources import REFACTORS, files_digest, harness_files, refactors, tree_digest
 
 REVISION = 2
-SOURCES = "0a9b339d"
+SOURCES = "1758a947"
 
 
 @cache

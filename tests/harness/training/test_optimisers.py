@@ -10,7 +10,9 @@ import torch
 from torch.nn import Parameter
 
 from harness.config.schedule import LearningRate, Optimiser
+from harness.training.muon import Muon
 from harness.training.optimisers import RAdamLiu, make_optimiser
+from zoo import create_model, model_card
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "training"
 
@@ -88,16 +90,26 @@ def test_its_state_survives_saving(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW), ("radam", torch.optim.RAdam), ("radam_liu", RAdamLiu)],
+    [
+        ("adam", torch.optim.Adam),
+        ("adamw", torch.optim.AdamW),
+        ("muon", Muon),
+        ("radam", torch.optim.RAdam),
+        ("radam_liu", RAdamLiu),
+    ],
 )
 def test_optimisers_by_name_take_what_is_to_be_trained(name: str, kind: type[torch.optim.Optimizer]) -> None:
-    trained, frozen = Parameter(torch.ones(2)), Parameter(torch.ones(2), requires_grad=False)
+    model = create_model("blind", vocab_size=9, visual_dim=8, **model_card("blind").tiny)
+    trained, *frozen = model.parameters()
+    for parameter in frozen:
+        parameter.requires_grad_(False)
     settings = Optimiser.model_validate({"name": name, "betas": (0.8, 0.9), "eps": 1e-7})
-    made = make_optimiser([trained, frozen], settings)
+    objective = Parameter(torch.ones(2))
+    made = make_optimiser(model, settings, also=[objective])
     assert type(made) is kind
-    [group] = made.param_groups
-    assert group["params"] == [trained]
-    assert (group["betas"], group["eps"]) == ((0.8, 0.9), 1e-7)
+    parameters = [parameter for group in made.param_groups for parameter in group["params"]]
+    assert {id(parameter) for parameter in parameters} == {id(trained), id(objective)}
+    assert all((group["betas"], group["eps"]) == ((0.8, 0.9), 1e-7) for group in made.param_groups)
 
 
 def test_the_authors_radam_refuses_weight_decay() -> None:

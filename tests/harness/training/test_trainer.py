@@ -132,7 +132,7 @@ def test_summed_gradients_step_first_and_then_at_multiples(tmp_path: Path) -> No
 
     reference.set_dropout(0.0)
     objective = CrossEntropy(schedule.stages[0])
-    optimiser = make_optimiser(reference.parameters(), schedule.stages[0].optimiser)
+    optimiser = make_optimiser(reference, schedule.stages[0].optimiser)
     optimiser.param_groups[0]["lr"] = 0.01
     batches = [batch for number in range(2) for batch in Loader(None).epoch(number)]
     for together in ((0,), (1, 2), (3, 4)):  # the last batch's gradients are still waiting when training ends
