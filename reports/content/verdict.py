@@ -39,7 +39,7 @@ def needs_longer_training(groups: Sequence[Group]) -> str:
         return ""
     names = list(dict.fromkeys(row.model for row in rows.values()))
     said = f"Still learning when the training ended: {', '.join(names)}."
-    ended = [row.learning[seed] for row in rows.values() for seed in row.still_learning]
+    ended = [each for row in rows.values() for each in row.learning.values()]
     settings = {
         f"{each.stage}.{name}": 2 * count
         for each in sorted(ended, key=lambda each: each.stage)
@@ -58,15 +58,15 @@ def _nested(annealing: Mapping[str, float]) -> dict[str, float]:
 
 
 def learning_sentence(row: Row) -> str:
-    """How far validation was from flat for the row's seeds that were still learning; "" where none was."""
-    ended = [row.learning[seed] for seed in row.still_learning]
-    rises = [each.rise for each in ended if each.rise is not None]
-    if not rises:
+    """How far the row's validation was from flat; "" where it was not still learning."""
+    found = row.mean_learning
+    if not row.still_learning or found.rise is None or found.error is None:
         return ""
-    least, most = percent(min(rises)), percent(max(rises))
-    by = least if least == most else f"{least} to {most}"
-    seeds = f"{len(ended)} of {len(row.seeds)} seeds, " if len(row.seeds) > 1 else ""
-    return f"{seeds}validation CIDEr-D rose by {by} points over the last quarter of its validations"
+    seeds = f"on average of {len(row.learning)} seeds, " if len(row.learning) > 1 else ""
+    return (
+        f"{seeds}validation CIDEr-D rose by {percent(found.rise)} points over the last quarter of its validations "
+        f"(standard error {percent(found.error)})"
+    )
 
 
 def _best(leaders: Sequence[Row], placed: Sequence[Row], group: Group, *, alone: bool) -> str:

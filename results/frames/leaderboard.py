@@ -139,7 +139,7 @@ def _standing(row: Row, group: Group, run: FinishedRun) -> dict[str, Any]:
         "place_worst": standing and standing.worst,
         "no_place": standing and standing.reason,
         "interval_over": spread and spread.over,
-        "still_learning": bool(row.still_learning) if row.learning else None,
+        "still_learning": row.still_learning if row.learning else None,
         "not_above": " ".join(test.floor for test in standing.not_above) or None if standing else None,
         "p_against_best": standing and standing.against_best,
         "p_against_above": standing and standing.against_above,

@@ -94,7 +94,7 @@ class Results:
           images; missing for references, and where no_place has a reason
         - no_place (string): one seed, still learning (placed with `place_unfinished`), a floor or not above the floors
         - interval_over (string): what the interval of `metric` is over: the images alone with one seed
-        - still_learning (boolean): whether a seed's validation was rising when its training ended; missing for rows
+        - still_learning (boolean): whether validation was rising at the end, on average of seeds; missing for rows
           that were not trained
         - METRIC_percent (float64): score of the split, mean over seeds
         - METRIC_sd_percent (float64): sample standard deviation over seeds; NaN for fewer than two

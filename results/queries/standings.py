@@ -12,7 +12,7 @@ from results.queries.finished_runs import ByImage, FinishedRun
 from results.queries.floors import FLOORS, floor_rows, floor_tests
 from results.queries.views import SignificanceTest, Standing
 from results.statistics.architecture import NEEDS_IMAGES, NEEDS_SEEDS
-from results.statistics.learning import LEAST, Learning
+from results.statistics.learning import LEAST, Learning, mean_learning
 from results.statistics.places import Places, places
 from results.statistics.significance import ALPHA, RESAMPLES, SEED, Array, is_exact
 
@@ -58,10 +58,11 @@ def standings(
 
 def why_unfinished(runs: Sequence[FinishedRun], learning: Mapping[int, Learning]) -> str | None:
     """Why a row of these runs cannot be placed by what it had learnt, if it cannot."""
-    states = [learning[run.id].state for run in runs if run.id in learning]
-    if "still learning" in states:
-        return STILL_LEARNING
-    return TOO_SHORT if "unknown" in states else None
+    trained = [learning[run.id] for run in runs if run.id in learning]
+    if not trained:
+        return None
+    reasons: dict[str, str] = {"still learning": STILL_LEARNING, "unknown": TOO_SHORT}
+    return reasons.get(mean_learning(trained).state)
 
 
 def matrix(seeds: Sequence[ByImage]) -> Array | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from results.queries.pretraining import Pretraining
 from results.records import CodeRecord, EpochRecord, Quantity, Role, Status
-from results.statistics.learning import Learning
+from results.statistics.learning import Learning, MeanLearning, mean_learning
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +161,14 @@ class Row:
     held_out: dict[str, Spread] = field(default_factory=dict)
 
     @property
-    def still_learning(self) -> tuple[int, ...]:
-        """The seeds whose validation was still rising when their training ended."""
-        return tuple(seed for seed, ended in self.learning.items() if ended.state == "still learning")
+    def mean_learning(self) -> MeanLearning:
+        """How the trainings of its seeds ended on average; unknown where none was trained."""
+        return mean_learning(self.learning.values())
+
+    @property
+    def still_learning(self) -> bool:
+        """Whether validation was still rising when training ended, on average over the seeds."""
+        return self.mean_learning.state == "still learning"
 
 
 @dataclass(frozen=True, slots=True)

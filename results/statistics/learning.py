@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, sqrt
 from typing import Final, Literal
@@ -56,6 +56,32 @@ def learning(scores: Sequence[float], *, stopped_early: bool = False) -> Learnin
     if stopped_early:
         return Learning("stopped early", count, rise, error, fell)
     return Learning("still learning" if rise - error > RISE else "finished learning", count, rise, error, fell)
+
+
+@dataclass(frozen=True, slots=True)
+class MeanLearning:
+    """How the trainings of a row ended on average: `rise` over their last quarter and its error, both fractions."""
+
+    state: State
+    rise: float | None = None
+    error: float | None = None
+
+
+def mean_learning(seeds: Collection[Learning]) -> MeanLearning:
+    """Whether an architecture had finished learning, from trainings with several seeds.
+
+    Still learning is what rose by more than `RISE` on average beyond the standard error of that mean. One seed of many
+    may rise by chance, and of more seeds more do; their mean comes nearer to the architecture's own rise the more there
+    are. Where patience ended a training, its rise counts as none. One that cannot say leaves it unknown.
+    """
+    if not seeds or any(each.state == "unknown" for each in seeds):
+        return MeanLearning("unknown")
+    if all(each.state == "stopped early" for each in seeds):
+        return MeanLearning("stopped early")
+    rises = [0.0 if each.state == "stopped early" else each.rise or 0.0 for each in seeds]
+    rise = sum(rises) / len(rises)
+    error = sqrt(sum((each.error or 0.0) ** 2 for each in seeds)) / len(rises)
+    return MeanLearning("still learning" if rise - error > RISE else "finished learning", rise, error)
 
 
 def _deviation(scores: Sequence[float]) -> float:

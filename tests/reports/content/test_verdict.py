@@ -109,7 +109,7 @@ def test_floors_alone_have_no_verdict() -> None:
             "--set schedule.stages.1.learning_rate.from_epoch=6 --set schedule.stages.1.learning_rate.every_epochs=1",
         ),
         (replace(RISING, epochs=None), "Still learning when the training ended: a."),
-        (replace(RISING, state="finished learning"), ""),
+        (replace(RISING, state="finished learning", rise=0.0), ""),
     ],
 )
 def test_longer_training_comes_with_its_option(ended: Learning, said: str) -> None:

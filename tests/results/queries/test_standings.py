@@ -105,7 +105,7 @@ def test_a_row_that_was_still_learning_has_a_place_only_on_request(store: Store,
     (group,), (asked,) = fetch.leaderboard(store), fetch.leaderboard(store, place_unfinished=True)
     rising, short, flat = group.rows
     assert [row.standings["CIDEr-D"].reason for row in group.rows] == [STILL_LEARNING, TOO_SHORT, ALONE]
-    assert (rising.still_learning, short.still_learning, flat.still_learning) == ((1, 2, 3), (), ())
+    assert (rising.still_learning, short.still_learning, flat.still_learning) == (True, False, False)
     assert [row.learning[1].state for row in group.rows] == ["still learning", "unknown", "finished learning"]
     assert (rising.learning[1].epochs, rising.learning[1].stage) == (4, 0)
     assert rising.learning[1].annealing == {"from_epoch": 3, "every_epochs": 2}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from results.statistics.learning import RISE, learning
+from results.statistics.learning import RISE, Learning, learning, mean_learning
 
 RISING = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
@@ -56,3 +56,36 @@ def test_noise_alone_is_rarely_taken_for_learning() -> None:
     assert flat.count("still learning") <= 50
     rising = [learning((np.linspace(0, 2, 12) + generator.normal(0, 0.05, 12)).tolist()).state for _ in range(1_000)]
     assert rising.count("still learning") >= 990
+
+
+def ended(state: str, rise: float | None = None, error: float | None = None) -> Learning:
+    return Learning(state, 8, rise, error)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "state"),
+    [
+        ([("still learning", 0.05, 0.01)], "still learning"),
+        ([("still learning", 0.03, 0.0), *[("finished learning", 0.0, 0.0)] * 2], "finished learning"),
+        ([("still learning", 0.09, 0.0), *[("finished learning", 0.0, 0.0)] * 2], "still learning"),
+        ([("finished learning", 0.03, 0.03)] * 9, "still learning"),  # together they show what none shows alone
+        ([("stopped early", 0.5, 0.0), ("finished learning", 0.0, 0.0)], "finished learning"),
+        ([("stopped early", 0.5, 0.0)] * 2, "stopped early"),
+        ([("unknown", None, None), ("still learning", 0.5, 0.0)], "unknown"),
+        ([], "unknown"),
+    ],
+)
+def test_a_row_is_judged_by_the_mean_of_its_seeds(seeds: list[tuple[str, float, float]], state: str) -> None:
+    assert mean_learning([ended(*seed) for seed in seeds]).state == state
+
+
+def test_the_error_of_a_mean_falls_with_the_root_of_the_seeds() -> None:
+    found = mean_learning([ended("finished learning", rise, 0.06) for rise in (0.0, 0.02, 0.03, 0.03)])
+    assert (found.rise, found.error) == (pytest.approx(0.02), pytest.approx(0.03))
+
+
+def test_more_seeds_of_flat_curves_are_rarely_taken_for_learning() -> None:
+    generator = np.random.default_rng(2)
+    for count in (1, 3, 8):
+        rows = [[learning((1 + generator.normal(0, 0.05, 8)).tolist()) for _ in range(count)] for _ in range(300)]
+        assert sum(mean_learning(row).state == "still learning" for row in rows) <= 15
