@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import subprocess
 import sys
@@ -127,6 +128,23 @@ def test_signals_end_a_command_with_the_sentence(tmp_path: Path, number: int, ex
         process.send_signal(number)
         assert process.stderr.read() == f"{INTERRUPTED}\n"
         assert process.wait(30) == expected
+
+
+def test_ctrl_c_while_the_command_line_is_imported_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("import sys, time\nprint('ready', flush=True)\ntime.sleep(60)\n")
+    environment = bench_environment()
+    environment["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{environment['PYTHONPATH']}"
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a child inherits where it is ignored
+    with subprocess.Popen(
+        bench_command("--help"), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        signal.signal(signal.SIGINT, before)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read() == ""
+        assert process.wait(30) == -signal.SIGINT
 
 
 @pytest.mark.parametrize(
