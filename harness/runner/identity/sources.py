@@ -69,10 +69,18 @@ def tree_digest(source: str) -> str:
     Fields that are empty are left out, so that Python versions which add a field to their grammar agree.
     """
     state = hashlib.sha256()
-    for part in _parts(ast.parse(source)):
+    for part in _parts(_parsed(source)):
         state.update(part.encode("utf-8", "surrogatepass"))
         state.update(b"\0")
     return state.hexdigest()[:_LENGTH]
+
+
+def _parsed(source: str | bytes) -> ast.Module:
+    """The syntax tree."""
+    try:
+        return ast.parse(source)
+    except SystemError:  # CPython 3.11's threads share one count of the tree's depth, and rarely disturb each other
+        return ast.parse(source)
 
 
 def _parts(node: Any) -> Iterator[str]:
@@ -217,7 +225,7 @@ def _resolve(imported: _Import, find: Callable[[str], Path | None]) -> list[str]
 def _imports(module: str, path: Path, *, typing_too: bool = False) -> list[_Import]:
     """What a file imports anywhere, less what only type checkers see."""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    tree = ast.parse(path.read_bytes())
+    tree = _parsed(path.read_bytes())
     unseen: set[ast.AST] = set()
     if not typing_too:
         guards = (
