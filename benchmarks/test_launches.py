@@ -33,6 +33,7 @@ MOST = {
     "show_tell": (441, 521),
     "transformer_base": (407, 1506),
     "updown": (1289, 986),
+    "x_lan": (2344, 1318),
 }
 """Of a training step, forward and backward, and of a beam search with its encoder."""
 _FREE = {

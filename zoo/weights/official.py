@@ -27,6 +27,7 @@ CONVERTERS = {
     "transformer": "zoo.weights.transformer",
     "transformer_base": "zoo.weights.expansionnet",
     "updown": "zoo.weights.recurrent",
+    "x_lan": "zoo.weights.x_linear",
 }
 """Module by family, the part of a model's name before the slash."""
 

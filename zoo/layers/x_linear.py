@@ -1,0 +1,117 @@
+"""X-linear attention: bilinear products of query and keys, from which spatial and channel weights follow.
+
+Y. Pan, T. Yao, Y. Li, T. Mei: "X-Linear Attention Networks for Image Captioning", CVPR 2020, section 3.1. As in the
+authors' code (https://github.com/JDAI-CV/image-captioning, no licence stated), which has CELU and group normalisation
+where the paper has ELU alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.errors import ZooError
+from zoo.layers.attention import split_heads
+from zoo.layers.looped import Looped, LoopedLinear, SharedMatrix
+
+ALPHA = 1.3
+"""Of every CELU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The keys that queries see: `barrier` is added to their scores, `share` weighs them in means; None: all, evenly.
+
+    Both are (B, 1, Q, L), where Q may be 1.
+    """
+
+    barrier: Tensor | None = None
+    share: Tensor | None = None
+
+
+def seen_where(mask: Tensor, dtype: torch.dtype) -> Seen:
+    """What queries see by a mask (B, L), or (B, Q, L) where they differ; without any key, all keys alike."""
+    mask = mask[:, None, None] if mask.dim() == 2 else mask[:, None]
+    # The lowest number, not minus infinity: a softmax over hidden keys alone is then even.
+    barrier = torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)
+    return Seen(barrier, mask.to(dtype) / mask.sum(-1, keepdim=True).clamp(min=1))
+
+
+class NormalisedProjection(nn.Module):
+    """GroupNorm(CELU(W x + b)): every head of every row is normalised by itself."""
+
+    def __init__(self, d_model: int, n_heads: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(d_model, d_model)
+        self.norm = nn.GroupNorm(n_heads, d_model)
+
+
+class XLinearAttention(Looped):
+    """v1 * (sum_j b_j v2_j) * c, with weights b over keys and c over channels, both from q * k_j; no output matrix.
+
+    With J_j = dropout(ReLU(W_J (q * k_j))), a head's b = softmax_j(w_b J_j) and c = sigmoid(W_c mean_j J_j). q and v1
+    come from the query, k and v2 from the memory. W_J, w_b and W_c are those of all heads.
+
+    Args:
+        d_model, n_heads: sizes.
+        d_attention: width of J; half of a head's if not given.
+        dropout: rate on J.
+    """
+
+    def __init__(self, d_model: int, n_heads: int, d_attention: int | None = None, dropout: float = 0.1) -> None:
+        super().__init__()
+        if d_model % n_heads:
+            raise ZooError(f"d_model {d_model} is not a multiple of n_heads {n_heads}")
+        self.n_heads = n_heads
+        width = d_model // n_heads
+        d_attention = d_attention or max(width // 2, 1)
+        self.query, self.key, self.query_value, self.value = (NormalisedProjection(d_model, n_heads) for _ in range(4))
+        self.joint = LoopedLinear(width, d_attention)
+        self.spatial = LoopedLinear(d_attention, 1)
+        self.channel = LoopedLinear(d_attention, width)
+        self.dropout = nn.Dropout(dropout)
+
+    def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values (B, H, L, d_k) of a memory (B, L, D), which do not depend on the query."""
+        keys, values = self._project(memory, "memory", self.key, self.value)
+        return keys, values
+
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, seen: Seen) -> Tensor:
+        """Attend.
+
+        Args:
+            queries: (B * n, T, D); the n rows of an image are adjacent and share its keys.
+            keys, values: from `project`.
+            seen: of B images, or of one for all; Q is n * T or 1.
+
+        Returns:
+            (B * n, T, D).
+        """
+        rows = queries.reshape(keys.shape[0], -1, queries.shape[-1])
+        query, own = self._project(rows, "query", self.query, self.query_value)
+        products = query[:, :, :, None] * keys[:, :, None]
+        # Rows of matrices, since the gradients of a loop are collected in such.
+        flat = self.dropout(self.joint(products.flatten(0, -2)).relu())
+        joint, scores = flat.view(*products.shape[:-1], -1), self.spatial(flat).view(products.shape[:-1])
+        weights = (scores if seen.barrier is None else scores + seen.barrier).softmax(-1).to(values.dtype)
+        mean = joint.mean(-2) if seen.share is None else (joint.transpose(-1, -2) @ seen.share[..., None])[..., 0]
+        gate = self.channel(mean.flatten(0, -2)).sigmoid().view(own.shape)
+        attended = own * (weights @ values) * gate
+        return attended.transpose(1, 2).reshape(queries.shape)
+
+    def _project(self, x: Tensor, name: str, *parts: NormalisedProjection) -> Sequence[Tensor]:
+        """Every part of (B, T, D) as (B, H, T, d_k), in one product and one normalisation."""
+        linears, norms = [part.linear for part in parts], [part.norm for part in parts]
+        matrix = self.matrix(name, lambda: SharedMatrix(*(_join(linears, which) for which in ("weight", "bias"))))
+        gain, shift = self.shared(f"{name} norm", lambda: tuple(_join(norms, which) for which in ("weight", "bias")))
+        active = F.celu(matrix(x.flatten(0, 1)), ALPHA)
+        normed = F.group_norm(active, len(parts) * self.n_heads, gain, shift, norms[0].eps)
+        return split_heads(normed.view(*x.shape[:2], -1), len(parts) * self.n_heads).chunk(len(parts), 1)
+
+
+def _join(layers: Sequence[nn.Module], which: str) -> Tensor:
+    return torch.cat([getattr(layer, which) for layer in layers])

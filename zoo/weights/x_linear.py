@@ -1,0 +1,98 @@
+"""Weights of X-LAN (https://github.com/JDAI-CV/image-captioning, no licence stated).
+
+Number 0 is begin, end and padding; embedding and logits have V + 1 rows. Released snapshots were saved from several
+devices, so that every name begins with `module.`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zoo.captioner import Captioner
+from zoo.weights.fitting import build_fitting, count_layers, sizes_of_shapes
+from zoo.weights.recurrent import candidate_last
+
+_ATTENTION = (
+    (r"\bin_proj_q\b", "query"),
+    (r"\bin_proj_k\b", "key"),
+    (r"\bin_proj_v1\b", "query_value"),
+    (r"\bin_proj_v2\b", "value"),
+    (r"\b(query|key|query_value|value)\.0\b", r"\1.linear"),
+    (r"\b(query|key|query_value|value)\.2\b", r"\1.norm"),
+    (r"\battn_net\.attention_basic\.0\b", "joint"),
+    (r"\battn_net\.attention_last\b", "spatial"),
+    (r"\battn_net\.attention_last2\b", "channel"),
+)
+_X_LAN = (
+    (r"^word_embed\b", "embedding"),
+    (r"^att_embed\b", "region_embedding"),
+    (r"^encoder_layers\.layers\.(\d+)\.encoder_attn\b", r"encoder.layers.\1.attention"),
+    (r"^encoder_layers\.bifeat_emb\.(\d+)\.0\b", r"encoder.layers.\1.fusion.linear"),
+    (r"^encoder_layers\.layer_norms\.(\d+)\b", r"encoder.layers.\1.fusion.norm"),
+    (r"^encoder_layers\.proj\b", "encoder.output"),
+    (r"^encoder_layers\.layer_norm\b", "encoder.norm"),
+    (r"^attention\.layers\.(\d+)\.encoder_attn\b", r"attentions.\1"),
+    (r"^attention\.proj\b", "attended"),
+    (r"^attention\.layer_norm\b", "attended_norm"),
+    (r"^att2ctx\.0\b", "context"),
+    (r"^logit\b", "vocabulary"),
+)
+_LSTM = tuple(f"att_lstm.{part}" for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+
+
+def zoo_name(official: str) -> str:
+    """The zoo's name of a parameter, given the authors' name of it in a whole model; the LSTM's have other shapes."""
+    for pattern, own in (*_ATTENTION, *_X_LAN):
+        official = re.sub(pattern, own, official)
+    return official
+
+
+def zoo_tensors(official: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The authors' tensors, or their gradients, under the zoo's names and in its layout; unknown names are kept."""
+    found = {zoo_name(key): tensor for key, tensor in official.items() if key not in _LSTM}
+    weight_input, weight_past, bias_input, bias_past = (candidate_last(official[key]) for key in _LSTM)
+    width = weight_past.shape[1]
+    return found | {
+        "lstm.input.weight": weight_input[:, :width],
+        "lstm.input.bias": bias_input,
+        "lstm.recurrent.weight": torch.cat((weight_input[:, width:], weight_past), 1),
+        "lstm.recurrent.bias": bias_past,
+    }
+
+
+def from_official(name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> Captioner:
+    """See `zoo.weights.from_official`; shapes determine everything but `max_len`."""
+    official = without_prefix(state_dict)
+    sizes = {**read_sizes(official), **sizes}
+    tensors = zoo_tensors(official)
+    return build_fitting(name, tensors, {own: own for own in tensors}, sizes, "the variant must be the checkpoint's")
+
+
+def read_sizes(official: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The arguments of `create_model` that shapes determine; ZooError if this is not a state dict of X-LAN."""
+    official = without_prefix(official)
+    attention = "encoder_layers.layers.0.encoder_attn.attn_net.attention_basic.0.weight"
+    where = {
+        "vocab_size": ("logit.weight", 0),
+        "visual_dim": ("att_embed.0.weight", 1),
+        "d_model": ("att_embed.0.weight", 0),
+        "d_attention": (attention, 0),
+        "n_heads": (attention, 1),
+    }
+    sizes: dict[str, Any] = sizes_of_shapes(official, where, "X-LAN", needed=_LSTM)
+    return {
+        **sizes,
+        "n_heads": sizes["d_model"] // sizes["n_heads"],
+        "n_encoder_layers": count_layers(official, "encoder_layers.layers"),
+        "n_attention_layers": count_layers(official, "attention.layers"),
+    }
+
+
+def without_prefix(official: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors by their names without `module.`, which a model that was trained on several devices has before all."""
+    return {key.removeprefix("module."): tensor for key, tensor in official.items()}
