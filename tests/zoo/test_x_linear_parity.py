@@ -1,4 +1,4 @@
-"""X-LAN equals its authors' code in float64: encoder, log-probabilities, losses, gradients, decoding."""
+"""X-LAN and X-Transformer equal their authors' code in float64: outputs, losses, gradients and captions."""
 
 import pytest
 import torch
@@ -6,10 +6,11 @@ from torch.nn import functional as F
 
 import zoo
 from zoo.decoding import beam_search, greedy
+from zoo.layers.x_linear import seen_where
 from zoo.weights import from_official, x_linear
 
 close = {"atol": 1e-10, "rtol": 1e-10}
-MODELS = ["x_lan"]
+MODELS = ["x_lan", "x_transformer"]
 
 
 @pytest.fixture(params=MODELS)
@@ -34,7 +35,8 @@ def look(numbers):
 def test_the_encoder(numbers, model):
     visual, memory = look(numbers), model.encode(look(numbers))
     torch.testing.assert_close(memory.features[memory.mask], numbers["out/encoder_att"][memory.mask], **close)
-    _, vector, _ = model.encoder(model.region_embedding(visual.features), visual.mask)
+    seen = seen_where(visual.mask, torch.float64)
+    _, vector = model.encoder(model.region_embedding(visual.features), visual.mask, seen)
     torch.testing.assert_close(vector, numbers["out/encoder_global"], **close)
     if numbers.group("out/p_att_feats"):
         projected = torch.cat((memory.extra["0.keys"], memory.extra["0.values"]), -1).transpose(1, 2)
@@ -87,7 +89,7 @@ def test_three_beams(numbers, model):
     torch.testing.assert_close(found.log_probs[:, 0], numbers["out/beam3_logprobs"], **close)
 
 
-@pytest.mark.parametrize(("name", "parameters"), [("x_lan", 75_189_781)])
+@pytest.mark.parametrize(("name", "parameters"), [("x_lan", 75_189_781), ("x_transformer", 137_521_826)])
 def test_published_sizes(name, parameters):
     with torch.device("meta"):
         model = zoo.create_model(name, vocab_size=9_488, visual_dim=2048)

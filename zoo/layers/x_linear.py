@@ -8,7 +8,6 @@ where the paper has ELU alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -22,15 +21,8 @@ ALPHA = 1.3
 """Of every CELU."""
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """The keys that queries see: `barrier` is added to their scores, `share` weighs them in means; None: all, evenly.
-
-    Both are (B, 1, Q, L), where Q may be 1.
-    """
-
-    barrier: Tensor | None = None
-    share: Tensor | None = None
+Seen = tuple[Tensor, Tensor]
+"""The keys that queries see: what is added to their scores, and their weights in a mean; each (B, 1, Q or 1, L)."""
 
 
 def seen_where(mask: Tensor, dtype: torch.dtype) -> Seen:
@@ -38,7 +30,7 @@ def seen_where(mask: Tensor, dtype: torch.dtype) -> Seen:
     mask = mask[:, None, None] if mask.dim() == 2 else mask[:, None]
     # The lowest number, not minus infinity: a softmax over hidden keys alone is then even.
     barrier = torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)
-    return Seen(barrier, mask.to(dtype) / mask.sum(-1, keepdim=True).clamp(min=1))
+    return barrier, mask.to(dtype) / mask.sum(-1, keepdim=True).clamp(min=1)
 
 
 class NormalisedProjection(nn.Module):
@@ -80,13 +72,13 @@ class XLinearAttention(Looped):
         keys, values = self._project(memory, "memory", self.key, self.value)
         return keys, values
 
-    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, seen: Seen) -> Tensor:
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, seen: Seen | None = None) -> Tensor:
         """Attend.
 
         Args:
             queries: (B * n, T, D); the n rows of an image are adjacent and share its keys.
             keys, values: from `project`.
-            seen: of B images, or of one for all; Q is n * T or 1.
+            seen: see `seen_where`, of B images or of one for all, Q being n * T or 1; all keys if not given.
 
         Returns:
             (B * n, T, D).
@@ -97,10 +89,15 @@ class XLinearAttention(Looped):
         # Rows of matrices, since the gradients of a loop are collected in such.
         flat = self.dropout(self.joint(products.flatten(0, -2)).relu())
         joint, scores = flat.view(*products.shape[:-1], -1), self.spatial(flat).view(products.shape[:-1])
-        weights = (scores if seen.barrier is None else scores + seen.barrier).softmax(-1).to(values.dtype)
-        mean = joint.mean(-2) if seen.share is None else (joint.transpose(-1, -2) @ seen.share[..., None])[..., 0]
+        if seen is None:
+            mean = joint.mean(-2)
+        else:
+            barrier, share = seen
+            scores = scores + barrier
+            mean = (joint.transpose(-1, -2) @ share[..., None])[..., 0]
+        weights = scores.softmax(-1).to(values.dtype)
         gate = self.channel(mean.flatten(0, -2)).sigmoid().view(own.shape)
-        attended = own * (weights @ values) * gate
+        attended: Tensor = own * (weights @ values) * gate
         return attended.transpose(1, 2).reshape(queries.shape)
 
     def _project(self, x: Tensor, name: str, *parts: NormalisedProjection) -> Sequence[Tensor]:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from zoo.layers.fusion import Fusion
 from zoo.layers.residual import ResidualLayer
-from zoo.layers.x_linear import Seen, XLinearAttention, seen_where
+from zoo.layers.x_linear import Seen, XLinearAttention
 from zoo.recurrent import mean_of_valid
 
 
@@ -25,28 +25,8 @@ class XLinearDropouts:
     fusion: float
 
 
-class Fusion(nn.Module):
-    """norm(x + dropout(ReLU(W [g; x]))): rows read a vector that may be the same for several of them."""
-
-    def __init__(self, d_model: int, dropout: float) -> None:
-        super().__init__()
-        self.linear = nn.Linear(2 * d_model, d_model)
-        self.norm = nn.LayerNorm(d_model)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, x: Tensor, vector: Tensor) -> Tensor:
-        """(B, L, D) and (B, D) or (B, L, D) to (B, L, D)."""
-        if vector.dim() == 3:
-            read = self.linear(torch.cat((vector, x), -1))
-        else:
-            of_vector, of_rows = self.linear.weight.chunk(2, 1)
-            read = F.linear(x, of_rows, self.linear.bias) + F.linear(vector, of_vector)[:, None]
-        fused: Tensor = self.norm(x + self.dropout(read.relu()))
-        return fused
-
-
 class XLinearEncoderLayer(ResidualLayer):
-    """g <- dropout(attention(g, x)) without a residual, x <- fusion(x, g), then a feed-forward unless `d_ff` is None."""
+    """g <- dropout(attention(g, x)) without a residual, x <- fusion(x, g), then feed-forward unless `d_ff` is None."""
 
     def __init__(
         self, d_model: int, n_heads: int, d_attention: int | None, d_ff: int | None, dropouts: XLinearDropouts
@@ -58,8 +38,8 @@ class XLinearEncoderLayer(ResidualLayer):
 
     def forward(self, vector: Tensor, x: Tensor, seen: Seen) -> tuple[Tensor, Tensor]:
         """(B, D) and (B, L, D) to the same."""
-        vector = self.dropout(self.attention(vector[:, None], *self.attention.project(x), seen))[:, 0]
-        return vector, self.feed(self.fusion(x, vector))
+        vector = self.dropout(self.attention(vector[:, None], *self.attention.project(x), seen))
+        return vector[:, 0], self.feed(self.fusion(x, self.fusion.project(vector)))
 
 
 class XLinearEncoder(nn.Module):
@@ -82,11 +62,10 @@ class XLinearEncoder(nn.Module):
         self.output = nn.Linear((n_layers + 1) * d_model, d_model)
         self.norm = nn.LayerNorm(d_model)
 
-    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Seen]:
-        """Regions (B, L, D) and mask (B, L) to regions (B, L, D), the vector (B, D), and the mask as attention has it."""
-        seen = seen_where(mask, x.dtype)
+    def forward(self, x: Tensor, mask: Tensor, seen: Seen) -> tuple[Tensor, Tensor]:
+        """Regions (B, L, D), their mask (B, L) and what `seen_where` makes of it to regions and the vector (B, D)."""
         vectors = [mean_of_valid(x.masked_fill(~mask[..., None], 0.0), mask)]
         for layer in self.layers:
             vector, x = layer(vectors[-1], x, seen)
             vectors.append(vector)
-        return x, self.norm(self.output(torch.cat(vectors, -1))), seen
+        return x, self.norm(self.output(torch.cat(vectors, -1)))

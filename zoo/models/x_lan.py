@@ -6,7 +6,7 @@ Y. Pan, T. Yao, Y. Li, T. Mei: "X-Linear Attention Networks for Image Captioning
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import ZooError
 from zoo.layers.looped import LoopedLinear
 from zoo.layers.lstm import LSTMCell
-from zoo.layers.x_linear import ALPHA, Seen, XLinearAttention
+from zoo.layers.x_linear import ALPHA, XLinearAttention, seen_where
 from zoo.layers.x_linear_encoder import XLinearDropouts, XLinearEncoder
 from zoo.recurrent import RecurrentCaptioner, Rows
 
@@ -73,12 +73,12 @@ class XLAN(RecurrentCaptioner):
     def encode(self, visual: Visual) -> Memory:
         """See `Captioner.encode`; the keys and values (B, H, L, d_k) of the decoder's attentions are computed here."""
         features, mask = self.look(visual)
-        regions, vector, seen = self.encoder(self.region_embedding(features), mask)
-        assert seen.barrier is not None and seen.share is not None
+        barrier, share = seen = seen_where(mask, features.dtype)
+        regions, vector = self.encoder(self.region_embedding(features), mask, seen)
         # The global vector is an input of the LSTM at every word.
         image = F.linear(vector, self.lstm.recurrent.weight[:, : self.d_model])
-        extra = {"image": image, "barrier": seen.barrier, "share": seen.share}
-        for index, attention in enumerate(self.attentions):
+        extra = {"image": image, "barrier": barrier, "share": share}
+        for index, attention in enumerate(self._attentions()):
             extra[f"{index}.keys"], extra[f"{index}.values"] = attention.project(regions)
         return Memory(regions, mask, extra)
 
@@ -88,7 +88,7 @@ class XLAN(RecurrentCaptioner):
 
     def looped_modules(self) -> Sequence[nn.Module]:
         """See `RecurrentCaptioner.looped_modules`."""
-        inside = (module for attention in self.attentions for module in attention.modules())
+        inside = (module for attention in self._attentions() for module in attention.modules())
         return (self.lstm, self.attended, self.context, *inside)
 
     def first_rows(self, memory: Memory) -> Rows:
@@ -104,10 +104,13 @@ class XLAN(RecurrentCaptioner):
         """See `RecurrentCaptioner.advance`; the rows of an image are adjacent and share its keys and values."""
         past = torch.cat((self.dropout(rows["context"]), rows["hidden"]), 1)
         hidden, cell = self.lstm(inputs, past, rows["cell"])
-        seen, answers = Seen(images["barrier"], images["share"]), [hidden]
-        for index, attention in enumerate(self.attentions):
+        seen, answers = (images["barrier"], images["share"]), [hidden]
+        for index, attention in enumerate(self._attentions()):
             keys, values = images[f"{index}.keys"], images[f"{index}.values"]
             answers.append(self.dropout(attention(answers[-1][:, None], keys, values, seen)[:, 0]))
         attended = self.attended_norm(self.attended(torch.cat(answers, 1)))
         context = F.glu(self.context(torch.cat((attended, hidden), 1)), 1)
         return context, {"hidden": hidden, "cell": cell, "context": context}
+
+    def _attentions(self) -> Iterable[XLinearAttention]:
+        return self.attentions  # type: ignore[return-value]  # ModuleList is not generic

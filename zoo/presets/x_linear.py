@@ -26,3 +26,13 @@ register_model(
         tiny=_TINY,
     )
 )
+register_model(
+    ModelCard(
+        name="x_transformer",
+        entry="zoo.models.x_transformer:XTransformer",
+        summary="A transformer of X-linear attention; queries are products of image and words",
+        **_ORIGIN,
+        arguments={"d_model": 768, "d_ff": 3072, "n_heads": 8, "n_encoder_layers": 6, "n_decoder_layers": 6, **_RATES},
+        tiny={**_TINY, "d_ff": 32, "n_decoder_layers": 2},
+    )
+)

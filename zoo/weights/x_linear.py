@@ -1,4 +1,4 @@
-"""Weights of X-LAN (https://github.com/JDAI-CV/image-captioning, no licence stated).
+"""Weights of X-LAN and X-Transformer (https://github.com/JDAI-CV/image-captioning, no licence stated).
 
 Number 0 is begin, end and padding; embedding and logits have V + 1 rows. Released snapshots were saved from several
 devices, so that every name begins with `module.`.
@@ -42,19 +42,48 @@ _X_LAN = (
     (r"^att2ctx\.0\b", "context"),
     (r"^logit\b", "vocabulary"),
 )
+_X_TRANSFORMER = (
+    (r"^att_embed\b", "region_embedding"),
+    (r"^encoder\.proj_norm\.0\b", "encoder.output"),
+    (r"^encoder\.proj_norm\.1\b", "encoder.norm"),
+    (r"\bencoder_attn\b", "attention"),
+    (r"\bword_attn\b", "word_attention"),
+    (r"\bcross_att\b", "cross_attention"),
+    (r"\bbifeat_emb\.0\b", "fusion.linear"),
+    (r"^encoder\.layers\.(\d+)\.layer_norm\b", r"encoder.layers.\1.fusion.norm"),
+    (r"\blayer_norm_x\b", "fusion.norm"),
+    (r"\blayer_norm_gx\b", "query_norm"),
+    (r"\blayer_norm_cross\b", "cross_norm"),
+    (r"\bff_layer\.layer_norms\b", "feed_forward_norm"),
+    (r"\bff_layer\.fc1\b", "feed_forward.inner"),
+    (r"\bff_layer\.fc2\b", "feed_forward.outer"),
+    (r"^decoder\.layers\b", "decoder_layers"),
+    (r"^decoder\.embed_tokens\b", "embedding.words"),
+    (r"^decoder\.layer_norm_word\b", "embedding_norm.0"),
+    (r"^decoder\.wbil1\b", "image_query"),
+    (r"^decoder\.wbil2\b", "words_query"),
+    (r"^decoder\.proj_norm\.0\b", "decoder_output"),
+    (r"^decoder\.proj_norm\.2\b", "decoder_norm"),
+    (r"^decoder\.generator\b", "vocabulary"),
+)
 _LSTM = tuple(f"att_lstm.{part}" for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+_COMPUTED = "decoder.embed_positions.pe"
 
 
 def zoo_name(official: str) -> str:
     """The zoo's name of a parameter, given the authors' name of it in a whole model; the LSTM's have other shapes."""
-    for pattern, own in (*_ATTENTION, *_X_LAN):
+    parts = _X_TRANSFORMER if official.startswith(("encoder.", "decoder.")) else _X_LAN
+    for pattern, own in (*_ATTENTION, *parts):
         official = re.sub(pattern, own, official)
     return official
 
 
 def zoo_tensors(official: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The authors' tensors, or their gradients, under the zoo's names and in its layout; unknown names are kept."""
-    found = {zoo_name(key): tensor for key, tensor in official.items() if key not in _LSTM}
+    left_out = (*_LSTM, _COMPUTED)
+    found = {zoo_name(key): tensor for key, tensor in official.items() if key not in left_out}
+    if not all(key in official for key in _LSTM):
+        return found
     weight_input, weight_past, bias_input, bias_past = (candidate_last(official[key]) for key in _LSTM)
     width = weight_past.shape[1]
     return found | {
@@ -70,27 +99,29 @@ def from_official(name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> 
     official = without_prefix(state_dict)
     sizes = {**read_sizes(official), **sizes}
     tensors = zoo_tensors(official)
-    return build_fitting(name, tensors, {own: own for own in tensors}, sizes, "the variant must be the checkpoint's")
+    return build_fitting(name, tensors, {own: own for own in tensors}, sizes, "the model must be the checkpoint's")
 
 
 def read_sizes(official: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The arguments of `create_model` that shapes determine; ZooError if this is not a state dict of X-LAN."""
+    """The arguments of `create_model` that shapes determine; ZooError if this is a state dict of neither model."""
     official = without_prefix(official)
-    attention = "encoder_layers.layers.0.encoder_attn.attn_net.attention_basic.0.weight"
+    lstm = "logit.weight" in official
+    encoder, vocabulary = ("encoder_layers", "logit") if lstm else ("encoder", "decoder.generator")
+    attention = f"{encoder}.layers.0.encoder_attn.attn_net.attention_basic.0.weight"
     where = {
-        "vocab_size": ("logit.weight", 0),
+        "vocab_size": (f"{vocabulary}.weight", 0),
         "visual_dim": ("att_embed.0.weight", 1),
         "d_model": ("att_embed.0.weight", 0),
         "d_attention": (attention, 0),
         "n_heads": (attention, 1),
     }
-    sizes: dict[str, Any] = sizes_of_shapes(official, where, "X-LAN", needed=_LSTM)
-    return {
-        **sizes,
-        "n_heads": sizes["d_model"] // sizes["n_heads"],
-        "n_encoder_layers": count_layers(official, "encoder_layers.layers"),
-        "n_attention_layers": count_layers(official, "attention.layers"),
-    }
+    if not lstm:
+        where["d_ff"] = ("encoder.layers.0.ff_layer.fc1.weight", 0)
+    sizes: dict[str, Any] = sizes_of_shapes(official, where, "X-LAN or X-Transformer", needed=_LSTM if lstm else ())
+    further = {"n_attention_layers": "attention"} if lstm else {"n_decoder_layers": "decoder"}
+    stacks = {"n_encoder_layers": encoder, **further}
+    layers = {size: count_layers(official, f"{stack}.layers") for size, stack in stacks.items()}
+    return {**sizes, "n_heads": sizes["d_model"] // sizes["n_heads"], **layers}
 
 
 def without_prefix(official: Mapping[str, Tensor]) -> dict[str, Tensor]:
