@@ -97,7 +97,8 @@ class XLinearAttention(Looped):
             mean = (joint.transpose(-1, -2) @ share[..., None])[..., 0]
         weights = scores.softmax(-1).to(values.dtype)
         gate = self.channel(mean.flatten(0, -2)).sigmoid().view(own.shape)
-        attended: Tensor = own * (weights @ values) * gate
+        summed = self.matrix("values", lambda: SharedMatrix(values.flatten(0, 1).transpose(1, 2)))
+        attended: Tensor = own * summed(weights.flatten(0, 1)).view(own.shape) * gate
         return attended.transpose(1, 2).reshape(queries.shape)
 
     def _project(self, x: Tensor, name: str, *parts: NormalisedProjection) -> Sequence[Tensor]:
