@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from zoo.captioner import Captioner
+from zoo.errors import ZooError
 from zoo.weights.fitting import build_fitting, count_layers, sizes_of_shapes
 from zoo.weights.recurrent import candidate_last
 
@@ -98,6 +99,9 @@ def from_official(name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> 
     """See `zoo.weights.from_official`; shapes determine everything but `max_len`."""
     official = without_prefix(state_dict)
     sizes = {**read_sizes(official), **sizes}
+    family = "x_lan" if _is_x_lan(official) else "x_transformer"
+    if name.split("/")[0] != family:
+        raise ZooError(f"these are weights of {family}, not of {name}", f"choose {family}")
     tensors = zoo_tensors(official)
     return build_fitting(name, tensors, {own: own for own in tensors}, sizes, "the model must be the checkpoint's")
 
@@ -105,7 +109,7 @@ def from_official(name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> 
 def read_sizes(official: Mapping[str, Tensor]) -> dict[str, Any]:
     """The arguments of `create_model` that shapes determine; ZooError if this is a state dict of neither model."""
     official = without_prefix(official)
-    lstm = "logit.weight" in official
+    lstm = _is_x_lan(official)
     encoder, vocabulary = ("encoder_layers", "logit") if lstm else ("encoder", "decoder.generator")
     attention = f"{encoder}.layers.0.encoder_attn.attn_net.attention_basic.0.weight"
     where = {
@@ -122,6 +126,10 @@ def read_sizes(official: Mapping[str, Tensor]) -> dict[str, Any]:
     stacks = {"n_encoder_layers": encoder, **further}
     layers = {size: count_layers(official, f"{stack}.layers") for size, stack in stacks.items()}
     return {**sizes, "n_heads": sizes["d_model"] // sizes["n_heads"], **layers}
+
+
+def _is_x_lan(official: Mapping[str, Tensor]) -> bool:
+    return "logit.weight" in official
 
 
 def without_prefix(official: Mapping[str, Tensor]) -> dict[str, Tensor]:
