@@ -89,16 +89,12 @@ def test_bilinear_attention_as_its_formula():
     mask[1, 2:] = False
     found = layer(rows, *layer.project(memory), seen_where(mask, torch.float64))
 
-    def part(of, x):
-        normed = of.norm(torch.nn.functional.celu(of.linear(x.flatten(0, 1)), 1.3)).view(x.shape)
-        return normed.unflatten(-1, (2, 4))
+    def parts(of, x):
+        active = torch.nn.functional.celu(of.linear(x), 1.3).unflatten(-1, (2, 2, 4))
+        normed = torch.nn.functional.layer_norm(active, (4,))
+        return normed.unbind(2)
 
-    q, k, own, v = (
-        part(layer.query, rows),
-        part(layer.key, memory),
-        part(layer.query_value, rows),
-        part(layer.value, memory),
-    )
+    (q, own), (k, v) = parts(layer.query, rows), parts(layer.memory, memory)
     expected = torch.empty(2, 3, 2, 4).double()
     for image in range(2):
         seen = mask[image].nonzero()[:, 0]

@@ -7,8 +7,6 @@ where the paper has ELU alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -33,20 +31,26 @@ def seen_where(mask: Tensor, dtype: torch.dtype) -> Seen:
     return barrier, mask.to(dtype) / mask.sum(-1, keepdim=True).clamp(min=1)
 
 
-class NormalisedProjection(nn.Module):
-    """GroupNorm(CELU(W x + b)): every head of every row is normalised by itself."""
+class TwoProjections(nn.Module):
+    """GroupNorm(CELU(W x + b)) twice, as one product: every head of every row is normalised by itself."""
 
     def __init__(self, d_model: int, n_heads: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(d_model, d_model)
-        self.norm = nn.GroupNorm(n_heads, d_model)
+        self.linear = LoopedLinear(d_model, 2 * d_model)
+        self.norm = nn.GroupNorm(2 * n_heads, 2 * d_model)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, T, D) to (B, H, T, d_k) each."""
+        normed = self.norm(F.celu(self.linear(x.flatten(0, 1)), ALPHA)).view(*x.shape[:2], -1)
+        first, second = split_heads(normed, self.norm.num_groups).chunk(2, 1)
+        return first, second
 
 
 class XLinearAttention(Looped):
     """v1 * (sum_j b_j v2_j) * c, with weights b over keys and c over channels, both from q * k_j; no output matrix.
 
-    With J_j = dropout(ReLU(W_J (q * k_j))), a head's b = softmax_j(w_b J_j) and c = sigmoid(W_c mean_j J_j). q and v1
-    come from the query, k and v2 from the memory. W_J, w_b and W_c are those of all heads.
+    With J_j = dropout(ReLU(W_J (q * k_j))), a head's b = softmax_j(w_b J_j) and c = sigmoid(W_c mean_j J_j). `query`
+    gives q and v1, `memory` k and v2. W_J, w_b and W_c are those of all heads.
 
     Args:
         d_model, n_heads: sizes.
@@ -58,10 +62,9 @@ class XLinearAttention(Looped):
         super().__init__()
         if d_model % n_heads:
             raise ZooError(f"d_model {d_model} is not a multiple of n_heads {n_heads}")
-        self.n_heads = n_heads
         width = d_model // n_heads
         d_attention = d_attention or max(width // 2, 1)
-        self.query, self.key, self.query_value, self.value = (NormalisedProjection(d_model, n_heads) for _ in range(4))
+        self.query, self.memory = TwoProjections(d_model, n_heads), TwoProjections(d_model, n_heads)
         self.joint = LoopedLinear(width, d_attention)
         self.spatial = LoopedLinear(d_attention, 1)
         self.channel = LoopedLinear(d_attention, width)
@@ -69,8 +72,8 @@ class XLinearAttention(Looped):
 
     def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values (B, H, L, d_k) of a memory (B, L, D), which do not depend on the query."""
-        keys, values = self._project(memory, "memory", self.key, self.value)
-        return keys, values
+        projected: tuple[Tensor, Tensor] = self.memory(memory)
+        return projected
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor, seen: Seen | None = None) -> Tensor:
         """Attend.
@@ -84,7 +87,7 @@ class XLinearAttention(Looped):
             (B * n, T, D).
         """
         rows = queries.reshape(keys.shape[0], -1, queries.shape[-1])
-        query, own = self._project(rows, "query", self.query, self.query_value)
+        query, own = self.query(rows)
         products = query[:, :, :, None] * keys[:, :, None]
         # Rows of matrices, since the gradients of a loop are collected in such.
         flat = self.dropout(self.joint(products.flatten(0, -2)).relu())
@@ -100,16 +103,3 @@ class XLinearAttention(Looped):
         summed = self.matrix("values", lambda: SharedMatrix(values.flatten(0, 1).transpose(1, 2)))
         attended: Tensor = own * summed(weights.flatten(0, 1)).view(own.shape) * gate
         return attended.transpose(1, 2).reshape(queries.shape)
-
-    def _project(self, x: Tensor, name: str, *parts: NormalisedProjection) -> Sequence[Tensor]:
-        """Every part of (B, T, D) as (B, H, T, d_k), in one product and one normalisation."""
-        linears, norms = [part.linear for part in parts], [part.norm for part in parts]
-        matrix = self.matrix(name, lambda: SharedMatrix(*(_join(linears, which) for which in ("weight", "bias"))))
-        gain, shift = self.shared(f"{name} norm", lambda: tuple(_join(norms, which) for which in ("weight", "bias")))
-        active = F.celu(matrix(x.flatten(0, 1)), ALPHA)
-        normed = F.group_norm(active, len(parts) * self.n_heads, gain, shift, norms[0].eps)
-        return split_heads(normed.view(*x.shape[:2], -1), len(parts) * self.n_heads).chunk(len(parts), 1)
-
-
-def _join(layers: Sequence[nn.Module], which: str) -> Tensor:
-    return torch.cat([getattr(layer, which) for layer in layers])

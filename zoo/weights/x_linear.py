@@ -19,12 +19,10 @@ from zoo.weights.fitting import build_fitting, count_layers, sizes_of_shapes
 from zoo.weights.recurrent import candidate_last
 
 _ATTENTION = (
-    (r"\bin_proj_q\b", "query"),
-    (r"\bin_proj_k\b", "key"),
-    (r"\bin_proj_v1\b", "query_value"),
-    (r"\bin_proj_v2\b", "value"),
-    (r"\b(query|key|query_value|value)\.0\b", r"\1.linear"),
-    (r"\b(query|key|query_value|value)\.2\b", r"\1.norm"),
+    (r"\bin_proj_(q|v1)\b", "query"),
+    (r"\bin_proj_(k|v2)\b", "memory"),
+    (r"\b(query|memory)\.0\b", r"\1.linear"),
+    (r"\b(query|memory)\.2\b", r"\1.norm"),
     (r"\battn_net\.attention_basic\.0\b", "joint"),
     (r"\battn_net\.attention_last\b", "spatial"),
     (r"\battn_net\.attention_last2\b", "channel"),
@@ -69,10 +67,15 @@ _X_TRANSFORMER = (
 )
 _LSTM = tuple(f"att_lstm.{part}" for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
 _COMPUTED = "decoder.embed_positions.pe"
+_AFTER = {"in_proj_q": "in_proj_v1", "in_proj_k": "in_proj_v2"}
+_FIRST, _SECOND = (re.compile(rf"\b({'|'.join(names)})\b") for names in (_AFTER.keys(), _AFTER.values()))
 
 
 def zoo_name(official: str) -> str:
-    """The zoo's name of a parameter, given the authors' name of it in a whole model; the LSTM's have other shapes."""
+    """The zoo's name of a parameter, given the authors' name of it in a whole model; the LSTM's have other shapes.
+
+    An attention's projections of the query have one name here, and those of the memory.
+    """
     parts = _X_TRANSFORMER if official.startswith(("encoder.", "decoder.")) else _X_LAN
     for pattern, own in (*_ATTENTION, *parts):
         official = re.sub(pattern, own, official)
@@ -81,8 +84,12 @@ def zoo_name(official: str) -> str:
 
 def zoo_tensors(official: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The authors' tensors, or their gradients, under the zoo's names and in its layout; unknown names are kept."""
-    left_out = (*_LSTM, _COMPUTED)
-    found = {zoo_name(key): tensor for key, tensor in official.items() if key not in left_out}
+    found: dict[str, Tensor] = {}
+    for key, tensor in official.items():
+        if key not in (*_LSTM, _COMPUTED) and not _SECOND.search(key):
+            second = _FIRST.sub(lambda part: _AFTER[part[0]], key)
+            joined = second != key and second in official
+            found[zoo_name(key)] = torch.cat((tensor, official[second])) if joined else tensor
     if not all(key in official for key in _LSTM):
         return found
     weight_input, weight_past, bias_input, bias_past = (candidate_last(official[key]) for key in _LSTM)
