@@ -97,7 +97,7 @@ class XLinearAttention(Looped):
         else:
             barrier, share = seen
             scores = scores + barrier
-            mean = (joint.transpose(-1, -2) @ share[..., None])[..., 0]
+            mean = (joint * share[..., None]).sum(-2)
         weights = scores.softmax(-1).to(values.dtype)
         gate = self.channel(mean.flatten(0, -2)).sigmoid().view(own.shape)
         summed = self.matrix("values", lambda: SharedMatrix(values.flatten(0, 1).transpose(1, 2)))

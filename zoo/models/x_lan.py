@@ -107,7 +107,7 @@ class XLAN(RecurrentCaptioner):
         seen, answers = (images["barrier"], images["share"]), [hidden]
         for index, attention in enumerate(self._attentions()):
             keys, values = images[f"{index}.keys"], images[f"{index}.values"]
-            answers.append(self.dropout(attention(answers[-1][:, None], keys, values, seen)[:, 0]))
+            answers.append(self.dropout(attention(answers[-1][:, None], keys, values, seen).squeeze(1)))
         attended = self.attended_norm(self.attended(torch.cat(answers, 1)))
         context = F.glu(self.context(torch.cat((attended, hidden), 1)), 1)
         return context, {"hidden": hidden, "cell": cell, "context": context}
