@@ -34,8 +34,8 @@ MOST = {
     "show_tell": (441, 521),
     "transformer_base": (407, 1506),
     "updown": (1289, 986),
-    "x_lan": (2204, 1191),
-    "x_transformer": (1037, 3824),
+    "x_lan": (2203, 1191),
+    "x_transformer": (1019, 3824),
 }
 """Of a training step, forward and backward, and of a beam search with its encoder."""
 _FREE = {
