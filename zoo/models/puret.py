@@ -37,6 +37,8 @@ class _DroppedFeedForward(FeedForward):
 
 
 class _PureTLayer(ResidualLayer):
+    """A layer with the feed-forward above."""
+
     def add_feed_forward(self, d_model: int, d_ff: int | None, norm: NormFactory) -> None:
         super().add_feed_forward(d_model, d_ff, norm)
         if d_ff is not None:
@@ -148,7 +150,8 @@ class PureT(StackedCaptioner):
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
         """See `Captioner.step`."""
         images, shared = state.images, state.shared
-        x, rows = self.embedding(tokens[:, None], shared["position"]), dict[str, Tensor]()
+        x = self.embedding(tokens[:, None], shared["position"])
+        rows: dict[str, Tensor] = {}
         for index, layer in enumerate(self._decoder_layers()):
             fused = layer.fusion(x, images[f"{index}.fused"])
             cache: Cache = {"seen": state.rows[f"{index}.seen"]}
