@@ -30,9 +30,12 @@ MOST = {
     "cgru": (977, 868),
     "expansionnet_v2": (793, 3120),
     "image_transformer": (1648, 1011),
+    "puret": (659, 1890),
     "show_tell": (441, 521),
     "transformer_base": (407, 1506),
     "updown": (1289, 986),
+    "x_lan": (2203, 1191),
+    "x_transformer": (1019, 3824),
 }
 """Of a training step, forward and backward, and of a beam search with its encoder."""
 _FREE = {

@@ -113,6 +113,10 @@ NAMES: dict[str, tuple[Printed, ...]] = {
     "show_tell/fc": (Printed("show_tell_lstm"),),
     "show_attend_tell": (Printed("show_attend_tell"),),
     "cgru": (Printed("cgru"),),
+    "x_lan": (Printed("x_lan"),),
+    "x_transformer": (Printed("x_transformer"),),
+    "puret": (Printed("puret"),),
+    "puret/end-to-end": (Printed("puret"),),
 }
 """Models of the zoo that have printed numbers; the others have none."""
 
@@ -132,7 +136,10 @@ RECIPES: dict[str, PresetRecipe] = {
         "da5bfa9a1ba9", (Printed("image_transformer"), Printed("aoanet", ("baseline (AoA)",)))
     ),
     "noam-paper": PresetRecipe("b114d98d0290", whose="that of ImageCaptioning.pytorch, not the paper's"),
+    "puret-paper": PresetRecipe("52e7cd3336b3", (Printed("puret"),)),
     "updown-paper": PresetRecipe("47220783bf5a", whose="that of ImageCaptioning.pytorch, not the paper's"),
+    "x-lan-paper": PresetRecipe("4475ec13de45", (Printed("x_lan"),)),
+    "x-transformer-paper": PresetRecipe("f565e5d73094", (Printed("x_transformer"),)),
 }
 """Presets of the paper track. Digests are those of `harness.config.load.shipped_preset`: a preset that is changed
 needs its new one here, and runs by the preset as it was are then no longer taken for runs by the paper's recipe."""

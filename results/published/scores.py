@@ -72,6 +72,7 @@ PAPERS = {
     "light_cgru": Paper(
         "Bringing back simplicity and lightliness into neural image captioning", 2018, "5,066 BPE tokens", 82_783
     ),
+    "x_linear": Paper("X-Linear Attention Networks for Image Captioning", 2020, "9,487 words", 113_287),
 }
 
 

@@ -23,10 +23,13 @@ CONVERTERS = {
     "expansionnet_v2": "zoo.weights.expansionnet",
     "image_transformer": "zoo.weights.aoa",
     "m2": "zoo.weights.m2",
+    "puret": "zoo.weights.puret",
     "show_tell": "zoo.weights.recurrent",
     "transformer": "zoo.weights.transformer",
     "transformer_base": "zoo.weights.expansionnet",
     "updown": "zoo.weights.recurrent",
+    "x_lan": "zoo.weights.x_linear",
+    "x_transformer": "zoo.weights.x_linear",
 }
 """Module by family, the part of a model's name before the slash."""
 

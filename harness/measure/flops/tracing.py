@@ -25,7 +25,8 @@ PASSES: dict[str, int] = {
     **dict.fromkeys(("abs", "neg", "ceil", "cos", "sin", "exp", "log", "pow", "sqrt", "rsqrt", "square"), 1),
     **dict.fromkeys(("add", "add_", "sub", "sub_", "rsub", "mul", "mul_", "div", "div_", "addcmul"), 1),
     **dict.fromkeys(("clamp", "clamp_", "clamp_min", "max", "maximum", "min", "minimum"), 1),
-    **dict.fromkeys(("relu", "relu_", "leaky_relu", "gelu", "glu", "silu", "sigmoid", "sigmoid_", "tanh", "tanh_"), 1),
+    **dict.fromkeys(("relu", "relu_", "leaky_relu", "celu", "celu_", "gelu", "glu"), 1),
+    **dict.fromkeys(("sigmoid", "sigmoid_", "silu", "tanh", "tanh_"), 1),
     **dict.fromkeys(("cumsum", "mean", "prod", "sum", "avg_pool2d", "max_pool2d"), 1),
     "lerp": 3,
     **dict.fromkeys(("std", "std_mean"), 3),  # mean, deviations, their squares' mean

@@ -45,7 +45,7 @@ def select(**fields: Any) -> list[PublishedScore]:
 
 
 def test_every_printed_number_is_there() -> None:
-    assert len(scores()) == 1589
+    assert len(scores()) == 1591
     assert {score.paper for score in scores()} == set(PAPERS)
     assert "/" not in {score.note[:1] for score in scores()}
 
@@ -129,6 +129,10 @@ def test_models_of_the_zoo_have_the_rows_that_are_meant() -> None:
     assert printed("att2all") == {"XE": 99.4, "RL": 114.0}
     assert printed("show_tell/fc") == {"XE": 94.0, "RL": 106.3}
     assert printed("cgru") == {"XE": 101.8, "RL": 107.1}
+    assert printed("x_lan") == {"RL": 132.0}
+    assert printed("x_transformer") == {"XE": 120.0, "RL": 132.8}
+    assert printed("puret") == printed("puret/end-to-end") == {"RL": 138.2}
+    assert published_for("puret/global-once") == []
     assert published_for("blind") == published_for("a_plugin's") == []
 
 

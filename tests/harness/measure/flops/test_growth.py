@@ -18,9 +18,10 @@ STEP = {
     # Multiply-accumulates of a step as a polynomial of its position: a state that summarises what went before (0),
     # attention over what went before (1), expansion of all that went before by all that went before (2).
     **dict.fromkeys(("aoanet", "att2all", "att2in", "cgru", "image_transformer"), 0),
-    **dict.fromkeys(("show_attend_tell", "show_tell", "updown"), 0),
+    **dict.fromkeys(("show_attend_tell", "show_tell", "updown", "x_lan"), 0),
     **dict.fromkeys(("blind", "blip", "git", "vit_gpt2", "m2", "object_relation_transformer"), 1),
     **dict.fromkeys(("transformer", "transformer_aoa", "transformer_base"), 1),
+    **dict.fromkeys(("puret", "x_transformer"), 1),
     **dict.fromkeys(("expansionnet_v1", "expansionnet_v2"), 2),
     **dict.fromkeys(("expansionnet_v1/baseline", "expansionnet_v1/dynamic-encoder-1"), 1),
     **dict.fromkeys(("expansionnet_v1/static-64", "expansionnet_v2/static-16"), 1),
@@ -29,8 +30,8 @@ ENCODER = {
     # The same of the encoder and the number of regions: projections and static expansion (1), attention between
     # regions (2), dynamic expansion of all regions by all regions (3).
     **dict.fromkeys(("aoanet/no-refiner", "att2all", "att2in", "cgru", "show_attend_tell", "updown"), 1),
-    **dict.fromkeys(("expansionnet_v1", "expansionnet_v2"), 1),
-    **dict.fromkeys(("aoanet", "image_transformer", "m2", "object_relation_transformer"), 2),
+    **dict.fromkeys(("expansionnet_v1", "expansionnet_v2", "x_lan", "x_transformer"), 1),
+    **dict.fromkeys(("aoanet", "image_transformer", "m2", "object_relation_transformer", "puret"), 2),
     **dict.fromkeys(("transformer", "transformer_aoa", "transformer_base"), 2),
     **dict.fromkeys(("expansionnet_v1/baseline", "expansionnet_v2/dynamic-16"), 2),
     "expansionnet_v1/dynamic-encoder-1": 3,

@@ -1,0 +1,180 @@
+"""PureT: a transformer around a global feature, with windows in the encoder and a fusion before every decoder layer.
+
+Y. Wang, J. Xu, Y. Sun: "End-to-End Transformer Based Model for Image Captioning", AAAI 2022 (arXiv:2203.15350).
+Code: https://github.com/232525/PureT (no licence stated), which this follows numerically. There padding words are
+hidden from attention; here they are at the end, where the causal mask hides them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from zoo.captioner import DecodingState, Memory, Visual, VisualSpec
+from zoo.errors import ZooError
+from zoo.layers.attention import Cache, MultiHeadAttention, SelfAttention
+from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
+from zoo.layers.feed_forward import FeedForward
+from zoo.layers.fusion import Fusion
+from zoo.layers.residual import DecoderLayer, EncoderLayer, NormFactory, ResidualLayer, StackOutput
+from zoo.layers.windows import WindowAttention, box_cells, neighbours, square_cells
+from zoo.layers.x_linear import ALPHA
+from zoo.recurrent import mean_of_valid
+from zoo.stacked import StackedCaptioner
+
+
+class _DroppedFeedForward(FeedForward):
+    """Its output is dropped once here and again in the residual connection, as in the authors' code."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) to (..., D)."""
+        dropped: Tensor = self.dropout(super().forward(x))
+        return dropped
+
+
+class _PureTLayer(ResidualLayer):
+    """A layer with the feed-forward above."""
+
+    def add_feed_forward(self, d_model: int, d_ff: int | None, norm: NormFactory) -> None:
+        super().add_feed_forward(d_model, d_ff, norm)
+        if d_ff is not None:
+            self.feed_forward = _DroppedFeedForward(d_model, d_ff, self.dropout.p)
+
+
+class PureTEncoderLayer(_PureTLayer, EncoderLayer):
+    """Windows around the global token, then feed-forward."""
+
+
+class PureTDecoderLayer(_PureTLayer, DecoderLayer):
+    """Fusion with the global feature, then self-attention, cross-attention and feed-forward."""
+
+    def __init__(self, d_model: int, d_ff: int, n_heads: int, dropout: float) -> None:
+        mixer = SelfAttention(d_model, n_heads, causal=True)
+        super().__init__(mixer, MultiHeadAttention(d_model, n_heads), d_model, d_ff, dropout, post_norm=True)
+        self.fusion = Fusion(d_model, dropout)
+
+
+class PureT(StackedCaptioner):
+    """An encoder over tokens and their mean, in windows that shift in every second layer, and a post-norm decoder.
+
+    Args:
+        vocab_size, visual_dim, d_model, d_ff, n_heads, n_encoder_layers, n_decoder_layers: sizes.
+        dropout: on embedded tokens, in every feed-forward, on every branch and before the vocabulary.
+        max_len: maximum caption length; no parameter depends on it.
+        grid: rows and columns into which boxes are sorted by their centres. The authors' is 12 x 12; a grid of as many
+            cells is then theirs.
+        window: rows and columns of a window.
+        shift: of the windows of layers 1, 3, ...; half a window if not given.
+        global_once: what the global token takes from itself counts once. In the authors' code, and by default, it is
+            counted once a window: their softmax is over all windows at once, but each window adds the token's own part.
+        visual_kind: "regions" have boxes, as the cells of a backbone's grid have; a "grid" is square, without boxes.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        visual_dim: int,
+        d_model: int = 512,
+        d_ff: int = 2048,
+        n_heads: int = 8,
+        n_encoder_layers: int = 3,
+        n_decoder_layers: int = 3,
+        dropout: float = 0.1,
+        max_len: int = 74,
+        grid: int = 12,
+        window: int = 6,
+        shift: int | None = None,
+        global_once: bool = False,
+        visual_kind: Literal["grid", "regions"] = "regions",
+    ) -> None:
+        super().__init__()
+        shift = window // 2 if shift is None else shift
+        if not (1 <= window <= 100 and 1 <= grid <= 1000 and 0 <= shift < window):
+            raise ZooError(
+                f"grid {grid}, window {window} and shift {shift} make no windows",
+                "choose a grid from 1 to 1000, a window from 1 to 100, and a shift from 0 to below the window",
+            )
+        self.visual = VisualSpec(visual_kind, visual_dim)
+        self.vocab_size, self.max_len = vocab_size, max_len
+        self.grid, self.window, self.shift, self.global_once = grid, window, shift, global_once
+        self.input = nn.Sequential(nn.Linear(visual_dim, d_model), nn.CELU(ALPHA, inplace=True), nn.Dropout(dropout))
+        self.encoder_layers = nn.ModuleList(
+            PureTEncoderLayer(WindowAttention(d_model, n_heads, window), d_model, d_ff, dropout, post_norm=True)
+            for _ in range(n_encoder_layers)
+        )
+        # Position 0 is padding in the authors' table, which is saved with their weights.
+        positions = FixedPositions(sinusoids(max_len + 1, d_model), first=1, saved=True)
+        self.embedding = TokenEmbedding(vocab_size, d_model, max_len, None, positions=positions)
+        self.decoder_layers = nn.ModuleList(
+            PureTDecoderLayer(d_model, d_ff, n_heads, dropout) for _ in range(n_decoder_layers)
+        )
+        self.decoder_output = StackOutput(d_model, n_decoder_layers, dropout, reduce=False, norm=nn.Identity)
+        self.vocabulary = nn.Linear(d_model, vocab_size)
+
+    def encode(self, visual: Visual) -> Memory:
+        """See `Captioner.encode`; the global feature (B, D) is beside the tokens."""
+        features, mask = visual.valid_features(self.vocabulary.weight.dtype)
+        x = self.input(features)
+        mean = mean_of_valid(x.masked_fill(~mask[..., None], 0.0), mask)
+        x = torch.cat((x, mean[:, None]), 1)
+        cells, grid = self._cells(visual, features)
+        near = [neighbours(cells, grid, self.window, shift) for shift in (0, self.shift)]
+        weight = 1 if self.global_once else math.ceil(grid / self.window) ** 2
+        for index, layer in enumerate(self.encoder_layers):
+            x = layer(x, mask, near[index % 2], weight)
+        return Memory(x[:, :-1], mask, {"global": x[:, -1]})
+
+    def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
+        """See `Captioner.decode`."""
+        x, whole = self.embedding(tokens), _with_global(memory)
+        barred, projected = self._look(whole)
+        for layer, (keys, values) in zip(self._decoder_layers(), projected, strict=True):
+            fused = layer.fusion(x, layer.fusion.project(whole.features[:, -1:]))
+            x = layer(fused, keys, values, barred)
+        logits: Tensor = self.vocabulary(self.decoder_output.dropout(x))
+        return logits
+
+    def start(self, memory: Memory) -> DecodingState:
+        """See `Captioner.start`."""
+        whole = _with_global(memory)
+        state = super().start(whole)
+        for index, layer in enumerate(self._decoder_layers()):
+            state.images[f"{index}.fused"] = layer.fusion.project(whole.features[:, -1:])
+        return state
+
+    def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
+        """See `Captioner.step`."""
+        images, shared = state.images, state.shared
+        x = self.embedding(tokens[:, None], shared["position"])
+        rows: dict[str, Tensor] = {}
+        for index, layer in enumerate(self._decoder_layers()):
+            fused = layer.fusion(x, images[f"{index}.fused"])
+            cache: Cache = {"seen": state.rows[f"{index}.seen"]}
+            keys, values = images[f"{index}.keys"], images[f"{index}.values"]
+            projection = shared[f"{index}.weight"], shared[f"{index}.bias"]
+            x, cache = layer.step(fused, keys, values, images["barrier"], cache, projection)
+            rows[f"{index}.seen"] = cache["seen"]
+        shared = {**shared, "position": shared["position"] + 1}
+        return self.vocabulary(self.decoder_output.dropout(x))[:, 0], replace(state, rows=rows, shared=shared)
+
+    def _cells(self, visual: Visual, features: Tensor) -> tuple[Tensor, int]:
+        """The cell of each token, and the number of rows and columns of their grid."""
+        if visual.boxes is not None:
+            return box_cells(visual.boxes, self.grid), self.grid
+        if self.visual.kind == "regions":
+            raise ZooError("windows need the regions' boxes, and there are none", "or set visual_kind='grid'")
+        return square_cells(features.shape[1], features.device), math.isqrt(features.shape[1])
+
+    def _decoder_layers(self) -> list[PureTDecoderLayer]:
+        return list(self.decoder_layers)  # type: ignore[arg-type]  # ModuleList is not generic
+
+
+def _with_global(memory: Memory) -> Memory:
+    """Its features (B, L + 1, D), the global one last; cross-attention sees it as one more token."""
+    features = torch.cat((memory.features, memory.extra["global"][:, None]), 1)
+    return Memory(features, nn.functional.pad(memory.mask, (0, 1), value=True))

@@ -1,0 +1,116 @@
+"""X-LAN: X-linear attention in an encoder of regions and in an LSTM decoder.
+
+Y. Pan, T. Yao, Y. Li, T. Mei: "X-Linear Attention Networks for Image Captioning", CVPR 2020 (arXiv:2003.14080), section
+3.2. Code: https://github.com/JDAI-CV/image-captioning (no licence stated), which this follows numerically.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.captioner import Memory, Visual, VisualSpec
+from zoo.errors import ZooError
+from zoo.layers.looped import LoopedLinear
+from zoo.layers.lstm import LSTMCell
+from zoo.layers.x_linear import ALPHA, XLinearAttention, seen_where
+from zoo.layers.x_linear_encoder import XLinearDropouts, XLinearEncoder
+from zoo.recurrent import RecurrentCaptioner, Rows
+
+
+class XLAN(RecurrentCaptioner):
+    """h = LSTM([word; g + context], h); a = norm(W [h; attention(h)]); context = GLU(W [a; h]); p = softmax(W context).
+
+    Args:
+        vocab_size, visual_dim, d_model, n_heads, n_encoder_layers: sizes; word vectors are d_model wide.
+        n_attention_layers: attentions of a word, each of which asks with the answer of the one before.
+        d_attention: width of the bilinear products of a head; half of the head's if not given.
+        dropout: on embedded words and regions, after each attention, on the context that is fed back, and before the
+            vocabulary. The authors leave the last one out wherever words are decoded one by one, where it is on here.
+        attention_dropout: on the bilinear products.
+        fusion_dropout: where regions read the global vector.
+        max_len: maximum caption length; no parameter depends on it.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        visual_dim: int,
+        d_model: int = 1024,
+        n_heads: int = 8,
+        n_encoder_layers: int = 4,
+        n_attention_layers: int = 1,
+        d_attention: int | None = None,
+        dropout: float = 0.5,
+        attention_dropout: float = 0.1,
+        fusion_dropout: float = 0.3,
+        max_len: int = 74,
+    ) -> None:
+        super().__init__()
+        if n_attention_layers < 1:
+            raise ZooError(f"n_attention_layers must be at least 1, not {n_attention_layers}")
+        self.visual = VisualSpec("regions", visual_dim)
+        self.vocab_size, self.max_len, self.d_model = vocab_size, max_len, d_model
+        self.region_embedding = nn.Sequential(nn.Linear(visual_dim, d_model), nn.CELU(ALPHA), nn.Dropout(dropout))
+        dropouts = XLinearDropouts(dropout, attention_dropout, fusion_dropout)
+        self.encoder = XLinearEncoder(d_model, n_heads, n_encoder_layers, dropouts, d_attention=d_attention)
+        self.embedding = nn.Sequential(nn.Embedding(vocab_size, d_model), nn.CELU(ALPHA), nn.Dropout(dropout))
+        self.lstm = LSTMCell(d_model, d_model, 2 * d_model)
+        self.attentions = nn.ModuleList(
+            XLinearAttention(d_model, n_heads, d_attention, attention_dropout) for _ in range(n_attention_layers)
+        )
+        self.attended = LoopedLinear((n_attention_layers + 1) * d_model, d_model)
+        self.attended_norm = nn.LayerNorm(d_model)
+        self.context = LoopedLinear(2 * d_model, 2 * d_model)
+        self.dropout = nn.Dropout(dropout)
+        self.output_dropout = nn.Dropout(dropout)
+        self.vocabulary = nn.Linear(d_model, vocab_size)
+
+    def encode(self, visual: Visual) -> Memory:
+        """See `Captioner.encode`; the keys and values (B, H, L, d_k) of the decoder's attentions are computed here."""
+        features, mask = self.look(visual)
+        barrier, share = seen = seen_where(mask, features.dtype)
+        regions, vector = self.encoder(self.region_embedding(features), mask, seen)
+        # The global vector is an input of the LSTM at every word.
+        image = F.linear(vector, self.lstm.recurrent.weight[:, : self.d_model])
+        extra = {"image": image, "barrier": barrier, "share": share}
+        for index, attention in enumerate(self._attentions()):
+            extra[f"{index}.keys"], extra[f"{index}.values"] = attention.project(regions)
+        return Memory(regions, mask, extra)
+
+    def cross_attention_modules(self) -> Sequence[nn.Module]:
+        """See `Captioner.cross_attention_modules`."""
+        return tuple(self.attentions)
+
+    def looped_modules(self) -> Sequence[nn.Module]:
+        """See `RecurrentCaptioner.looped_modules`."""
+        inside = (module for attention in self._attentions() for module in attention.modules())
+        return (self.lstm, self.attended, self.context, *inside)
+
+    def first_rows(self, memory: Memory) -> Rows:
+        """See `RecurrentCaptioner.first_rows`."""
+        return self.blank_rows(memory, "hidden", "cell", "context", width=self.d_model)
+
+    def word_inputs(self, words: Tensor, images: dict[str, Tensor]) -> Tensor:
+        """See `RecurrentCaptioner.word_inputs`; the global vector is an input at every word."""
+        projected, image = super().word_inputs(words, images), images["image"]
+        return (projected.view(image.shape[0], -1, image.shape[1]) + image[:, None]).view(projected.shape)
+
+    def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
+        """See `RecurrentCaptioner.advance`; the rows of an image are adjacent and share its keys and values."""
+        past = torch.cat((self.dropout(rows["context"]), rows["hidden"]), 1)
+        hidden, cell = self.lstm(inputs, past, rows["cell"])
+        seen, answers = (images["barrier"], images["share"]), [hidden]
+        for index, attention in enumerate(self._attentions()):
+            keys, values = images[f"{index}.keys"], images[f"{index}.values"]
+            answers.append(self.dropout(attention(answers[-1][:, None], keys, values, seen).squeeze(1)))
+        attended = self.attended_norm(self.attended(torch.cat(answers, 1)))
+        context = F.glu(self.context(torch.cat((attended, hidden), 1)), 1)
+        return context, {"hidden": hidden, "cell": cell, "context": context}
+
+    def _attentions(self) -> Iterable[XLinearAttention]:
+        return self.attentions  # type: ignore[return-value]  # ModuleList is not generic

@@ -1,0 +1,149 @@
+"""X-Transformer: X-linear attention between regions, words and both, in the place of scaled dot products.
+
+Y. Pan, T. Yao, Y. Li, T. Mei: "X-Linear Attention Networks for Image Captioning", CVPR 2020 (arXiv:2003.14080). The
+paper has X-LAN; this is the second model of its code, https://github.com/JDAI-CV/image-captioning (no licence stated),
+which it follows numerically. There padding words are hidden from means and attention; here they are at the end, where
+no earlier position sees them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.captioner import Captioner, DecodingState, Memory, Visual, VisualSpec
+from zoo.layers.attention import append
+from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
+from zoo.layers.x_linear import ALPHA, seen_where
+from zoo.layers.x_linear_decoder import XLinearDecoderLayer
+from zoo.layers.x_linear_encoder import XLinearDropouts, XLinearEncoder
+
+
+class XTransformer(Captioner):
+    """Words x and a query g of each: layers attend from g to words, then to regions, and x reads g.
+
+    g_0 = b_1 * b_2, of the image's global vector and of the mean of the words so far;
+    p = softmax(W dropout(norm(GLU(W [g_0; ..; g_N])))).
+
+    Args:
+        vocab_size, visual_dim, d_model, d_ff, n_heads, n_encoder_layers, n_decoder_layers: sizes.
+        d_attention: width of the bilinear products of a head; half of the head's if not given.
+        dropout: on embedded regions, on g_0, after each attention, in every feed-forward, before the vocabulary.
+        attention_dropout: on the bilinear products.
+        fusion_dropout: where regions and words read a global vector.
+        word_dropout: on embedded words.
+        max_len: maximum caption length; no parameter depends on it.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        visual_dim: int,
+        d_model: int = 768,
+        d_ff: int = 3072,
+        n_heads: int = 8,
+        n_encoder_layers: int = 6,
+        n_decoder_layers: int = 6,
+        d_attention: int | None = None,
+        dropout: float = 0.5,
+        attention_dropout: float = 0.1,
+        fusion_dropout: float = 0.3,
+        word_dropout: float = 0.1,
+        max_len: int = 74,
+    ) -> None:
+        super().__init__()
+        self.visual = VisualSpec("regions", visual_dim)
+        self.vocab_size, self.max_len = vocab_size, max_len
+        dropouts = XLinearDropouts(dropout, attention_dropout, fusion_dropout)
+        self.region_embedding = nn.Sequential(*_celu_norm(visual_dim, d_model), nn.Dropout(dropout))
+        self.encoder = XLinearEncoder(d_model, n_heads, n_encoder_layers, dropouts, d_attention=d_attention, d_ff=d_ff)
+        positions = FixedPositions(sinusoids(max_len, d_model))
+        self.embedding = TokenEmbedding(vocab_size, d_model, max_len, None, positions=positions)
+        self.embedding_norm = nn.Sequential(nn.LayerNorm(d_model), nn.Dropout(word_dropout))
+        self.image_query = nn.Sequential(*_celu_norm(d_model, d_model))
+        self.words_query = nn.Sequential(*_celu_norm(d_model, d_model))
+        self.query_dropout = nn.Dropout(dropout)
+        self.decoder_layers = nn.ModuleList(
+            XLinearDecoderLayer(d_model, n_heads, d_attention, d_ff, dropouts, last=index == n_decoder_layers - 1)
+            for index in range(n_decoder_layers)
+        )
+        self.decoder_output = nn.Linear((n_decoder_layers + 1) * d_model, 2 * d_model)
+        self.decoder_norm = nn.LayerNorm(d_model)
+        self.output_dropout = nn.Dropout(dropout)
+        self.vocabulary = nn.Linear(d_model, vocab_size)
+
+    def encode(self, visual: Visual) -> Memory:
+        """See `Captioner.encode`; the image's part of g_0 (B, D) is computed here."""
+        features, mask = visual.valid_features(self.vocabulary.weight.dtype)
+        regions, vector = self.encoder(self.region_embedding(features), mask, seen_where(mask, features.dtype))
+        return Memory(regions, mask, {"query": self.image_query(vector)})
+
+    def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
+        """See `Captioner.decode`."""
+        x = self.embedding_norm(self.embedding(tokens))
+        length = tokens.shape[1]
+        counts = torch.arange(1, length + 1, device=x.device)
+        queries = [self._first_query(memory.extra["query"], x.cumsum(1) / counts[:, None])]
+        regions_seen = seen_where(memory.mask, x.dtype)
+        words_seen = seen_where(counts.new_ones(1, length, length, dtype=torch.bool).tril(), x.dtype)
+        for layer in self._layers():
+            words, regions = layer.word_attention.project(x), layer.cross_attention.project(memory.features)
+            query, x = layer(queries[-1], x, words, words_seen, regions, regions_seen)
+            queries.append(query)
+        return self._predict(queries)
+
+    def start(self, memory: Memory) -> DecodingState:
+        """See `Captioner.start`."""
+        barrier, share = seen_where(memory.mask, memory.features.dtype)
+        images = {"query": memory.extra["query"], "barrier": barrier, "share": share}
+        rows = {"sum": torch.zeros_like(memory.extra["query"])}
+        for index, layer in enumerate(self._layers()):
+            keys, values = layer.cross_attention.project(memory.features)
+            images[f"{index}.keys"], images[f"{index}.values"] = keys, values
+            # Keys above values, since one tensor is joined and reordered in half the time of two.
+            rows[f"{index}.seen"] = keys.new_zeros(keys.shape[0], 2 * keys.shape[1], 0, keys.shape[3])
+        position = torch.zeros(1, 1, dtype=torch.long, device=memory.features.device)
+        return DecodingState(images, rows, {"position": position})
+
+    def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
+        """See `Captioner.step`."""
+        images, position = state.images, state.shared["position"]
+        x = self.embedding_norm(self.embedding(tokens[:, None], position))
+        rows = {"sum": state.rows["sum"] + x[:, 0]}
+        queries = [self._first_query(images["query"], rows["sum"][:, None] / (position + 1))]
+        regions_seen = (images["barrier"], images["share"])
+        for index, layer in enumerate(self._layers()):
+            new = torch.cat(layer.word_attention.project(x), 1)
+            seen = rows[f"{index}.seen"] = append(state.rows[f"{index}.seen"], new, 2)
+            keys, values = seen.chunk(2, 1)
+            regions = images[f"{index}.keys"], images[f"{index}.values"]
+            query, x = layer(queries[-1], x, (keys, values), None, regions, regions_seen)
+            queries.append(query)
+        return self._predict(queries)[:, 0], replace(state, rows=rows, shared={"position": position + 1})
+
+    def cross_attention_modules(self) -> Sequence[nn.Module]:
+        """See `Captioner.cross_attention_modules`."""
+        return [layer.cross_attention for layer in self._layers()]
+
+    def _first_query(self, image: Tensor, mean: Tensor) -> Tensor:
+        """g_0 (B * n, T, D), of the image's part (B, D) and the mean of the words so far (B * n, T, D)."""
+        words: Tensor = self.words_query(mean)
+        product: Tensor = self.query_dropout(words.view(image.shape[0], -1, image.shape[1]) * image[:, None])
+        return product.view(mean.shape)
+
+    def _predict(self, queries: Sequence[Tensor]) -> Tensor:
+        gated = F.glu(self.decoder_output(torch.cat(tuple(queries), -1)), -1)
+        logits: Tensor = self.vocabulary(self.output_dropout(self.decoder_norm(gated)))
+        return logits
+
+    def _layers(self) -> Iterable[XLinearDecoderLayer]:
+        return self.decoder_layers  # type: ignore[return-value]  # ModuleList is not generic
+
+
+def _celu_norm(d_input: int, d_model: int) -> tuple[nn.Module, ...]:
+    return nn.Linear(d_input, d_model), nn.CELU(ALPHA), nn.LayerNorm(d_model)
