@@ -49,7 +49,10 @@ def attention_weights(model: Captioner, visual: Visual, tokens: Tensor) -> Tenso
     finally:
         model.train(was_training)
     rows = tokens.shape[0]
-    mask = memory.mask if visual.mask is None else memory.mask & visual.mask
+    mask = memory.mask
+    if visual.mask is not None:
+        prefix = mask.shape[1] - visual.mask.shape[1]  # tokens that the encoder put before those that it was given
+        mask = mask & F.pad(visual.mask, (prefix, 0), value=True)
     layers = [torch.cat([_by_row(part, rows) for part in parts], 1) for parts in recorder.seen.values()]
     weights = torch.stack(layers).mean(0)[..., : mask.shape[1]]
     weights = weights.masked_fill(~mask.repeat_interleave(rows // mask.shape[0], 0)[:, None], 0.0)

@@ -113,6 +113,7 @@ NAMES: dict[str, tuple[Printed, ...]] = {
     "show_tell/fc": (Printed("show_tell_lstm"),),
     "show_attend_tell": (Printed("show_attend_tell"),),
     "cgru": (Printed("cgru"),),
+    "get": (Printed("get"),),
 }
 """Models of the zoo that have printed numbers; the others have none."""
 

@@ -21,6 +21,7 @@ CONVERTERS = {
     "aoanet": "zoo.weights.aoa",
     "expansionnet_v1": "zoo.weights.expansionnet",
     "expansionnet_v2": "zoo.weights.expansionnet",
+    "get": "zoo.weights.grid",
     "image_transformer": "zoo.weights.aoa",
     "m2": "zoo.weights.m2",
     "show_tell": "zoo.weights.recurrent",

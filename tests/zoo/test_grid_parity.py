@@ -1,0 +1,105 @@
+"""GET equals its authors' code in float64."""
+
+import pytest
+import torch
+
+import zoo
+from zoo.decoding import beam_search, greedy
+from zoo.weights import from_official, grid
+
+close = {"atol": 1e-10, "rtol": 1e-10}
+
+
+def load(official, name, **sizes):
+    numbers = official(name, grid.zoo_name)
+    return numbers, from_official(name, numbers.group("param/"), n_heads=numbers.size("h"), **sizes).eval()
+
+
+def regions(numbers):
+    features = numbers["in/regions"]
+    return zoo.Visual(features, features.sum(-1) != 0)
+
+
+def check_loss_and_gradients(numbers, model, log_probs):
+    tokens, pad = numbers["in/tokens"], numbers.size("pad")
+    loss = torch.nn.functional.nll_loss(log_probs[:, :-1].flatten(0, 1), tokens[:, 1:].flatten(), ignore_index=pad)
+    torch.testing.assert_close(loss, numbers["out/loss_nll_ignorepad"], **close)
+    loss.backward()
+    expected = grid.zoo_tensors(numbers.group("grad/"))
+    assert expected.keys() == {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    for name, gradient in expected.items():
+        torch.testing.assert_close(model.get_parameter(name).grad, gradient, **close, msg=name)
+
+
+@torch.no_grad()
+def check_stepwise(numbers, model, memory):
+    """What the authors' decoder says word by word; the words before padding alone count."""
+    tokens, state, found = numbers["in/tokens"], model.start(memory), []
+    for position in range(tokens.shape[1]):
+        logits, state = model.step(tokens[:, position], state)
+        found.append(logits.log_softmax(-1))
+    spoken = tokens != numbers.size("pad")
+    torch.testing.assert_close(torch.stack(found, 1)[spoken], numbers["out/forced_step_logprobs"][spoken], **close)
+
+
+@torch.no_grad()
+def check_searches(numbers, model, memory):
+    """The authors' greedy search goes on after the end with all numbers zero; their beams are ranked by plain sums."""
+    steps, ends = numbers.size("steps"), {"bos": numbers.size("bos"), "eos": numbers.size("eos")}
+    tokens, log_probs = numbers["out/greedy_seq"], numbers["out/greedy_logprobs_full"]
+    found = greedy(model, memory, max_len=steps, **ends)
+    spoken = torch.arange(steps) < found.lengths
+    assert torch.equal(found.tokens[:, 0][spoken], tokens[spoken])
+    chosen = log_probs.gather(2, tokens[..., None])[..., 0]
+    before_end = spoken & (tokens != ends["eos"])
+    torch.testing.assert_close(found.log_probs[:, 0][before_end], chosen[before_end], **close)
+    beams = beam_search(model, memory, beam_size=3, max_len=steps, length_penalty=0.0, **ends)
+    kept = torch.arange(steps) < beams.lengths[..., None]
+    assert torch.equal(beams.tokens[kept], numbers["out/beam3_seq"][kept])
+    torch.testing.assert_close(beams.log_probs, numbers["out/beam3_logps"], **close)
+
+
+def test_get(official):
+    numbers, model = load(official, "get")
+    memory = model.encode(regions(numbers))
+    torch.testing.assert_close(memory.features, numbers["out/encoder"], **close)
+    assert torch.equal(~memory.mask, numbers["out/encoder_mask"][:, 0, 0])
+    log_probs = model.decode(memory, numbers["in/tokens"]).log_softmax(-1)
+    words = numbers["in/tokens"] != numbers.size("pad")
+    torch.testing.assert_close(log_probs[words], numbers["out/logprobs"][words], **close)
+    check_loss_and_gradients(numbers, model, log_probs)
+    check_stepwise(numbers, model, memory)
+    check_searches(numbers, model, memory)
+
+
+@torch.no_grad()
+def test_get_without_fusion(official):
+    numbers = official("get", grid.zoo_name)
+    weights = {key: tensor for key, tensor in numbers.group("param/").items() if ".rnn." not in key}
+    model = from_official("get/no-fusion", weights, n_heads=numbers.size("h")).eval()
+    memory = model.encode(regions(numbers))
+    torch.testing.assert_close(memory.features, numbers["out/nolstm_encoder"], **close)
+    words = numbers["in/tokens"] != numbers.size("pad")
+    log_probs = model.decode(memory, numbers["in/tokens"]).log_softmax(-1)
+    torch.testing.assert_close(log_probs[words], numbers["out/nolstm_logprobs"][words], **close)
+
+
+def test_get_masks_padding_where_the_released_code_does_not():
+    arguments = {**zoo.model_card("get").tiny, "vocab_size": 9, "visual_dim": 6}
+    features, tokens = torch.rand(1, 5, 6).double(), torch.ones(1, 3, dtype=torch.long)
+    padded = zoo.Visual(features, torch.tensor([[True, True, True, False, False]]))
+    changed = {}
+    for quirks in (False, True):
+        torch.manual_seed(0)
+        model = zoo.create_model("get", quirks=quirks, **arguments).double().eval()
+        torch.nn.init.uniform_(model.input.norm.weight)  # with gains of one, some embedded regions sum to zero
+        changed[quirks] = not torch.allclose(model(padded, tokens), model(zoo.Visual(features[:, :3]), tokens))
+    assert changed == {False: False, True: True}
+
+
+@pytest.mark.parametrize(("name", "parameters"), [("get", 37_279_744), ("get/no-fusion", 35_178_496)])
+def test_published_sizes(name, parameters):
+    """The authors' count has their frozen table of positions, which is no parameter here."""
+    with torch.device("meta"):
+        model = zoo.create_model(name, vocab_size=10_201, visual_dim=2048)
+    assert sum(parameter.numel() for parameter in model.parameters()) == parameters - 28_160

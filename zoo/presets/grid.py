@@ -1,0 +1,35 @@
+"""Cards of the transformers that followed meshed memory on regions and grids: GET."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zoo.registry import ModelCard, register_model
+
+_SIZES: dict[str, Any] = {
+    "d_model": 512, "d_ff": 2048, "n_heads": 8, "n_encoder_layers": 3, "n_decoder_layers": 3, "dropout": 0.1,
+}  # fmt: skip
+_TINY = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_encoder_layers": 2, "n_decoder_layers": 2, "max_len": 12}
+_GET_ROWS: dict[str, tuple[str, dict[str, Any]]] = {
+    "get": ("Global token through gated attention, fused over layers by an LSTM", {}),
+    "get/no-fusion": ("GET without its LSTM over layers, as the released code by default", {"fusion": False}),
+}
+
+for _name, (_summary, _arguments) in _GET_ROWS.items():
+    register_model(
+        ModelCard(
+            name=_name,
+            entry="zoo.models.get:GlobalEnhancedTransformer",
+            summary=_summary,
+            paper=(
+                "Ji, Luo, Sun, Chen, Luo, Wu, Gao, Ji: Improving Image Captioning by Leveraging Intra- and "
+                "Inter-layer Global Representation in Transformer Network, AAAI 2021 (arXiv:2012.07061)"
+            ),
+            year=2021,
+            source="https://github.com/luo3300612/image-captioning-DLCT",
+            licence="BSD-3-Clause",
+            visual="regions",
+            arguments={**_SIZES, **_arguments},
+            tiny=_TINY,
+        )
+    )
