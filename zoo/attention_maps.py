@@ -54,7 +54,7 @@ def attention_weights(model: Captioner, visual: Visual, tokens: Tensor) -> Tenso
         prefix = mask.shape[1] - visual.mask.shape[1]  # tokens that the encoder put before those that it was given
         mask = mask & F.pad(visual.mask, (prefix, 0), value=True)
     layers = [torch.cat([_by_row(part, rows) for part in parts], 1) for parts in recorder.seen.values()]
-    weights = torch.stack(layers).mean(0)[..., : mask.shape[1]]
+    weights = torch.stack([layer[..., : mask.shape[1]] for layer in layers]).mean(0)  # no token may follow the image's
     weights = weights.masked_fill(~mask.repeat_interleave(rows // mask.shape[0], 0)[:, None], 0.0)
     weights = weights[..., model.n_prefix_tokens :]
     return weights / weights.sum(-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)

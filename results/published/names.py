@@ -114,6 +114,7 @@ NAMES: dict[str, tuple[Printed, ...]] = {
     "show_attend_tell": (Printed("show_attend_tell"),),
     "cgru": (Printed("cgru"),),
     "get": (Printed("get"),),
+    "rstnet": (Printed("rstnet"),),
 }
 """Models of the zoo that have printed numbers; the others have none."""
 

@@ -1,4 +1,4 @@
-"""GET equals its authors' code in float64."""
+"""GET and RSTNet equal their authors' code in float64."""
 
 import pytest
 import torch
@@ -97,9 +97,70 @@ def test_get_masks_padding_where_the_released_code_does_not():
     assert changed == {False: False, True: True}
 
 
+def test_published_size_of_rstnet():
+    """The captioner, and the language model: without tables of positions, and its pooler and head, which are unused."""
+    bert = {"vocab_size": 30_522, "hidden_size": 768, "num_hidden_layers": 12}
+    with torch.device("meta"):
+        model = zoo.create_model("rstnet", vocab_size=10_201, visual_dim=2048, bert=bert)
+    signal = sum(parameter.numel() for parameter in model.language.parameters())
+    assert sum(parameter.numel() for parameter in model.parameters()) - signal == 38_071_816 - 28_160
+    assert signal == 118_290_649 - 28_160 - (768 * 768 + 768) - (512 * 10_201 + 10_201)
+    assert not any(parameter.requires_grad for parameter in model.language.parameters())
+
+
 @pytest.mark.parametrize(("name", "parameters"), [("get", 37_279_744), ("get/no-fusion", 35_178_496)])
 def test_published_sizes(name, parameters):
     """The authors' count has their frozen table of positions, which is no parameter here."""
     with torch.device("meta"):
         model = zoo.create_model(name, vocab_size=10_201, visual_dim=2048)
     assert sum(parameter.numel() for parameter in model.parameters()) == parameters - 28_160
+
+
+def cells(side=7, dtype=torch.float64):
+    """Boxes of a square grid's cells, row by row."""
+    line = torch.arange(side, dtype=dtype)
+    y, x = (part.flatten() for part in torch.meshgrid(line, line, indexing="ij"))
+    return torch.stack((x, y, x + 1, y + 1), -1) / side
+
+
+def load_rstnet(official, **sizes):
+    numbers = official("rstnet", grid.zoo_name)
+    weights = numbers.group("param/")
+    bert = {**grid.read_sizes(weights)["bert"], "num_attention_heads": numbers.size("bert_num_attention_heads")}
+    return numbers, from_official("rstnet", weights, n_heads=numbers.size("h"), bert=bert, **sizes).eval()
+
+
+def grids(numbers):
+    features = numbers["in/grids"]
+    return zoo.Visual(features, boxes=cells().expand(len(features), -1, -1))
+
+
+def test_rstnet(official):
+    """Teacher forcing with the leak: log-probabilities, loss and gradients of the authors' training."""
+    numbers, model = load_rstnet(official)
+    memory = model.encode(grids(numbers))
+    features, code = memory.features.chunk(2, -1)
+    assert torch.equal(~memory.mask, numbers["out/encoder_mask"][:, 0, 0])
+    torch.testing.assert_close(code[0], numbers["buffer/grid_pos"], **close)
+    torch.testing.assert_close(features[memory.mask], numbers["out/encoder"][memory.mask], **close)
+    tokens = numbers["in/tokens"]
+    spoken = tokens != numbers.size("pad")
+    torch.testing.assert_close(model.language(tokens)[spoken], numbers["out/language_feature"][spoken], **close)
+    log_probs = model.decode(memory, tokens).log_softmax(-1)
+    torch.testing.assert_close(log_probs[spoken], numbers["out/logprobs"][spoken], **close)
+    check_loss_and_gradients(numbers, model, log_probs)
+
+
+@pytest.mark.parametrize("leak", [False, True])
+@torch.no_grad()
+def test_rstnet_word_by_word(official, leak):
+    """Decoding has no leak; without it, teacher forcing is what is decoded."""
+    numbers, model = load_rstnet(official, leak=leak)
+    memory = model.encode(grids(numbers))
+    check_stepwise(numbers, model, memory)
+    check_searches(numbers, model, memory)
+    if not leak:
+        tokens = numbers["in/tokens"]
+        spoken = tokens != numbers.size("pad")
+        log_probs = model.decode(memory, tokens).log_softmax(-1)
+        torch.testing.assert_close(log_probs[spoken], numbers["out/forced_step_logprobs"][spoken], **close)

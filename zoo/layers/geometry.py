@@ -19,7 +19,7 @@ _THINNEST = 1e-6
 """Of the picture: boxes are checked when features are prepared, but rounding may still collapse a very thin one."""
 
 
-def box_geometry(boxes: Tensor, mask: Tensor) -> Tensor:
+def box_geometry(boxes: Tensor, mask: Tensor, *, pixel_sizes: bool = False) -> Tensor:
     """Geometry of every box n relative to every box m of its image.
 
     (log |dx| / w_m, log |dy| / h_m, log w_n / w_m, log h_n / h_m), each as sines and cosines of 8 wave lengths;
@@ -28,20 +28,28 @@ def box_geometry(boxes: Tensor, mask: Tensor) -> Tensor:
     Args:
         boxes: (B, L, 4), x1, y1, x2, y2.
         mask: (B, L), true at valid boxes; the others are arbitrary.
+        pixel_sizes: as released codes have it: 1 is added to width and height, as if boxes were in pixels, and their
+            ratios are inverted. All boxes are then of nearly the same size.
 
     Returns:
         (B, L, L, 64) in at least float32, since half precision would round large phases to noise.
     """
-    boxes = boxes.to(torch.promote_types(boxes.dtype, torch.float32))
-    boxes = torch.where(mask[..., None], boxes, boxes.new_tensor((0.0, 0.0, 1.0, 1.0)))
+    boxes = whole_where_padded(boxes, mask)
     low, high = boxes.chunk(2, -1)
-    centre, size = (low + high) / 2, (high - low).clamp(min=_THINNEST)
+    centre, size = (low + high) / 2, high - low + 1 if pixel_sizes else (high - low).clamp(min=_THINNEST)
     seen_from = size[:, :, None]
+    ratio = seen_from / size[:, None] if pixel_sizes else size[:, None] / seen_from
     offset = (centre[:, None] - centre[:, :, None]).abs() / seen_from
-    relative = torch.cat((offset.clamp(min=_NEAREST), size[:, None] / seen_from), -1).log()
+    relative = torch.cat((offset.clamp(min=_NEAREST), ratio), -1).log()
     steps = torch.arange(GEOMETRY_DIM // 8, dtype=boxes.dtype, device=boxes.device) / (GEOMETRY_DIM // 8)
     phases = (_STRETCH * relative[..., None] / _WAVE_LENGTH**steps).flatten(-2)
     return torch.cat((phases.sin(), phases.cos()), -1)
+
+
+def whole_where_padded(boxes: Tensor, mask: Tensor) -> Tensor:
+    """Boxes (B, L, 4) in at least float32, with the whole image in place of those of padding."""
+    boxes = boxes.to(torch.promote_types(boxes.dtype, torch.float32))
+    return torch.where(mask[..., None], boxes, boxes.new_tensor((0.0, 0.0, 1.0, 1.0)))
 
 
 class GeometricAttention(MultiHeadAttention):

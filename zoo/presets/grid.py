@@ -1,4 +1,4 @@
-"""Cards of the transformers that followed meshed memory on regions and grids: GET."""
+"""Cards of the transformers that followed meshed memory on regions and grids: GET and RSTNet."""
 
 from __future__ import annotations
 
@@ -33,3 +33,20 @@ for _name, (_summary, _arguments) in _GET_ROWS.items():
             tiny=_TINY,
         )
     )
+register_model(
+    ModelCard(
+        name="rstnet",
+        entry="zoo.models.rstnet:RSTNet",
+        summary="Geometry of grid cells, and a last layer that may look at language instead",
+        paper=(
+            "Zhang, Sun, Luo, Ji, Zhou, Wu, Huang, Ji: RSTNet: Captioning with Adaptive Attention on Visual and "
+            "Non-Visual Words, CVPR 2021"
+        ),
+        year=2021,
+        source="https://github.com/zhangxuying1004/RSTNet",
+        licence="BSD-3-Clause",
+        visual="regions",
+        arguments={**_SIZES, "n_decoder_layers": 4},
+        tiny=_TINY,
+    )
+)

@@ -10,13 +10,19 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from zoo.captioner import Captioner
 from zoo.weights.fitting import build_fitting, count_layers, sizes_of_shapes
 from zoo.weights.recurrent import candidate_last
 
+_LANGUAGE = "decoder.language_model."
 _PARTS = (
+    (r"^decoder\.language_model\.language_model\b", "language.words.bert"),
+    (r"^decoder\.language_model\.proj_to_caption_model\b", "language.words.linear"),
+    (r"^decoder\.language_model\.pos_emb\.weight\b", "language.positions.table"),
+    (r"^decoder\.language_model\.(?:encoder_layer\.)?", "language."),
     (r"^encoder\.fc\b", "input.linear"),
     (r"^encoder\.layer_norm\b", "input.norm"),
     (r"^encoder\.rnn\.(weight|bias)_ih_l0\b", r"fusion.input.\1"),
@@ -36,10 +42,14 @@ _PARTS = (
     (r"\bfc_k\b", "key"),
     (r"\bfc_v\b", "value"),
     (r"\bfc_o\b(?:\.0\b)?", "gate.output"),
+    (r"\bfc_s\b", "signal"),
     (r"\bfc1\b", "inner"),
     (r"\bfc2\b", "outer"),
 )
-_DECODING_STATE = re.compile(r"\brunning_")
+_PAIR_WEIGHTS = re.compile(r"encoder\.WGs\.(\d+)\.(weight|bias)")
+_UNUSED = re.compile(r"\brunning_|\.pooler\.|\.position_ids$|\.proj_to_vocab\.")
+"""States of decoding, which are empty, and parts of the language model that no caption comes through."""
+_BERT_HEAD = 64
 
 
 def zoo_name(official: str) -> str:
@@ -51,12 +61,23 @@ def zoo_name(official: str) -> str:
 
 def zoo_tensors(official: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The authors' tensors, or their gradients, under the zoo's names and in its layout; unknown names are kept."""
-    own = {zoo_name(key): tensor for key, tensor in official.items() if not _DECODING_STATE.search(key)}
-    return {name: candidate_last(tensor) if name.startswith("fusion.") else tensor for name, tensor in own.items()}
+    found: dict[str, Tensor] = {}
+    heads: dict[str, dict[int, Tensor]] = {}
+    for key, tensor in official.items():
+        if match := _PAIR_WEIGHTS.fullmatch(key):
+            heads.setdefault(match[2], {})[int(match[1])] = tensor
+        elif not _UNUSED.search(key):
+            found[zoo_name(key)] = candidate_last(tensor) if key.startswith("encoder.rnn.") else tensor
+    for part, tensors in heads.items():
+        found[f"pair_weights.linear.{part}"] = torch.cat([tensor for _, tensor in sorted(tensors.items())])
+    return found
 
 
 def from_official(name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> Captioner:
-    """See `zoo.weights.from_official`. Shapes do not give `n_heads`; `quirks=False` masks padded regions anyway."""
+    """See `zoo.weights.from_official`. Shapes give `n_heads` only where there is a geometry, and no heads of BERT.
+
+    `quirks=False` masks padded regions as given, `leak=False` trains as words are decoded.
+    """
     tensors = zoo_tensors(state_dict)
     hint = "n_heads=... must be that of the training"
     return build_fitting(name, tensors, {own: own for own in tensors}, {**read_sizes(state_dict), **sizes}, hint)
@@ -74,4 +95,20 @@ def read_sizes(official: Mapping[str, Tensor]) -> dict[str, Any]:
     sizes: dict[str, Any] = sizes_of_shapes(official, where, "GET, RSTNet or DLCT")
     for stack in ("encoder", "decoder"):
         sizes[f"n_{stack}_layers"] = count_layers(official, f"{stack}.layers")
+    if any(key.startswith(_LANGUAGE) for key in official):
+        sizes |= {"bert": _bert_sizes(official), "leak": True}
     return {**sizes, "max_len": sizes["max_len"] - 1, "quirks": True}  # row 0 is that of padding
+
+
+def _bert_sizes(official: Mapping[str, Tensor]) -> dict[str, int]:
+    """Sizes of the language model's BERT, with its usual heads of 64 channels."""
+    bert = f"{_LANGUAGE}language_model."
+    where = {
+        "vocab_size": (f"{bert}embeddings.word_embeddings.weight", 0),
+        "hidden_size": (f"{bert}embeddings.word_embeddings.weight", 1),
+        "max_position_embeddings": (f"{bert}embeddings.position_embeddings.weight", 0),
+        "intermediate_size": (f"{bert}encoder.layer.0.intermediate.dense.weight", 0),
+    }
+    sizes = sizes_of_shapes(official, where, "RSTNet")
+    heads = max(sizes["hidden_size"] // _BERT_HEAD, 1)
+    return {**sizes, "num_hidden_layers": count_layers(official, f"{bert}encoder.layer"), "num_attention_heads": heads}

@@ -24,6 +24,7 @@ CONVERTERS = {
     "get": "zoo.weights.grid",
     "image_transformer": "zoo.weights.aoa",
     "m2": "zoo.weights.m2",
+    "rstnet": "zoo.weights.grid",
     "show_tell": "zoo.weights.recurrent",
     "transformer": "zoo.weights.transformer",
     "transformer_base": "zoo.weights.expansionnet",

@@ -25,6 +25,7 @@ COUNTED = {
     "get/no-fusion": (35_178_496 - 28_160, 10_201, 2048),
     "image_transformer": (82_121_858, 10_370, 2048),
     "m2": (38_439_424 - 28_160, 10_201, 2048),  # the authors' count has their frozen table of positions
+    "rstnet": (46_419_976, 10_201, 2048),  # its signal has embeddings in place of the authors' BERT
     "show_tell": (12_871_440, 9_488, 2048),
     "show_tell/fc": (13_400_848, 9_488, 2048),
     "transformer": (54_914_832, 9_488, 2048),
