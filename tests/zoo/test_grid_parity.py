@@ -1,12 +1,15 @@
-"""GET and RSTNet equal their authors' code in float64."""
+"""GET, RSTNet and DLCT equal their authors' code in float64."""
 
 import pytest
 import torch
 
 import zoo
 from zoo.decoding import beam_search, greedy
+from zoo.layers.dual_level import alignment
+from zoo.layers.relation_attention import grid_cells
 from zoo.weights import from_official, grid
 
+CELLS = grid_cells(7, 7, torch.float64)
 close = {"atol": 1e-10, "rtol": 1e-10}
 
 
@@ -108,19 +111,14 @@ def test_published_size_of_rstnet():
     assert not any(parameter.requires_grad for parameter in model.language.parameters())
 
 
-@pytest.mark.parametrize(("name", "parameters"), [("get", 37_279_744), ("get/no-fusion", 35_178_496)])
+@pytest.mark.parametrize(
+    ("name", "parameters"), [("get", 37_279_744), ("get/no-fusion", 35_178_496), ("dlct", 63_036_424)]
+)
 def test_published_sizes(name, parameters):
     """The authors' count has their frozen table of positions, which is no parameter here."""
     with torch.device("meta"):
         model = zoo.create_model(name, vocab_size=10_201, visual_dim=2048)
     assert sum(parameter.numel() for parameter in model.parameters()) == parameters - 28_160
-
-
-def cells(side=7, dtype=torch.float64):
-    """Boxes of a square grid's cells, row by row."""
-    line = torch.arange(side, dtype=dtype)
-    y, x = (part.flatten() for part in torch.meshgrid(line, line, indexing="ij"))
-    return torch.stack((x, y, x + 1, y + 1), -1) / side
 
 
 def load_rstnet(official, **sizes):
@@ -132,7 +130,7 @@ def load_rstnet(official, **sizes):
 
 def grids(numbers):
     features = numbers["in/grids"]
-    return zoo.Visual(features, boxes=cells().expand(len(features), -1, -1))
+    return zoo.Visual(features, boxes=CELLS.expand(len(features), -1, -1))
 
 
 def test_rstnet(official):
@@ -164,3 +162,37 @@ def test_rstnet_word_by_word(official, leak):
         spoken = tokens != numbers.size("pad")
         log_probs = model.decode(memory, tokens).log_softmax(-1)
         torch.testing.assert_close(log_probs[spoken], numbers["out/forced_step_logprobs"][spoken], **close)
+
+
+def levels(numbers):
+    features, grid_features = numbers["in/regions"], numbers["in/grids"]
+    boxes = CELLS.expand(len(features), -1, -1)
+    return zoo.Visual(features, features.sum(-1) != 0, numbers["in/boxes"], grid=grid_features, cells=boxes)
+
+
+def test_dlct(official):
+    numbers, model = load(official, "dlct")
+    seen = levels(numbers)
+    memory = model.encode(seen)
+    features, code = memory.features.chunk(2, -1)
+    assert torch.equal(~memory.mask, numbers["out/encoder_mask"][:, 0, 0])
+    torch.testing.assert_close(code[0, -49:], numbers["buffer/grid_pos"], **close)
+    torch.testing.assert_close(code[:, :-49][seen.mask], numbers["out/region_pos"][seen.mask], **close)
+    torch.testing.assert_close(features[memory.mask], numbers["out/encoder"][memory.mask], **close)
+    tokens = numbers["in/tokens"]
+    spoken = tokens != numbers.size("pad")
+    log_probs = model.decode(memory, tokens).log_softmax(-1)
+    torch.testing.assert_close(log_probs[spoken], numbers["out/logprobs"][spoken], **close)
+    check_loss_and_gradients(numbers, model, log_probs)
+    check_stepwise(numbers, model, memory)
+    check_searches(numbers, model, memory)
+
+
+def test_regions_are_aligned_with_the_cells_that_they_reach(official):
+    numbers = official("dlct", grid.zoo_name)
+    height, width = numbers["in/align_size_hw"].tolist()
+    boxes = numbers["in/align_boxes_px"] / torch.tensor([width, height, width, height], dtype=torch.float64)
+    assert torch.equal(alignment(boxes[None], CELLS[None])[0], numbers["out/align_mask"].bool())
+    seen = levels(numbers)
+    found = alignment(seen.boxes, seen.cells) & seen.mask[..., None]
+    assert torch.equal(found, numbers["in/aligns"].bool())

@@ -19,6 +19,12 @@ _AUTHORS_SCALE = 1 + 1e-6 / 7
 """The authors divide row and column of their grid of 7 by 7 + 1e-6."""
 
 
+def grid_cells(height: int, width: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Boxes (height * width, 4) of a grid's cells, row by row: x1, y1, x2, y2 in [0, 1] of the image."""
+    y, x = torch.meshgrid(torch.arange(height, dtype=dtype), torch.arange(width, dtype=dtype), indexing="ij")
+    return torch.stack((x / width, y / height, (x + 1) / width, (y + 1) / height), -1).flatten(0, 1)
+
+
 def corner_code(boxes: Tensor, d_model: int) -> Tensor:
     """Sines and cosines of the lower right corners of boxes; those of a grid's cells tell row and column.
 

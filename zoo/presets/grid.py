@@ -1,4 +1,4 @@
-"""Cards of the transformers that followed meshed memory on regions and grids: GET and RSTNet."""
+"""Cards of the transformers that followed meshed memory on regions and grids: GET, RSTNet and DLCT."""
 
 from __future__ import annotations
 
@@ -47,6 +47,23 @@ register_model(
         licence="BSD-3-Clause",
         visual="regions",
         arguments={**_SIZES, "n_decoder_layers": 4},
+        tiny=_TINY,
+    )
+)
+register_model(
+    ModelCard(
+        name="dlct",
+        entry="zoo.models.dlct:DualLevelTransformer",
+        summary="Regions and a grid at once: each level whole, and of the other what it touches",
+        paper=(
+            "Luo, Ji, Sun, Cao, Wu, Huang, Lin, Ji: Dual-Level Collaborative Transformer for Image Captioning, AAAI "
+            "2021 (arXiv:2101.06462)"
+        ),
+        year=2021,
+        source="https://github.com/luo3300612/image-captioning-DLCT",
+        licence="BSD-3-Clause",
+        visual="regions+grid",
+        arguments=_SIZES,
         tiny=_TINY,
     )
 )

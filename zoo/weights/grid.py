@@ -23,6 +23,13 @@ _PARTS = (
     (r"^decoder\.language_model\.proj_to_caption_model\b", "language.words.linear"),
     (r"^decoder\.language_model\.pos_emb\.weight\b", "language.positions.table"),
     (r"^decoder\.language_model\.(?:encoder_layer\.)?", "language."),
+    (r"^encoder\.fc_(region|grid)\b", r"\1_input.linear"),
+    (r"^encoder\.layer_n(?:or|ro)m_(region|grid)\b", r"\1_input.norm"),
+    (r"^encoder\.layers_region\.(\d+)", r"encoder_layers.\1.regions"),
+    (r"^encoder\.layers_grid\.(\d+)", r"encoder_layers.\1.grid"),
+    (r"^encoder\.region2grid\.(\d+)", r"encoder_layers.\1.region_to_grid"),
+    (r"^encoder\.grid2region\.(\d+)", r"encoder_layers.\1.grid_to_region"),
+    (r"^box_embedding\b", "box_code"),
     (r"^encoder\.fc\b", "input.linear"),
     (r"^encoder\.layer_norm\b", "input.norm"),
     (r"^encoder\.rnn\.(weight|bias)_ih_l0\b", r"fusion.input.\1"),
@@ -85,16 +92,19 @@ def from_official(name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> 
 
 def read_sizes(official: Mapping[str, Tensor]) -> dict[str, Any]:
     """The arguments of `create_model` for these weights; ZooError if this is not a state dict of such a model."""
+    dual = "encoder.fc_grid.weight" in official
     where = {
         "vocab_size": ("decoder.fc.weight", 0),
-        "visual_dim": ("encoder.fc.weight", 1),
-        "d_model": ("encoder.fc.weight", 0),
+        "visual_dim": ("encoder.fc_region.weight" if dual else "encoder.fc.weight", 1),
+        "d_model": ("decoder.fc.weight", 1),
         "d_ff": ("decoder.layers.0.pwff.fc1.weight", 0),
         "max_len": ("decoder.pos_emb.weight", 0),
     }
+    if dual:
+        where["grid_dim"] = ("encoder.fc_grid.weight", 1)
     sizes: dict[str, Any] = sizes_of_shapes(official, where, "GET, RSTNet or DLCT")
-    for stack in ("encoder", "decoder"):
-        sizes[f"n_{stack}_layers"] = count_layers(official, f"{stack}.layers")
+    sizes["n_encoder_layers"] = count_layers(official, "encoder.layers_region" if dual else "encoder.layers")
+    sizes["n_decoder_layers"] = count_layers(official, "decoder.layers")
     if any(key.startswith(_LANGUAGE) for key in official):
         sizes |= {"bert": _bert_sizes(official), "leak": True}
     return {**sizes, "max_len": sizes["max_len"] - 1, "quirks": True}  # row 0 is that of padding

@@ -19,6 +19,7 @@ CONVERTERS = {
     "att2all": "zoo.weights.recurrent",
     "att2in": "zoo.weights.recurrent",
     "aoanet": "zoo.weights.aoa",
+    "dlct": "zoo.weights.grid",
     "expansionnet_v1": "zoo.weights.expansionnet",
     "expansionnet_v2": "zoo.weights.expansionnet",
     "get": "zoo.weights.grid",
