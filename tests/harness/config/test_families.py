@@ -19,6 +19,7 @@ COUNTED = {
     "att2in": (15_762_193, 9_488, 2048),
     "att2in/embedded": (14_451_985, 9_488, 2048),
     "cgru/paper-size": (2_460_490, 5_066, 1024),
+    "dlct": (63_036_424 - 28_160, 10_201, 2048),
     "expansionnet_v2": (38_604_560, 10_000, 1536),
     "expansionnet_v2/end-to-end": (38_604_560, 10_000, 1536),
     "get": (37_279_744 - 28_160, 10_201, 2048),  # the authors' count has their frozen table of positions
