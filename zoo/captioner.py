@@ -36,8 +36,8 @@ class Visual:
     """The visual input of a batch of images; only the parts that the model's `VisualSpec` requires are set.
 
     features: (B, L, C), padded at the end; mask: (B, L) bool; boxes: (B, L, 4) as x1, y1, x2, y2 in [0, 1] of the
-    image; pixels: (B, 3, H, W), normalised; grid: (B, G, C'), all cells of a grid beside regions; cells: their boxes
-    (B, G, 4). Models without visual input still get `features`, for B.
+    image; pixels: (B, 3, H, W), normalised; grid: (B, h, w, C'), the cells of a feature map beside regions.
+    Models without visual input still get `features`, for B.
     """
 
     features: Tensor | None = None
@@ -45,7 +45,6 @@ class Visual:
     boxes: Tensor | None = None
     pixels: Tensor | None = None
     grid: Tensor | None = None
-    cells: Tensor | None = None
 
     @property
     def batch_size(self) -> int:

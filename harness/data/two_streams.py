@@ -21,8 +21,9 @@ class RegionsAndGrid:
     def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
         """The visual input of the images for this `VisualSpec` of both; BenchError where channels differ."""
         seen = self.regions.visual(image_ids, VisualSpec("regions", spec.dim))
-        beside = self.grid.visual(image_ids, VisualSpec("regions", spec.grid_dim))
-        return replace(seen, grid=beside.features, cells=beside.boxes)
+        cells = self.grid.visual(image_ids, VisualSpec("grid", spec.grid_dim)).features
+        assert cells is not None, "features of a grid have cells"
+        return replace(seen, grid=cells.view(len(image_ids), *self.grid.grid, -1))
 
 
 def both_streams(features: VisualFeatures | None, grid: Features | None) -> RegionsAndGrid:

@@ -7,7 +7,6 @@ from dataclasses import fields, replace
 import torch
 
 from zoo.captioner import Visual, VisualSpec
-from zoo.layers.relation_attention import grid_cells
 
 _PIXELS = 224
 _GRID = 7
@@ -33,8 +32,7 @@ def example_visual(spec: VisualSpec, *, length: int) -> Visual:
     )
     if not spec.grid_dim:
         return seen
-    cells = grid_cells(_GRID, _GRID)
-    return replace(seen, grid=torch.randn(1, len(cells), spec.grid_dim, generator=generator), cells=cells[None])
+    return replace(seen, grid=torch.randn(1, _GRID, _GRID, spec.grid_dim, generator=generator))
 
 
 def batch_of(visual: Visual, images: int) -> Visual:

@@ -1,5 +1,7 @@
 """GET, RSTNet and DLCT equal their authors' code in float64."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -9,7 +11,7 @@ from zoo.layers.dual_level import alignment
 from zoo.layers.relation_attention import grid_cells
 from zoo.weights import from_official, grid
 
-CELLS = grid_cells(7, 7, torch.float64)
+CELLS = grid_cells(7, 7, like=torch.zeros(1, dtype=torch.float64))
 close = {"atol": 1e-10, "rtol": 1e-10}
 
 
@@ -165,9 +167,10 @@ def test_rstnet_word_by_word(official, leak):
 
 
 def levels(numbers):
-    features, grid_features = numbers["in/regions"], numbers["in/grids"]
-    boxes = CELLS.expand(len(features), -1, -1)
-    return zoo.Visual(features, features.sum(-1) != 0, numbers["in/boxes"], grid=grid_features, cells=boxes)
+    features = numbers["in/regions"]
+    return zoo.Visual(
+        features, features.sum(-1) != 0, numbers["in/boxes"], grid=numbers["in/grids"].unflatten(1, (7, 7))
+    )
 
 
 def test_dlct(official):
@@ -194,5 +197,15 @@ def test_regions_are_aligned_with_the_cells_that_they_reach(official):
     boxes = numbers["in/align_boxes_px"] / torch.tensor([width, height, width, height], dtype=torch.float64)
     assert torch.equal(alignment(boxes[None], CELLS[None])[0], numbers["out/align_mask"].bool())
     seen = levels(numbers)
-    found = alignment(seen.boxes, seen.cells) & seen.mask[..., None]
+    found = alignment(seen.boxes, CELLS[None]) & seen.mask[..., None]
     assert torch.equal(found, numbers["in/aligns"].bool())
+
+
+@torch.no_grad()
+def test_a_finer_grid_is_pooled(official):
+    numbers, model = load(official, "dlct")
+    seen = levels(numbers)
+    finer = seen.grid.repeat_interleave(2, 1).repeat_interleave(2, 2)
+    finer = finer + torch.tensor([[0.25, -0.25], [-0.25, 0.25]]).repeat(7, 7)[..., None]
+    found, expected = (model.encode(each).features for each in (replace(seen, grid=finer), seen))
+    torch.testing.assert_close(found, expected, **close)

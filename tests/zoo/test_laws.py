@@ -10,7 +10,6 @@ from safetensors.torch import load_file, save_file
 
 import zoo
 from zoo.decoding import Ensemble, beam_search, greedy, sample
-from zoo.layers.relation_attention import grid_cells
 
 IMAGES, TOKENS, CHANNELS, VOCAB, BOS, EOS = 3, 5, 6, 23, 1, 2
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -45,8 +44,7 @@ def beside(model, images, dtype=torch.float32):
     """The second stream of a model that has one: a grid of 2 x 2 cells."""
     if not model.visual.grid_dim:
         return {}
-    cells = grid_cells(2, 2, dtype).expand(images, -1, -1)
-    return {"grid": torch.rand(images, 4, model.visual.grid_dim, dtype=dtype), "cells": cells}
+    return {"grid": torch.rand(images, 2, 2, model.visual.grid_dim, dtype=dtype)}
 
 
 def row(visual, image, length=None):
@@ -59,7 +57,7 @@ def row(visual, image, length=None):
         cut(visual.features, True),
         cut(visual.mask, True),
         cut(visual.boxes, True),
-        *(cut(part, False) for part in (visual.pixels, visual.grid, visual.cells)),
+        *(cut(part, False) for part in (visual.pixels, visual.grid)),
     )
 
 

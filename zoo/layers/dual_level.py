@@ -16,12 +16,12 @@ from torch import Tensor, nn
 class Places:
     """Where the R regions and the G cells of a batch lie; N = R + G, the regions first.
 
-    code: (B, N, D) of each place; weights: (B, H, N, N) of each pair, of `PairWeights`; mask: (B, N), true where valid;
-    aligned: (B, R, G), of `alignment`.
+    code: (B, N, D) of each place; weights: of each pair, of `PairWeights`, rows of regions (B, H, R, N) and of cells
+    (B, H, G, N); mask: (B, N), true where valid; aligned: (B, R, G), of `alignment`.
     """
 
     code: Tensor
-    weights: Tensor
+    weights: tuple[Tensor, Tensor]
     mask: Tensor
     aligned: Tensor
 
@@ -39,7 +39,7 @@ def alignment(boxes: Tensor, cells: Tensor) -> Tensor:
     """Which cells a box reaches: those between its corners' cells, where an edge on a line belongs to the next cell.
 
     Args:
-        boxes: (B, R, 4); cells: (B, G, 4), of a grid over the whole image; x1, y1, x2, y2 in [0, 1].
+        boxes: (B, R, 4); cells: (B or 1, G, 4), of a grid over the whole image; x1, y1, x2, y2 in [0, 1].
 
     Returns:
         (B, R, G) bool.
@@ -64,22 +64,17 @@ class DualLevelLayer(nn.Module):
 
     def forward(self, x: Tensor, places: Places, neighbours: tuple[Tensor, Tensor]) -> Tensor:
         """Regions and cells (B, N, D) to the same; `neighbours` are those of the places."""
-        count, code, weights, mask = places.aligned.shape[1], places.code, places.weights, places.mask
-        regions, cells = slice(None, count), slice(count, None)
-        x = torch.cat(
-            [
-                within(x[:, part], mask[:, part], code[:, part], weights[:, :, part, part])
-                for within, part in ((self.regions, regions), (self.grid, cells))
-            ],
-            1,
-        )
-        return torch.cat(
-            [
-                across(x[:, part], seen, code[:, part], weights[:, :, part], x, code)
-                for across, part, seen in (
-                    (self.region_to_grid, regions, neighbours[0]),
-                    (self.grid_to_region, cells, neighbours[1]),
-                )
-            ],
-            1,
-        )
+        count, code, mask = places.aligned.shape[1], places.code, places.mask
+        levels = list(zip((slice(None, count), slice(count, None)), places.weights, strict=True))
+        within = [
+            layer(x[:, level], mask[:, level], code[:, level], weights[..., level])
+            for layer, (level, weights) in zip((self.regions, self.grid), levels, strict=True)
+        ]
+        x = torch.cat(within, 1)
+        across = [
+            layer(x[:, level], seen, code[:, level], weights, x, code)
+            for layer, seen, (level, weights) in zip(
+                (self.region_to_grid, self.grid_to_region), neighbours, levels, strict=True
+            )
+        ]
+        return torch.cat(across, 1)

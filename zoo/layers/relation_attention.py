@@ -12,16 +12,20 @@ import torch
 from torch import Tensor, nn
 
 from zoo.layers.attention import MultiHeadAttention, attend
-from zoo.layers.geometry import GEOMETRY_DIM, box_geometry
+from zoo.layers.geometry import GEOMETRY_DIM, pair_geometry
 
 _LEAST_WEIGHT = 1e-6
 _AUTHORS_SCALE = 1 + 1e-6 / 7
 """The authors divide row and column of their grid of 7 by 7 + 1e-6."""
 
 
-def grid_cells(height: int, width: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Boxes (height * width, 4) of a grid's cells, row by row: x1, y1, x2, y2 in [0, 1] of the image."""
-    y, x = torch.meshgrid(torch.arange(height, dtype=dtype), torch.arange(width, dtype=dtype), indexing="ij")
+def grid_cells(height: int, width: int, *, like: Tensor) -> Tensor:
+    """Boxes (height * width, 4) of a grid's cells, row by row: x1, y1, x2, y2 in [0, 1] of the image.
+
+    In the precision of `like`, and where it lies.
+    """
+    rows, columns = (torch.arange(side, dtype=like.dtype, device=like.device) for side in (height, width))
+    y, x = rows[:, None].expand(height, width), columns.expand(height, width)
     return torch.stack((x / width, y / height, (x + 1) / width, (y + 1) / height), -1).flatten(0, 1)
 
 
@@ -54,7 +58,7 @@ class PairWeights(nn.Module):
 
     Args:
         n_heads: rows of W_G.
-        pixel_sizes: see `box_geometry`.
+        pixel_sizes: see `pair_geometry`.
     """
 
     def __init__(self, n_heads: int, *, pixel_sizes: bool) -> None:
@@ -62,9 +66,9 @@ class PairWeights(nn.Module):
         self.linear = nn.Linear(GEOMETRY_DIM, n_heads)
         self.pixel_sizes = pixel_sizes
 
-    def forward(self, boxes: Tensor, mask: Tensor) -> Tensor:
-        """Boxes (B, L, 4) and mask (B, L) to (B, H, L, L), added to scores of attention."""
-        geometry = box_geometry(boxes, mask, pixel_sizes=self.pixel_sizes)
+    def forward(self, boxes: Tensor, others: Tensor) -> Tensor:
+        """Boxes (B, T, 4) and others (B, L, 4) that they attend to, to (B, H, T, L), added to scores of attention."""
+        geometry = pair_geometry(boxes, others, pixel_sizes=self.pixel_sizes)
         weights: Tensor = self.linear(geometry.to(self.linear.weight.dtype))
         return weights.clamp(min=_LEAST_WEIGHT).log().permute(0, 3, 1, 2)
 

@@ -33,7 +33,7 @@ class RSTNet(DoublyResidualCaptioner):
         n_decoder_layers: with the adaptive one, which is the last.
         dropout: on embedded cells and probabilities, in every feed-forward and on every branch.
         max_len: maximum caption length; no parameter depends on it.
-        pixel_sizes: geometry as released, see `zoo.layers.geometry.box_geometry`; False for that of the boxes.
+        pixel_sizes: geometry as released, see `zoo.layers.geometry.pair_geometry`; False for that of the boxes.
         bert: sizes of a BERT below the language signal, as the transformers library's `BertConfig` names them, all of
             whose weights and of the signal's are then frozen, as in the released code; otherwise the signal has
             embeddings of its own, and learns.
@@ -109,7 +109,7 @@ class RSTNet(DoublyResidualCaptioner):
             mask = x.sum(-1) != 0
         boxes = whole_where_padded(visual.boxes, mask)
         code = corner_code(boxes, x.shape[-1]).to(x.dtype)
-        weights = self.pair_weights(boxes, mask)
+        weights = self.pair_weights(boxes, boxes)
         for layer in self.encoder_layers:
             x = layer(x, mask, code, weights)
         return Memory(torch.cat((x, code), -1), mask)
