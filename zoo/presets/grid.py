@@ -65,5 +65,6 @@ register_model(
         visual="regions+grid",
         arguments=_SIZES,
         tiny=_TINY,
+        small={"grid_side": 4},
     )
 )
