@@ -29,7 +29,7 @@ def attention_weights(model: Captioner, visual: Visual, tokens: Tensor) -> Tenso
 
     They are the mean over all heads of all decoder layers (for M2 over the encoder's levels too, for Image Transformer
     over its parallel memories): how the image contributes to a word, not why the word was chosen. Visual tokens without
-    a location, such as class tokens, and words are left out, and each row is normalised again.
+    a location, such as class tokens, words, and a grid beside regions are left out, and each row is normalised again.
 
     Args:
         tokens: (B * n, T), the begin token first: row t belongs to the word that follows token t.
@@ -49,11 +49,14 @@ def attention_weights(model: Captioner, visual: Visual, tokens: Tensor) -> Tenso
     finally:
         model.train(was_training)
     rows = tokens.shape[0]
-    mask = memory.mask if visual.mask is None else memory.mask & visual.mask
+    mask = memory.mask
     layers = [torch.cat([_by_row(part, rows) for part in parts], 1) for parts in recorder.seen.values()]
-    weights = torch.stack(layers).mean(0)[..., : mask.shape[1]]
+    weights = torch.stack([layer[..., : mask.shape[1]] for layer in layers]).mean(0)  # no token may follow the image's
     weights = weights.masked_fill(~mask.repeat_interleave(rows // mask.shape[0], 0)[:, None], 0.0)
     weights = weights[..., model.n_prefix_tokens :]
+    if visual.mask is not None:  # a grid beside regions comes after them
+        padding = ~visual.mask.repeat_interleave(rows // mask.shape[0], 0)[:, None]
+        weights = weights[..., : padding.shape[2]].masked_fill(padding, 0.0)
     return weights / weights.sum(-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
 
 

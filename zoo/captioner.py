@@ -16,15 +16,19 @@ from torch import Tensor, nn
 
 from zoo.errors import ZooError
 
-VisualKind = Literal["grid", "regions", "pooled", "pixels", "none"]
+VisualKind = Literal["grid", "regions", "regions+grid", "pooled", "pixels", "none"]
 
 
 @dataclass(frozen=True, slots=True)
 class VisualSpec:
-    """The visual input of a model; `dim` is the number of channels (0 for pixels, and without visual input)."""
+    """The visual input of a model; `dim` is the number of channels (0 for pixels, and without visual input).
+
+    Of two streams, `dim` is that of the regions and `grid_dim` that of the grid beside them; 0 for any other kind.
+    """
 
     kind: VisualKind
     dim: int
+    grid_dim: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +36,15 @@ class Visual:
     """The visual input of a batch of images; only the parts that the model's `VisualSpec` requires are set.
 
     features: (B, L, C), padded at the end; mask: (B, L) bool; boxes: (B, L, 4) as x1, y1, x2, y2 in [0, 1] of the
-    image; pixels: (B, 3, H, W), normalised. Models without visual input still get `features`, for B.
+    image; pixels: (B, 3, H, W), normalised; grid: (B, h, w, C'), the cells of a feature map beside regions.
+    Models without visual input still get `features`, for B.
     """
 
     features: Tensor | None = None
     mask: Tensor | None = None
     boxes: Tensor | None = None
     pixels: Tensor | None = None
+    grid: Tensor | None = None
 
     @property
     def batch_size(self) -> int:

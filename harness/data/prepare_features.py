@@ -40,12 +40,13 @@ class Prepared:
     """Visual input of the models of a run.
 
     `features` are None if no model uses any; `described` is their description in signatures; `skipped` has the reasons
-    for the images left out, by id.
+    for the images left out, by id; `grid` has the cells that regions were cut from, where a model sees both.
     """
 
     features: VisualFeatures | None
     described: str
     skipped: dict[int, str]
+    grid: Features | None = None
 
 
 def prepare_features(
@@ -91,7 +92,7 @@ def prepare_features(
             )
 
     if regions is None:
-        wanted = not {"grid", "regions", "pooled"}.isdisjoint(sees.values())
+        wanted = not {"grid", "regions", "regions+grid", "pooled"}.isdisjoint(sees.values())
         return Prepared(maps() if wanted else None, backbone.describe(), bad)
 
     def maps_for(bad_boxes: Mapping[int, str]) -> Features:
@@ -119,7 +120,8 @@ def prepare_features(
         reporter.note(
             f"{regions.source} has no boxes (NAME_box beside NAME_att, ID_boxes in HDF5): models that need them fail"
         )
-    return Prepared(found, found.describe(), bad | found.bad)
+    beside = "regions+grid" in sees.values() and needs_backbone(regions.source)
+    return Prepared(found, found.describe(), bad | found.bad, maps() if beside else None)
 
 
 def _skip_or_refuse(bad: Mapping[int, str], dataset: Dataset, may_skip: bool, reporter: Reporter) -> None:

@@ -13,6 +13,7 @@ from harness.data.features import Features
 from harness.data.images import image_size
 from harness.data.pixels import Preprocessing
 from harness.data.regions.features import RegionFeatures
+from harness.data.two_streams import RegionsAndGrid
 from harness.data.vocabulary import Vocabulary
 from harness.utils.errors import BenchError
 from results.records import AttentionRecord
@@ -51,7 +52,8 @@ def check_attends(name: str, model: Captioner, source: VisualSource) -> None:
     if not attends(model):
         seen = {"none": "nothing", "pooled": "one vector an image"}.get(model.visual.kind, "the image otherwise")
         raise BenchError(f"{name} does not attend to image locations: it gets {seen}", "leave out --attention")
-    if isinstance(source, RegionFeatures) and not source.has_boxes:
+    regions = _regions_of(source)
+    if regions is not None and not regions.has_boxes:
         raise BenchError(
             f"{name} gets regions without boxes, so their locations are unknown", "use regions that come with boxes"
         )
@@ -82,8 +84,8 @@ def attention_records(
         found = attention_weights(model, visual.to(device), tokens.to(device))
         assert found is not None, "checked by check_attends"
         weights = found.cpu().clamp(max=1.0)  # rounding may exceed 1 for a single location
-        if isinstance(source, RegionFeatures):
-            boxes, grid = _regions(source, ids), None
+        if (regions := _regions_of(source)) is not None:
+            boxes, grid = _boxes(regions, ids), None
         else:
             shape = (1, 1) if visual.pixels is None else visual.pixels.shape[-2:]
             grid = source.grid if isinstance(source, Features) else grid_of(weights.shape[2], *shape)
@@ -144,7 +146,14 @@ def cells_within(grid: tuple[int, int], part: Box) -> tuple[Box, ...]:
     return tuple((x[c], y[r], x[c + 1], y[r + 1]) for r in range(rows) for c in range(columns))
 
 
-def _regions(source: RegionFeatures, ids: Sequence[int]) -> list[tuple[Box, ...] | None]:
+def _regions_of(source: VisualSource) -> RegionFeatures | None:
+    """The regions that words are shown to look at, also where a grid stands beside them; None without regions."""
+    if isinstance(source, RegionsAndGrid):
+        return source.regions
+    return source if isinstance(source, RegionFeatures) else None
+
+
+def _boxes(source: RegionFeatures, ids: Sequence[int]) -> list[tuple[Box, ...] | None]:
     """Each image's boxes, without padding."""
     _, mask, boxes = source.padded(ids)
     found = (boxes[row, : mask[row].sum()].tolist() for row in range(len(ids)))

@@ -9,24 +9,30 @@ import torch
 from zoo.captioner import Visual, VisualSpec
 
 _PIXELS = 224
+_GRID = 7
+"""Cells a side."""
 
 
 def example_visual(spec: VisualSpec, *, length: int) -> Visual:
     """One image for a model with this `spec`: `length` grid cells or regions, all valid, boxes side by side.
 
-    A pooled input has one vector, a model without visual input gets one empty vector, and pixels are 224 x 224.
+    A pooled input has one vector, a model without visual input gets one empty vector, and pixels are 224 x 224. A grid
+    beside regions has 7 x 7 cells, those of its papers.
     """
     if spec.kind == "pixels":
         return Visual(pixels=torch.zeros(1, 3, _PIXELS, _PIXELS))
-    tokens = length if spec.kind in {"grid", "regions"} else 1
+    tokens = length if spec.kind in {"grid", "regions", "regions+grid"} else 1
     generator = torch.Generator().manual_seed(0)
     edges = torch.linspace(0.0, 1.0, tokens + 1)
     boxes = torch.stack((edges[:-1], torch.zeros(tokens), edges[1:], torch.ones(tokens)), dim=1)
-    return Visual(
+    seen = Visual(
         features=torch.randn(1, tokens, spec.dim, generator=generator),
         mask=torch.ones(1, tokens, dtype=torch.bool),
-        boxes=boxes[None] if spec.kind == "regions" else None,
+        boxes=boxes[None] if spec.kind.startswith("regions") else None,
     )
+    if not spec.grid_dim:
+        return seen
+    return replace(seen, grid=torch.randn(1, _GRID, _GRID, spec.grid_dim, generator=generator))
 
 
 def batch_of(visual: Visual, images: int) -> Visual:

@@ -16,12 +16,13 @@ from harness.data.backbones.backbone import Backbone
 from harness.data.batches import VisualSource
 from harness.data.dataset import Dataset, Sample
 from harness.data.feature_cache import extract_features
-from harness.data.features import NullSource
+from harness.data.features import Features, NullSource
 from harness.data.images import BadImage, ImagePreprocessing, load_image
 from harness.data.pixels import PixelSource
 from harness.data.prepare_features import configured_backbone
 from harness.data.regions.cache import prepare_regions
 from harness.data.regions.opening import needs_backbone
+from harness.data.two_streams import both_streams
 from harness.inference.attention import attention_records, check_attends, shown_parts
 from harness.inference.generate import caption_images
 from harness.runner.saved_model import SavedModel
@@ -158,13 +159,15 @@ def _source(
             f"add --regions FILE, {kind}, by image id",
         )
     backbone = _open_backbone(run, weights) if needs_backbone(source) else configured_backbone(FeatureConfig())
+
+    def maps() -> Features:
+        return extract_features(images, backbone, cache_dir=scratch, device=str(device))
+
     found = prepare_regions(
-        images,
-        trained.model_copy(update={"source": source}),
-        backbone,
-        lambda _bad: extract_features(images, backbone, cache_dir=scratch, device=str(device)),
-        cache_dir=scratch,
+        images, trained.model_copy(update={"source": source}), backbone, lambda _bad: maps(), cache_dir=scratch
     )
+    if spec.kind == "regions+grid":
+        return both_streams(found, maps() if needs_backbone(source) else None), found.bad
     return found, found.bad
 
 

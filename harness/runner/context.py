@@ -16,10 +16,11 @@ from harness.data import open_dataset
 from harness.data.backbones.backbone import Backbone
 from harness.data.batches import VisualSource
 from harness.data.dataset import Dataset, Sample
-from harness.data.features import NullSource, VisualFeatures
+from harness.data.features import Features, NullSource, VisualFeatures
 from harness.data.pixels import PixelSource, Preprocessing
 from harness.data.prepare_features import TRAINING_SPLITS, configured_backbone, prepare_features
 from harness.data.subwords import SubwordVocabulary
+from harness.data.two_streams import both_streams
 from harness.data.vocabulary import Vocabulary
 from harness.metrics.signature import EvaluationSettings
 from harness.runner.identity.signature import data_field, model_signature, nrefs_field, vocabulary_field
@@ -38,6 +39,7 @@ class BenchmarkData:
         skipped: reasons by image id.
         evaluated: the scored splits by name.
         features: None where no model of the benchmark reads any.
+        grid: the cells beside regions; None where no model sees both, or regions come from elsewhere.
         cache: the folder of what can be made again.
     """
 
@@ -50,6 +52,7 @@ class BenchmarkData:
     feature_config: FeatureConfig
     features: VisualFeatures | None
     cache: Path
+    grid: Features | None = None
 
     @property
     def visual_dim(self) -> int:
@@ -126,6 +129,8 @@ class RunContext:
         """What a model with this `spec` reads: the features, or the images as its preprocessing gives them."""
         if spec.kind == "pixels":
             return PixelSource(self.data.dataset, self.inputs.preprocessing)
+        if spec.kind == "regions+grid":
+            return both_streams(self.data.features, self.data.grid)
         return self.data.features or NullSource()
 
 
@@ -192,6 +197,7 @@ def prepare_context(
         feature_config=feature_config,
         features=seen.features,
         cache=workspace.cache,
+        grid=seen.grid,
     )
     inputs = ModelInputs(vocabulary, backbone.preprocessing, preset.decoding)
     return RunContext(data, inputs, Execution(device, precision), preset, signature)

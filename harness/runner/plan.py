@@ -71,6 +71,9 @@ def _trained(model: str, seed: int, context: RunContext) -> RunSpec:
     arguments = context.preset.model_arguments(
         model, vocab_size=len(context.inputs.vocabulary), visual_dim=context.data.visual_dim
     )
+    grid = context.data.grid
+    if card.visual == "regions+grid" and grid is not None and grid.dim != context.data.visual_dim:
+        arguments = {**arguments, "grid_dim": grid.dim}
     config = {
         "arguments": arguments,
         "preset": context.preset.model_dump(mode="json"),

@@ -113,6 +113,9 @@ NAMES: dict[str, tuple[Printed, ...]] = {
     "show_tell/fc": (Printed("show_tell_lstm"),),
     "show_attend_tell": (Printed("show_attend_tell"),),
     "cgru": (Printed("cgru"),),
+    "dlct": (Printed("dlct"),),
+    "get": (Printed("get"),),
+    "rstnet": (Printed("rstnet"),),
     "x_lan": (Printed("x_lan"),),
     "x_transformer": (Printed("x_transformer"),),
     "puret": (Printed("puret"),),
@@ -123,6 +126,9 @@ NAMES: dict[str, tuple[Printed, ...]] = {
 RECIPES: dict[str, PresetRecipe] = {
     "aoanet-paper": PresetRecipe("f58d2979b7f8", (Printed("aoanet", ("",)),)),
     "cgru-paper": PresetRecipe("ca11d8d7f434", (Printed("cgru"),)),
+    "dlct-paper": PresetRecipe(
+        "34eff598f65c", whose="that of the released code, but for captions sampled in place of beams"
+    ),
     "expansionnet-v1-paper": PresetRecipe(
         "84758e707b3b", whose="that of the released code, whose model is wider than the paper's"
     ),
@@ -137,6 +143,9 @@ RECIPES: dict[str, PresetRecipe] = {
     ),
     "noam-paper": PresetRecipe("b114d98d0290", whose="that of ImageCaptioning.pytorch, not the paper's"),
     "puret-paper": PresetRecipe("52e7cd3336b3", (Printed("puret"),)),
+    "rstnet-paper": PresetRecipe(
+        "8d336615a703", whose="that of the released code, but for a language signal that learns and sampled captions"
+    ),
     "updown-paper": PresetRecipe("47220783bf5a", whose="that of ImageCaptioning.pytorch, not the paper's"),
     "x-lan-paper": PresetRecipe("4475ec13de45", (Printed("x_lan"),)),
     "x-transformer-paper": PresetRecipe("f565e5d73094", (Printed("x_transformer"),)),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn import functional as F
 
-import zoo
 from tests.zoo.test_laws import IMAGES, TOKENS, close, look, tiny, words
 from zoo.attention_maps import attends, attention_weights, probabilities
 
@@ -86,7 +87,7 @@ def test_weights_move_with_their_places(architecture):
         pytest.skip("sees whole pictures")
     order = torch.tensor([3, 0, 4, 1, 2])
     boxes = None if visual.boxes is None else visual.boxes[:, order]
-    moved = zoo.Visual(visual.features[:, order], visual.mask[:, order], boxes)
+    moved = replace(visual, features=visual.features[:, order], mask=visual.mask[:, order], boxes=boxes)
     close(attention_weights(model, moved, tokens), attention_weights(model, visual, tokens)[..., order])
 
 
@@ -95,7 +96,7 @@ def test_an_image_with_nothing_to_see_has_no_weights(architecture):
     visual = look(model)
     if visual.mask is None:
         pytest.skip("sees whole pictures")
-    empty = zoo.Visual(visual.features, torch.zeros_like(visual.mask), visual.boxes)
+    empty = replace(visual, mask=torch.zeros_like(visual.mask))
     assert not attention_weights(model, empty, words(IMAGES)).any()
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -29,14 +30,21 @@ def look(model, images=IMAGES, dtype=torch.float64):
     kind = model.visual.kind
     if kind == "pixels":
         return zoo.Visual(pixels=torch.rand(images, 3, 32, 32, dtype=dtype))
-    count = TOKENS if kind in {"grid", "regions"} else 1
+    count = TOKENS if kind in {"grid", "regions", "regions+grid"} else 1
     features = torch.rand(images, count, CHANNELS, dtype=dtype)
     mask = torch.arange(count) < (count - torch.arange(images) % count)[:, None]
     boxes = None
-    if kind == "regions":
+    if kind.startswith("regions"):
         corner = torch.rand(images, count, 2, dtype=dtype) / 2
         boxes = torch.cat((corner, corner + 0.1 + torch.rand(images, count, 2, dtype=dtype) / 4), -1)
-    return zoo.Visual(features, mask, boxes)
+    return zoo.Visual(features, mask, boxes, **beside(model, images, dtype))
+
+
+def beside(model, images, dtype=torch.float32):
+    """The second stream of a model that has one: a grid of 2 x 2 cells."""
+    if not model.visual.grid_dim:
+        return {}
+    return {"grid": torch.rand(images, 2, 2, model.visual.grid_dim, dtype=dtype)}
 
 
 def row(visual, image, length=None):
@@ -46,7 +54,10 @@ def row(visual, image, length=None):
         return None if part is None else part[image : image + 1, : length if spatial else None]
 
     return zoo.Visual(
-        cut(visual.features, True), cut(visual.mask, True), cut(visual.boxes, True), cut(visual.pixels, False)
+        cut(visual.features, True),
+        cut(visual.mask, True),
+        cut(visual.boxes, True),
+        *(cut(part, False) for part in (visual.pixels, visual.grid)),
     )
 
 
@@ -119,7 +130,7 @@ def test_padding_changes_nothing(architecture, garbage):
     if visual.mask is None:
         pytest.skip("sees whole pictures")
     other = visual.features.masked_fill(~visual.mask[..., None], garbage)
-    close(model(zoo.Visual(other, visual.mask, visual.boxes), tokens), model(visual, tokens))
+    close(model(replace(visual, features=other), tokens), model(visual, tokens))
 
 
 @torch.no_grad()
@@ -143,7 +154,7 @@ def test_an_image_without_valid_tokens_gives_numbers(architecture):
     visual = look(model)
     if visual.mask is None:
         pytest.skip("sees whole pictures")
-    empty = zoo.Visual(visual.features, torch.zeros_like(visual.mask), visual.boxes)
+    empty = replace(visual, mask=torch.zeros_like(visual.mask))
     assert model(empty, words(IMAGES)).isfinite().all()
 
 
@@ -153,8 +164,8 @@ def test_a_missing_mask_means_that_all_is_valid(architecture):
     visual, tokens = look(model), words(IMAGES)
     if visual.mask is None:
         pytest.skip("sees whole pictures")
-    full = zoo.Visual(visual.features, torch.ones_like(visual.mask), visual.boxes)
-    close(model(zoo.Visual(visual.features, boxes=visual.boxes), tokens), model(full, tokens))
+    full = replace(visual, mask=torch.ones_like(visual.mask))
+    close(model(replace(visual, mask=None), tokens), model(full, tokens))
 
 
 @torch.no_grad()

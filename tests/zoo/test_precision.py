@@ -3,6 +3,7 @@
 import torch
 
 import zoo
+from tests.zoo.test_laws import beside
 from zoo.decoding import beam_search
 from zoo.layers.expansion import full_precision, normalise
 
@@ -13,7 +14,7 @@ def test_autocast_trains_and_decodes(architecture):
     features, mask = torch.rand(2, 5, 6), torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
     seen = 1 if model.visual.kind == "pooled" else 5
     boxes = torch.rand(2, seen, 4) + torch.tensor([0, 0, 1, 1])
-    visual = zoo.Visual(features[:, :seen], mask[:, :seen], boxes, torch.rand(2, 3, 32, 32))
+    visual = zoo.Visual(features[:, :seen], mask[:, :seen], boxes, torch.rand(2, 3, 32, 32), **beside(model, 2))
     tokens = torch.randint(3, 23, (4, 6))
     with torch.autocast("cpu", torch.bfloat16):
         model(visual, tokens).float().square().mean().backward()

@@ -32,16 +32,38 @@ def box_geometry(boxes: Tensor, mask: Tensor) -> Tensor:
     Returns:
         (B, L, L, 64) in at least float32, since half precision would round large phases to noise.
     """
-    boxes = boxes.to(torch.promote_types(boxes.dtype, torch.float32))
-    boxes = torch.where(mask[..., None], boxes, boxes.new_tensor((0.0, 0.0, 1.0, 1.0)))
-    low, high = boxes.chunk(2, -1)
-    centre, size = (low + high) / 2, (high - low).clamp(min=_THINNEST)
-    seen_from = size[:, :, None]
-    offset = (centre[:, None] - centre[:, :, None]).abs() / seen_from
-    relative = torch.cat((offset.clamp(min=_NEAREST), size[:, None] / seen_from), -1).log()
+    boxes = whole_where_padded(boxes, mask)
+    return pair_geometry(boxes, boxes)
+
+
+def pair_geometry(boxes: Tensor, others: Tensor, *, pixel_sizes: bool = False) -> Tensor:
+    """As `box_geometry`, of every one of `others` (B, M, 4) relative to every one of `boxes` (B, N, 4), all valid.
+
+    With `pixel_sizes` as released codes have it: 1 is added to width and height, as if boxes were in pixels, and their
+    ratios are inverted. All boxes are then of nearly the same size.
+
+    Returns:
+        (B, N, M, 64), in the precision of the boxes.
+    """
+    (centre, size), (other_centre, other_size) = (_centre_and_size(each, pixel_sizes) for each in (boxes, others))
+    seen_from, seen = size[:, :, None], other_size[:, None]
+    ratio = seen_from / seen if pixel_sizes else seen / seen_from
+    offset = (other_centre[:, None] - centre[:, :, None]).abs() / seen_from
+    relative = torch.cat((offset.clamp(min=_NEAREST), ratio), -1).log()
     steps = torch.arange(GEOMETRY_DIM // 8, dtype=boxes.dtype, device=boxes.device) / (GEOMETRY_DIM // 8)
     phases = (_STRETCH * relative[..., None] / _WAVE_LENGTH**steps).flatten(-2)
     return torch.cat((phases.sin(), phases.cos()), -1)
+
+
+def _centre_and_size(boxes: Tensor, pixel_sizes: bool) -> tuple[Tensor, Tensor]:
+    low, high = boxes.chunk(2, -1)
+    return (low + high) / 2, high - low + 1 if pixel_sizes else (high - low).clamp(min=_THINNEST)
+
+
+def whole_where_padded(boxes: Tensor, mask: Tensor) -> Tensor:
+    """Boxes (B, L, 4) in at least float32, with the whole image in place of those of padding."""
+    boxes = boxes.to(torch.promote_types(boxes.dtype, torch.float32))
+    return torch.where(mask[..., None], boxes, boxes.new_tensor((0.0, 0.0, 1.0, 1.0)))
 
 
 class GeometricAttention(MultiHeadAttention):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from harness.measure.flops.counting import FlopCounts
 
 _PARTS = ("encoder", "step", "greedy", "beam", "teacher_forced", "training")
-_SEES_BACKBONE = {"grid", "regions", "pooled"}
+_SEES_BACKBONE = {"grid", "regions", "regions+grid", "pooled"}
 
 
 @dataclass(slots=True)

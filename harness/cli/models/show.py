@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _VISUAL_KINDS = {
     "grid": "the cells of a backbone's feature map",
     "regions": "image regions with their boxes",
+    "regions+grid": "image regions with their boxes, and the cells of the feature map that they are cut from",
     "pooled": "one feature vector an image",
     "pixels": "the image itself",
     "none": "nothing",

@@ -19,12 +19,16 @@ COUNTED = {
     "att2in": (15_762_193, 9_488, 2048),
     "att2in/embedded": (14_451_985, 9_488, 2048),
     "cgru/paper-size": (2_460_490, 5_066, 1024),
+    "dlct": (63_036_424 - 28_160, 10_201, 2048),
     "expansionnet_v2": (38_604_560, 10_000, 1536),
     "expansionnet_v2/end-to-end": (38_604_560, 10_000, 1536),
+    "get": (37_279_744 - 28_160, 10_201, 2048),  # the authors' count has their frozen table of positions
+    "get/no-fusion": (35_178_496 - 28_160, 10_201, 2048),
     "image_transformer": (82_121_858, 10_370, 2048),
     "m2": (38_439_424 - 28_160, 10_201, 2048),  # the authors' count has their frozen table of positions
-    "puret": (34_212_968 - 51_200, 9_488, 1536),  # likewise
+    "puret": (34_212_968 - 51_200, 9_488, 1536),  # with their frozen table of positions
     "puret/end-to-end": (34_212_968 - 51_200, 9_488, 1536),
+    "rstnet": (46_419_976, 10_201, 2048),  # its signal has embeddings in place of the authors' BERT
     "show_tell": (12_871_440, 9_488, 2048),
     "show_tell/fc": (13_400_848, 9_488, 2048),
     "transformer": (54_914_832, 9_488, 2048),

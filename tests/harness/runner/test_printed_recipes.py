@@ -26,7 +26,7 @@ from results.published.names import RECIPES
 from zoo import list_models
 
 PAPER = [name for name in list_presets() if load_preset(name).recipe is not None]
-OTHERS_CODE = {"expansionnet-v1-paper", "noam-paper", "updown-paper"}
+OTHERS_CODE = {"dlct-paper", "expansionnet-v1-paper", "noam-paper", "rstnet-paper", "updown-paper"}
 ONE_A_ROOM = {
     "size.d_model=16": "size.d_model: the model's own → 16",
     "small_models=true": "small_models: false → true",

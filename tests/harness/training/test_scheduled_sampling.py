@@ -25,7 +25,9 @@ def model_and_visual(name: str, images: int) -> tuple[Captioner, Visual]:
     cells = 1 if card.visual == "pooled" else 5
     boxes = torch.rand(images, cells, 4).cumsum(-1) / 4
     mask = torch.ones(images, cells, dtype=torch.bool)
-    return model.eval(), Visual(torch.randn(images, cells, 8), mask, boxes if card.visual == "regions" else None)
+    grid = torch.randn(images, 2, 2, 8) if card.visual == "regions+grid" else None
+    boxed = boxes if card.visual.startswith("regions") else None
+    return model.eval(), Visual(torch.randn(images, cells, 8), mask, boxed, grid=grid)
 
 
 def likeliest(distribution: Tensor, _: int) -> Tensor:

@@ -19,8 +19,8 @@ STEP = {
     # attention over what went before (1), expansion of all that went before by all that went before (2).
     **dict.fromkeys(("aoanet", "att2all", "att2in", "cgru", "image_transformer"), 0),
     **dict.fromkeys(("show_attend_tell", "show_tell", "updown", "x_lan"), 0),
-    **dict.fromkeys(("blind", "blip", "git", "vit_gpt2", "m2", "object_relation_transformer"), 1),
-    **dict.fromkeys(("transformer", "transformer_aoa", "transformer_base"), 1),
+    **dict.fromkeys(("blind", "blip", "get", "git", "vit_gpt2", "m2", "object_relation_transformer"), 1),
+    **dict.fromkeys(("dlct", "rstnet", "transformer", "transformer_aoa", "transformer_base"), 1),
     **dict.fromkeys(("puret", "x_transformer"), 1),
     **dict.fromkeys(("expansionnet_v1", "expansionnet_v2"), 2),
     **dict.fromkeys(("expansionnet_v1/baseline", "expansionnet_v1/dynamic-encoder-1"), 1),
@@ -31,7 +31,8 @@ ENCODER = {
     # regions (2), dynamic expansion of all regions by all regions (3).
     **dict.fromkeys(("aoanet/no-refiner", "att2all", "att2in", "cgru", "show_attend_tell", "updown"), 1),
     **dict.fromkeys(("expansionnet_v1", "expansionnet_v2", "x_lan", "x_transformer"), 1),
-    **dict.fromkeys(("aoanet", "image_transformer", "m2", "object_relation_transformer", "puret"), 2),
+    **dict.fromkeys(("aoanet", "dlct", "get", "image_transformer", "m2", "object_relation_transformer"), 2),
+    **dict.fromkeys(("puret", "rstnet"), 2),
     **dict.fromkeys(("transformer", "transformer_aoa", "transformer_base"), 2),
     **dict.fromkeys(("expansionnet_v1/baseline", "expansionnet_v2/dynamic-16"), 2),
     "expansionnet_v1/dynamic-encoder-1": 3,
@@ -72,7 +73,7 @@ def test_grows_as_documented(architecture: str) -> None:
     by_position = step_macs(model, seen, range(steps + 2))
     assert degree(by_position) == steps
     assert degree([count_caption(model, seen, 2, width).macs for width in (1, 2, 3)]) == 1
-    if model.visual.kind in {"grid", "regions"}:
+    if model.visual.kind in {"grid", "regions", "regions+grid"}:
         encoder = documented(architecture, ENCODER)
         lengths = [example_visual(model.visual, length=length) for length in range(6, encoder + 8)]
         assert degree([count_encoder(model, visual).macs for visual in lengths]) == encoder

@@ -1,0 +1,135 @@
+"""The dual-level collaborative transformer, DLCT, which sees regions and a grid.
+
+Y. Luo, J. Ji, X. Sun, L. Cao, Y. Wu, F. Huang, C.-W. Lin, R. Ji: "Dual-Level Collaborative Transformer for Image
+Captioning", AAAI 2021 (arXiv:2101.06462). Code: https://github.com/luo3300612/image-captioning-DLCT (BSD-3-Clause).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.captioner import Memory, Visual, VisualSpec
+from zoo.errors import ZooError
+from zoo.layers.dual_level import DualLevelLayer, Places, alignment
+from zoo.layers.geometry import whole_where_padded
+from zoo.layers.inner_residual import InnerResidual
+from zoo.layers.relation_attention import PairWeights, PlacedCrossAttention, RelationAttention, corner_code, grid_cells
+from zoo.layers.residual import EncoderLayer
+from zoo.models.doubly_residual import DoublyResidualCaptioner, EmbeddedTokens, encoder_layer
+
+
+class DualLevelTransformer(DoublyResidualCaptioner):
+    """Regions and cells through an encoder in which each sees its own level whole, and of the other what it touches.
+
+    Args:
+        vocab_size, visual_dim, d_model, d_ff, n_heads, n_encoder_layers, n_decoder_layers: sizes.
+        grid_dim: channels of the grid's cells; those of the regions if not given.
+        dropout: on embedded tokens and probabilities, in every feed-forward and on every branch.
+        max_len: maximum caption length; no parameter depends on it.
+        grid_side: most cells of the grid to each side; a finer grid is pooled, as the authors pool theirs.
+        codes: whether queries and keys carry a code of their place; the released evaluation leaves it out by default.
+        pixel_sizes: geometry as released, see `zoo.layers.geometry.pair_geometry`; False for that of the boxes.
+        quirks: reproduce faults of the released code: the fixed table of positions starts Xavier-uniform, as random
+            numbers; and a region or cell of which one embedded channel is zero counts as padding.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        visual_dim: int,
+        grid_dim: int | None = None,
+        d_model: int = 512,
+        d_ff: int = 2048,
+        n_heads: int = 8,
+        n_encoder_layers: int = 3,
+        n_decoder_layers: int = 3,
+        dropout: float = 0.1,
+        max_len: int = 54,
+        grid_side: int = 7,
+        codes: bool = True,
+        pixel_sizes: bool = True,
+        quirks: bool = False,
+    ) -> None:
+        def residual() -> InnerResidual:
+            return InnerResidual(d_model, dropout)
+
+        def mixing() -> EncoderLayer:
+            mixer = RelationAttention(d_model, n_heads, dropout=dropout, gate=residual())
+            return encoder_layer(mixer, d_model, d_ff, dropout)
+
+        super().__init__(
+            vocab_size=vocab_size,
+            d_model=d_model,
+            d_ff=d_ff,
+            n_heads=n_heads,
+            n_encoder_layers=n_encoder_layers,
+            dropout=dropout,
+            max_len=max_len,
+            cross_attentions=(
+                PlacedCrossAttention(d_model, n_heads, dropout=dropout, gate=residual())
+                for _ in range(n_decoder_layers)
+            ),
+        )
+        if grid_side < 1:
+            raise ZooError(f"grid_side must be at least 1, not {grid_side}")
+        grid_dim = visual_dim if grid_dim is None else grid_dim
+        self.visual = VisualSpec("regions+grid", visual_dim, grid_dim)
+        self.grid_side = grid_side
+        self.quirks = quirks
+        self.region_input = EmbeddedTokens(visual_dim, d_model, dropout)
+        self.grid_input = EmbeddedTokens(grid_dim, d_model, dropout)
+        self.box_code = nn.Linear(4, d_model) if codes else None
+        self.pair_weights = PairWeights(n_heads, pixel_sizes=pixel_sizes)
+        self.encoder_layers = nn.ModuleList(
+            DualLevelLayer(mixing(), mixing(), mixing(), mixing()) for _ in range(n_encoder_layers)
+        )
+        self.start_weights(quirks=quirks)
+
+    def encode(self, visual: Visual) -> Memory:
+        """See `Captioner.encode`; the features (B, R + G, 2 D) hold regions, then cells, and their codes."""
+        dtype = self.region_input.linear.weight.dtype
+        features, mask = visual.valid_features(dtype)
+        if visual.boxes is None or visual.grid is None:
+            raise ZooError("this model needs regions with their boxes and a grid, and got only some of it")
+        pooled = self._pooled(visual.grid.to(dtype))
+        levels = [(features, self.region_input(features)), (cells := pooled.flatten(1, 2), self.grid_input(cells))]
+        mask = torch.cat((mask, mask.new_ones(cells.shape[:2])), 1)
+        x = torch.cat([tokens for _, tokens in levels], 1)
+        if self.quirks:
+            x = x * torch.cat([raw.sum(-1, keepdim=True) != 0 for raw, _ in levels], 1)
+            mask = (x != 0).all(-1)
+        places = self._places(visual.boxes, pooled, mask)
+        neighbours = places.neighbours()
+        for layer in self.encoder_layers:
+            x = layer(x, places, neighbours)
+        return Memory(torch.cat((x, places.code), -1), mask)
+
+    def _pooled(self, grid: Tensor) -> Tensor:
+        """The grid (B, h, w, C) with at most `grid_side` cells a side, means over those that fall together."""
+        height, width = grid.shape[1:3]
+        sides = min(height, self.grid_side), min(width, self.grid_side)
+        if sides == (height, width):
+            return grid
+        return F.adaptive_avg_pool2d(grid.permute(0, 3, 1, 2), sides).permute(0, 2, 3, 1)
+
+    def _places(self, boxes: Tensor, grid: Tensor, mask: Tensor) -> Places:
+        valid = mask[:, : boxes.shape[1]]
+        boxes = whole_where_padded(boxes, valid)
+        cells = grid_cells(*grid.shape[1:3], like=boxes)[None]
+        each = cells.expand(len(boxes), -1, -1)
+        between = self.pair_weights(cells, cells).expand(len(boxes), -1, -1, -1)
+        weights = (
+            self.pair_weights(boxes, torch.cat((boxes, each), 1)),
+            torch.cat((self.pair_weights(each, boxes), between), -1),
+        )
+        return Places(self._code(boxes, each, grid), weights, mask, alignment(boxes, cells) & valid[..., None])
+
+    def _code(self, boxes: Tensor, cells: Tensor, like: Tensor) -> Tensor:
+        """Codes (B, N, D) of regions and cells, zero without `codes`."""
+        d_model = self.embedding.words.embedding_dim
+        if self.box_code is None:
+            return like.new_zeros(len(boxes), boxes.shape[1] + cells.shape[1], d_model)
+        return torch.cat((self.box_code(boxes.to(like.dtype)), corner_code(cells, d_model).to(like.dtype)), 1)

@@ -1,0 +1,99 @@
+"""What GET, RSTNet and DLCT share: the decoder of the meshed-memory transformer without its mesh, doubly residual.
+
+Each attention adds its query and normalises, and the layer around it adds its input and normalises again
+(`zoo.layers.inner_residual`); the decoder attends to the last output of the encoder. Code:
+https://github.com/luo3300612/image-captioning-DLCT, https://github.com/zhangxuying1004/RSTNet (both BSD-3-Clause),
+which also zero the rows of padding words; this is not needed, since they are at the end, invisible to other rows and
+ignored by losses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from torch import Tensor, nn
+
+from zoo.errors import ZooError
+from zoo.layers.attention import MultiHeadAttention, SelfAttention
+from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
+from zoo.layers.inner_residual import InnerResidual
+from zoo.layers.residual import DecoderLayer, EncoderLayer, StackOutput
+from zoo.stacked import StackedCaptioner
+
+
+class EmbeddedTokens(nn.Module):
+    """norm(dropout(relu(W f + b))) of visual features (..., C)."""
+
+    def __init__(self, visual_dim: int, d_model: int, dropout: float) -> None:
+        super().__init__()
+        self.linear = nn.Linear(visual_dim, d_model)
+        self.dropout = nn.Dropout(dropout)
+        self.norm = nn.LayerNorm(d_model)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(..., C) to (..., D)."""
+        embedded: Tensor = self.norm(self.dropout(self.linear(features).relu()))
+        return embedded
+
+
+class DoublyResidualCaptioner(StackedCaptioner):
+    """Embeds words, decodes with the given cross-attentions, and starts as the released code does.
+
+    Args:
+        vocab_size, d_model, d_ff, n_heads: sizes.
+        n_encoder_layers: of the architecture; at least 1.
+        dropout: on probabilities, in every feed-forward and on every branch.
+        max_len: maximum caption length; no parameter depends on it.
+        cross_attentions: one of each decoder layer.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        d_model: int,
+        d_ff: int,
+        n_heads: int,
+        n_encoder_layers: int,
+        dropout: float,
+        max_len: int,
+        cross_attentions: Iterable[MultiHeadAttention],
+    ) -> None:
+        super().__init__()
+        if n_encoder_layers < 1:
+            raise ZooError(f"n_encoder_layers must be at least 1, not {n_encoder_layers}")
+        self.vocab_size = vocab_size
+        self.max_len = max_len
+        # Position 0 is padding in the authors' table, which is saved since it cannot be computed.
+        positions = FixedPositions(sinusoids(max_len + 1, d_model), first=1, saved=True)
+        self.embedding = TokenEmbedding(vocab_size, d_model, max_len, None, positions=positions, scale=1.0)
+        self.decoder_layers = nn.ModuleList(
+            DecoderLayer(word_mixer(d_model, n_heads, dropout), cross, d_model, d_ff, dropout, post_norm=True)
+            for cross in cross_attentions
+        )
+        self.decoder_output = StackOutput(d_model, len(self.decoder_layers), dropout, reduce=False, norm=nn.Identity)
+        self.vocabulary = nn.Linear(d_model, vocab_size, bias=False)
+
+    def start_weights(self, *, quirks: bool) -> None:
+        """All matrices Xavier-uniform and biases of attention zero; with `quirks` the fixed table of positions too."""
+        for module in self.modules():
+            if isinstance(module, MultiHeadAttention | InnerResidual):
+                for layer in module.children():
+                    if isinstance(layer, nn.Linear):
+                        nn.init.zeros_(layer.bias)
+        for parameter in self.parameters():
+            if parameter.dim() > 1:
+                nn.init.xavier_uniform_(parameter)
+        if quirks:
+            nn.init.xavier_uniform_(self.get_buffer("embedding.positions.table"))
+
+
+def word_mixer(d_model: int, n_heads: int, dropout: float) -> SelfAttention:
+    """Causal self-attention of words."""
+    gate = InnerResidual(d_model, dropout)
+    return SelfAttention(d_model, n_heads, causal=True, dropout=dropout, gate=gate)
+
+
+def encoder_layer(mixer: nn.Module, d_model: int, d_ff: int, dropout: float) -> EncoderLayer:
+    """A layer around a mixer with an inner residual."""
+    return EncoderLayer(mixer, d_model, d_ff, dropout, post_norm=True)

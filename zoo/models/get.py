@@ -1,0 +1,99 @@
+"""The global enhanced transformer, GET.
+
+J. Ji, Y. Luo, X. Sun, F. Chen, G. Luo, Y. Wu, Y. Gao, R. Ji: "Improving Image Captioning by Leveraging Intra- and
+Inter-layer Global Representation in Transformer Network", AAAI 2021 (arXiv:2012.07061). Code: `models/GET` in
+https://github.com/luo3300612/image-captioning-DLCT (BSD-3-Clause), released without its training; the paper's global
+adaptive controller is there no module, but cross-attention to the global token like to any other.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.captioner import Memory, Visual, VisualSpec
+from zoo.layers.attention import MultiHeadAttention, SelfAttention
+from zoo.layers.inner_residual import InnerResidual
+from zoo.layers.lstm import LSTMCell
+from zoo.models.doubly_residual import DoublyResidualCaptioner, EmbeddedTokens, encoder_layer
+
+
+class GlobalEnhancedTransformer(DoublyResidualCaptioner):
+    """An encoder of regions behind one global token, whose outputs of all layers an LSTM fuses; gated attention.
+
+    Args:
+        vocab_size, visual_dim, d_model, d_ff, n_heads, n_encoder_layers, n_decoder_layers: sizes.
+        dropout: on embedded regions and probabilities, in every feed-forward and on every branch.
+        max_len: maximum caption length; no parameter depends on it.
+        fusion: whether the LSTM's last state replaces the global token for the decoder; off by default in the code.
+        quirks: reproduce faults of the released code: the fixed table of positions starts Xavier-uniform, as random
+            numbers; and padding is inferred from the embedded regions after their norm, which finds none, so that an
+            image's captions depend on its padding.
+    """
+
+    n_prefix_tokens = 1
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        visual_dim: int,
+        d_model: int = 512,
+        d_ff: int = 2048,
+        n_heads: int = 8,
+        n_encoder_layers: int = 3,
+        n_decoder_layers: int = 3,
+        dropout: float = 0.1,
+        max_len: int = 54,
+        fusion: bool = True,
+        quirks: bool = False,
+    ) -> None:
+        def gate() -> InnerResidual:
+            return InnerResidual(d_model, dropout, glu=True)
+
+        super().__init__(
+            vocab_size=vocab_size,
+            d_model=d_model,
+            d_ff=d_ff,
+            n_heads=n_heads,
+            n_encoder_layers=n_encoder_layers,
+            dropout=dropout,
+            max_len=max_len,
+            cross_attentions=(
+                MultiHeadAttention(d_model, n_heads, dropout=dropout, gate=gate()) for _ in range(n_decoder_layers)
+            ),
+        )
+        self.visual = VisualSpec("regions", visual_dim)
+        self.quirks = quirks
+        self.input = EmbeddedTokens(visual_dim, d_model, dropout)
+        self.encoder_layers = nn.ModuleList(
+            encoder_layer(
+                SelfAttention(d_model, n_heads, causal=False, dropout=dropout, gate=gate()), d_model, d_ff, dropout
+            )
+            for _ in range(n_encoder_layers)
+        )
+        self.fusion = LSTMCell(d_model, d_model, d_model) if fusion else None
+        self.start_weights(quirks=quirks)
+
+    def encode(self, visual: Visual) -> Memory:
+        """See `Captioner.encode`; the first token is the global one, the mean of the regions as it enters."""
+        features, mask = visual.valid_features(self.input.linear.weight.dtype)
+        mean = features.sum(1, keepdim=True) / mask.sum(1).clamp(min=1)[:, None, None]
+        x = self.input(torch.cat((mean, features), 1))
+        mask = x.sum(-1) != 0 if self.quirks else F.pad(mask, (1, 0), value=True)
+        tokens = []
+        for layer in self.encoder_layers:
+            x = layer(x, mask)
+            tokens.append(x[:, 0])
+        if self.fusion is not None:
+            x = torch.cat((self._fused(self.fusion, tokens)[:, None], x[:, 1:]), 1)
+        return Memory(x, mask)
+
+    @staticmethod
+    def _fused(cell: LSTMCell, tokens: list[Tensor]) -> Tensor:
+        """The LSTM's last hidden state (B, D) over the global tokens of all layers (inter-layer representation)."""
+        hidden = state = torch.zeros_like(tokens[0])
+        for token in tokens:
+            hidden, state = cell(cell.project(token), hidden, state)
+        return hidden
