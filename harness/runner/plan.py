@@ -26,7 +26,7 @@ from harness.runner.pretrained import Pretrained
 from harness.runner.saved_model import VOCABULARY, SavedModel
 from harness.utils.workspace import Workspace
 from results.records import CodeRecord, RunKind, RunSpec
-from zoo import Pretraining, model_card
+from zoo import ModelCard, Pretraining, model_card
 
 
 def plan_runs(
@@ -85,6 +85,8 @@ def _trained(model: str, seed: int, context: RunContext) -> RunSpec:
     if card.visual == "pixels" and not card.has_backbone:  # it learns to see by itself
         # A control's change of the preprocessing has a field of its own.
         signature = {**signature, "feat": f"pixels[{without_control(context.inputs.preprocessing).key()}]"}
+    else:
+        signature = {**signature, "feat": _seen(card, signature["feat"])}
     settings = {
         "arguments": built_with(model, arguments),
         "preset": keyed_preset(context.preset),
@@ -92,6 +94,11 @@ def _trained(model: str, seed: int, context: RunContext) -> RunSpec:
     }
     code = code_of_model(model, arguments)
     return _spec(model, "trained", seed, config, settings, signature, code, context)
+
+
+def _seen(card: ModelCard, features: str) -> str:
+    """The features that a model sees: of two streams more than the others do, so that it is not ranked among them."""
+    return f"{features}+grid" if card.visual == "regions+grid" else features
 
 
 def _with_published_weights(model: RequestedModel, weights: Pretrained, seed: int, context: RunContext) -> RunSpec:
@@ -128,12 +135,12 @@ def _stored(model: str, context: RunContext, workspace: Workspace) -> RunSpec:
     card = model_card(run.model)
     published = Pretrained(run.model, run.pretrained or card.hub).pretraining() if card.hub else card.pretraining
     pretraining = run.pretraining or published
-    pixels = card.visual == "pixels"
+    seen = f"pixels[{run.preprocessing.key()}]" if card.visual == "pixels" else _seen(card, context.signature["feat"])
     signature = stored_signature(
         context.signature,
         key=model,
         decoding=run.decoding,
-        features=f"pixels[{run.preprocessing.key()}]" if pixels else context.signature["feat"],
+        features=seen,
         vocabulary=f"stored#{load_vocabulary(folder / VOCABULARY).digest()[:6]}",
     ) | pretraining_field(pretraining)
     config = {"arguments": run.arguments, "stored": run.model_dump(mode="json"), "card": _card(run.model, pretraining)}

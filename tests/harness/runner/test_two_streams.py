@@ -42,12 +42,14 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return workspace
 
 
-def test_it_stands_in_one_table_with_models_of_one_stream(trained: Path, data: Path) -> None:
+def test_it_is_not_ranked_among_models_that_see_less(trained: Path, data: Path) -> None:
     with Store(trained / "bench.sqlite", read_only=True) as store:
-        [group] = leaderboard(store)
-        keys = {row.model: row.keys[0] for row in group.rows}
+        groups = leaderboard(store)
+        keys = {row.model: row.keys[0] for group in groups for row in group.rows}
         maps = attention_maps(store, keys["dlct"], "test")
-    assert keys.keys() == {"dlct", "transformer_base"}
+    seen = {group.rows[0].model: group.signature["feat"] for group in groups}
+    assert seen.keys() == {"dlct", "transformer_base"}
+    assert seen["dlct"] == f"{seen['transformer_base']}+grid"
     known = {image["imgid"]: image for image in json.loads((data / "dataset_scenes.json").read_text())["images"]}
     for record in maps.values():
         np.testing.assert_allclose(record.boxes or (), np.array(known[record.image_id]["boxes"]) / 96, atol=1e-6)
