@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from harness.cli.engines import chosen_engine
 from harness.cli.inputs import check_precision, chosen_features, number_of_jobs, warn_left_out
 from harness.cli.options import (
     BackboneOption,
@@ -16,15 +17,20 @@ from harness.cli.options import (
     BackboneWeightsOption,
     ChangeOption,
     ControlOption,
+    CpusPerRunOption,
     DatabaseOption,
     DataOption,
     DeviceOption,
     FirstSeedOption,
+    GpusPerRunOption,
+    HoursPerRunOption,
     ImageSizeOption,
     ImagesOption,
     JobsOption,
+    MemoryPerRunOption,
     ModelsOption,
     NormalisationOption,
+    OnOption,
     PlaceUnfinishedOption,
     PluginOption,
     PrecisionOption,
@@ -70,6 +76,8 @@ Examples:
   bench run --models updown,transformer_base --tuned
 
   bench run --models updown,m2 --data dataset_coco.json --regions cocobu_att
+
+  bench run --models all --seeds 5 --on ray:head:6379 --gpus-per-run 0.5
 """
 
 
@@ -105,6 +113,11 @@ def run(
         ),
     ] = None,
     jobs: JobsOption = "auto",
+    on: OnOption = "here",
+    cpus_per_run: CpusPerRunOption = None,
+    gpus_per_run: GpusPerRunOption = None,
+    memory_per_run: MemoryPerRunOption = None,
+    hours_per_run: HoursPerRunOption = None,
     compiled: Annotated[bool, typer.Option("--compile", help="Compile training passes (torch.compile).")] = False,
     precision: PrecisionOption = "auto",
     skip_bad_images: SkipBadImagesOption = False,
@@ -152,6 +165,7 @@ def run(
     )
     check_precision(precision)
     at_once = number_of_jobs(jobs)
+    engine = chosen_engine(on, at_once, cpus_per_run, gpus_per_run, memory_per_run, hours_per_run)
     if rerun and accept_code_changes:
         raise BenchError(
             "--rerun and --accept-code-changes contradict each other",
@@ -198,6 +212,7 @@ def run(
         execution=ExecutionConfig(processes, at_once, compiled, tuple(plugin or ())),
         pretrained=parse_places(tuple(pretrained or ())),
         tuned=find_tuned,
+        engine=engine(),
     )
     if processes > 1 and not is_launched():
         where = choose_device(device)
