@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
-    from harness.runner.worker import Ended
+    from harness.runner.worker import Ended, Worker
     from results.records import RunSpec
 
 SEND_INTERVAL_S = 0.5
@@ -50,10 +50,13 @@ class Mailbox:
 
 
 class Outbox:
-    """The end of a `RemoteReporter`'s channel: gathers messages, of a count only the last, and sends them together."""
+    """The end of a `RemoteReporter`'s channel: gathers messages, of a count only the last, and sends them together.
 
-    def __init__(self, mailbox: Any, key: str) -> None:
-        self._mailbox, self._key = mailbox, key
+    `key` is that of the run that they are of.
+    """
+
+    def __init__(self, mailbox: Any) -> None:
+        self._mailbox, self.key = mailbox, ""
         self._messages: list[Message] = []
         self._sent = time.monotonic()
 
@@ -69,7 +72,7 @@ class Outbox:
         """Send what is kept; gives the call's future."""
         self._sent = time.monotonic()
         messages, self._messages = self._messages, []
-        return self._mailbox.put.remote(self._key, messages)
+        return self._mailbox.put.remote(self.key, messages)
 
 
 class RunActor:
@@ -79,57 +82,63 @@ class RunActor:
         folder: the driver's current folder, in which relative paths were meant.
         variables: of the driver's environment.
         threads: to compute with.
-        pickled: the reference of the pickled `Shared` of all runs, in a list.
-        mailbox: the actor of a `Mailbox`.
-
-    Raises:
-        BenchError: this node does not see the folder, or a plug-in cannot be loaded.
     """
 
-    def __init__(
-        self, folder: str, variables: Mapping[str, str], threads: int, pickled: list[Any], mailbox: Any
-    ) -> None:
+    def __init__(self, folder: str, variables: Mapping[str, str], threads: int) -> None:
         os.environ.update(variables)
-        try:
-            os.chdir(folder)
-        except OSError as error:
-            raise BenchError(
-                f"a node of the cluster has no folder {folder}: {error.strerror}",
-                "run in a folder that all nodes share, with code, data and workspace under the same paths",
-            ) from error
-
-        import ray
-        import torch
-
-        from harness.metrics.evaluator import Evaluator
-        from harness.runner.worker import Shared
-        from harness.runner.worker_pool import enter_worker
-        from results import Store
-
-        torch.set_num_threads(threads)
-        shared: Shared = pickle.loads(ray.get(pickled[0]))  # noqa: S301  # the driver made it
-        self._shared = replace(shared, context=enter_worker(shared.context, 0))
-        self._mailbox = mailbox
+        self._folder, self._threads = folder, threads
         self._opened = ExitStack()
-        self._store = self._opened.enter_context(Store(shared.workspace.database))
-        self._evaluator = self._opened.enter_context(Evaluator(settings=shared.evaluation))
+        self._worker: Worker | None = None
 
     def ready(self) -> None:
         """Answers once this actor has been started."""
 
-    def work(self, title: str, spec: RunSpec) -> Ended:
-        """Execute a run; all that it said is in the mailbox before this returns."""
+    def work(self, title: str, spec: RunSpec, given: list[Any]) -> Ended:
+        """Execute a run; all that it said is in the mailbox before this returns.
+
+        Args:
+            given: the reference of the pickled `Shared` of all runs, and the actor of a `Mailbox`.
+
+        Raises:
+            BenchError: this node does not see the driver's folder, or a plug-in cannot be loaded.
+        """
         import ray
 
-        from harness.runner.worker import Worker
-        from harness.runner.worker_pool import RemoteReporter
-
-        outbox = Outbox(self._mailbox, spec.key)
-        worker = Worker(self._shared, self._store, self._evaluator, RemoteReporter(cast(Any, outbox)))
+        if self._worker is None:
+            self._outbox = Outbox(given[1])
+            self._worker = self._open(ray.get(given[0]))
+        self._outbox.key = spec.key
         try:
-            return worker.work(spec, title)
+            return self._worker.work(spec, title)
         finally:
-            ray.get(outbox.flush())
+            ray.get(self._outbox.flush())
+
+    def _open(self, pickled: bytes) -> Worker:
+        """Load all that stays in memory."""
+        try:
+            os.chdir(self._folder)
+        except OSError as error:
+            raise BenchError(
+                f"a node of the cluster has no folder {self._folder}: {error.strerror}",
+                "run in a folder that all nodes share, with code, data and workspace under the same paths",
+            ) from error
+
+        import torch
+
+        from harness.metrics.evaluator import Evaluator
+        from harness.runner.worker import Shared, Worker
+        from harness.runner.worker_pool import RemoteReporter, enter_worker
+        from results import Store
+
+        torch.set_num_threads(self._threads)
+        shared: Shared = pickle.loads(pickled)  # noqa: S301  # the driver made it
+        shared = replace(shared, context=enter_worker(shared.context, 0))
+        return Worker(
+            shared,
+            self._opened.enter_context(Store(shared.workspace.database)),
+            self._opened.enter_context(Evaluator(settings=shared.evaluation)),
+            RemoteReporter(cast(Any, self._outbox)),
+        )
 
     def end(self) -> None:
         """Close the store and the scorers."""

@@ -65,8 +65,9 @@ class Driver:
         self._mailbox = ray.remote(Mailbox).options(num_cpus=0, scheduling_strategy=here).remote()
         variables = {name: value for name, value in os.environ.items() if name.startswith(_FORWARDED)}
         threads = max(int(options["num_cpus"]), 1)
-        # In a list, so that the reference is what an actor gets: Ray then needs no copy to start it again.
-        self._given = (str(Path.cwd()), variables, threads, [ray.put(pickle.dumps(shared))], self._mailbox)
+        self._made_with = (str(Path.cwd()), variables, threads)
+        # In a list actors get the reference, not the bytes. Not given to their constructor: Ray warns of such ones.
+        self._given = [ray.put(pickle.dumps(shared)), self._mailbox]
         self._actors = ray.remote(RunActor).options(max_restarts=-1, max_task_retries=RETRIES, **options)
         self._mail = self._mailbox.take.remote()
         self._pending: dict[Any, _Slot] = {}
@@ -76,7 +77,7 @@ class Driver:
         """Start so many actors, or as many as there are runs; yields each run as it ends."""
         try:
             for _ in range(min(slots, len(self._waiting))):
-                slot = _Slot(self._actors.remote(*self._given))
+                slot = _Slot(self._actors.remote(*self._made_with))
                 self._pending[slot.actor.ready.remote()] = slot
             while self._pending:
                 # Only the closing of scorers has a limit, and no run depends on it.
@@ -130,7 +131,7 @@ class Driver:
         proxy = self._shown[spec.key] = ReporterProxy(self._reporter)
         proxy.name = _named(spec)
         slot.spec = spec
-        self._pending[slot.actor.work.remote(title, spec)] = slot
+        self._pending[slot.actor.work.remote(title, spec, self._given)] = slot
 
     def _failed(self, spec: RunSpec, error_class: str, reason: str) -> Ended:
         self._store.fail(spec.key, error_class, reason, "")
