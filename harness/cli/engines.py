@@ -12,7 +12,13 @@ if TYPE_CHECKING:
 
 
 def chosen_engine(
-    on: str, jobs: int, cpus: float | None, gpus: float | None, memory_gb: float | None, hours: float | None
+    on: str,
+    jobs: int,
+    devices: int,
+    cpus: float | None,
+    gpus: float | None,
+    memory_gb: float | None,
+    hours: float | None,
 ) -> Callable[[], Engine]:
     """Makes the engine of `--on`; only then is anything heavy imported.
 
@@ -25,7 +31,7 @@ def chosen_engine(
         "--memory-per-run": memory_gb,
         "--hours-per-run": hours,
     }
-    check_engine(on, given)
+    check_engine(on, given, devices)
 
     def make() -> Engine:
         from harness.runner.engines.choose import choose_engine

@@ -165,7 +165,6 @@ def run(
     )
     check_precision(precision)
     at_once = number_of_jobs(jobs)
-    engine = chosen_engine(on, at_once, cpus_per_run, gpus_per_run, memory_per_run, hours_per_run)
     if rerun and accept_code_changes:
         raise BenchError(
             "--rerun and --accept-code-changes contradict each other",
@@ -177,6 +176,7 @@ def run(
     if len(chosen := [option for option, given in named.items() if given]) > 1:
         raise BenchError(f"{' and '.join(chosen)} contradict each other", "leave all but one of them out")
     processes = process_count(devices)
+    engine = chosen_engine(on, at_once, processes, cpus_per_run, gpus_per_run, memory_per_run, hours_per_run)
     load_plugins(plugin)
 
     from harness.config.execution import ExecutionConfig, usable_cores

@@ -112,7 +112,7 @@ def run_benchmark(
         Store(request.workspace.database) as store,
         Evaluator(settings=settings) as evaluator,
     ):
-        engine.check(request.workspace, request.execution)
+        engine.check(request.workspace)
         # The data: images checked, features extracted or re-used, vocabulary built.
         context = prepare_context(
             request.data,

@@ -9,11 +9,12 @@ from harness.utils.files import shortened
 HERE = "here"
 
 
-def check_engine(on: str, resources: dict[str, float | None]) -> None:
-    """Refuse an `--on` that is unknown, and resources that it does not know; imports nothing heavy.
+def check_engine(on: str, resources: dict[str, float | None], devices: int) -> None:
+    """Refuse an `--on` that is unknown, and what it does not take; imports nothing heavy.
 
     Args:
         resources: what was given, by option; None where it was not.
+        devices: that train one model together.
 
     Raises:
         BenchError: naming the option.
@@ -29,6 +30,11 @@ def check_engine(on: str, resources: dict[str, float | None]) -> None:
     given = [option for option, value in resources.items() if value is not None]
     if name == HERE and given:
         raise BenchError(f"{given[0]} is for runs on a cluster", "add --on ray or --on slurm, or leave it out")
+    if name != HERE and devices > 1:
+        raise BenchError(
+            f"--on {name} and --devices {devices} contradict each other: --on trains models side by side",
+            f"leave out one of the two; `bench plan --slurm FILE --devices {devices}` writes a job of so many",
+        )
     if name == "ray" and "--hours-per-run" in given:
         raise BenchError("--hours-per-run is for Slurm; Ray limits no time", "leave it out, or write --on slurm")
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from harness.config.execution import ExecutionConfig
     from harness.runner.context import RunContext
     from harness.runner.worker import Ended, Shared, Worker
     from harness.utils.progress import Reporter
@@ -42,7 +41,7 @@ class Engine(Protocol):
     The order of calls is `check`, `slots`, `execute` any number of times, `close`.
     """
 
-    def check(self, workspace: Workspace, execution: ExecutionConfig) -> None:
+    def check(self, workspace: Workspace) -> None:
         """Look for all that it needs, before data are read or features extracted.
 
         Raises:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.config.execution import ExecutionConfig
 from harness.runner.context import RunContext
 from harness.runner.worker import Ended, Shared, Worker, take
 from harness.runner.worker_pool import run_in_workers
@@ -17,7 +16,7 @@ from results.records import RunSpec
 class LocalEngine:
     """See `harness.runner.engines.interface.Engine`."""
 
-    def check(self, workspace: Workspace, execution: ExecutionConfig) -> None:
+    def check(self, workspace: Workspace) -> None:
         """Nothing is needed that a run does not check itself."""
 
     def slots(self, specs: Sequence[RunSpec], context: RunContext) -> int:

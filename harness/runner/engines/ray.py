@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from harness.config.execution import ExecutionConfig
 from harness.runner.context import RunContext
 from harness.runner.engines.estimate import memory_bytes
 from harness.runner.engines.interface import Resources
@@ -48,19 +47,14 @@ class RayEngine:
         self._slots = 1
         self._ray: Any = None
 
-    def check(self, workspace: Workspace, execution: ExecutionConfig) -> None:
+    def check(self, workspace: Workspace) -> None:
         """Join the cluster.
 
         Raises:
-            BenchError: Ray is not installed, there is no cluster, or options contradict it.
+            BenchError: Ray is not installed, there is no cluster, or its hosts cannot share the results.
         """
         if find_spec("ray") is None:
             raise BenchError("--on ray needs Ray, which is not installed", "pip install 'captionbench[ray]'")
-        if execution.devices > 1:
-            raise BenchError(
-                f"--on ray and --devices {execution.devices} contradict each other",
-                "Ray trains models side by side: leave out one of the two, or start the devices with torchrun",
-            )
         self._ray = _join(self._address)
         hosts = {node["NodeManagerAddress"] for node in self._nodes()}
         if len(hosts) > 1 and sqlite_file(resolve_url(workspace.database)) is not None:
