@@ -86,6 +86,7 @@ LEGAL = {
     "models list PATTERN": {"empty"},
     "plan --db": _GIVEN,  # not without --detect
     "plan --first-seed": {"zero"},
+    "plan --slurm": _OUT - {"blank"},
     "plan --workspace": _GIVEN,
     "report --out": _NEW_NAMES | {"folder"},
 }

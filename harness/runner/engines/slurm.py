@@ -101,7 +101,7 @@ class SlurmEngine:
         if gpus is None:
             gpus = float(context.execution.device.type == "cuda")
         for option, amount in (("--gpus-per-run", gpus), ("--cpus-per-run", self._resources.cpus)):
-            if not amount.is_integer():
+            if amount != int(amount):
                 raise BenchError(
                     f"{option} {amount:g}: Slurm gives whole ones",
                     f"write {option} {math.ceil(amount)}; --on ray gives fractions",
