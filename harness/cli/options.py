@@ -110,6 +110,15 @@ JobsOption = Annotated[
     typer.Option(envvar="BENCH_JOBS", help="Models that train at once, or auto: up to 4 on CPU cores, 1 on a GPU."),
 ]
 
+StorageOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        callback=refuse_empty,
+        help="Where machines share no disk: keeps weights, checkpoints and features; s3://, gs:// or file://.",
+    ),
+]
+
 # Where runs are executed, and what each gets of a cluster.
 OnOption = Annotated[
     str,

@@ -175,15 +175,15 @@ def plan(
             if took is not None:
                 by_model[name] = by_model.get(name, 0.0) + took
     console.print(table)
-    others = f", rows without training {rest}" if rest else ""
+    untrained = f", rows without training {rest}" if rest else ""
     controls = "".join(f", control runs of {name} {more * seeds}" for name, more in extra.items())
     total = (len(names) + sum(extra.values())) * seeds + rest
-    console.print(f"{total} runs: models {len(names)}, seeds {_seeds(first_seed, seeds)}{others}{controls}")
+    console.print(f"{total} runs: models {len(names)}, seeds {_seeds(first_seed, seeds)}{untrained}{controls}")
     features = f"features of {shape.cells} x {shape.channels} once"
     console.print(f"disk: about {disk / 1e9:.2f} GB: {features}, weights and checkpoints")
     if slurm is not None:
         words = ["--preset", preset, *(f"--set={setting}" for setting in change or ())]
-        words += [f"--plugin={name}" for name in plugin or ()] + ["--workspace", str(workspace)]
+        words += [*(f"--plugin={each}" for each in plugin or ()), "--workspace", str(workspace)]
         words += [] if db is None else ["--db", db]
         runs_of = PlannedRuns(names, others, first_seed, seeds, devices, by_model)
         deliver(sbatch_script(slurm.name, runs_of, words), slurm, "--slurm")

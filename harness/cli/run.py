@@ -40,6 +40,7 @@ from harness.cli.options import (
     RegionsOption,
     SeedsOption,
     SkipBadImagesOption,
+    StorageOption,
     WorkspaceOption,
     check_seeds,
     refuse_empty,
@@ -97,6 +98,7 @@ def run(
     control: ControlOption = None,
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
+    storage: StorageOption = None,
     backbone: BackboneOption = None,
     backbone_weights: BackboneWeightsOption = None,
     backbone_option: BackboneSettingOption = None,
@@ -170,6 +172,11 @@ def run(
             "--rerun and --accept-code-changes contradict each other",
             "--rerun trains finished runs again, --accept-code-changes re-uses those of other code: leave one out",
         )
+    if rerun and storage is not None:
+        raise BenchError(
+            "--rerun and --storage contradict each other: checkpoints would be fetched from there",
+            "leave out --storage, or write another URL",
+        )
     seeds = seeds or settings.seeds
     check_seeds(first_seed, seeds, 2 if control else 1)
     named = {"--tuned": tuned, "--tuned-from": tuned_from is not None, "--untuned": untuned}
@@ -187,7 +194,9 @@ def run(
     from harness.utils.progress import Reporter
     from results import Store
 
-    place = Workspace(workspace, db)
+    place = Workspace(workspace, db, storage)
+    if place.remote is not None:
+        place.remote.check()
     if tuned_from is not None:
         find_tuned: FindTuned | None = from_file(tuned_from)
     elif tuned:

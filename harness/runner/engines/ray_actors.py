@@ -125,6 +125,7 @@ class RunActor:
 
         import torch
 
+        from harness.data.cache_storage import is_cached
         from harness.metrics.evaluator import Evaluator
         from harness.runner.worker import Shared, Worker
         from harness.runner.worker_pool import RemoteReporter, enter_worker
@@ -133,6 +134,8 @@ class RunActor:
         torch.set_num_threads(self._threads)
         shared: Shared = pickle.loads(pickled)  # noqa: S301  # the driver made it
         shared = replace(shared, context=enter_worker(shared.context, 0))
+        if shared.context.data.features is not None:
+            is_cached(shared.context.data.features.folder, shared.workspace.remote)
         return Worker(
             shared,
             self._opened.enter_context(Store(shared.workspace.database)),

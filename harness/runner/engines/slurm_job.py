@@ -33,6 +33,7 @@ class ExecuteRun:
 
         import torch
 
+        from harness.data.cache_storage import is_cached
         from harness.metrics.evaluator import Evaluator
         from harness.runner.worker import Shared, Worker
         from harness.runner.worker_pool import enter_worker
@@ -42,6 +43,8 @@ class ExecuteRun:
         torch.set_num_threads(self.threads)
         shared: Shared = pickle.loads(self.shared.read_bytes())  # noqa: S301  # the command made it
         shared = replace(shared, context=enter_worker(shared.context, 0))
+        if shared.context.data.features is not None:
+            is_cached(shared.context.data.features.folder, shared.workspace.remote)
         with (
             Store(shared.workspace.database) as store,
             Evaluator(settings=shared.evaluation) as evaluator,

@@ -61,15 +61,17 @@ def test_time_is_twice_the_longest_estimate_or_a_day() -> None:
 def test_a_warned_job_ends_its_run_and_is_queued_again(tmp_path: Path) -> None:
     """`srun` and `scontrol` are stood for; the run says when it can be warned, so that nothing depends on time."""
     programs = {
-        "srun": 'echo "$@" > run; kill -USR1 $PPID_OF_JOB; trap "echo TERM > ended; exit 143" TERM; '
-        "while :; do sleep 0.05; done",
+        "srun": 'trap "echo TERM > ended; exit 143" TERM; echo "$@" > run; '
+        "until [ -e waiting ]; do sleep 0.05; done; kill -USR1 $JOB; while :; do sleep 0.05; done",
         "scontrol": 'echo "$@" > queued',
     }
     for name, program in programs.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{program}\n")
         (tmp_path / name).chmod(0o755)
     script = sbatch_script("a", planned(), ["--preset", "a b"])
-    script = script.replace('run "$@" &', 'export PPID_OF_JOB=$$\nrun "$@" &')
+    script = script.replace('run "$@" &', 'export JOB=$$\nrun "$@" &').replace(
+        "child=$!\n", "child=$!\ntouch waiting\n"
+    )
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     environment |= {"SLURM_ARRAY_TASK_ID": "1", "SLURM_ARRAY_JOB_ID": "77"}
     (tmp_path / "script").write_text(script)
