@@ -23,13 +23,16 @@ from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from tests.harness.conftest import TINY, bench_process, run_words
 
 pytest.importorskip("ray", reason="pip install 'captionbench[ray]'")
-MODELS, EPOCHS, ROUNDS = "blind,show_tell,transformer_base,updown", 20, int(os.environ.get("BENCH_ROUNDS", "2"))
+MODELS, EPOCHS = "blind,show_tell,transformer_base,updown", int(os.environ.get("BENCH_EPOCHS", "20"))
+ROUNDS = int(os.environ.get("BENCH_ROUNDS", "2"))
 LIMIT = 1.15
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[str]:
     """The address of a cluster of one node with two cores."""
+    os.environ.setdefault("RAY_worker_niceness", "0")  # as workers of --jobs; Ray's own choice is 15
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")
     import ray.cluster_utils
 
     made = ray.cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
