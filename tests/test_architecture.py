@@ -19,6 +19,9 @@ HEAVY = (
     "fvcore",
     "pycocoevalcap",
     "optuna",
+    "fsspec",
+    "ray",
+    "submitit",
 )
 
 
@@ -30,6 +33,7 @@ HEAVY = (
         "models",
         "report --help",
         "run --help",
+        "plan --help",
         "tune --help",
         "db --help",
         "cost measure --help",

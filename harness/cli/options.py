@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.tables import TableFormat
-from harness.config.limits import MAX_SEED, MAX_SEEDS, MAX_SIDE, MAX_WORDS
+from harness.config.limits import MAX_HOURS, MAX_MEMORY_GB, MAX_PROCESSES, MAX_SEED, MAX_SEEDS, MAX_SIDE, MAX_WORDS
 from harness.utils.errors import BenchError
 
 
@@ -123,6 +123,47 @@ DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 JobsOption = Annotated[
     str,
     typer.Option(envvar="BENCH_JOBS", help="Models that train at once, or auto: up to 4 on CPU cores, 1 on a GPU."),
+]
+
+StorageOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        callback=refuse_empty,
+        help="Where machines share no disk: keeps weights, checkpoints and features; s3://, gs:// or file://.",
+    ),
+]
+
+# Where runs are executed, and what each gets of a cluster.
+OnOption = Annotated[
+    str,
+    typer.Option(
+        "--on", metavar="WHERE", callback=refuse_empty, help="Where runs are executed: here, ray[:HOST:PORT] or slurm."
+    ),
+]
+CpusPerRunOption = Annotated[
+    float | None,
+    typer.Option(min=0.01, max=MAX_PROCESSES, callback=finite, help="On a cluster: cores of a run.  [default: 1]"),
+]
+GpusPerRunOption = Annotated[
+    float | None,
+    typer.Option(
+        min=0, max=MAX_PROCESSES, callback=finite, help="On a cluster: GPUs of a run, such as 0.5.  [default: 1 or 0]"
+    ),
+]
+MemoryPerRunOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="GB",
+        min=0.1,
+        max=MAX_MEMORY_GB,
+        callback=finite,
+        help="On a cluster: memory of a run.  [default: estimated]",
+    ),
+]
+HoursPerRunOption = Annotated[
+    float | None,
+    typer.Option(min=0.1, max=MAX_HOURS, callback=finite, help="On Slurm: the limit of a run's time.  [default: 24]"),
 ]
 
 # Images and the features that are extracted from them.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,7 +21,9 @@ from harness.cli.options import (
     check_seeds,
     refuse_typed,
 )
+from harness.cli.output import deliver
 from harness.cli.plan_power import show_power
+from harness.cli.plan_slurm import PlannedRuns, check_slurm, sbatch_script
 from harness.config.limits import MAX_CHANNELS, MAX_PROCESSES, MAX_REGIONS
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
@@ -41,6 +44,8 @@ Examples:
   bench plan --models 'updown,aoanet' --preset small --data flickr8k --measure
 
   bench plan --models 'updown,aoanet' --seeds 3 --control updown
+
+  bench plan --models all --data coco --preset matched-width --seeds 5 --throughput 60 --slurm train.sbatch
 
   bench plan --detect 1.0 --workspace workspace
 
@@ -73,6 +78,9 @@ def plan(
         str | None, typer.Option(help="For --measure: auto, cpu, cuda or cuda:N.  [default: auto]")
     ] = None,
     plugin: PluginOption = None,
+    slurm: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write the runs as an array of Slurm, for sbatch.")
+    ] = None,
     detect: Annotated[
         float | None,
         typer.Option(
@@ -102,11 +110,12 @@ def plan(
     from harness.utils.plugins import load_plugins
 
     if detect is None:
+        places = () if slurm is not None else ("workspace", "db")
         refuse_typed(
             context,
-            ("seed_deviation", "image_deviation", "workspace", "db"),
+            ("seed_deviation", "image_deviation", *places),
             "what a difference is told from, but none is asked for",
-            "add --detect 1.0, for example",
+            "add --detect 1.0, for example" + (", or --slurm FILE" if places else ""),
         )
     else:
         unused = set(context.params) - {"data", "detect", "seed_deviation", "image_deviation", "workspace", "db"}
@@ -128,13 +137,15 @@ def plan(
     settings, known = load_preset(preset, tuple(change or ())), KNOWN[data]
     seeds = seeds or settings.seeds
     check_seeds(first_seed, seeds, 2 if control else 1)
+    check_slurm(slurm, control, detect)
     if detect is not None:
         show_power(detect, seed_deviation, image_deviation, data, workspace, db)
         return
     if data == "scenes" and settings.features is not None:
         known = replace(known, cells=SCENE_REGIONS[0], channels=SCENE_REGIONS[1])
     shape = replace(known, cells=cells or known.cells, channels=channels or known.channels)
-    names, rest, extra = _models(models, control)
+    names, others, extra = _models(models, control)
+    rest = len(others)
 
     from rich import box
     from rich.console import Console
@@ -147,6 +158,7 @@ def plan(
     table = Table("Model", "Stage", "Epochs", "Steps", "Images", "TMAC", "Time", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in table.columns[2:]:
         column.justify = "right"
+    by_model: dict[str, float] = {}
     seconds, timed = 0.0, throughput is not None or measure
     disk = feature_bytes(shape.train + shape.val + shape.test, shape.cells, shape.channels)
     for name in names:
@@ -166,13 +178,22 @@ def plan(
                 name, stage.stage, *counts, f"{macs:,.1f}", describe_seconds(took) if took is not None else "-"
             )
             seconds += runs * (took or 0.0)
+            if took is not None:
+                by_model[name] = by_model.get(name, 0.0) + took
     console.print(table)
-    others = f", rows without training {rest}" if rest else ""
+    untrained = f", rows without training {rest}" if rest else ""
     controls = "".join(f", control runs of {name} {more * seeds}" for name, more in extra.items())
     total = (len(names) + sum(extra.values())) * seeds + rest
-    console.print(f"{total} runs: models {len(names)}, seeds {_seeds(first_seed, seeds)}{others}{controls}")
+    console.print(f"{total} runs: models {len(names)}, seeds {_seeds(first_seed, seeds)}{untrained}{controls}")
     features = f"features of {shape.cells} x {shape.channels} once"
     console.print(f"disk: about {disk / 1e9:.2f} GB: {features}, weights and checkpoints")
+    if slurm is not None:
+        words = ["--preset", preset, *(f"--set={setting}" for setting in change or ())]
+        words += [*(f"--plugin={each}" for each in plugin or ()), "--workspace", str(workspace)]
+        words += [] if db is None else ["--db", db]
+        runs_of = PlannedRuns(names, others, first_seed, seeds, devices, by_model)
+        deliver(sbatch_script(slurm.name, runs_of, words), slurm, "--slurm")
+        console.print(f"an array of Slurm with one element a run: sbatch {slurm}", soft_wrap=True)
     if not timed:
         console.print("time: not estimated; state --throughput TFLOP/s, or add --measure")
         return
@@ -189,8 +210,8 @@ def _seeds(first: int, count: int) -> str:
     return f"{count} ({first})" if count == 1 else f"{count} ({first} to {first + count - 1})"
 
 
-def _models(models: str, control: str | None) -> tuple[list[str], int, dict[str, int]]:
-    """Models that a run trains, the number of other rows, and how often `--control` trains a model's seeds besides."""
+def _models(models: str, control: str | None) -> tuple[list[str], list[str], dict[str, int]]:
+    """Models that a run trains, the other rows, and how often `--control` trains a model's seeds besides."""
     from harness.config.features import FeatureConfig
     from harness.config.model_patterns import split_patterns
     from harness.runner.control import choose_control, nothing_to_vary
@@ -202,7 +223,7 @@ def _models(models: str, control: str | None) -> tuple[list[str], int, dict[str,
     if control is not None:
         chosen = choose_control(control, requested, FeatureConfig())
         extra[chosen.name] = 1 if nothing_to_vary(chosen, FeatureConfig()) else 2
-    return trained, len(requested) - len(trained), extra
+    return trained, [model.name for model in requested if model.kind != "trained"], extra
 
 
 def _costs(

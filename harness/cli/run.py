@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from harness.cli.engines import chosen_engine
 from harness.cli.inputs import check_precision, chosen_features, number_of_jobs, warn_left_out
 from harness.cli.options import (
     BackboneOption,
@@ -16,15 +17,20 @@ from harness.cli.options import (
     BackboneWeightsOption,
     ChangeOption,
     ControlOption,
+    CpusPerRunOption,
     DatabaseOption,
     DataOption,
     DeviceOption,
     FirstSeedOption,
+    GpusPerRunOption,
+    HoursPerRunOption,
     ImageSizeOption,
     ImagesOption,
     JobsOption,
+    MemoryPerRunOption,
     ModelsOption,
     NormalisationOption,
+    OnOption,
     PlaceUnfinishedOption,
     PluginOption,
     PrecisionOption,
@@ -34,6 +40,7 @@ from harness.cli.options import (
     RegionsOption,
     SeedsOption,
     SkipBadImagesOption,
+    StorageOption,
     WorkspaceOption,
     check_seeds,
     refuse_empty,
@@ -70,6 +77,8 @@ Examples:
   bench run --models updown,transformer_base --tuned
 
   bench run --models updown,m2 --data dataset_coco.json --regions cocobu_att
+
+  bench run --models all --seeds 5 --on ray:head:6379 --gpus-per-run 0.5
 """
 
 
@@ -89,6 +98,7 @@ def run(
     control: ControlOption = None,
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
+    storage: StorageOption = None,
     backbone: BackboneOption = None,
     backbone_weights: BackboneWeightsOption = None,
     backbone_option: BackboneSettingOption = None,
@@ -105,6 +115,11 @@ def run(
         ),
     ] = None,
     jobs: JobsOption = "auto",
+    on: OnOption = "here",
+    cpus_per_run: CpusPerRunOption = None,
+    gpus_per_run: GpusPerRunOption = None,
+    memory_per_run: MemoryPerRunOption = None,
+    hours_per_run: HoursPerRunOption = None,
     compiled: Annotated[bool, typer.Option("--compile", help="Compile training passes (torch.compile).")] = False,
     precision: PrecisionOption = "auto",
     skip_bad_images: SkipBadImagesOption = False,
@@ -157,12 +172,18 @@ def run(
             "--rerun and --accept-code-changes contradict each other",
             "--rerun trains finished runs again, --accept-code-changes re-uses those of other code: leave one out",
         )
+    if rerun and storage is not None:
+        raise BenchError(
+            "--rerun and --storage contradict each other: checkpoints would be fetched from there",
+            "leave out --storage, or write another URL",
+        )
     seeds = seeds or settings.seeds
     check_seeds(first_seed, seeds, 2 if control else 1)
     named = {"--tuned": tuned, "--tuned-from": tuned_from is not None, "--untuned": untuned}
     if len(chosen := [option for option, given in named.items() if given]) > 1:
         raise BenchError(f"{' and '.join(chosen)} contradict each other", "leave all but one of them out")
     processes = process_count(devices)
+    engine = chosen_engine(on, at_once, processes, cpus_per_run, gpus_per_run, memory_per_run, hours_per_run)
     load_plugins(plugin)
 
     from harness.config.execution import ExecutionConfig, usable_cores
@@ -173,7 +194,9 @@ def run(
     from harness.utils.progress import Reporter
     from results import Store
 
-    place = Workspace(workspace, db)
+    place = Workspace(workspace, db, storage)
+    if place.remote is not None:
+        place.remote.check()
     if tuned_from is not None:
         find_tuned: FindTuned | None = from_file(tuned_from)
     elif tuned:
@@ -198,6 +221,7 @@ def run(
         execution=ExecutionConfig(processes, at_once, compiled, tuple(plugin or ())),
         pretrained=parse_places(tuple(pretrained or ())),
         tuned=find_tuned,
+        engine=engine(),
     )
     if processes > 1 and not is_launched():
         where = choose_device(device)

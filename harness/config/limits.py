@@ -21,3 +21,5 @@ MAX_STEPS = 10**9
 MAX_ENERGY_S = 3600
 MAX_RATE = 100.0
 """Of learning rates and weight decay."""
+MAX_MEMORY_GB = 1_000_000
+MAX_HOURS = 8_760

@@ -26,12 +26,14 @@ import numpy as np
 import torch
 
 from harness.data.backbones.backbone import Backbone, TrainableBackbone
+from harness.data.cache_storage import is_cached, keep_cache
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import ARRAY, META, Features, Half, Single, array_header
 from harness.data.images import BadImage
 from harness.data.pixels import READERS, read_pixels, stack_pixels
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
+from harness.utils.storage import Storage
 from harness.utils.workspace import locked
 
 FORMAT = 1
@@ -50,6 +52,7 @@ def extract_features(
     device: str = "cpu",
     progress: Progress | None = None,
     notify: Callable[[str], None] | None = None,
+    storage: Storage | None = None,
 ) -> Features:
     """Features of all images of a data set but those in `skip`, from the cache where it has them.
 
@@ -57,6 +60,7 @@ def extract_features(
         progress: called with (done, total) images, first with what an interrupted extraction had done; not called if
             the cache is complete.
         notify: called with a sentence when this process waits for another one that holds the cache.
+        storage: where the features are fetched from, or kept once they are extracted.
 
     Raises:
         BenchError: an image that cannot be read, a full disk, features beyond half precision, a damaged cache.
@@ -74,9 +78,10 @@ def extract_features(
                 notify(f"another process is extracting these features into {folder}; waiting for it")
 
         with disk_errors(folder), locked(folder / "lock", wait):
-            if not (folder / META).is_file():
+            if not is_cached(folder, storage):
                 job = _Extraction(dataset, samples, backbone, folder, key, batch_size, device)
                 job.run(progress or (lambda _done, _total: None))
+                keep_cache(folder, storage)
     return Features(folder)
 
 

@@ -30,10 +30,12 @@ class VisualFeatures(Protocol):
     Attributes:
         dim: channels C.
         digest: hex, over everything that determines the features.
+        folder: of the cache.
     """
 
     dim: int
     digest: str
+    folder: Path
 
     def __contains__(self, image_id: int) -> bool:
         """Whether the image has features."""

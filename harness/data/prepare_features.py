@@ -18,6 +18,7 @@ from harness.data.regions.opening import needs_backbone
 from harness.data.verify import find_bad_images
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
+from harness.utils.storage import Storage
 from zoo.captioner import VisualKind
 
 TRAINING_SPLITS = ("train", "val")
@@ -59,6 +60,7 @@ def prepare_features(
     may_skip: bool,
     device: torch.device,
     reporter: Reporter,
+    storage: Storage | None = None,
 ) -> Prepared:
     """Check every image, then extract, convert or re-use the features.
 
@@ -67,6 +69,7 @@ def prepare_features(
     Args:
         sees: the `VisualSpec` kind of each model, by name. Grid cells are extracted only if a model uses them; regions,
             whose digest is in the signature, are always prepared.
+        storage: a remote one that keeps features.
 
     Raises:
         BenchError: unusable images or regions, unless `may_skip`; a source that cannot be read.
@@ -89,6 +92,7 @@ def prepare_features(
                 device=str(device),
                 progress=lambda done, _: task.reach(done),
                 notify=reporter.note,
+                storage=storage,
             )
 
     if regions is None:
@@ -110,6 +114,7 @@ def prepare_features(
             skip=bad,
             progress=task.reach,
             notify=reporter.note,
+            storage=storage,
         )
     _skip_or_refuse(found.bad, dataset, may_skip, reporter)
     if found.whole_images:

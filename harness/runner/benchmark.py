@@ -6,6 +6,7 @@ Finished runs are re-used, failed ones tried again, and one model's failure neve
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,12 +22,14 @@ from harness.metrics.signature import EvaluationSettings
 from harness.metrics.spice.process import find_spice
 from harness.runner.context import RunContext, prepare_context
 from harness.runner.control import choose_control, prepare_varied, vary
+from harness.runner.engines.interface import Engine
+from harness.runner.engines.local import LocalEngine
 from harness.runner.identity.reuse import settle
 from harness.runner.models import RequestedModel, resolve_models
 from harness.runner.plan import plan_runs
 from harness.runner.timing import time_deferred
-from harness.runner.worker import Ended, Shared, Worker, take
-from harness.runner.worker_pool import limit_threads, run_in_workers
+from harness.runner.worker import Ended, Shared, Worker
+from harness.runner.worker_pool import limit_threads
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
@@ -45,6 +48,7 @@ class Request:
         control: a trained model or "auto" (`harness.runner.control`).
         tuned: finds the tuned values of trained models, once the conditions are known; where it is or gives None, the
             preset is trained as it is.
+        engine: where runs are executed; everything else is done in this process.
     """
 
     models: tuple[str, ...]
@@ -64,6 +68,7 @@ class Request:
     pretrained: Mapping[str, str] = field(default_factory=dict)
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
     tuned: Callable[[RunContext, Sequence[RequestedModel], Reporter], Tuned | None] | None = None
+    engine: Engine = field(default_factory=LocalEngine)
 
 
 @dataclass(slots=True)
@@ -102,7 +107,12 @@ def run_benchmark(
     device = choose_device(request.device)
     request.execution.check(device)
     settings = EvaluationSettings(spice=find_spice() is not None)
-    with Store(request.workspace.database) as store, Evaluator(settings=settings) as evaluator:
+    with (
+        closing(request.engine) as engine,
+        Store(request.workspace.database) as store,
+        Evaluator(settings=settings) as evaluator,
+    ):
+        engine.check(request.workspace)
         # The data: images checked, features extracted or re-used, vocabulary built.
         context = prepare_context(
             request.data,
@@ -124,9 +134,9 @@ def run_benchmark(
         specs = plan_runs(models, seeds, context, workspace, first_seed=first)
         if control is not None:
             specs += plan_runs([control], seeds, context, workspace, first_seed=first + seeds)
-        jobs = request.execution.jobs_for(sum(spec.kind != "reference" for spec in specs), device)
-        execution = replace(context.execution, config=replace(request.execution, jobs=jobs))
-        context = replace(context, execution=execution)
+        context = replace(context, execution=replace(context.execution, config=request.execution))
+        config = replace(request.execution, jobs=engine.slots(specs, context))
+        context = replace(context, execution=replace(context.execution, config=config))
         changed = None if control is None else vary(context, control, reporter)
         apart = plan_runs([control], seeds, changed, workspace, first_seed=first) if control and changed else []
         store.record_dataset(context.data.record(context.signature["data"]))
@@ -151,20 +161,21 @@ def run_benchmark(
         if others := describe_state(device).get("other_processes"):
             reporter.note(f"{others} other processes use {device}: times will be longer", style="yellow")
         shared = Shared(context, workspace, evaluator.settings, request.rerun)
-        _run_all(specs, shared, summary, store, evaluator, reporter)
+        _run_all(specs, shared, engine, summary, store, evaluator, reporter)
         if control and changed:
             try:
                 changed = prepare_varied(changed, control, reporter)
             except Exception as error:  # the other runs keep their results
                 _fail_all(apart, error, summary, store, reporter)
             else:
-                _run_all(apart, replace(shared, context=changed), summary, store, evaluator, reporter)
+                _run_all(apart, replace(shared, context=changed), engine, summary, store, evaluator, reporter)
         return summary
 
 
 def _run_all(
     specs: Sequence[RunSpec],
     shared: Shared,
+    engine: Engine,
     summary: Summary,
     store: Store,
     evaluator: Evaluator,
@@ -172,7 +183,7 @@ def _run_all(
 ) -> None:
     """Execute the runs of one context, then time those that ran side by side; the summary counts them."""
     with limit_threads(shared.context.execution.config.jobs):
-        _execute_all(specs, shared, summary, store, evaluator, reporter)
+        _execute_all(specs, shared, engine, summary, store, evaluator, reporter)
     time_deferred(specs, shared.context, shared.workspace, store, reporter)
 
 
@@ -190,6 +201,7 @@ def _fail_all(specs: Sequence[RunSpec], error: Exception, summary: Summary, stor
 def _execute_all(
     specs: Sequence[RunSpec],
     shared: Shared,
+    engine: Engine,
     summary: Summary,
     store: Store,
     evaluator: Evaluator,
@@ -208,13 +220,8 @@ def _execute_all(
             summary.count(spec, worker.work(spec, title))
         else:
             left.append((title, spec))
-    if shared.context.execution.config.jobs > 1 and len(left) > 1:
-        for spec, ended in run_in_workers(left, shared, store, reporter):
-            summary.count(spec, ended)
-        return
-    while left:
-        title, spec = take(left, shared.workspace)
-        summary.count(spec, worker.work(spec, title))
+    for spec, ended in engine.execute(left, shared, store, reporter, worker):
+        summary.count(spec, ended)
 
 
 def choose_device(name: str) -> torch.device:

@@ -173,6 +173,7 @@ def prepare_context(
         may_skip=skip_bad_images,
         device=device,
         reporter=reporter,
+        storage=workspace.remote,
     )
     splits = _splits(dataset, seen.skipped)
     evaluated = {name: samples for name, samples in splits.items() if name not in TRAINING_SPLITS}

@@ -26,6 +26,7 @@ from harness.runner.scoring import score_people, score_split
 from harness.runner.timing import one_image
 from harness.runner.train import fit
 from harness.runner.training_costs import no_training, predict_training, training_costs
+from harness.training.trainer import CHECKPOINTS
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
@@ -51,6 +52,7 @@ def execute(
     """
     if spec.kind == "reference":
         return _run_reference(spec, context.data, evaluator, environment)
+    workspace.fetch_run(spec.model if spec.kind == "stored" else spec.key)
     if spec.kind == "stored":
         ready = _open_stored(spec, context, workspace.run_folder(spec.model))
     else:
@@ -59,8 +61,10 @@ def execute(
         if spec.kind == "pretrained":
             ready = _open_pretrained(spec, context, folder)
         else:
-            ready = _train(spec, context, folder, on_epoch, reporter)
-    return evaluate(
+            ready = _train(spec, context, folder, _uploading(spec, workspace, on_epoch), reporter)
+            if workspace.remote is not None:
+                workspace.remote.push(folder, f"runs/{spec.key}")
+    outcome = evaluate(
         ready.model,
         ready.context,
         evaluator,
@@ -71,6 +75,24 @@ def execute(
         reporter=reporter,
         kept=ready.kept,
     )
+    if workspace.remote is not None and spec.kind != "stored":
+        workspace.remote.push(ready.folder, f"runs/{spec.key}", lambda path: path.parts[0] != CHECKPOINTS)
+    return outcome
+
+
+def _uploading(
+    spec: RunSpec, workspace: Workspace, on_epoch: Callable[[EpochRecord], None]
+) -> Callable[[EpochRecord], None]:
+    """`on_epoch` that also uploads the run as it stands; it is called before the epoch's own checkpoint is written."""
+    remote = workspace.remote
+    if remote is None:
+        return on_epoch
+
+    def record_and_upload(record: EpochRecord) -> None:
+        on_epoch(record)
+        remote.push(workspace.run_folder(spec.key), f"runs/{spec.key}")
+
+    return record_and_upload
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 
@@ -87,7 +86,7 @@ def time_deferred(
     chosen = [spec for runs in by_model.values() for spec in runs[:seeds]]
     with reporter.task("timing captions", len(chosen)) as task:
         for spec in chosen:
-            timed = _time_stored(workspace.run_folder(spec.model if spec.kind == "stored" else spec.key), alone)
+            timed = _time_stored(workspace, spec.model if spec.kind == "stored" else spec.key, alone)
             add_costs(store, spec.key, timed.costs, {"measurement": where | timed.state})
             task.advance(detail=spec.model)
     for spec in (spec for runs in by_model.values() for spec in runs[seeds:]):
@@ -95,8 +94,10 @@ def time_deferred(
     reporter.note(f"timed captions of {len(chosen)} models, one at a time")
 
 
-def _time_stored(folder: Path, context: RunContext) -> Timed:
+def _time_stored(workspace: Workspace, key: str, context: RunContext) -> Timed:
+    folder = workspace.run_folder(key)
     try:
+        workspace.fetch_run(key)
         with contain_exits():
             return time_model(*open_saved(SavedModel.load(folder), folder, context))
     except Exception as error:  # one model that cannot be opened any more must not keep the others from being timed

@@ -9,16 +9,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.utils.errors import BenchError
+from harness.utils.storage import Storage
 
 DEFAULT = Path("workspace")
 
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The folders and files of a workspace; `db` is a file or URL if the results are in another database."""
+    """The folders and files of a workspace.
+
+    `db` is a file or URL if the results are in another database; `storage` the URL of a remote storage, where machines
+    share no disk.
+    """
 
     root: Path
     db: str | None = None
+    storage: str | None = None
 
     @property
     def database(self) -> str:
@@ -38,6 +44,16 @@ class Workspace:
     def run_folder(self, key: str) -> Path:
         """The folder of one run: weights, vocabulary and log."""
         return self.root / "runs" / key
+
+    @property
+    def remote(self) -> Storage | None:
+        """The remote storage, if there is one."""
+        return None if self.storage is None else Storage(self.storage)
+
+    def fetch_run(self, key: str) -> None:
+        """Have the folder of a run from the remote storage, where this machine has not begun it and there is one."""
+        if self.remote is not None and not (self.run_folder(key) / "run.json").is_file():
+            self.remote.fetch(self.run_folder(key), f"runs/{key}")
 
     def create(self) -> None:
         """Create the root folder; BenchError if it cannot be created or written."""

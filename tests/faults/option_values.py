@@ -82,6 +82,7 @@ LEGAL = {
     "export submission --out": _NEW_NAMES | {"empty", "folder"},
     "models list PATTERN": {"empty"},
     "plan --first-seed": {"zero"},
+    "plan --slurm": _OUT - {"blank"},
     "report --out": _NEW_NAMES | {"folder"},
 }
 """Classes with which a command does what it is asked for, by command and option; every other must not exit with 0."""

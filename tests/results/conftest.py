@@ -153,7 +153,7 @@ def started_server(programs: Path) -> Iterator[Path]:
     data = folder / "data"
     make = [programs / "initdb", "--username=bench", "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C"]
     subprocess.run(["setpriv", *user, *make, data], cwd=folder, check=True, capture_output=True)
-    settings = {"listen_addresses": "", "unix_socket_directories": folder, "fsync": "off", "max_connections": 40}
+    settings = {"listen_addresses": "", "unix_socket_directories": folder, "fsync": "off", "max_connections": 100}
     options = [f"--{name}={value}" for name, value in settings.items()]
     command = ["setpriv", *user, "--pdeathsig=QUIT", programs / "postgres", "-D", data, *options]
     with (folder / "log").open("w") as log:

@@ -17,6 +17,7 @@ import numpy as np
 
 from harness.config.features import RegionConfig
 from harness.data.backbones.backbone import Backbone
+from harness.data.cache_storage import is_cached, keep_cache
 from harness.data.dataset import Dataset
 from harness.data.feature_cache import disk_errors
 from harness.data.features import Features
@@ -27,6 +28,7 @@ from harness.data.regions.opening import open_source
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.hashing import digest
+from harness.utils.storage import Storage
 from harness.utils.workspace import locked
 
 FORMAT = 1
@@ -43,6 +45,7 @@ def prepare_regions(
     skip: Collection[int] = (),
     progress: Callable[[int], None] | None = None,
     notify: Callable[[str], None] | None = None,
+    storage: Storage | None = None,
 ) -> RegionFeatures:
     """Region features of all images of a data set but those in `skip`, from the cache where it has them.
 
@@ -54,6 +57,7 @@ def prepare_regions(
             checked, so that it can refuse before the work begins.
         progress: called with the number of images done; not called if the cache is complete.
         notify: called with a sentence when this process waits for another one that holds the cache.
+        storage: where the regions are fetched from, or kept once they are converted.
 
     Raises:
         BenchError: a source that cannot be read, a full disk, a damaged cache, images that do not match the boxes.
@@ -75,13 +79,14 @@ def prepare_regions(
                 notify(f"another process is converting these regions into {folder}; waiting for it")
 
         with disk_errors(folder), locked(folder / "lock", wait):
-            if not (folder / META).is_file():
+            if not is_cached(folder, storage):
                 found = read_regions(source, dataset, skip=skip, limits=config.limits)
                 if source.boxes_only:
                     found = _cut(list(found), maps, config.bins)
                 # Maps differ in their last bits between devices, so their inputs identify them.
                 known = digest(depends, 24) if source.boxes_only else None
                 _write(folder, found, ",".join(settings), known, source, progress or (lambda _done: None))
+                keep_cache(folder, storage)
     return RegionFeatures(folder)
 
 

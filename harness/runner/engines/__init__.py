@@ -1,0 +1,1 @@
+"""Where runs are executed: processes of this machine, a Ray cluster, or Slurm."""

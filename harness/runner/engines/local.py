@@ -1,0 +1,40 @@
+"""Runs on this machine: one after another in this process, or side by side in processes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from harness.runner.context import RunContext
+from harness.runner.worker import Ended, Shared, Worker, take
+from harness.runner.worker_pool import run_in_workers
+from harness.utils.progress import Reporter
+from harness.utils.workspace import Workspace
+from results import Store
+from results.records import RunSpec
+
+
+class LocalEngine:
+    """See `harness.runner.engines.interface.Engine`."""
+
+    def check(self, workspace: Workspace) -> None:
+        """Nothing is needed that a run does not check itself."""
+
+    def slots(self, specs: Sequence[RunSpec], context: RunContext) -> int:
+        """As `--jobs` says, of the runs that are more than a score."""
+        execution = context.execution
+        return execution.config.jobs_for(sum(spec.kind != "reference" for spec in specs), execution.device)
+
+    def execute(
+        self, runs: Sequence[tuple[str, RunSpec]], shared: Shared, store: Store, reporter: Reporter, here: Worker
+    ) -> Iterator[tuple[RunSpec, Ended]]:
+        """In processes where there are several jobs and runs; a run that another command executes comes last."""
+        if shared.context.execution.config.jobs > 1 and len(runs) > 1:
+            yield from run_in_workers(runs, shared, store, reporter)
+            return
+        left = list(runs)
+        while left:
+            title, spec = take(left, shared.workspace)
+            yield spec, here.work(spec, title)
+
+    def close(self) -> None:
+        """There is nothing to let go of."""

@@ -1,0 +1,191 @@
+"""Folders of a workspace kept in a remote storage, through fsspec: `file://`, `s3://`, `gs://` and what else it knows.
+
+The storage holds files by the SHA-256 of their bytes (`objects/ab/abc...`) and, for each folder, a manifest of names
+and digests (`manifests/runs/KEY.json`). Objects never change, and a manifest is written after all that it names, in one
+put: so a reader sees a folder as it was at some time, or none. What equals an object that is there is not sent again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from harness.utils.atomic import replacing
+from harness.utils.errors import BenchError
+from harness.utils.files import shortened
+
+CHECKPOINTS = "checkpoint/"
+"""Where files lie that become old; their objects are deleted when a manifest no longer names them."""
+_PIECE = 2**20
+_NEEDED = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs"}
+_INSTALL = "pip install 'captionbench[storage]'"
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A remote storage by URL; picklable.
+
+    Raises:
+        BenchError: from every method, where the storage cannot be reached, read or written.
+    """
+
+    url: str
+
+    def check(self) -> None:
+        """Write and read a mark.
+
+        Raises:
+            BenchError: the URL cannot be understood, a package for it is missing, or the storage refuses.
+        """
+        scheme = self.url.partition("://")[0]
+        if "://" not in self.url or not self.url.partition("://")[2].strip("/"):
+            raise BenchError(
+                f"--storage {shortened(self.url)} is no URL of a folder",
+                "for example --storage s3://bucket/captionbench",
+            )
+        for package in ("fsspec", _NEEDED.get(scheme, "fsspec")):
+            if find_spec(package) is None:
+                raise BenchError(f"--storage {scheme}:// needs {package}, which is not installed", _INSTALL)
+        with self._errors():
+            self._put("mark", b"captionbench storage 1\n")
+            self._files.cat_file(self._place("mark"))
+
+    def push(self, folder: Path, name: str, wanted: Callable[[Path], bool] = lambda _: True) -> None:
+        """Upload a folder's files under a name, and last its manifest, which replaces an earlier one.
+
+        Args:
+            folder: hidden files, which are unfinished ones, and locks stay behind.
+            wanted: chooses files, by path relative to the folder.
+        """
+        manifest: dict[str, dict[str, Any]] = {}
+        before = self._manifest(name) or {}
+        for path in sorted(folder.rglob("*")):
+            inside = path.relative_to(folder)
+            if not path.is_file() or path.name == "lock" or not wanted(inside):
+                continue
+            if any(part.startswith(".") for part in inside.parts):
+                continue
+            digest = sha256_of(path)
+            manifest[inside.as_posix()] = {"sha256": digest, "bytes": path.stat().st_size}
+            with self._errors():
+                if not self._files.exists(self._object(digest)):
+                    self._upload(path, self._object(digest))
+        kept = {entry["sha256"] for entry in manifest.values()}
+        with self._errors():
+            self._put(f"manifests/{name}.json", json.dumps(manifest, indent=1).encode())
+            for file, entry in before.items():  # other folders may share small files, but not checkpoints
+                if file.startswith(CHECKPOINTS) and entry["sha256"] not in kept:
+                    self._files.rm_file(self._object(entry["sha256"]))
+
+    def fetch(self, folder: Path, name: str) -> bool:
+        """Download what the manifest of this name has, but for files that are there as it says; False if there is none.
+
+        Files appear whole. The last one is the first in `last_first` order: see `_order`.
+
+        Raises:
+            BenchError: an object is missing or is not what its name says.
+        """
+        manifest = self._manifest(name)
+        if manifest is None:
+            return False
+        for inside in sorted(manifest, key=_order):
+            path, digest = folder / _checked(inside), manifest[inside]["sha256"]
+            if path.is_file() and path.stat().st_size == manifest[inside]["bytes"] and sha256_of(path) == digest:
+                continue
+            with replacing(path) as temporary:
+                with self._errors():
+                    self._files.get_file(self._object(digest), str(temporary))
+                if sha256_of(temporary) != digest:
+                    raise BenchError(
+                        f"--storage {shortened(self.url)}: the object {digest} is damaged",
+                        f"delete it there; the same command then makes {name} anew",
+                    )
+        return True
+
+    def _manifest(self, name: str) -> dict[str, dict[str, Any]] | None:
+        with self._errors():
+            try:
+                found: dict[str, dict[str, Any]] = json.loads(
+                    self._files.cat_file(self._place(f"manifests/{name}.json"))
+                )
+            except FileNotFoundError:
+                return None
+        return found
+
+    @cached_property
+    def _opened(self) -> tuple[Any, str]:
+        import fsspec
+
+        files, root = fsspec.core.url_to_fs(self.url)
+        return files, root.rstrip("/")
+
+    @property
+    def _files(self) -> Any:
+        return self._opened[0]
+
+    def _place(self, name: str) -> str:
+        return f"{self._opened[1]}/{name}"
+
+    def _object(self, digest: str) -> str:
+        return self._place(f"objects/{digest[:2]}/{digest}")
+
+    def _put(self, name: str, content: bytes) -> None:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(content)
+            file.flush()
+            self._upload(Path(file.name), self._place(name))
+
+    def _upload(self, path: Path, place: str) -> None:
+        """Write a file in one instant: object storages do so by themselves, folders by a move."""
+        if "file" not in self._files.protocol:
+            self._files.put_file(str(path), place)
+            return
+        self._files.makedirs(place.rpartition("/")[0], exist_ok=True)
+        temporary = f"{place}.{secrets.token_hex(4)}"
+        self._files.put_file(str(path), temporary)
+        self._files.mv(temporary, place)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except BenchError:
+            raise
+        except Exception as error:  # each file system of fsspec has errors of its own
+            said = next(iter(str(error).splitlines()), type(error).__name__)
+            raise BenchError(
+                f"--storage {shortened(self.url)}: {type(error).__name__}: {said}",
+                "check the URL, the credentials in the environment, and the free space there",
+            ) from error
+
+
+def sha256_of(path: Path) -> str:
+    """The hex digest of a file's bytes."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _order(inside: str) -> tuple[bool, str]:
+    """What marks a folder as complete comes last, so that a download that was cut off is none."""
+    return PurePosixPath(inside).name in {"meta.json", "run.json", "state.pt"}, inside
+
+
+def _checked(inside: str) -> Path:
+    """A path of a manifest; BenchError where it leads out of its folder."""
+    path = PurePosixPath(inside)
+    if path.is_absolute() or ".." in path.parts or os.sep not in "/":
+        raise BenchError(f"a manifest of the storage names {inside!r}, outside of its folder", "delete the manifest")
+    return Path(*path.parts)
