@@ -76,8 +76,8 @@ def test_a_thousand_runs(request: pytest.FixtureRequest, tmp_path: Path, databas
     overhead, ideal = took * slots / RUNS - training, RUNS * SLOT_S
     print(
         f"\n{RUNS} runs over {slots} slots, {database}, in {took:.1f} s, at best {ideal:.1f} s: {overhead:.2f} s a run "
-        f"of a slot's time, {1000 * took / RUNS:.0f} ms a run of the command's; a run took {each[RUNS // 2]:.2f} s in the "
-        f"median, {each[-1]:.2f} s at most; rows {dict(statuses)}, errors {len(said)}"
+        f"of a slot's time, {1000 * took / RUNS:.0f} ms a run of the command's; a run took {each[RUNS // 2]:.2f} s in "
+        f"the median, {each[-1]:.2f} s at most; rows {dict(statuses)}, errors {len(said)}"
     )
     assert not said, said[0]
     assert statuses == {"finished": RUNS}

@@ -28,7 +28,8 @@ def test_another_machine_goes_on_from_the_storage(tmp_path: Path) -> None:
     died = bench_process(*words(first, "--storage", remote), *plugin, **moment)
     assert died.returncode == -9, died.stderr
     second.mkdir()
-    shutil.move(first / "bench.sqlite", second / "bench.sqlite")  # stands for a server of results
+    for file in first.glob("bench.sqlite*"):  # with its log; stands for a server of results
+        shutil.move(file, second)
     shutil.rmtree(first)
     done = bench_process(*words(second, "--storage", remote))
     assert done.returncode == 0, done.stderr
