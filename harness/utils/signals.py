@@ -11,6 +11,8 @@ from types import FrameType
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
 """The signals that ask a process to end."""
+_HELD = (*ENDING, signal.SIGUSR2)
+"""The last is how Slurm warns a job of submitit's before its time is over."""
 _Handler = Callable[[int, FrameType | None], object] | int
 
 
@@ -78,7 +80,7 @@ class HeldSignals:
 
 @contextmanager
 def signals_held(*, patient: bool = False) -> Iterator[HeldSignals]:
-    """Hold Ctrl-C and SIGTERM back until the end of the block, or until they are delivered within it.
+    """Hold Ctrl-C, SIGTERM and SIGUSR2 back until the end of the block, or until they are delivered within it.
 
     Signals that the process ignores stay ignored. In other threads than the main one nothing is held: signals interrupt
     the main thread alone.
@@ -88,7 +90,7 @@ def signals_held(*, patient: bool = False) -> Iterator[HeldSignals]:
     """
     in_main = threading.current_thread() is threading.main_thread()
     handlers: dict[int, _Handler] = {}
-    for number in ENDING if in_main else ():
+    for number in _HELD if in_main else ():
         handler = signal.getsignal(number)
         if handler is not None and handler != signal.SIG_IGN:
             handlers[number] = handler

@@ -76,6 +76,18 @@ def test_a_handler_that_raises_nothing_lets_the_block_go_on() -> None:
     assert asked == [signal.SIGTERM] * 2
 
 
+def test_the_warning_of_slurm_is_held_too() -> None:
+    asked = []
+    before = signal.signal(signal.SIGUSR2, lambda number, _: asked.append(number))
+    with signals_held() as held:
+        signal.raise_signal(signal.SIGUSR2)
+        assert held.pending
+        assert not asked
+        held.deliver()
+        assert asked == [signal.SIGUSR2]
+    signal.signal(signal.SIGUSR2, before)
+
+
 def test_an_ignored_signal_stays_ignored() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with signals_held() as held:
