@@ -137,7 +137,7 @@ def plan(
     settings, known = load_preset(preset, tuple(change or ())), KNOWN[data]
     seeds = seeds or settings.seeds
     check_seeds(first_seed, seeds, 2 if control else 1)
-    check_slurm(slurm, control, detect)
+    check_slurm(slurm, control)
     if detect is not None:
         show_power(detect, seed_deviation, image_deviation, data, workspace, db)
         return

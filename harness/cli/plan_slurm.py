@@ -123,7 +123,7 @@ def sbatch_script(name: str, planned: PlannedRuns, words: Sequence[str]) -> str:
     )
 
 
-def check_slurm(file: Path | None, control: str | None, detect: float | None) -> None:
+def check_slurm(file: Path | None, control: str | None) -> None:
     """BenchError where `--slurm` is given with what it does not write, or names no file that can be written."""
     from harness.cli.output import check_out
 
@@ -133,5 +133,3 @@ def check_slurm(file: Path | None, control: str | None, detect: float | None) ->
             "--slurm and --control contradict each other: a control is compared with all rows at once",
             "leave --control out; when the array has ended, bench run --control trains what is missing",
         )
-    if file is not None and detect is not None:
-        raise BenchError("--slurm writes runs, and --detect plans none", "leave one of the two out")

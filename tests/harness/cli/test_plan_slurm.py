@@ -88,12 +88,12 @@ def test_a_warned_job_ends_its_run_and_is_queued_again(tmp_path: Path) -> None:
     ("words", "said"),
     [
         ("--control auto", "--slurm and --control contradict each other"),
-        ("--detect 1.0", "--slurm writes runs, and --detect plans none"),
+        ("--detect 1.0", "--slurm: not used by --detect"),
         ("--devices 9", "--devices 9 are not the same number on each of 2 nodes of 8"),
     ],
 )
 def test_what_is_not_written_is_refused(tmp_path: Path, words: str, said: str) -> None:
-    error = bench("plan", "--models", "blind", "--slurm", tmp_path / "a", *words.split()).exception
+    error = bench("plan", "--slurm", tmp_path / "a", *words.split()).exception
     assert isinstance(error, BenchError)
     assert said in str(error)
     assert not (tmp_path / "a").exists()

@@ -17,7 +17,7 @@ from harness.data.batches import Batch
 from harness.training import trainer
 from harness.training.checkpoint import last_checkpoint
 from harness.training.objectives import CrossEntropy, Objective
-from harness.utils.signals import end_on_sigterm
+from harness.utils.signals import ENDING, end_on_sigterm
 from results.records import EpochRecord
 from tests.harness.training.test_state import STORED
 from tests.harness.training.tiny_training import Killed, Loader, fit_tiny, tiny_schedule, weights_of
@@ -56,13 +56,15 @@ def test_a_signal_waits_for_its_step_and_a_checkpoint(tmp_path: Path, step: int,
 
     expected, summary = fit_tiny(tmp_path / "undisturbed", interval=1e9)
     records: list[EpochRecord] = []
-    before = signal.getsignal(signal.SIGTERM)
+    before = {each: signal.getsignal(each) for each in ENDING}
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background inherit that it is ignored
     end_on_sigterm()
     try:
         with pytest.raises(KeyboardInterrupt):
             fit_tiny(tmp_path / "stopped", interval=1e9, objective=Signalled, records=records)
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
     assert len(steps) == step
     assert len(records) == (step > 3)  # it comes before the validation of the epoch that it ends
     model, again = fit_tiny(tmp_path / "stopped", interval=1e9, objective=Signalled)

@@ -48,6 +48,7 @@ MOVES_NO_SCORE = {
     "device": "another machine rounds otherwise, and computes the same",
     "rerun": "whether finished runs are made again",
     "accept_code_changes": "which finished runs are re-used",
+    "engine": "where runs are executed",
     "execution": "how many devices, processes and kernels share the work; rounding alone, recorded in the environment",
 }
 
