@@ -161,7 +161,7 @@ def test_rows_that_saw_nothing_before_keep_their_signature(tmp_path: Path, monke
     labels = zoo.Pretraining(("ImageNet",), "", (), {}, "a paper")
     zoo.register_model(dataclasses.replace(zoo.model_card("blind"), name="mine", pretraining=labels))
     context: Any = SimpleNamespace(
-        signature={"data": "d#1", "track": "controlled"},
+        signature={"data": "d#1", "track": "controlled", "feat": "f"},
         preset=load_preset("smoke"),
         tuned=None,
         inputs=SimpleNamespace(vocabulary=range(9)),
