@@ -118,7 +118,8 @@ def _obstacles(rows: Sequence[Row], group: Group) -> list[str]:
     if single:
         found.append("one seed" if single == everything else f"{single} with one seed")
     if learning:
-        counted = f"all {everything}" if learning == everything else f"{learning} of {everything}"
+        whole = "both" if everything == 2 else f"all {everything}"
+        counted = whole if learning == everything else f"{learning} of {everything}"
         found.append("still learning" if everything == 1 else f"{counted} still learning")
     if unknown:
         found.append(f"{unknown} of {everything} with too few validations to say whether they had finished learning")
