@@ -109,7 +109,7 @@ def sbatch_script(name: str, planned: PlannedRuns, words: Sequence[str]) -> str:
     per_node = planned.devices // nodes
     command = _ONE if planned.devices == 1 else _ON_ONE_NODE if nodes == 1 else _ON_SEVERAL
     return _SCRIPT.format(
-        name=shlex.quote(name),
+        name=shlex.quote(name if name.isprintable() else "FILE"),
         last=len(elements) - 1,
         nodes=nodes,
         per_node=per_node,

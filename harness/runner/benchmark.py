@@ -6,7 +6,7 @@ Finished runs are re-used, failed ones tried again, and one model's failure neve
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -103,16 +103,15 @@ def run_benchmark(
     for model in models:
         if model.kind in {"trained", "pretrained"}:
             request.preset.check_model(model.name)  # before any work
-    request.workspace.create()
     device = choose_device(request.device)
     request.execution.check(device)
     settings = EvaluationSettings(spice=find_spice() is not None)
-    with (
-        closing(request.engine) as engine,
-        Store(request.workspace.database) as store,
-        Evaluator(settings=settings) as evaluator,
-    ):
+    with ExitStack() as stack:
+        engine = stack.enter_context(closing(request.engine))
         engine.check(request.workspace)
+        request.workspace.create()
+        store = stack.enter_context(Store(request.workspace.database))
+        evaluator = stack.enter_context(Evaluator(settings=settings))
         # The data: images checked, features extracted or re-used, vocabulary built.
         context = prepare_context(
             request.data,

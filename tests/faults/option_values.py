@@ -82,7 +82,7 @@ LEGAL = {
     "export submission --out": _NEW_NAMES | {"empty", "folder"},
     "models list PATTERN": {"empty"},
     "plan --first-seed": {"zero"},
-    "plan --slurm": _OUT - {"blank"},
+    "plan --slurm": _OUT,
     "report --out": _NEW_NAMES | {"folder"},
 }
 """Classes with which a command does what it is asked for, by command and option; every other must not exit with 0."""

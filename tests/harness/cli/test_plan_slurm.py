@@ -58,6 +58,13 @@ def test_time_is_twice_the_longest_estimate_or_a_day() -> None:
     assert directives(sbatch_script("a", planned(updown=60.0, m2=9000.0), []))["time"] == "5:00:00"
 
 
+@pytest.mark.parametrize("name", ["a\nrm -r b", "\udcff"])
+def test_a_name_that_is_no_line_is_not_in_the_script(name: str) -> None:
+    script = sbatch_script(name, planned(), [])
+    assert "sbatch FILE --data" in script
+    assert name not in script
+
+
 def test_a_warned_job_ends_its_run_and_is_queued_again(tmp_path: Path) -> None:
     """`srun` and `scontrol` are stood for; the run says when it can be warned, so that nothing depends on time."""
     programs = {
