@@ -103,7 +103,7 @@ def add_missing_influences(
             )
         influences = {metric: values for metric, values in found.influences.items() if metric in metrics}
         refused = add_influences(store, spec.key, split, influences)
-        for metric in metrics:
+        for metric in sorted(metrics):
             reason = OTHER_SCORE if metric in refused else found.scores[OVERALL][metric].reason
             reasons[metric] = reasons.get(metric) or reason
     return reasons
