@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from reports.content.numbers import cost, percent
 from results.queries.standings import NO_SCORES
 from results.queries.views import Group, Row
+from results.statistics.learning import mean_learning
 
 _NAMED = 4
 _SEEDS_FLAG = "--seeds 3"
@@ -59,7 +60,7 @@ def _nested(annealing: Mapping[str, float]) -> dict[str, float]:
 
 def learning_sentence(row: Row) -> str:
     """How far the row's validation was from flat; "" where it was not still learning."""
-    found = row.mean_learning
+    found = mean_learning(row.learning.values())
     if not row.still_learning or found.rise is None or found.error is None:
         return ""
     seeds = f"on average of {len(row.learning)} seeds, " if len(row.learning) > 1 else ""

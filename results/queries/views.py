@@ -11,7 +11,7 @@ from typing import Any
 
 from results.queries.pretraining import Pretraining
 from results.records import CodeRecord, EpochRecord, Quantity, Role, Status
-from results.statistics.learning import Learning, MeanLearning, mean_learning
+from results.statistics.learning import Learning, mean_learning
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +140,8 @@ class Row:
     such field). For a row of `Group.rows`: from the other rows of the same model, empty when there is no other. For a
     row of `Group.references`: from the group's signature. `standings` has the row's place by metric, and nothing for
     references. `learning[seed]` says how the seed's training ended, of those that were trained. `outdated` says why the
-    row is not of the newest code, None where it is.
-    `held_out[metric]` are scores over the whole split against one reference less, each left out in turn; empty where
-    releases before 0.3.0 scored.
+    row is not of the newest code, None where it is. `held_out[metric]` are scores over the whole split against one
+    reference less, each left out in turn; empty where releases before 0.3.0 scored.
     """
 
     model: str
@@ -161,14 +160,9 @@ class Row:
     held_out: dict[str, Spread] = field(default_factory=dict)
 
     @property
-    def mean_learning(self) -> MeanLearning:
-        """How the trainings of its seeds ended on average; unknown where none was trained."""
-        return mean_learning(self.learning.values())
-
-    @property
     def still_learning(self) -> bool:
         """Whether validation was still rising when training ended, on average over the seeds."""
-        return self.mean_learning.state == "still learning"
+        return mean_learning(self.learning.values()).state == "still learning"
 
 
 @dataclass(frozen=True, slots=True)
