@@ -158,7 +158,6 @@ class Trainer:
         state, loader = self.state, data.train_batches
         self.model.train()
         title = f"  {stage.name} epoch {state.epoch + 1}/{stage.epochs}"
-        validated = (state.epoch + 1) % stage.validate_every == 0 or state.epoch + 1 == stage.epochs
         with self._reporter.task(title, len(loader), state.batch) as task, signals_held() as signals:
             asked = time.monotonic()
             for batch in loader.epoch(state.epoch, start=state.batch):
@@ -167,6 +166,7 @@ class Trainer:
                 last = state.batch == len(loader)
                 self._save_if_due(optimiser, signals, VALIDATION_INTERVAL_S if last else self._interval)
                 asked = time.monotonic()
+        validated = (state.epoch + 1) % stage.validate_every == 0 or state.epoch + 1 == stage.epochs
         cider = self._validated(stage, data) if validated else None
         if cider is not None:
             better = state.validated(cider, stage.learning_rate)
