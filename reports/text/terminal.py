@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rich.box import SIMPLE_HEAD
@@ -12,22 +13,42 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from reports.content import tables
-from reports.content.numbers import DASH, percent, printable
+from reports.content.numbers import DASH, caption_count, count, percent, printable
 from reports.content.people import TITLE, beside_people
-from reports.content.table_values import TableValue, interval_value, place_value
+from reports.content.table_values import Notes, TableValue, cost_value, interval_value, marked, place_value
 from reports.content.tables import Line, Table
 from reports.content.verdict import needs_longer_training, verdict
 from results.db.store import Store
 from results.queries import fetch
 from results.queries.leaderboard import RANKING_METRIC
-from results.queries.views import Failure, Group, SignificanceTest
+from results.queries.views import Failure, Group, Row, SignificanceTest
 
-_PLACE, _INTERVAL, _SEEDS = "Place", "95 %", "±"
-_METRICS = ("BLEU-1", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", "CIDEr-D")  # in the order in which papers print them
-# On a narrow terminal, the first first: a number that is cut is another number.
-_GIVING_WAY = ("BLEU-1", "Parameters", "ROUGE-L", "METEOR", "SPICE", "BLEU-4", _SEEDS, _INTERVAL)
+_PLACE, _INTERVAL, _SEEDS, _MAC = "Place", "95 %", "±", "MAC"
+_COSTS = {"Params": "parameters", "Latency": "latency_median", "Training": "train_seconds"}
+_SHOWN = ("CIDEr-D", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", "BLEU-1", "BLEU-2", "BLEU-3", _MAC, *_COSTS)
+"""Columns after the ranking metric, as they stand."""
+_FIRST = (
+    _PLACE,
+    _INTERVAL,
+    "CIDEr-D",
+    _MAC,
+    _SEEDS,
+    "Latency",
+    "Training",
+    "BLEU-4",
+    "SPICE",
+    "METEOR",
+    "ROUGE-L",
+    "Params",
+)
+"""After the ranking metric, what is shown first where room is short: a number that is cut is another number."""
+_METRICS = ("CIDEr-D", "BLEU-4", "METEOR", "ROUGE-L")
+"""Beside people."""
 _APART = "reference, not ranked"
-_NAME_WIDTH = len(_APART) + 1
+_NAME_WIDTH = 40
+"""A longer name goes on in the next line after one of its own signs."""
+_PART = re.compile(r"[^/_ ,]+[/_ ,]*|[/_ ,]+")
+_MARK = re.compile(r" ([a-z]+)\)")
 _LISTED_PLANNED = 5
 """Most runs that are planned and not begun to be listed one by one."""
 _STYLES = {"failed": "bold red", "skipped": "yellow", "running": "cyan", "interrupted": "cyan", "planned": "dim"}
@@ -39,6 +60,11 @@ class _Column:
 
     header: str
     texts: list[Text]
+
+    @property
+    def shows(self) -> bool:
+        """Whether any row has something to read here."""
+        return any(text.plain.strip(DASH) and text.plain[0] != DASH for text in self.texts)
 
     @property
     def width(self) -> int:
@@ -75,14 +101,17 @@ def print_leaderboard(
 
 def _print_group(group: Group, console: Console) -> None:
     table = tables.leaderboard(group)
-    names = [_name(line) for line in (*table.lines, *table.references)]
+    seeds = _seeds_of_all(table.lines)
+    names = [_name(line, seeds) for line in (*table.lines, *table.references)]
     columns = _columns(group, table)
-    rich, gone = _fitted(names, columns, console)
+    wide = [*names, Text(_APART)] if table.references else names
+    shown, gone = _fitted(wide, columns, group.metric, console)
+    rich = _rich_table(wide, shown, seeds)
     for number, name in enumerate(names):
         if number == len(table.lines):
             rich.add_row(Text(_APART, style="dim italic"))
         apart = "dim" if number >= len(table.lines) else ""
-        rich.add_row(name, *(column.texts[number] for column in columns.values()), style=apart)
+        rich.add_row(name, *(column.texts[number] for column in shown.values()), style=apart)
 
     title = f"{group.dataset} {group.split}" + (f", {group.track} track" if group.rows else "")
     console.print()
@@ -90,14 +119,7 @@ def _print_group(group: Group, console: Console) -> None:
     for sentence in verdict(group):
         console.print(Text(printable(sentence)))
     console.print(rich)
-    for reason, mark in table.notes.marks.items():
-        noted = [
-            heading.name
-            for place, heading in enumerate(table.headings)
-            if any(line.cells[place].mark == mark for line in (*table.lines, *table.references))
-        ]
-        sign = f"{mark})" if not noted or set(noted) & columns.keys() else f"{', '.join(noted)}:"
-        console.print(Text(f"{sign} {printable(reason)}", style="dim"))
+    _print_notes(table, [*names, *(text for column in shown.values() for text in column.texts)], console)
     if gone:
         console.print(Text(f"No room here for {', '.join(gone)}; bench report shows every column.", style="dim"))
     if absent := tables.absent_levels(group):
@@ -108,13 +130,33 @@ def _print_group(group: Group, console: Console) -> None:
     _print_people(group, console)
 
 
+def _print_notes(table: Table, shown: Iterable[Text], console: Console) -> None:
+    """Each note by its mark where that is shown, by the columns that it is about where these have no number."""
+    marks = {mark for text in shown for mark in _MARK.findall(text.plain)}
+    for reason, mark in table.notes.marks.items():
+        if mark in marks:
+            console.print(Text(f"{mark}) {printable(reason)}", style="dim"))
+            continue
+        lines = (*table.lines, *table.references)
+        empty = [
+            heading.name
+            for place, heading in enumerate(table.headings)
+            if heading.name in _SHOWN
+            and all(line.cells[place].value is None for line in lines)
+            and any(line.cells[place].mark == mark for line in lines)
+        ]
+        if empty:
+            console.print(Text(f"{', '.join(empty)}: {printable(reason)}", style="dim"))
+
+
 def _print_people(group: Group, console: Console) -> None:
     people = beside_people(group)
     if people is None:
         return
-    table, names = people.table, [_name(line) for line in people.table.lines]
+    table, seeds = people.table, _seeds_of_all(people.table.lines[1:])
+    names = [_name(line, seeds) for line in table.lines]
     columns = {name: column for name in _METRICS if (column := _column(table, name, group.metric)) is not None}
-    rich, _ = _fitted(names, columns, console)
+    rich = _rich_table(names, columns, seeds)
     for number, name in enumerate(names):
         rich.add_row(name, *(column.texts[number] for column in columns.values()))
     console.print()
@@ -125,45 +167,72 @@ def _print_people(group: Group, console: Console) -> None:
     console.print(Text(people.note, style="dim"))
 
 
-def _fitted(names: Sequence[Text], columns: dict[str, _Column], console: Console) -> tuple[RichTable, list[str]]:
-    """A table still without rows, after taking out of `columns` those without room, and the headers of these."""
-    width = min(_NAME_WIDTH, max(len(line) for name in names for line in name.plain.split("\n")))
-    gone = []
-    for giving_way in _GIVING_WAY:
-        if giving_way in columns and width + sum(column.width for column in columns.values()) > console.width:
-            gone.append(columns.pop(giving_way).header)
+def _rich_table(names: Sequence[Text], columns: Mapping[str, _Column], seeds: int | None) -> RichTable:
+    """A table still without rows; all names of one number of seeds say it once, in their heading."""
     rich = RichTable(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-    rich.add_column("", overflow="fold", min_width=width)
+    rich.add_column(f"{seeds} seeds each" if seeds else "", overflow="fold", min_width=_width(names))
     for column in columns.values():
         rich.add_column(column.header, justify="right", no_wrap=True)
-    return rich, gone
+    return rich
+
+
+def _fitted(
+    names: Sequence[Text], columns: Mapping[str, _Column], metric: str, console: Console
+) -> tuple[dict[str, _Column], list[str]]:
+    """The columns that have room beside the names, and the headers of the others."""
+    room, chosen = console.width - _width(names), set()
+    for name in (metric, *_FIRST, *columns):
+        if name in columns and name not in chosen and columns[name].width <= room:
+            room -= columns[name].width
+            chosen.add(name)
+    gone = [column.header for name, column in columns.items() if name not in chosen]
+    return {name: column for name, column in columns.items() if name in chosen}, gone
+
+
+def _width(names: Sequence[Text]) -> int:
+    return max(len(line) for name in names for line in name.plain.split("\n"))
 
 
 def _columns(group: Group, table: Table) -> dict[str, _Column]:
-    """The columns that have something to show, in order; intervals and deviations over seeds are of CIDEr-D."""
-    rows = (*group.rows, *group.references)
-    main = [row.scores.get(group.metric) for row in rows]
-    places = (place_value(row.standings.get(group.metric), table.notes) for row in rows)
-    found = {_PLACE: _Column(_PLACE, [_number(_short(place), False) for place in places])}
-    metrics = [name for name in _METRICS if name != group.metric]
-    for name in (*metrics, group.metric, "Parameters"):
-        if name == "Parameters":
-            intervals = (interval_value(spread, table.notes) for spread in main)
-            found[_INTERVAL] = _Column(_INTERVAL, [_number(interval, False) for interval in intervals])
-            deviations = [percent(spread.sd) if spread and spread.sd is not None else "" for spread in main]
-            found[_SEEDS] = _Column(_SEEDS, [Text(text, style="dim") for text in deviations])
-        if (column := _column(table, name, group.metric)) is not None:
-            found[name] = column
-    return {name: column for name, column in found.items() if any(text.plain for text in column.texts)}
+    """The columns that have something to show, in order; intervals and deviations over seeds are of the metric."""
+    rows, notes = (*group.rows, *group.references), table.notes
+    scores = [row.scores.get(group.metric) for row in rows]
+    places = (place_value(row.standings.get(group.metric), notes) for row in rows)
+    intervals = (interval_value(spread, notes) for spread in scores)
+    deviations = (percent(spread.sd) if spread and spread.sd is not None else "" for spread in scores)
+    found = {
+        _PLACE: _Column(_PLACE, [_number(_short(place), False) for place in places]),
+        group.metric: _column(table, group.metric, group.metric),
+        _INTERVAL: _Column(_INTERVAL, [_number(interval, False) for interval in intervals]),
+        _SEEDS: _Column(_SEEDS, [Text(text, style="dim") for text in deviations]),
+    }
+    work = caption_count({name for row in rows for name in row.costs})
+    for name in _SHOWN:
+        if name == _MAC:
+            found[name] = _Column(name, [_cost(row, work, notes) for row in rows])
+        elif name in _COSTS:
+            found[name] = _Column(name, [_cost(row, _COSTS[name], notes) for row in rows])
+        elif name != group.metric:
+            found[name] = _column(table, name, group.metric)
+    return {name: column for name, column in found.items() if column and column.shows}
+
+
+def _cost(row: Row, name: str, notes: Notes) -> Text:
+    """A row's cost, blank for rows without a model; multiply-accumulates are counted in thousands, millions ..."""
+    if row.role == "reference" and (name not in row.costs or row.costs[name].value is None):
+        return Text("")
+    cell = marked(cost_value(row.costs.get(name), notes), row, name, notes)
+    if cell.value is not None and row.costs[name].unit == "GMAC":
+        cell = replace(cell, text=count(1e9 * cell.value))
+    return _number(cell, False)
 
 
 def _column(table: Table, name: str, main: str) -> _Column | None:
-    """A column of the table, None where it has no number; that of the `main` metric is bold."""
-    lines = (*table.lines, *table.references)
+    """A column of the table, None where it has none; that of the `main` metric is bold."""
     place = next((place for place, heading in enumerate(table.headings) if heading.name == name), None)
-    if place is None or all(line.cells[place].value is None for line in lines):
+    if place is None:
         return None
-    cells = [line.cells[place] for line in lines]
+    cells = [line.cells[place] for line in (*table.lines, *table.references)]
     return _Column(table.headings[place].short, [_number(cell, name == main) for cell in cells])
 
 
@@ -177,19 +246,36 @@ def _legend(test: SignificanceTest, floors: bool) -> str:
     return (
         f"Place: the ranks that the differences in {test.metric} between all rows allow, over seeds and images, with a "
         f"probability of {1 - test.alpha:.0%} for the whole table. {without}"
-        "95 %: interval of the mean over seeds and images. ±: standard deviation over seeds."
+        "95 %: interval of the mean over seeds and images. ±: standard deviation over seeds. MAC: multiply-accumulates "
+        "of one image's caption by beam search; Latency: its time. Training: of all steps."
     )
 
 
-def _name(line: Line) -> Text:
-    name = Text(printable(line.model))
-    if len(line.runs) > 1:
+def _seeds_of_all(lines: Sequence[Line]) -> int | None:
+    """How many seeds every line has, None where they differ or have one."""
+    seeds = {len(line.runs) for line in lines}
+    return seeds.pop() if len(seeds) == 1 and seeds != {1} else None
+
+
+def _name(line: Line, said: int | None) -> Text:
+    name = Text(_folded(printable(line.model)))
+    if len(line.runs) > 1 and len(line.runs) != said:
         name.append(f" ×{len(line.runs)}", style="dim")
     for badge in line.badges:
         name.append(f" {badge.mark})", style="dim")
     if line.differs:
-        name.append(f"\n{printable(line.differs)}", style="dim")
+        name.append(f"\n{_folded(printable(line.differs))}", style="dim")
     return name
+
+
+def _folded(name: str) -> str:
+    """A name too long for its column on several lines, none of which ends within a word."""
+    lines = [""]
+    for part in _PART.findall(name):
+        if lines[-1] and len(lines[-1] + part.rstrip()) > _NAME_WIDTH:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def _number(cell: TableValue, main: bool) -> Text:

@@ -13,7 +13,7 @@ from sqlalchemy import delete, update
 
 from reports.content.tables import absent_levels
 from reports.text.terminal import print_leaderboard
-from results.db.schema import HeldOutScore, Score
+from results.db.schema import HeldOutScore, RunRow, Score
 from results.db.store import Store
 from results.queries.fetch import leaderboard
 
@@ -27,25 +27,35 @@ def printed(store: Store, width: int = 80, colour: bool = False) -> str:
     return console.file.getvalue()
 
 
+def header(store: Store, width: int) -> list[str]:
+    lines = printed(store, width).splitlines()
+    return re.split(" {2,}", next(line for line in lines if line.split()[:1] == ["Place"]).strip())
+
+
 def test_rows_fit_80_columns_and_no_number_wraps(store: Store) -> None:
     text = printed(store)
     assert max(len(line) for line in text.splitlines()) <= 80
     row = next(line for line in text.splitlines() if line.startswith("expansionnet_v2"))
-    assert row.split() == [
-        "expansionnet_v2",
-        "×2",
-        "1",
-        "54.3",
-        "28.7",
-        "58.3",
-        "104.9",
-        "81.8–127.9",
-        "0.9",
-        "2.30",
-        "M",
-    ]
-    header = next(line for line in text.splitlines() if "B-4" in line)
-    assert header.split() == ["Place", "B-4", "M", "R", "C", "95", "%", "±", "Params"]
+    shown = ["expansionnet_v2 ×2", "1", "104.9", "81.8–127.9", "0.9", "54.3", "78.6 M", "12.3 ms"]
+    assert re.split(" {2,}", row) == shown
+    assert header(store, 80) == ["Place", "C", "95 %", "±", "B-4", "MAC", "Latency"]
+
+
+def test_metrics_and_costs_join_as_there_is_room(store: Store) -> None:
+    medium = ["Place", "C", "95 %", "±", "B-4", "M", "R", "MAC", "Latency", "Training"]
+    assert header(store, 100) == medium
+    assert header(store, 200) == [*medium[:7], "B-1", "B-2", "B-3", "MAC", "Params", "Latency", "Training"]
+
+
+def test_long_names_break_after_one_of_their_own_signs(store: Store) -> None:
+    with store.writing() as connection:
+        long = "expansionnet_v2/no-dynamic-expansion/no-forward-expansion/one_more"
+        connection.execute(update(RunRow).where(RunRow.model == "expansionnet_v2").values(model=long))
+    lines = printed(store).splitlines()
+    table = next(number for number, line in enumerate(lines) if line.split()[:1] == ["Place"])
+    start = next(number for number in range(table, len(lines)) if lines[number].startswith("expansionnet_v2/"))
+    assert lines[start].split()[0] == "expansionnet_v2/no-dynamic-expansion/"
+    assert lines[start + 1].split()[0] == "no-forward-expansion/one_more"
 
 
 def test_intervals_push_out_what_matters_less(store: Store) -> None:
@@ -55,16 +65,15 @@ def test_intervals_push_out_what_matters_less(store: Store) -> None:
         connection.execute(update(Score).where(Score.metric == "BLEU-3").values(metric="SPICE", **NOT_RUN))
     text = printed(store)
     assert max(len(line) for line in text.splitlines()) <= 80
-    header = next(line for line in text.splitlines() if "B-4" in line)
-    assert header.split() == ["Place", "B-4", "M", "R", "C", "95", "%", "±", "Params"]
+    assert header(store, 80) == ["Place", "C", "95 %", "±", "B-4", "MAC", "Latency"]
     assert "81.8–127.9" in next(line for line in text.splitlines() if line.startswith("expansionnet_v2"))
     assert re.search(r"^show_tell_lstm .* 60\.8–67\.2 \w\) ", text, re.MULTILINE), "of one seed, with a note"
-    assert "No room here for B-1; bench report shows every column." in text
-    narrow = printed(store, width=44)
-    assert re.search(r"^expansionnet_v2 ×2 +1 +104\.9$", narrow, re.MULTILINE), "rather no interval than half of one"
+    gone = "No room here for M, R, B-1, B-2, Params, Training; bench report shows every column."
+    assert gone in " ".join(text.split())
+    narrow = printed(store, width=40)
+    row = next(line for line in narrow.splitlines() if line.startswith("expansionnet_v2 ×2"))
+    assert "104.9" in row and "81.8" not in row, "rather no interval than half of one"
     assert "SPICE: not run: its models are not installed" in text, "a column without a number is left out"
-    wide = next(line for line in printed(store, width=100).splitlines() if "B-4" in line)
-    assert wide.split() == ["Place", "B-1", "B-4", "M", "R", "C", "95", "%", "±", "Params"]
 
 
 def test_the_tests_behind_the_places_are_named(store: Store) -> None:
@@ -79,7 +88,7 @@ def test_the_verdict_comes_before_its_table(store: Store) -> None:
     text = printed(store)
     said, header = (
         text.index("Best of 2 placed models on scenes test: expansionnet_v2 (place 1, 2 seeds)."),
-        text.index("Place   B-4"),
+        text.index("Place      C"),
     )
     assert text.index("scenes test, controlled track") < said < header
     assert "Still learning when the training ended: show_tell_lstm." in text
@@ -91,8 +100,8 @@ def test_another_metric_sorts_and_places(store: Store) -> None:
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert "Nothing can be said yet" in text, "the store has no scores of images on this metric"
-    header = next(line for line in text.splitlines() if "B-4" in line)
-    assert header.index(" C ") < header.index(" R "), "what sorts stands where CIDEr-D stood"
+    columns = next(line for line in text.splitlines() if line.split()[:1] == ["Place"])
+    assert columns.split() == ["Place", "R", "95", "%", "±", "C", "B-4", "MAC", "Latency"], "what sorts stands first"
 
 
 def test_references_groups_and_failures_are_separate(store: Store) -> None:
@@ -135,7 +144,7 @@ def test_people_stand_above_models_that_are_scored_like_them(store: Store) -> No
     text = printed(store)
     people = text[text.index("Against the same references as people, scenes test") :]
     lines = people.splitlines()
-    assert lines[1].split() == ["B-4", "M", "R", "C"]
+    assert lines[1].split() == ["C", "B-4", "M", "R"]
     assert [line.split()[0] for line in lines[3:5]] == ["human", "expansionnet_v2"]
     assert "in turn. The captions of human are the references left out." in people
     assert "as people, scenes nocaps" not in text
