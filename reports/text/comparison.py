@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from reports.content.numbers import DASH, cost_kind, cost_order, printable
-from reports.text.differences import cost_line, cost_ratio, interval, p_value, plain_table, points, ratio
+from reports.text.differences import cost_line, cost_ratio, interval, p_value, points, ratio
+from reports.text.layout import plain_table
 from results.compare.comparison_types import CaptionChange, Comparison, Pair, ScoreChange, Side
 from results.compare.gate_result import CostChange
 

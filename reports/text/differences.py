@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-
 from reports.content.numbers import DASH, amount, cost_kind
 from results.compare.gate_result import CostChange
 
@@ -42,18 +39,6 @@ def cost_ratio(change: CostChange) -> str:
 def ratio(value: float | None) -> str:
     """How many times as much."""
     return "" if value is None else f"{value:.2f}×"
-
-
-def plain_table(texts: Iterable[str], numbers: Iterable[str], last: Iterable[str] = ()) -> Table:
-    """An empty table for the terminal: columns of text, of numbers, and of text again."""
-    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-    for place, heading in enumerate(texts):
-        table.add_column(heading, overflow="fold", min_width=0 if place else 14)
-    for heading in numbers:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for heading in last:
-        table.add_column(heading, no_wrap=True)
-    return table
 
 
 def markdown_table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

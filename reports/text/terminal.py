@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table as RichTable
@@ -18,6 +17,7 @@ from reports.content.people import TITLE, beside_people
 from reports.content.table_values import Notes, TableValue, cost_value, interval_value, marked, place_value
 from reports.content.tables import Line, Table
 from reports.content.verdict import needs_longer_training, verdict
+from reports.text.layout import folded, plain_table
 from results.db.store import Store
 from results.queries import fetch
 from results.queries.leaderboard import RANKING_METRIC
@@ -45,9 +45,6 @@ _FIRST = (
 _METRICS = ("CIDEr-D", "BLEU-4", "METEOR", "ROUGE-L")
 """Beside people."""
 _APART = "reference, not ranked"
-_NAME_WIDTH = 40
-"""A longer name goes on in the next line after one of its own signs."""
-_PART = re.compile(r"[^/_ ,]+[/_ ,]*|[/_ ,]+")
 _MARK = re.compile(r" ([a-z]+)\)")
 _LISTED_PLANNED = 5
 """Most runs that are planned and not begun to be listed one by one."""
@@ -169,10 +166,8 @@ def _print_people(group: Group, console: Console) -> None:
 
 def _rich_table(names: Sequence[Text], columns: Mapping[str, _Column], seeds: int | None) -> RichTable:
     """A table still without rows; all names of one number of seeds say it once, in their heading."""
-    rich = RichTable(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-    rich.add_column(f"{seeds} seeds each" if seeds else "", overflow="fold", min_width=_width(names))
-    for column in columns.values():
-        rich.add_column(column.header, justify="right", no_wrap=True)
+    rich = plain_table([f"{seeds} seeds each" if seeds else ""], [column.header for column in columns.values()])
+    rich.columns[0].min_width = _width(names)
     return rich
 
 
@@ -258,24 +253,14 @@ def _seeds_of_all(lines: Sequence[Line]) -> int | None:
 
 
 def _name(line: Line, said: int | None) -> Text:
-    name = Text(_folded(printable(line.model)))
+    name = Text(folded(printable(line.model)))
     if len(line.runs) > 1 and len(line.runs) != said:
         name.append(f" ×{len(line.runs)}", style="dim")
     for badge in line.badges:
         name.append(f" {badge.mark})", style="dim")
     if line.differs:
-        name.append(f"\n{_folded(printable(line.differs))}", style="dim")
+        name.append(f"\n{folded(printable(line.differs))}", style="dim")
     return name
-
-
-def _folded(name: str) -> str:
-    """A name too long for its column on several lines, none of which ends within a word."""
-    lines = [""]
-    for part in _PART.findall(name):
-        if lines[-1] and len(lines[-1] + part.rstrip()) > _NAME_WIDTH:
-            lines.append("")
-        lines[-1] += part
-    return "\n".join(line.rstrip() for line in lines)
 
 
 def _number(cell: TableValue, main: bool) -> Text:
