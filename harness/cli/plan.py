@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -22,15 +22,12 @@ from harness.cli.options import (
     refuse_typed,
 )
 from harness.cli.output import deliver
+from harness.cli.plan_estimate import estimate, show_estimates, show_time, stored_durations
 from harness.cli.plan_power import show_power
 from harness.cli.plan_slurm import PlannedRuns, check_slurm, sbatch_script
 from harness.config.limits import MAX_CHANNELS, MAX_PROCESSES, MAX_REGIONS
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
-
-if TYPE_CHECKING:
-    from harness.config.preset import Preset
-    from harness.measure.estimate import DataShape, PassCosts, Speed
 
 _MIN_TFLOPS, _MAX_TFLOPS = 1e-6, 1e6
 
@@ -102,20 +99,20 @@ def plan(
 ) -> None:
     """Show runs, stages, steps and images of a benchmark, with estimates of time and disk; nothing is started.
 
-    Multiply-accumulates are counted, time is an estimate: counts over a throughput that was stated or measured.
-    --detect, --seed-deviation and --image-deviation look at --data, --workspace and --db alone.
+    Multiply-accumulates are counted. Time is an estimate: what stored runs of these conditions took, or counts over a
+    throughput that is stated or measured. --detect, --seed-deviation and --image-deviation look at --data, --workspace
+    and --db alone.
     """
     from harness.config.load import load_preset
     from harness.measure.estimate import KNOWN, SCENE_REGIONS
     from harness.utils.plugins import load_plugins
 
     if detect is None:
-        places = () if slurm is not None else ("workspace", "db")
         refuse_typed(
             context,
-            ("seed_deviation", "image_deviation", *places),
+            ("seed_deviation", "image_deviation"),
             "what a difference is told from, but none is asked for",
-            "add --detect 1.0, for example" + (", or --slurm FILE" if places else ""),
+            "add --detect 1.0, for example",
         )
     else:
         unused = set(context.params) - {"data", "detect", "seed_deviation", "image_deviation", "workspace", "db"}
@@ -147,60 +144,39 @@ def plan(
     names, others, extra = _models(models, control)
     rest = len(others)
 
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
 
-    from harness.measure.estimate import feature_bytes, plan_captioning, plan_stages, run_bytes
-    from harness.utils.progress import describe_seconds
+    from harness.measure.estimate import feature_bytes, run_bytes
 
     console = Console(highlight=False)
-    table = Table("Model", "Stage", "Epochs", "Steps", "Images", "TMAC", "Time", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in table.columns[2:]:
-        column.justify = "right"
-    by_model: dict[str, float] = {}
-    seconds, timed = 0.0, throughput is not None or measure
-    disk = feature_bytes(shape.train + shape.val + shape.test, shape.cells, shape.channels)
-    for name in names:
-        costs, speed = _costs(name, settings, shape, measure, throughput, device or "auto")
-        runs = seeds * (1 + extra.get(name, 0))
-        disk += runs * run_bytes(costs.parameters)
-        decoding = settings.decoding
-        work = [
-            *plan_stages(settings.schedule, costs, shape, decoding.max_len),
-            plan_captioning(costs, shape, decoding.beam_size, decoding.max_len),
-        ]
-        for stage in work:
-            took = stage.seconds(speed, devices) if speed else None
-            macs = (stage.training + stage.decoding) / 1e12
-            counts = [f"{count:,}" if count else "" for count in (stage.epochs, stage.steps, stage.images)]
-            table.add_row(
-                name, stage.stage, *counts, f"{macs:,.1f}", describe_seconds(took) if took is not None else "-"
-            )
-            seconds += runs * (took or 0.0)
-            if took is not None:
-                by_model[name] = by_model.get(name, 0.0) + took
-    console.print(table)
+    stored = {} if throughput is not None or measure else stored_durations(settings, data, workspace, db)
+    measure_on = (device or "auto") if measure else None
+    estimates = [
+        estimate(name, settings, shape, stored=stored, measure_on=measure_on, throughput=throughput, devices=devices)
+        for name in names
+    ]
+    runs = {name: seeds * (1 + extra.get(name, 0)) for name in names}
+    show_estimates(estimates, console)
     untrained = f", rows without training {rest}" if rest else ""
     controls = "".join(f", control runs of {name} {more * seeds}" for name, more in extra.items())
-    total = (len(names) + sum(extra.values())) * seeds + rest
+    total = sum(runs.values()) + rest
     console.print(f"{total} runs: models {len(names)}, seeds {_seeds(first_seed, seeds)}{untrained}{controls}")
-    features = f"features of {shape.cells} x {shape.channels} once"
-    console.print(f"disk: about {disk / 1e9:.2f} GB: {features}, weights and checkpoints")
+    features = feature_bytes(shape.train + shape.val + shape.test, shape.cells, shape.channels)
+    disk = features + sum(runs[each.model] * run_bytes(each.costs.parameters) for each in estimates)
+    console.print(
+        f"disk: about {disk / 1e9:.2f} GB: features of {shape.cells} x {shape.channels} once, weights and checkpoints"
+    )
     if slurm is not None:
         words = ["--preset", preset, *(f"--set={setting}" for setting in change or ())]
         words += [*(f"--plugin={each}" for each in plugin or ()), "--workspace", str(workspace)]
         words += [] if db is None else ["--db", db]
-        runs_of = PlannedRuns(names, others, first_seed, seeds, devices, by_model)
-        deliver(sbatch_script(slurm.name, runs_of, words), slurm, "--slurm")
+        by_model = {each.model: each.seconds for each in estimates if each.seconds is not None}
+        planned = PlannedRuns(names, others, first_seed, seeds, devices, by_model)
+        deliver(sbatch_script(slurm.name, planned, words), slurm, "--slurm")
         console.print(f"an array of Slurm with one element a run: sbatch {slurm}", soft_wrap=True)
-    if not timed:
-        console.print("time: not estimated; state --throughput TFLOP/s, or add --measure")
-        return
-    how = "measured here on a few images" if measure else f"stated as {throughput:g} TFLOP/s"
-    hours = f"{seconds * devices / 3600:,.2f} device-hours"
-    console.print(f"an ESTIMATE of {hours} ({describe_seconds(seconds)} on {devices}), throughput {how};")
-    console.print("one model at a time; extraction of features, scoring and waiting for data are not in it")
+    how = "throughput measured here on a few images" if measure else ""
+    how = f"throughput stated as {throughput:g} TFLOP/s" if throughput is not None else how
+    show_time(estimates, runs, devices, how=how, console=console)
 
 
 def _seeds(first: int, count: int) -> str:
@@ -224,32 +200,3 @@ def _models(models: str, control: str | None) -> tuple[list[str], list[str], dic
         chosen = choose_control(control, requested, FeatureConfig())
         extra[chosen.name] = 1 if nothing_to_vary(chosen, FeatureConfig()) else 2
     return trained, [model.name for model in requested if model.kind != "trained"], extra
-
-
-def _costs(
-    name: str,
-    settings: Preset,
-    shape: DataShape,
-    measure: bool,
-    throughput: float | None,
-    device: str,
-) -> tuple[PassCosts, Speed | None]:
-    import torch
-
-    from harness.measure.estimate import Speed
-    from harness.measure.speed import measure_speed
-    from harness.runner.benchmark import choose_device
-    from harness.runner.pass_costs import pass_costs
-    from zoo import create_model
-
-    sizes = {"vocab_size": shape.words, "visual_dim": shape.channels}
-    model = create_model(name, **sizes, **settings.model_arguments(name, **sizes))
-    length = min(shape.caption_length, model.max_len)
-    costs, visual = pass_costs(model, cells=shape.cells, caption_length=length)
-    if throughput is not None:
-        rate = throughput * 1e12 / 2  # one multiply-accumulate is two operations
-        return costs, Speed(rate, rate)
-    if not measure:
-        return costs, None
-    where: torch.device = choose_device(device)
-    return costs, measure_speed(model.to(where), visual.to(where), costs, length)

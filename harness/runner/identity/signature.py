@@ -62,7 +62,6 @@ def model_signature(
     precision: str,
 ) -> dict[str, str]:
     """The signature of a trained model, in display order; in the paper track with every setting of the recipe."""
-    schedule = preset.schedule
     return {
         "data": data,
         "nrefs": nrefs,
@@ -73,14 +72,20 @@ def model_signature(
         "feat": features,
         "vocab": vocabulary,
         "trainlen": str(preset.vocabulary.max_len),
-        "size": _size(preset),
-        "schedule": f"{schedule.name}#{digest(schedule.model_dump(mode='json', exclude={'name', 'summary'}), 6)}",
-        **_rewards(schedule),
+        **training_fields(preset),
+        **_rewards(preset.schedule),
         "prec": precision,
         **_track(preset),
         "rev": results_revision(),
         "v": harness.__version__,
     }
+
+
+def training_fields(preset: Preset) -> dict[str, str]:
+    """The fields that say what is trained and for how long, on any data."""
+    schedule = preset.schedule
+    digested = digest(schedule.model_dump(mode="json", exclude={"name", "summary"}), 6)
+    return {"size": _size(preset), "schedule": f"{schedule.name}#{digested}"}
 
 
 def _size(preset: Preset) -> str:

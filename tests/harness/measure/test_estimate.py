@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 from typer.testing import Result
 
+from harness.config.load import load_preset
 from harness.config.schedule import Schedule
 from harness.measure.estimate import (
     KEPT_CHECKPOINTS,
@@ -22,9 +25,13 @@ from harness.measure.estimate import (
     plan_stages,
     run_bytes,
 )
+from harness.runner.identity.signature import training_fields
 from harness.training.checkpoint import KEPT
 from harness.utils.errors import BenchError
+from results import Store
+from results.db.schema import RunRow
 from tests.harness.conftest import bench
+from tests.results.conftest import Make
 
 DATA = DataShape(train=103, val=10, test=7, captions=5.0, words=50, caption_length=9)
 COSTS = PassCosts(parameters=1000, encoder=100, start=10, step=3, caption=40, backbone=7000)
@@ -89,8 +96,8 @@ def test_the_command_counts_and_estimates_but_starts_nothing(tmp_path: Path, mon
     assert "4 runs: models 1, seeds 3, rows without training 1" in told
     assert "ESTIMATE" in told
     assert "stated as 0.001 TFLOP/s" in told
-    [xe] = [line for line in told.splitlines() if " xe " in line]
-    assert xe.split()[2:5] == ["10", "300", "15,000"]
+    assert "stage xe: 10 epochs, 300 steps, 15,000 images" in told
+    assert len([line for line in told.splitlines() if line.startswith("transformer_base ")]) == 1, "one line a model"
     assert "time: not estimated" in plan(*asked).stdout
     assert not list(tmp_path.iterdir())
 
@@ -156,3 +163,20 @@ def test_models_of_a_plugin_are_planned(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("harness.utils.plugins.load_plugin", loaded.append)
     assert plan("--models", "human", "--plugin", "mine.py").exit_code == 0
     assert loaded == ["mine.py"]
+
+
+def test_stored_runs_of_the_same_conditions_tell_the_time(tmp_path: Path) -> None:
+    preset = load_preset("quick", ("size.d_model=16",))
+    with Store(tmp_path / "bench.sqlite") as store:
+        store.record_dataset(Make.dataset())
+        spec = Make.spec("blind", 0, signature=training_fields(preset))
+        store.plan([spec])
+        store.finish(spec.key, Make.outcome())
+        times = {"started_at": datetime(2026, 1, 1), "finished_at": datetime(2026, 1, 1, minute=2), "attempts": 1}
+        with store.writing() as connection:
+            connection.execute(update(RunRow).values(**times))
+    asked = ("--models", "blind,show_tell", "--workspace", str(tmp_path), "--set", "size.d_model=16")
+    told = " ".join(plan(*asked).stdout.split())
+    assert "an ESTIMATE of 0.10 device-hours (6 min 0 s on 1), as stored runs of these conditions took" in told
+    assert "time of show_tell: not estimated, no run of these conditions is stored here" in told
+    assert "time: not estimated" in plan(*asked, "--set", "schedule.stages.0.epochs=9").stdout, "another schedule"
