@@ -22,7 +22,6 @@ from harness.cli.options import (
     refuse_typed,
 )
 from harness.cli.output import deliver
-from harness.cli.plan_estimate import estimate, show_estimates, show_time, stored_durations
 from harness.cli.plan_power import show_power
 from harness.cli.plan_slurm import PlannedRuns, check_slurm, sbatch_script
 from harness.config.limits import MAX_CHANNELS, MAX_PROCESSES, MAX_REGIONS
@@ -146,6 +145,7 @@ def plan(
 
     from rich.console import Console
 
+    from harness.cli.plan_estimate import estimate, show_estimates, show_time, stored_durations
     from harness.measure.estimate import feature_bytes, run_bytes
 
     console = Console(highlight=False)

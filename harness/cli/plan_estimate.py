@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.measure.estimate import DataShape, PassCosts, Speed, StagePlan, plan_captioning, plan_stages
-from harness.utils.progress import describe_seconds
-
 if TYPE_CHECKING:
     from rich.console import Console
 
     from harness.config.preset import Preset
+    from harness.measure.estimate import DataShape, PassCosts, StagePlan
     from results.queries.durations import Duration
 
 
@@ -53,6 +51,7 @@ def estimate(
     """
     import torch
 
+    from harness.measure.estimate import Speed, plan_captioning, plan_stages
     from harness.measure.speed import measure_speed
     from harness.runner.benchmark import choose_device
     from harness.runner.pass_costs import pass_costs
@@ -97,6 +96,7 @@ def stored_durations(preset: Preset, data: str, workspace: Path, db: str | None)
 def show_estimates(estimates: Sequence[Estimate], console: Console) -> None:
     """Print the stages, which all models share, and a line a model."""
     from harness.measure.estimate import run_bytes
+    from harness.utils.progress import describe_seconds
     from reports.content.numbers import count, size
     from reports.text.layout import folded, plain_table
 
@@ -121,6 +121,8 @@ def show_time(
         runs: of each model.
         how: what a speed is from, "" without one.
     """
+    from harness.utils.progress import describe_seconds
+
     unknown = [each.model for each in estimates if each.seconds is None]
     known = [each for each in estimates if each.seconds is not None]
     if known:

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from math import ceil, sqrt
 from typing import Final, Literal
 
-import numpy as np
-
 RISE: Final = 0.01
 """What validation may rise over the last quarter by chance or for good, as a fraction: one point of CIDEr-D."""
 LEAST: Final = 3
@@ -86,9 +84,21 @@ def mean_learning(seeds: Collection[Learning]) -> MeanLearning:
 
 def _deviation(scores: Sequence[float]) -> float:
     """Of one score from the curve that fits best and never falls, which has as many parameters as it has levels."""
-    from scipy.optimize import isotonic_regression
+    fitted = _never_falling(scores)
+    squares = sum((score - level) ** 2 for score, level in zip(scores, fitted, strict=True))
+    return sqrt(squares / max(len(scores) - len(set(fitted)), 1))
 
-    fitted = isotonic_regression(scores)
-    levels = len(fitted.blocks) - 1
-    squares = float(np.square(np.asarray(scores) - fitted.x).sum())
-    return sqrt(squares / max(len(scores) - levels, 1))
+
+def _never_falling(scores: Sequence[float]) -> list[float]:
+    """The isotonic regression of the scores, by pooling adjacent violators.
+
+    SciPy's is not used since importing `scipy.optimize` takes longer than the whole of a terminal's leaderboard.
+    """
+    blocks: list[tuple[float, int]] = []
+    for score in scores:
+        mean, count = score, 1
+        while blocks and blocks[-1][0] >= mean:
+            before, many = blocks.pop()
+            mean, count = (before * many + mean * count) / (many + count), many + count
+        blocks.append((mean, count))
+    return [mean for mean, count in blocks for _ in range(count)]

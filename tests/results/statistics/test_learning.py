@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import isotonic_regression
 
 from results.statistics.learning import RISE, Learning, learning, mean_learning
 
@@ -89,3 +92,12 @@ def test_more_seeds_of_flat_curves_are_rarely_taken_for_learning() -> None:
     for count in (1, 3, 8):
         rows = [[learning((1 + generator.normal(0, 0.05, 8)).tolist()) for _ in range(count)] for _ in range(300)]
         assert sum(mean_learning(row).state == "still learning" for row in rows) <= 15
+
+
+@given(st.lists(st.integers(0, 200), min_size=3, max_size=30))
+def test_noise_is_the_deviation_from_the_isotonic_regression(points: list[int]) -> None:
+    scores = [value / 100 for value in points]
+    fitted = isotonic_regression(scores)
+    freedom = max(len(scores) - (len(fitted.blocks) - 1), 1)
+    deviation = (float(np.square(np.asarray(scores) - fitted.x).sum()) / freedom) ** 0.5
+    assert learning(scores).error == pytest.approx(2**0.5 * deviation, abs=1e-9)
