@@ -21,24 +21,36 @@ _NOTES = (
 
 
 def print_table_vi(output: TableFormat) -> None:
-    """Print all twelve rows; counting takes about a minute."""
+    """Print all twelve rows; counting takes about a minute, so that its progress is shown beside it."""
+    from rich.console import Console
+
     from harness.measure.flops.backbone import count_backbone
+    from harness.measure.flops.table_vi import ROWS
+    from harness.utils.progress import Reporter
+
+    rows = []
+    with Reporter(Console(stderr=True, highlight=False)) as reporter, reporter.task("counting", len(ROWS) + 1) as task:
+        backbone = count_backbone(_BACKBONE).count.macs
+        task.reach(1, _BACKBONE)
+        for number, name in enumerate(ROWS, 2):
+            rows.append(_row(name, backbone))
+            task.reach(number, name)
+    header = ["Row", "Printed", "Convention", f"Beam {_BEAM}", f"Beam {_BEAM} + Swin-L"]
+    typer.echo(format_table(header, rows, output), nl=False)
+    print_notes(_NOTES, output, "\n")
+
+
+def _row(name: str, backbone: int) -> list[str]:
+    """A row's printed and counted numbers; `backbone` in multiply-accumulates an image."""
     from harness.measure.flops.counting import count_caption
-    from harness.measure.flops.table_vi import CHANNELS, IMAGES, REGIONS, ROWS, VOCABULARY, macs_as_printed
+    from harness.measure.flops.table_vi import CHANNELS, IMAGES, REGIONS, VOCABULARY, macs_as_printed
     from harness.measure.inputs import example_visual
     from results.published import published_for
     from zoo import create_model
 
-    backbone = count_backbone(_BACKBONE).count.macs
-    rows = []
-    for name in ROWS:
-        [printed] = published_for(name, metric="GMAC-table")
-        model = create_model(name, vocab_size=VOCABULARY, visual_dim=CHANNELS)
-        visual = example_visual(model.visual, length=REGIONS)
-        caption = count_caption(model, visual, _LENGTH, _BEAM).macs
-        each = [macs * IMAGES / 1e12 for macs in (macs_as_printed(name), caption, caption + backbone)]
-        shown = name.removeprefix("expansionnet_v2/")
-        rows.append([shown, f"{printed.value:.2f}", f"{each[0]:.3f}", f"{each[1]:.2f}", f"{each[2]:.1f}"])
-    header = ["Row", "Printed", "Convention", f"Beam {_BEAM}", f"Beam {_BEAM} + Swin-L"]
-    typer.echo(format_table(header, rows, output), nl=False)
-    print_notes(_NOTES, output, "\n")
+    [printed] = published_for(name, metric="GMAC-table")
+    model = create_model(name, vocab_size=VOCABULARY, visual_dim=CHANNELS)
+    caption = count_caption(model, example_visual(model.visual, length=REGIONS), _LENGTH, _BEAM).macs
+    each = [macs * IMAGES / 1e12 for macs in (macs_as_printed(name), caption, caption + backbone)]
+    shown = name.removeprefix("expansionnet_v2/")
+    return [shown, f"{printed.value:.2f}", f"{each[0]:.3f}", f"{each[1]:.2f}", f"{each[2]:.1f}"]
