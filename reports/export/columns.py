@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from reports.content.numbers import DASH
 from reports.content.table_values import Notes, TableValue
 from reports.content.tables import Badge, Line, Table
 from reports.errors import ReportError
@@ -26,7 +27,7 @@ def chosen(table: Table, columns: Sequence[str] = DEFAULT) -> Table:
     """
     places = range(len(table.headings)) if tuple(columns) == (ALL,) else _places(table, columns)
     lines = (*table.lines, *table.references)
-    filled = [place for place in places if any(line.cells[place].text.strip("\u2014") for line in lines)]
+    filled = [place for place in places if any(line.cells[place].text.strip(DASH) for line in lines)]
     notes = Notes()
     return replace(
         table,
@@ -67,7 +68,7 @@ def _cut(line: Line, places: Sequence[int], before: Notes, notes: Notes, *, refe
     cells = []
     for place in places:
         cell = line.cells[place]
-        if reference and cell.value is None and cell.mark:
+        if reference and cell.text == DASH:
             cell = TableValue("", None)
         cells.append(replace(cell, mark=notes.mark(reasons[cell.mark])) if cell.mark else cell)
     return replace(line, cells=tuple(cells), badges=badges)

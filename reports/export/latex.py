@@ -122,12 +122,18 @@ def _line(line: Line, table: Table, best: set[tuple[str, tuple[int, ...]]]) -> s
         text = cell_text(cell) if number == 0 else cell.text
         text = escape_latex(DASH if heading.name == "Place" and cell.mark else text)
         text = f"\\textbf{{{text}}}" if leads and heading.name == "Place" else text
-        cells.append(text + (rf"\tnote{{{cell.mark}}}" if cell.mark else ""))
+        cells.append(text + _note(cell.mark))
     marks = [badge.mark for badge in line.badges]
     said = described(line)
     marks += [table.notes.mark(said)] if said else []
     several = f" ×{len(line.runs)}" if len(line.runs) > 1 else ""
-    return _row(escape_latex(f"{line.model}{several}") + "".join(rf"\tnote{{{mark}}}" for mark in marks), cells)
+    return _row(escape_latex(f"{line.model}{several}") + _note(*marks), cells)
+
+
+def _note(*marks: str) -> str:
+    """Marks beside a text, in one: they take no width, so that two would be printed over each other."""
+    shown = ",".join(filter(None, marks))
+    return rf"\tnote{{{shown}}}" if shown else ""
 
 
 def _row(name: str, cells: Sequence[str]) -> str:

@@ -24,7 +24,7 @@ def cell_text(cell: TableValue) -> str:
 
 def described(line: Line) -> str:
     """What sets a row apart in words; that its model was still learning is said by its place."""
-    labels = (badge.label for badge in line.badges if badge.label != STILL_LEARNING)
+    labels = (badge.label for badge in line.badges if badge.label != STILL_LEARNING.partition(":")[0])
     return ", ".join(filter(None, (line.tag, *labels, line.differs)))
 
 

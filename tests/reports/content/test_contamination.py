@@ -162,7 +162,7 @@ def test_exports_keep_it(mixed: Store) -> None:
             r" ?<sup>(\w)</sup>",
             r" ?<sup>(\w)</sup>",
         ),
-        (latex(groups, runs), r"blip/finetuned", r"\\tnote\{(\w)\}", r"\\item\[(\w)\]"),
+        (latex(groups, runs), r"blip/finetuned", r"\\tnote\{(\w)[,}]", r"\\item\[(\w)\]"),
     ):
         assert set(re.findall(named + mark, text)) <= set(re.findall(note + " images possibly seen: Before", text))
         assert re.search(named + mark, text)
