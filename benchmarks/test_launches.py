@@ -29,11 +29,11 @@ MOST = {
     "blind": (245, 1456),
     "cgru": (977, 868),
     "expansionnet_v2": (793, 3120),
-    "image_transformer": (1648, 1011),
+    "image_transformer": (1085, 956),
     "puret": (659, 1890),
     "show_tell": (441, 521),
     "transformer_base": (407, 1506),
-    "updown": (1289, 986),
+    "updown": (765, 811),
     "x_lan": (2203, 1191),
     "x_transformer": (1019, 3824),
 }
