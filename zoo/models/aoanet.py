@@ -18,7 +18,6 @@ from zoo.layers.annotated_norm import AnnotatedNorm
 from zoo.layers.aoa import AoADropouts, AoARefiner, AttentionOnAttention, MemoriesAttention
 from zoo.layers.aoa_scan import AoAWeights, scan_aoa
 from zoo.layers.attention import joined
-from zoo.layers.looped import LoopedLinear
 from zoo.layers.lstm import LSTMCell
 from zoo.recurrent import RecurrentCaptioner, Rows, add_to_rows, mean_of_valid
 
@@ -64,7 +63,7 @@ class AoACaptioner(RecurrentCaptioner):
         self.embedding = nn.Sequential(nn.Embedding(vocab_size, d_word), nn.ReLU(), nn.Dropout(dropout))
         self.lstm = LSTMCell(d_word, d_model, 2 * d_model)
         self.query_norm = AnnotatedNorm(d_model)
-        self.query = LoopedLinear(d_model, d_model)
+        self.query = nn.Linear(d_model, d_model)
         self.attention = MemoriesAttention(n_heads, n_memories, attention_dropout)
         self.context_dropout = nn.Dropout(dropout)
         self.gate = AttentionOnAttention(d_model)
