@@ -11,7 +11,7 @@ from optuna.trial import TrialState
 from harness.config.tuning import Budget, SearchSpace, default_params
 from harness.runner.context import RunContext
 from harness.runner.models import RequestedModel
-from harness.training.trainer import TrainingDivergedError
+from harness.training.losses import TrainingDivergedError
 from harness.tuning.objective import train_trial, trial_spec
 from harness.tuning.storage import open_studies, studies_lock
 from harness.tuning.study import Claim, ModelStudy

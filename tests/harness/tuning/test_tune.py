@@ -22,7 +22,7 @@ from harness.runner.context import RunContext
 from harness.runner.identity.signature import tuned_field
 from harness.runner.models import RequestedModel
 from harness.runner.plan import plan_runs
-from harness.training.trainer import TrainingDivergedError
+from harness.training.losses import TrainingDivergedError
 from harness.tuning.chosen import TunedFile
 from harness.tuning.jobs import do_trials_side_by_side
 from harness.tuning.storage import open_studies
