@@ -143,6 +143,10 @@ def run(
     pretrained: Annotated[
         list[str] | None, typer.Option(help="MODEL=FOLDER or hub repository of a pretrained model's weights.")
     ] = None,
+    log: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TRACKER", help="Also show runs in tensorboard, wandb or mlflow; may be repeated."),
+    ] = None,
     plugin: PluginOption = None,
 ) -> None:
     """Train, caption, score, measure and store every model under the same conditions.
@@ -185,6 +189,10 @@ def run(
     processes = process_count(devices)
     engine = chosen_engine(on, at_once, processes, cpus_per_run, gpus_per_run, memory_per_run, hours_per_run)
     load_plugins(plugin)
+    if log:
+        from harness.training.trackers.opening import check_trackers
+
+        check_trackers(log)
 
     from harness.config.execution import ExecutionConfig, usable_cores
     from harness.config.model_patterns import split_patterns
@@ -218,7 +226,7 @@ def run(
         skip_bad_images=skip_bad_images,
         rerun=rerun,
         accept_code_changes=accept_code_changes,
-        execution=ExecutionConfig(processes, at_once, compiled, tuple(plugin or ())),
+        execution=ExecutionConfig(processes, at_once, compiled, tuple(plugin or ()), tuple(log or ())),
         pretrained=parse_places(tuple(pretrained or ())),
         tuned=find_tuned,
         engine=engine(),

@@ -26,11 +26,15 @@ class TrainingDivergedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StepLoss:
-    """What a step gave: its number from 1 on, the loss over all ranks, and the norm of the summed gradients."""
+    """What a step gave: its number from 1 on, the loss over all ranks, the norm of the summed gradients, and its rate.
+
+    `rate` is the learning rate of the step.
+    """
 
     step: int
     loss: float
     norm: float
+    rate: float
 
     @property
     def finite(self) -> bool:
@@ -58,24 +62,26 @@ class UnreadLosses:
         self._steps: list[int] = []
         self._losses: list[Sequence[Tensor]] = []
         self._norms: list[Tensor] = []
+        self._rates: list[float] = []
 
     @property
     def due(self) -> bool:
         """Whether so many are kept that they have to be read."""
         return len(self._steps) >= self._every
 
-    def add(self, step: int, losses: Sequence[Tensor], norm: Tensor) -> None:
+    def add(self, step: int, losses: Sequence[Tensor], norm: Tensor, rate: float) -> None:
         """Keep those of a step: this rank's losses of its micro-batches, each a share of the whole batch's."""
         self._steps.append(step)
         self._losses.append(losses)
         self._norms.append(norm)
+        self._rates.append(rate)
 
     def read(self, collective: Collective) -> Iterator[StepLoss]:
         """Give those of all steps that were kept, first to last, and forget them."""
-        steps, losses, norms = self._steps, self._losses, self._norms
-        self._steps, self._losses, self._norms = [], [], []
+        steps, losses, norms, rates = self._steps, self._losses, self._norms, self._rates
+        self._steps, self._losses, self._norms, self._rates = [], [], [], []
         if steps:
-            found = zip(steps, read_losses(losses, collective), torch.stack(norms).tolist(), strict=True)
+            found = zip(steps, read_losses(losses, collective), torch.stack(norms).tolist(), rates, strict=True)
             yield from (StepLoss(*each) for each in found)
 
 

@@ -29,7 +29,7 @@ from harness.training.checkpoint import (
 from harness.training.distributed import Collective, SingleProcess
 from harness.training.dropout import DropoutRates
 from harness.training.gradients import BatchGradient
-from harness.training.losses import TrainingDivergedError, UnreadLosses, steps_between_readings
+from harness.training.losses import StepLoss, TrainingDivergedError, UnreadLosses, steps_between_readings
 from harness.training.objectives import CrossEntropy, Objective
 from harness.training.optimisers import make_optimiser
 from harness.training.stage import StageData, validate_schedule
@@ -59,6 +59,7 @@ class Trainer:
         folder: keeps `checkpoint/step-*` while training and `best.safetensors` for good.
         objective: makes the loss of a stage.
         on_epoch: called once an epoch, before the checkpoint that makes it final, so it must be idempotent.
+        on_step: called when a step's loss is read; again after a resume, for steps that no checkpoint has.
         precision: "bf16" autocasts, "fp32" does not.
         collective: the ranks that train together. Each has its share of every batch from its own `stage_data`; rank 0
             validates, saves and reports for all, and all need the same `folder`.
@@ -78,6 +79,7 @@ class Trainer:
         seed: int,
         on_epoch: Callable[[EpochRecord], None],
         reporter: Reporter,
+        on_step: Callable[[StepLoss], None] = lambda _: None,
         objective: Callable[[Stage], Objective] = CrossEntropy,
         checkpoint_interval_s: float = CHECKPOINT_INTERVAL_S,
         collective: Collective | None = None,
@@ -85,7 +87,7 @@ class Trainer:
     ) -> None:
         self.model, self.schedule, self.folder, self.device = model, schedule, folder, device
         self._stage_data, self._validate, self._on_epoch, self._reporter = stage_data, validate, on_epoch, reporter
-        self._objective = objective
+        self._objective, self._on_step = objective, on_step
         self._seed, self._collective = seed, collective or SingleProcess()
         self._is_first = self._collective.rank == 0
         self._gradient = BatchGradient(
@@ -209,7 +211,7 @@ class Trainer:
         # Clip the gradient's norm, which is measured at every step, and stop where loss or norm was not finite.
         limit = stage.clip_norm if stage.clip_norm and stepping else math.inf
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
-        self._unread.add(state.total_steps + 1, losses, norm)
+        self._unread.add(state.total_steps + 1, losses, norm, rate)
         read = self._unread.due or state.batch + 1 == batches
         if read:
             self._read_losses()
@@ -235,14 +237,13 @@ class Trainer:
                 stage = f"(stage {self.schedule.stages[state.stage].name}, epoch {state.epoch + 1})"
                 raise TrainingDivergedError(f"{found} {stage}; last good checkpoint: {self._last_checkpoint()}")
             state.loss_sum += found.loss
+            if self._is_first:
+                self._on_step(found)
 
     def _note_split(self, micro_batches: int) -> None:
         self.state.micro_batches = micro_batches
-        self._reporter.note(
-            f"  out of memory: every batch is worked through in {micro_batches} parts from here on, as one step as "
-            "before",
-            style="yellow",
-        )
+        said = f"every batch is worked through in {micro_batches} parts from here on, as one step as before"
+        self._reporter.note(f"  out of memory: {said}", style="yellow")
 
     def _save_if_due(self, optimiser: torch.optim.Optimizer, signals: HeldSignals, interval: float) -> None:
         """Save on all ranks when rank 0's interval is over, or any rank is asked to end, which it then does."""

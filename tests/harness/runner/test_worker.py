@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from harness.config.execution import ExecutionConfig
 from harness.data.dataset import Sample
 from harness.metrics.evaluation import METRICS
 from harness.metrics.signature import EvaluationSettings
@@ -58,7 +59,7 @@ class Fake:
     def make(self, *, rerun: bool = False, spice: bool = False) -> Worker:
         samples = (Sample(1, "1.png", "test", ("a dog", "the dog")),)
         context: Any = SimpleNamespace(
-            execution=SimpleNamespace(device=torch.device("cpu")),
+            execution=SimpleNamespace(device=torch.device("cpu"), config=ExecutionConfig()),
             data=SimpleNamespace(evaluated={"test": samples}),
             inputs=SimpleNamespace(vocabulary=SimpleNamespace(words=("red",))),
         )
