@@ -19,7 +19,9 @@ from typing import TypeVar
 
 import pytest
 
-from harness.runner.worker import LOCK, take
+from harness.runner.engines.crew import take
+from harness.runner.engines.runs import ordered
+from harness.runner.worker import LOCK
 from harness.utils.workspace import Workspace, locked
 from results import DatasetRecord, EpochRecord, ImageRecord, Outcome, Quantity, SplitResult, Store
 from tests.harness.runner.small_runs import make_spec
@@ -43,7 +45,7 @@ def test_a_thousand_runs(request: pytest.FixtureRequest, tmp_path: Path, databas
     with Store(workspace.database) as store:
         store.record_dataset(DatasetRecord("scenes", "f" * 16, "/pictures", {"test": IMAGES}, images))
         store.plan(specs)
-    waiting, guard = [(spec.key, spec) for spec in specs], threading.Lock()
+    waiting, guard = ordered([(spec.key, spec) for spec in specs], workspace), threading.Lock()
     problems: SimpleQueue[str] = SimpleQueue()
     ended: SimpleQueue[float] = SimpleQueue()
 
@@ -53,7 +55,7 @@ def test_a_thousand_runs(request: pytest.FixtureRequest, tmp_path: Path, databas
                 with guard:
                     if not waiting:
                         return
-                    _, spec = take(waiting, workspace)
+                    _, spec = take(waiting).content
                 started = time.monotonic()
                 try:
                     with locked(workspace.run_folder(spec.key) / LOCK, _never):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.runner.engines.interface import Engine, Resources
+from harness.runner.engines.interface import CrewEngine, Engine, Resources
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 
@@ -39,6 +39,15 @@ def check_engine(on: str, resources: dict[str, float | None], devices: int) -> N
         raise BenchError("--hours-per-run is for Slurm; Ray limits no time", "leave it out, or write --on slurm")
 
 
+def check_tuning_engine(on: str, resources: dict[str, float | None]) -> None:
+    """The same for `bench tune`, whose trials are no jobs of Slurm."""
+    check_engine(on, resources, 1)
+    if on == "slurm":
+        raise BenchError(
+            "--on slurm is for bench run", "tune here, with --jobs, or on a Ray cluster: --on ray:HOST:PORT"
+        )
+
+
 def choose_engine(on: str, resources: Resources, jobs: int) -> Engine:
     """The engine of a checked `--on`; `jobs` limits runs at a time, 0 is as many as there is room for."""
     name, _, address = on.partition(":")
@@ -53,3 +62,13 @@ def choose_engine(on: str, resources: Resources, jobs: int) -> Engine:
     from harness.runner.engines.local import LocalEngine
 
     return LocalEngine()
+
+
+def choose_crew_engine(on: str, resources: Resources, jobs: int) -> CrewEngine | None:
+    """The engine of a checked `--on` of `bench tune`; None where processes of this machine do the work."""
+    name, _, address = on.partition(":")
+    if name != "ray":
+        return None
+    from harness.runner.engines.ray import RayEngine
+
+    return RayEngine(address or None, resources, jobs)

@@ -7,19 +7,19 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from harness.runner.context import RunContext
-from harness.runner.engines import ray_driver
+from harness.runner.engines import ray_crew
 from harness.runner.engines.interface import Resources
 from harness.runner.engines.ray import RayEngine
 from harness.runner.engines.ray_actors import Outbox
-from harness.runner.engines.ray_driver import Driver
-from harness.utils.errors import BenchError
+from harness.runner.engines.ray_crew import RayCrew
+from harness.runner.engines.runs import OPENER, execute_runs
+from harness.utils.errors import INTERRUPTED, BenchError
 from harness.utils.workspace import Workspace
 from results import DatasetRecord, Store
 from tests.harness.conftest import DrawScenes, bench, bench_or_raise, run_words
@@ -36,9 +36,10 @@ class FakeActor:
     def ready(self) -> None:
         pass
 
-    def work(self, title: str, spec: Any, given: list[Any]) -> str:
-        outbox = Outbox(given[1])
-        outbox.key = spec.key
+    def work(self, key: int, content: Any, given: list[Any]) -> str:
+        title, spec = content
+        outbox = Outbox(given[0])
+        outbox.key = key
         outbox.send(("note", f"  said of {title}", ""))
         outbox.flush()
         if spec.model == "killed":
@@ -67,17 +68,16 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture(autouse=True)
 def _actors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_driver, "RunActor", FakeActor)
-    monkeypatch.setattr(ray_driver.pickle, "dumps", lambda _: b"")
+    monkeypatch.setattr(ray_crew, "WorkerActor", FakeActor)
 
 
 def run(models: str, slots: int, store: Store, folder: Path, ray: FakeRay, said: io.StringIO) -> list[tuple[str, str]]:
     """Execute a run of each model; gives how each ended."""
     specs = [make_spec(f"{model}-s0", model) for model in models.split()]
     store.plan(specs)
-    shared: Any = SimpleNamespace(workspace=Workspace(folder))
-    driver = Driver(ray, {"num_cpus": 1}, [(spec.model, spec) for spec in specs], shared, store, quiet(said))
-    return [(spec.model, ended) for spec, ended in driver.run(slots)]
+    crew = RayCrew(ray, slots, {"num_cpus": 1}, OPENER, None, quiet(said))
+    ended = execute_runs(crew, [(spec.model, spec) for spec in specs], Workspace(folder), store, quiet(said))
+    return [(spec.model, how) for spec, how in ended]
 
 
 def actors_of(ray: FakeRay) -> int:
@@ -115,7 +115,7 @@ def test_what_an_actor_raises_is_the_reason_of_its_run(store: Store, tmp_path: P
 
 
 def test_runs_fail_where_no_actor_can_be_started(monkeypatch: pytest.MonkeyPatch, store: Store, tmp_path: Path) -> None:
-    monkeypatch.setattr(ray_driver, "RunActor", LostActor)
+    monkeypatch.setattr(ray_crew, "WorkerActor", LostActor)
     assert run("a b", 2, store, tmp_path, FakeRay(), io.StringIO()) == [("a", "failed"), ("b", "failed")]
 
 
@@ -128,7 +128,7 @@ def test_ctrl_c_kills_the_actors_and_is_stored(store: Store, tmp_path: Path) -> 
     assert len(ray.killed) == 2
     with store.reading() as connection:
         [[status, reason]] = connection.exec_driver_sql("select status, reason from cells").all()
-    assert (status, reason) == ("running", ray_driver.INTERRUPTED)
+    assert (status, reason) == ("running", INTERRUPTED)
 
 
 def engine_on(monkeypatch: pytest.MonkeyPatch, ray: FakeRay, resources: Resources, jobs: int = 0) -> RayEngine:
