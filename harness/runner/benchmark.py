@@ -104,7 +104,8 @@ def run_benchmark(
         if model.kind in {"trained", "pretrained"}:
             request.preset.check_model(model.name)  # before any work
     device = choose_device(request.device)
-    request.execution.check(device)
+    if not request.engine.finds_devices:
+        request.execution.check(device)
     settings = EvaluationSettings(spice=find_spice() is not None)
     with ExitStack() as stack:
         engine = stack.enter_context(closing(request.engine))

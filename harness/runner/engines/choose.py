@@ -30,9 +30,9 @@ def check_engine(on: str, resources: dict[str, float | None], devices: int) -> N
     given = [option for option, value in resources.items() if value is not None]
     if name == HERE and given:
         raise BenchError(f"{given[0]} is for runs on a cluster", "add --on ray or --on slurm, or leave it out")
-    if name != HERE and devices > 1:
+    if name == "slurm" and devices > 1:
         raise BenchError(
-            f"--on {name} and --devices {devices} contradict each other: --on trains models side by side",
+            f"--on slurm and --devices {devices} contradict each other: each job has one process",
             f"leave out one of the two; `bench plan --slurm FILE --devices {devices}` writes a job of so many",
         )
     if name == "ray" and "--hours-per-run" in given:

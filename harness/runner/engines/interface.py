@@ -43,7 +43,12 @@ class Engine(Protocol):
     """Executes runs somewhere. Wherever that is, a lock and the store decide who trains a run and whether it is done.
 
     The order of calls is `check`, `slots`, `execute` any number of times, `close`.
+
+    Attributes:
+        finds_devices: whether it looks for the devices of a run itself, so that this machine's do not matter.
     """
+
+    finds_devices: bool
 
     def check(self, workspace: Workspace) -> None:
         """Look for all that it needs, before data are read or features extracted.

@@ -20,6 +20,8 @@ from results.records import RunSpec
 class LocalEngine:
     """See `harness.runner.engines.interface.Engine`."""
 
+    finds_devices = False
+
     def check(self, workspace: Workspace) -> None:
         """Nothing is needed that a run does not check itself."""
 

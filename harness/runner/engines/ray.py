@@ -46,6 +46,8 @@ class RayEngine:
         jobs: at most so many runs at a time; 0: as many as the cluster has room for.
     """
 
+    finds_devices = True
+
     def __init__(self, address: str | None, resources: Resources, jobs: int) -> None:
         self._address, self._resources, self._jobs = address, resources, jobs
         self._options: dict[str, Any] = {}
@@ -78,12 +80,16 @@ class RayEngine:
             BenchError: no node is large enough; `--device` names one of several GPUs.
         """
         execution = context.execution
-        room = self._room_for(execution.device, memory_bytes(specs, context))
+        devices = execution.config.devices
+        room = self._room_for(execution.device, devices * memory_bytes(specs, context), devices)
         models = max(sum(spec.kind != "reference" for spec in specs), 1)
         return min(room, self._jobs or room, models)
 
-    def _room_for(self, device: torch.device, memory: int) -> int:
-        """How many workers with this much memory fit into the nodes; keeps what each of them asks for."""
+    def _room_for(self, device: torch.device, memory: int, devices: int = 1) -> int:
+        """How many workers with this much memory fit into the nodes; keeps what each of them asks for.
+
+        All that a worker asks for is on one node, and so are the devices that train a run together.
+        """
         if device.index is not None:
             raise BenchError(
                 f"--on ray and --device {device} contradict each other: Ray chooses the GPU of each run",
@@ -91,11 +97,16 @@ class RayEngine:
             )
         gpus = self._resources.gpus
         if gpus is None:
-            gpus = float(device.type == "cuda")
+            gpus = float(devices * (device.type == "cuda"))
         if (device.type == "cuda") != (gpus > 0):
             raise BenchError(
                 f"--device {device.type} and --gpus-per-run {gpus:g} contradict each other",
                 "leave --gpus-per-run out, or name the --device that runs compute on",
+            )
+        if devices > 1 and gpus not in {0.0, float(devices)}:
+            raise BenchError(
+                f"--devices {devices} and --gpus-per-run {gpus:g} contradict each other",
+                "leave --gpus-per-run out: each device of a run is one GPU",
             )
         if self._resources.memory_gb is not None:
             memory = int(self._resources.memory_gb * 1e9)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from harness.utils.errors import BenchError
+from harness.utils.errors import BenchError, ProcessLostError
 
 if TYPE_CHECKING:
     from harness.runner.engines.reporting import Message
@@ -107,6 +107,9 @@ class WorkerActor:
         self._outbox.key = key
         try:
             return self._work(content)
+        except ProcessLostError:  # of a training on several devices; this process can train no more
+            ray.get(self._outbox.flush())
+            os._exit(1)  # Ray starts another in its place, which does the order again
         finally:
             ray.get(self._outbox.flush())
 

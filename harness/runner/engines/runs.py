@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 
 from harness.data.cache_storage import is_cached
@@ -12,6 +12,7 @@ from harness.metrics.evaluator import Evaluator
 from harness.runner.engines.crew import Crew, Failure, Order
 from harness.runner.engines.entering import enter_worker
 from harness.runner.worker import LOCK, Ended, Shared, Worker
+from harness.training.ranks import other_ranks
 from harness.utils.errors import INTERRUPTED
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace, is_locked
@@ -24,11 +25,19 @@ OPENER = f"{__name__}:open_runner"
 
 @contextmanager
 def open_runner(shared: Shared, place: int, reporter: Reporter) -> Iterator[Callable[[tuple[str, RunSpec]], Ended]]:
-    """In a worker: the store, the scorers and the features, for one titled run after another."""
+    """In a worker: the store, the scorers and the features, for one titled run after another.
+
+    Where several devices train each run, it is the first of as many processes of its host.
+    """
     shared = replace(shared, context=enter_worker(shared.context, place))
+    devices = shared.context.execution.config.devices
     if shared.context.data.features is not None:
         is_cached(shared.context.data.features.folder, shared.workspace.remote)
-    with Store(shared.workspace.database) as store, Evaluator(settings=shared.evaluation) as evaluator:
+    with (
+        nullcontext() if devices == 1 else other_ranks(devices),
+        Store(shared.workspace.database) as store,
+        Evaluator(settings=shared.evaluation) as evaluator,
+    ):
         worker = Worker(shared, store, evaluator, reporter)
         yield lambda run: worker.work(run[1], run[0])
 

@@ -61,6 +61,8 @@ class SlurmEngine:
         jobs: at most so many at a time; 0: as many as Slurm gives.
     """
 
+    finds_devices = False
+
     def __init__(self, resources: Resources, jobs: int) -> None:
         self._resources, self._jobs = resources, jobs
         self._cluster = os.environ.get(CLUSTER, "slurm")

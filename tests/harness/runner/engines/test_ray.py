@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from harness.config.execution import ExecutionConfig
 from harness.runner.context import RunContext
 from harness.runner.engines import ray_crew
 from harness.runner.engines.interface import Resources
@@ -185,6 +186,17 @@ def test_fractions_of_gpus_are_asked_for(monkeypatch: pytest.MonkeyPatch, small:
         engine_on(monkeypatch, ray, Resources()).slots(specs, second)
 
 
+def test_devices_of_a_run_are_on_one_node(monkeypatch: pytest.MonkeyPatch, small: RunContext) -> None:
+    ray = FakeRay({"CPU": 8.0, "GPU": 4.0, "memory": 64 * GB}, {"CPU": 8.0, "GPU": 3.0, "memory": 64 * GB})
+    execution = replace(small.execution, device=torch.device("cuda"), config=ExecutionConfig(devices=2))
+    on_gpus, specs = replace(small, execution=execution), [make_spec(str(number)) for number in range(30)]
+    engine = engine_on(monkeypatch, ray, Resources(cpus=2))
+    assert engine.slots(specs, on_gpus) == 3, "the third GPU of a node has no partner"
+    assert engine._options["num_gpus"] == 2
+    with pytest.raises(BenchError, match=r"--devices 2 and --gpus-per-run 0\.5 contradict"):
+        engine_on(monkeypatch, ray, Resources(gpus=0.5)).slots(specs, on_gpus)
+
+
 def test_a_run_that_fits_into_no_node_is_refused(monkeypatch: pytest.MonkeyPatch, small: RunContext) -> None:
     engine = engine_on(monkeypatch, FakeRay(), Resources(cpus=3))
     with pytest.raises(BenchError, match="no node of the Ray cluster") as refused:
@@ -210,7 +222,7 @@ def test_sqlite_is_refused_on_several_hosts(monkeypatch: pytest.MonkeyPatch) -> 
         ("--on ray:ray://head:10001", "Ray's client"),
         ("--gpus-per-run 0.5", "--gpus-per-run is for runs on a cluster"),
         ("--on ray --hours-per-run 2", "--hours-per-run is for Slurm"),
-        ("--on ray --devices 2", "--on ray and --devices 2 contradict each other"),
+        ("--on slurm --devices 2", "--on slurm and --devices 2 contradict each other"),
         ("--on ray:127.0.0.1:1", "no cluster answers at 127.0.0.1:1"),
     ],
 )
