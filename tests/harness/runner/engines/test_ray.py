@@ -236,6 +236,15 @@ def test_options_that_do_not_fit_together_are_refused(
     assert error.hint
 
 
+def test_one_of_several_processes_is_no_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    error = bench("run", "--models", "human", "--workspace", tmp_path / "new", "--on", "ray").exception
+    assert isinstance(error, BenchError)
+    assert "started together" in str(error)
+    assert not (tmp_path / "new").exists()
+
+
 def test_without_ray_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.runner.engines.ray.find_spec", lambda _: None)
     with pytest.raises(BenchError, match="not installed") as refused:
