@@ -46,6 +46,7 @@ from harness.cli.options import (
     refuse_empty,
 )
 from harness.config.limits import MAX_PROCESSES
+from harness.runner.engines.choose import HERE
 from harness.training.launch import in_every_process, is_launched, launch, process_count
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
@@ -187,6 +188,11 @@ def run(
     if len(chosen := [option for option, given in named.items() if given]) > 1:
         raise BenchError(f"{' and '.join(chosen)} contradict each other", "leave all but one of them out")
     processes = process_count(devices)
+    if on != HERE and is_launched():
+        raise BenchError(
+            f"--on {on}, but this is one of {processes} processes that were started together",
+            "start one process, with --devices where several devices are to train each model",
+        )
     engine = chosen_engine(on, at_once, processes, cpus_per_run, gpus_per_run, memory_per_run, hours_per_run)
     load_plugins(plugin)
     if log:
@@ -231,7 +237,7 @@ def run(
         tuned=find_tuned,
         engine=engine(),
     )
-    if processes > 1 and not is_launched():
+    if processes > 1 and on == HERE and not is_launched():
         where = choose_device(device)
         request.execution.check(where)
         if where.type == "cpu" and processes > max(usable_cores(), _MIN_PROCESSES):

@@ -10,6 +10,7 @@ import torch
 
 from harness.config.features import FeatureConfig
 from harness.data.backbones.backbone import Backbone, open_backbone
+from harness.data.chunks import Spread
 from harness.data.dataset import Dataset
 from harness.data.feature_cache import extract_features
 from harness.data.features import Features, VisualFeatures
@@ -61,6 +62,7 @@ def prepare_features(
     device: torch.device,
     reporter: Reporter,
     storage: Storage | None = None,
+    spread: Spread | None = None,
 ) -> Prepared:
     """Check every image, then extract, convert or re-use the features.
 
@@ -70,6 +72,7 @@ def prepare_features(
         sees: the `VisualSpec` kind of each model, by name. Grid cells are extracted only if a model uses them; regions,
             whose digest is in the signature, are always prepared.
         storage: a remote one that keeps features.
+        spread: computes grid cells elsewhere.
 
     Raises:
         BenchError: unusable images or regions, unless `may_skip`; a source that cannot be read.
@@ -93,6 +96,7 @@ def prepare_features(
                 progress=lambda done, _: task.reach(done),
                 notify=reporter.note,
                 storage=storage,
+                spread=spread,
             )
 
     if regions is None:

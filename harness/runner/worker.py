@@ -25,7 +25,7 @@ from harness.training.trainer import CHECKPOINTS
 from harness.utils.errors import INTERRUPTED
 from harness.utils.plugins import contain_exits
 from harness.utils.progress import Reporter, describe_seconds
-from harness.utils.workspace import Workspace, is_locked, locked
+from harness.utils.workspace import Workspace, locked
 from results import Store
 from results.db.rescoring import missing_influences, missing_metrics
 from results.errors import StoreError
@@ -44,12 +44,6 @@ class Shared:
     workspace: Workspace
     evaluation: EvaluationSettings
     rerun: bool
-
-
-def take(waiting: list[tuple[str, RunSpec]], workspace: Workspace) -> tuple[str, RunSpec]:
-    """Take out the first titled run that no other command executes, or else the first."""
-    free = (place for place, (_, spec) in enumerate(waiting) if not is_locked(workspace.run_folder(spec.key) / LOCK))
-    return waiting.pop(next(free, 0))
 
 
 class Worker:
