@@ -28,7 +28,7 @@ WAITS = WORDS - 1
 MOST = {
     "blind": (244, 1340),
     "cgru": (977, 813),
-    "expansionnet_v2": (792, 2647),
+    "expansionnet_v2": (792, 2827),
     "image_transformer": (1085, 956),
     "puret": (658, 1754),
     "show_tell": (441, 466),

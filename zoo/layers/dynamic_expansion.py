@@ -99,10 +99,9 @@ class DynamicExpansion(nn.Module):
         width, length = x.shape[-1], len(self.queries)
         selector, new_row = torch.split(F.linear(x, *projection), [width, 4 * width + length], -1)
         rows = append(cache["rows"], new_row, 1)
-        condition, key, values, element = torch.split(rows, [width, width, 2 * width, length], -1)
+        condition, key, value_a, value_b, element = torch.split(rows, [width] * 4 + [length], -1)
         # Scores of the new position's elements against all positions, and of all elements against the new position.
-        products = condition @ key.transpose(1, 2)
-        scores = _join(products[:, -1, :, None], products[:, :, -1:], element)  # (R, 2, T, E)
+        scores = _join(key @ condition[:, -1, :, None], condition @ key[:, -1, :, None], element)  # (R, 2, T, E)
         weights = F.relu(full_precision(scores)[:, None] * self.streams.signs.view(2, 1, 1, 1))  # (R, 2, 2, T, E)
         to_expand, to_contract = weights.unbind(2)
         sums, least = weights.sum(3), width**0.5 * EPSILON
@@ -110,12 +109,11 @@ class DynamicExpansion(nn.Module):
         new = (to_expand / (sums[:, :, 0] + least)[:, :, None])[:, :, :, None]
         expand = torch.cat((F.pad(cache["expand"], (0, 0, 0, 0, 0, 1)), new), 3)  # (R, 2, j, i, E)
         gathered = torch.bmm(expand.flatten(0, 1).flatten(2), to_contract.flatten(0, 1).flatten(1)[..., None])
-        # R_bw (R_fw V + C + B) of both streams at once: of the products with both streams' values, two are theirs.
-        own = (gathered.view(-1, 2, values.shape[1]) @ values).view(-1, 2, 2, width)
-        own = own.diagonal(dim1=1, dim2=2).transpose(1, 2)
-        collected = torch.baddbmm(own, to_contract.sum(-1), condition)
-        collected = torch.addmm(collected.flatten(0, 1), sums[:, :, 1].flatten(0, 1), self.biases).view_as(collected)
-        a, b = (collected / (sums[:, :, 1].sum(-1, keepdim=True) + least)).chunk(2, 1)
+        gathered = gathered.view(-1, 2, 1, rows.shape[1])
+        bias = torch.baddbmm(sums[:, :, 1] @ self.biases, to_contract.sum(-1), condition)  # (R, 2, D)
+        total = sums[:, :, 1].sum(-1, keepdim=True) + least
+        a = torch.baddbmm(bias[:, :1], gathered[:, 0], value_a) / total[:, :1]
+        b = torch.baddbmm(bias[:, 1:], gathered[:, 1], value_b) / total[:, 1:]
         return gate(selector, a, b), {"rows": rows, "expand": expand}
 
 
