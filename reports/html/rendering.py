@@ -16,7 +16,7 @@ from reports.content.table_values import TableValue
 from reports.html.pages import model_page, run_page
 from reports.html.sections import COLOURS
 
-STYLES = ("style.css", "tables.css", "plots.css", "print.css")
+STYLES = ("style.css", "tables.css", "plots.css", "narrow.css", "print.css")
 SCRIPTS = ("address.js", "tables.js", "choice.js", "plots.js")
 
 

@@ -27,7 +27,7 @@ for (const row of rows) {
   const { model } = row.dataset;
   const box = make("input", { type: "checkbox", class: "pick", "aria-label": `Set ${model} side by side` });
   box.addEventListener("change", () => choice.toggle(model));
-  row.cells[0].prepend(box, " ");
+  row.cells[0].prepend(box);
 }
 
 // The bar is there while something is chosen.
