@@ -208,4 +208,6 @@ def test_the_gallery_prints_the_chosen_images_only(open_page: Open, report: Path
     page.goto((report / "index.html").as_uri())
     expect(page.locator(".scroll").first).to_have_css("overflow-x", "visible")
     expect(page.locator("table").first).to_have_css("break-inside", "auto")
+    expect(page.locator("thead").first).to_have_css("display", "table-header-group")
+    expect(page.locator("thead button").first).to_have_css("display", "contents")
     assert re.search("none|visible", page.locator(".scroll").first.evaluate("(e) => getComputedStyle(e).maxHeight"))
