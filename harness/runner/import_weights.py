@@ -12,7 +12,7 @@ from torch import Tensor
 from harness.config.features import FeatureConfig
 from harness.data.images import ImagePreprocessing
 from harness.data.prepare_features import configured_backbone
-from harness.data.regions.opening import needs_backbone
+from harness.data.regions.opening import check_exists, needs_backbone
 from harness.runner.released import RELEASED
 from harness.runner.saved_model import VOCABULARY, WEIGHTS, SavedModel
 from harness.training.checkpoint import save_weights
@@ -115,6 +115,8 @@ def _look_through(name: str, features: FeatureConfig, dim: int) -> tuple[Feature
     Regions from files have their own features; the backbone is then the default, as in a run on them.
     """
     regions = features.regions
+    if regions is not None and isinstance(regions.source, Path):
+        check_exists(regions.source)
     if regions is not None and not needs_backbone(regions.source):
         own = FeatureConfig(regions=regions)
         unused = configured_backbone(own)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from harness.config.limits import MAX_TOKENS
 from harness.config.preset import Decoding
+from harness.data.images import Interpolation
 from harness.data.vocabulary import Vocabulary
 from harness.utils.errors import BenchError
 from zoo import Pretraining
@@ -42,7 +43,7 @@ class Released:
     decoding: Decoding
     specials: tuple[str, str, str, str] | str | None
     backbone_tensors: str | None = None
-    interpolation: str = "bicubic"
+    interpolation: Interpolation = "bicubic"
 
     def holds_backbone(self, state: Mapping[str, Tensor]) -> bool:
         """Whether the checkpoint has the tensors of a backbone; names may begin as several devices wrote them."""
@@ -75,8 +76,8 @@ class Released:
             raise BenchError(
                 f"the vocabulary lacks {', '.join(missing)}", f"it must hold {', '.join(self.specials)} and all words"
             )
-        numbers = map(entries.index, self.specials)
-        return state, Vocabulary(tuple(word for word in entries if word not in self.specials), *numbers)
+        pad, bos, eos, unk = map(entries.index, self.specials)
+        return state, Vocabulary(tuple(word for word in entries if word not in self.specials), pad, bos, eos, unk)
 
 
 def _trained(visual: str, source: str, overlap: Mapping[str, str]) -> Pretraining:

@@ -84,7 +84,9 @@ def test_a_vocabulary_without_an_unknown_word_never_speaks_it(numbers, name):
     assert rest == words
     log_probs = from_official(name, state).eval()(look(numbers), torch.tensor([[BOS]] * 3)).log_softmax(-1)
     assert not log_probs[..., [PAD, BOS, UNK]].exp().any()
-    torch.testing.assert_close(log_probs[:, 0, [EOS, *range(4, 4 + len(words))]], numbers["out/logprobs"][:, 0], **close)
+    torch.testing.assert_close(
+        log_probs[:, 0, [EOS, *range(4, 4 + len(words))]], numbers["out/logprobs"][:, 0], **close
+    )
 
 
 def test_the_authors_tensors_stay_as_they_are(numbers, name):
