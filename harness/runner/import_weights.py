@@ -91,7 +91,7 @@ def import_weights(
     built_with = {key: value for key, value in sizes.items() if key not in {"vocab_size", "visual_dim"}} | chosen
     identity = [_file_digest(checkpoint), words.digest(), built_with, backbone_digest, decoding.beam_size]
     if regions is not None:
-        identity.append(str(regions.source))
+        identity.append(regions.model_dump(mode="json"))
     key = f"{name.replace('/', '.')}-imported-{digest(identity, 10)}"
     folder = workspace.run_folder(key)
     words.save(folder / VOCABULARY)

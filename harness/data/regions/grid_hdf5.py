@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,19 +84,17 @@ def prepare_file_grid(
     return FileGrid(features, {int(image_id): str(reason) for image_id, reason in bad.items()})
 
 
-def _write(folder: Path, source: RegionHdf5, ids: list[int], progress: Callable[[int], None]) -> None:
+def _write(folder: Path, source: RegionHdf5, ids: Sequence[int], progress: Callable[[int], None]) -> None:
     """Write the array and, last, its description. Its first line is written again once the images are counted."""
     kept: list[int] = []
     bad: dict[int, str] = {}
     sums = [hashlib.sha256()]
     shape: tuple[int, int] = (0, 0)
-    with opened(source.path) as file, (folder / ARRAY).open("wb") as array:
+    with (folder / ARRAY).open("wb") as array:
         array.write(array_header((0, 0, 0)))
-        for done, image_id in enumerate(ids, 1):
-            try:
-                cells = _sound(load(file, grid_name(image_id)), grid_name(image_id), shape)
-            except BadRegions as reason:
-                bad[image_id] = f"image {image_id}: {reason} ({source.name})"
+        for done, (image_id, cells) in enumerate(_read(source, ids), 1):
+            if isinstance(cells, str):
+                bad[image_id] = f"image {image_id}: {cells} ({source.name})"
             else:
                 shape = (cells.shape[0], cells.shape[1])
                 if kept and len(kept) % _CHUNK == 0:
@@ -130,10 +128,25 @@ def _write(folder: Path, source: RegionHdf5, ids: list[int], progress: Callable[
     write_text(folder / META, json.dumps(meta))
 
 
-def _sound(cells: Numbers, name: str, shape: tuple[int, int]) -> Half:
+def _read(source: RegionHdf5, ids: Sequence[int]) -> Iterator[tuple[int, Half | str]]:
+    """The cells of each image, all of the first one's shape, or the reason why they cannot be used."""
+    shape: tuple[int, ...] | None = None
+    with opened(source.path) as file:
+        for image_id in ids:
+            name = grid_name(image_id)
+            try:
+                cells = _sound(load(file, name), name, shape)
+            except BadRegions as bad:
+                yield image_id, str(bad)
+            else:
+                shape = cells.shape
+                yield image_id, cells
+
+
+def _sound(cells: Numbers, name: str, shape: tuple[int, ...] | None) -> Half:
     """The cells in half precision; BadRegions where they are no square grid, of another shape, or not finite."""
     square_side(cells, name)
-    if shape != (0, 0) and cells.shape != shape:
+    if shape is not None and cells.shape != shape:
         raise BadRegions(f"has cells of shape {cells.shape} in {name} instead of {shape}")
     with np.errstate(over="ignore"):
         half: Half = cells.astype(np.float16)

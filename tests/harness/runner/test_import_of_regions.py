@@ -9,6 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import timm
 import torch
 from PIL import Image
 from torch import Tensor
@@ -165,8 +166,7 @@ def test_rstnet_on_a_file_of_grids_alone(pictures: list[Path], tmp_path: Path) -
     assert captions_of(key, pictures, tmp_path / "ws", *seeing) == expected
 
 
-def test_puret_through_a_backbone_and_with_its_own(tmp_path: Path, pictures: list[Path]) -> None:
-    timm = pytest.importorskip("timm")
+def test_puret_through_a_backbone(tmp_path: Path, pictures: list[Path]) -> None:
     numbers = numbers_of("puret")
     vocabulary, _ = shared_words(numbers, tmp_path / "coco_vocabulary.txt")
     torch.manual_seed(0)
@@ -182,6 +182,30 @@ def test_puret_through_a_backbone_and_with_its_own(tmp_path: Path, pictures: lis
     run = SavedModel.load(tmp_path / "ws" / "runs" / key)
     assert (run.model, run.decoding.beam_size, run.arguments["shift"]) == ("puret", 5, 1)
     assert len(captions_of(key, pictures, tmp_path / "ws")) == len(IDS)
+
+
+def test_puret_with_its_backbone_sees_pixels(tmp_path: Path, pictures: list[Path]) -> None:
+    numbers = numbers_of("puret")
+    vocabulary, _ = shared_words(numbers, tmp_path / "coco_vocabulary.txt")
+    torch.manual_seed(0)
+    backbone = timm.create_model("test_resnet", num_classes=0)
+    state = weights_of(numbers)
+    state["att_embed.0.weight"] = torch.randn(len(state["att_embed.0.weight"]), 96)
+    state |= {f"backbone.{key}": value for key, value in backbone.state_dict().items()}
+    torch.save({f"module.{key}": value for key, value in state.items()}, tmp_path / "puret.pth")
+    command = (
+        "puret", tmp_path / "puret.pth", "--vocabulary", vocabulary, "--backbone", "test_resnet", "--image-size", 192,
+        "--set", "grid=6", "--set", "shift=1",
+    )  # fmt: skip
+    key = imported(*command, workspace=tmp_path / "ws")
+    run = SavedModel.load(tmp_path / "ws" / "runs" / key)
+    assert (run.model, run.preprocessing.interpolation) == ("puret/end-to-end", "bicubic")
+    model, _ = run.build(tmp_path / "ws" / "runs" / key)
+    assert torch.equal(model.state_dict()["backbone.conv1.0.weight"], backbone.state_dict()["conv1.0.weight"])
+    assert len(captions_of(key, pictures, tmp_path / "ws")) == len(IDS)
+    (tmp_path / "regions.h5").touch()
+    done = bench("import-weights", *command, "--regions", tmp_path / "regions.h5", "--workspace", tmp_path / "ws")
+    assert "leave out --regions" in str(getattr(done.exception, "hint", ""))
 
 
 @pytest.mark.parametrize(
