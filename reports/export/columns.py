@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from reports.content.columns import filled_columns
+from reports.content.leaderboard_page import ranked_table
 from reports.content.numbers import DASH
 from reports.content.table_values import Notes, TableValue
 from reports.content.tables import Badge, Line, Table
 from reports.errors import ReportError
+from results.queries.views import Group, RunDetail
 
 ALL = "all"
 DEFAULT = ("CIDEr-D", "interval", "place", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", "GMAC")
 """As many as a column of a paper has room for."""
+
+
+def whole_table(group: Group, runs: Mapping[str, RunDetail]) -> Table:
+    """The leaderboard with every column that an export may show."""
+    return ranked_table(group, runs, columns=filled_columns([*group.rows, *group.references], group.metric))
 
 
 def chosen(table: Table, columns: Sequence[str] = DEFAULT) -> Table:
@@ -53,7 +61,7 @@ def _places(table: Table, columns: Sequence[str]) -> list[int]:
             several = ", ".join(table.headings[place].name for place in found)
             raise ReportError(f"--columns {column} may be each of: {several}", "write more of its name")
         elif column not in DEFAULT:
-            raise ReportError(f"--columns {column} is no column of the leaderboard", f"choose of: {shown}, or all")
+            raise ReportError(f"--columns {column} is no column of the leaderboard", f"choose from {shown}, or all")
     return list(dict.fromkeys(places))
 
 

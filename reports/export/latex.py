@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from reports.content.leaderboard_page import by_size, ranked_table
+from reports.content.leaderboard_page import by_size
 from reports.content.numbers import DASH
 from reports.content.people import TITLE, beside_people
 from reports.content.tables import Line, Table, signature_text
-from reports.export.columns import DEFAULT, chosen
+from reports.export.columns import DEFAULT, chosen, whole_table
 from reports.export.names import cell_text, described, one_line, separated_by, title
 from results.queries.views import Group, RunDetail
 
@@ -69,7 +69,7 @@ def _group(
         if (standing := row.standings.get(group.metric)) is not None and standing.best == 1
     }
     label = f"{group.dataset}-{group.split}"
-    found = _table(caption, chosen(ranked_table(group, runs), columns), comment, _label(label, labels), best)
+    found = _table(caption, chosen(whole_table(group, runs), columns), comment, _label(label, labels), best)
     if people := beside_people(group):
         caption = f"{title(group)}. {TITLE}. {people.note}"
         found += _table(caption, chosen(people.table), comment, _label(f"{label}-people", labels), set())

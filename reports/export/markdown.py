@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from reports.content.leaderboard_page import by_size, ranked_table
+from reports.content.leaderboard_page import by_size
 from reports.content.people import TITLE, beside_people
 from reports.content.tables import Table, signature_text
 from reports.content.verdict import verdict
-from reports.export.columns import DEFAULT, chosen
+from reports.export.columns import DEFAULT, chosen, whole_table
 from reports.export.names import cell_text, described, one_line, separated_by, title
 from results.queries.views import Group, RunDetail
 
@@ -37,7 +37,7 @@ def _group(group: Group, groups: Sequence[Group], runs: Mapping[str, RunDetail],
         lines += [f"Not comparable with the other tables of this split: {apart}.", ""]
     if said := verdict(group):
         lines += [escape_markdown(" ".join(said)), ""]
-    lines += _table(chosen(ranked_table(group, runs), columns))
+    lines += _table(chosen(whole_table(group, runs), columns))
     signature = one_line(signature_text(group.signature, group.split)).replace("`", "'")
     lines += ["", f"`{signature}`"] if group.rows else []
     if people := beside_people(group):
