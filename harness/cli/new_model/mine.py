@@ -38,7 +38,7 @@ class Mine(Captioner):
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
         """One word a row, tokens (B * W,), to the logits (B * W, V) of the next one, and the state behind it."""
         hidden, cells, mask = state.rows["hidden"], state.images["cells"], state.images["mask"]
-        queries = hidden.unflatten(0, (len(cells), -1))  # (B, W, d_model): the beams of an image share its cells
+        queries = hidden.view(len(cells), -1, cells.shape[-1])  # (B, W, d_model): the beams of an image share its cells
         scores = (queries @ cells.mT).masked_fill(~mask[:, None], -1e4)  # (B, W, L)
         seen = (scores.softmax(-1) @ cells).flatten(0, 1)  # (B * W, d_model)
         hidden = self.gru(torch.cat((self.words(tokens), seen), 1), hidden)

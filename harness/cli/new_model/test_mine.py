@@ -85,6 +85,7 @@ def test_it_learns_captions_by_heart(model: Captioner) -> None:
         if right == 1:
             break
         optimiser.zero_grad()
-        torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).backward()
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+        torch.autograd.backward(loss)
         optimiser.step()
     assert right == 1

@@ -167,8 +167,9 @@ def _sample(entry: Mapping[str, Any], image_id: int, split: str, paths: PictureP
     if entry.get("boxes") is not None:
         try:
             boxes = tuple(_box(box) for box in entry["boxes"])
-        except (OverflowError, TypeError, ValueError):
-            reasons.append(f"the boxes of {name!r} are not lists of x1, y1, x2, y2 with x1 <= x2 and y1 <= y2")
+        except (OverflowError, TypeError, ValueError) as error:
+            found = f": {error}" if isinstance(error, _NotCornersError) else ""
+            reasons.append(f"the boxes of {name!r} are not lists of x1, y1, x2, y2 with x1 <= x2 and y1 <= y2{found}")
     if reasons:
         faults[image_id] = "; ".join(reasons)
     return Sample(image_id, file, split, captions, domain, boxes)
@@ -183,8 +184,18 @@ def _captions(sentences: object) -> tuple[str, ...]:
     return tuple(text for text in cleaned if text)
 
 
+class _NotCornersError(ValueError):
+    """Four numbers that can be x, y, width, height, and cannot be corners."""
+
+
 def _box(box: Any) -> Box:
     x1, y1, x2, y2 = (float(edge) for edge in box)
+    if min(x1, y1) >= 0 and min(x2, y2) > 0 and max(x1, y1, x2, y2) < math.inf and (x1 > x2 or y1 > y2):
+        shown = ", ".join(f"{edge:g}" for edge in (x1, y1, x2, y2))
+        raise _NotCornersError(
+            f"({shown}) seems to be x, y, width, height; write corners, ({x1:g}, {y1:g}, {x1 + x2:g}, {y1 + y2:g}), "
+            "in all images"
+        )
     if not (x1 <= x2 < math.inf and y1 <= y2 < math.inf and min(x1, y1) > -math.inf):
         raise ValueError("not a box")
     return x1, y1, x2, y2

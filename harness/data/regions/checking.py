@@ -54,7 +54,10 @@ def read_regions(
         try:
             return image_size(dataset.path(samples[image_id]))
         except BadImage as bad:
-            raise BadRegions(f"its boxes are in pixels, and its image file {bad.reason}") from bad
+            raise BadRegions(
+                f"its boxes are in pixels, and its image file {bad.reason}; without pictures, each image's entry "
+                'in the annotations must tell its size: "width": 640, "height": 480'
+            ) from bad
 
     missing = dict.fromkeys(samples)
     told = _widths_known(source.read(list(samples)))
@@ -65,7 +68,11 @@ def read_regions(
             found = raw if isinstance(raw, str) else _checked(raw, channels, partial(size_of, image_id), limits)
         except BadRegions as bad:
             found = str(bad)
-        yield image_id, f"image {image_id}: {found} ({source.name})" if isinstance(found, str) else found
+        if isinstance(found, str):
+            file = f", {samples[image_id].file}" if samples[image_id].file else ""
+            yield image_id, f"image {image_id}: {found} ({source.name}{file})"
+        else:
+            yield image_id, found
     for image_id in missing:
         yield image_id, f"image {image_id}: has no regions in {source.name}"
 

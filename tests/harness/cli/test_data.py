@@ -108,7 +108,7 @@ def test_nocaps_joins_a_data_set(photos: Path) -> None:
     assert "all 3 images are sound (train 1, test 1, nocaps 1)" in output
 
 
-@pytest.mark.parametrize("command", ["list", "verify", "prepare", "nocaps", "features"])
+@pytest.mark.parametrize("command", ["list", "verify", "prepare", "convert", "nocaps", "features"])
 def test_help_carries_examples(command: str) -> None:
     assert f"bench data {command}" in bench_or_raise("data", command, "--help")[1].partition("Examples:")[2]
 
