@@ -16,6 +16,7 @@ import numpy as np
 from harness.data.fingerprint import picture_digest
 from harness.data.regions.contract import MAX_BYTES, BadRegions, Numbers, RawRegions
 from harness.utils.errors import BenchError
+from results.errors import install_extra
 from zoo.errors import first_line
 
 SUFFIXES = (".h5", ".hdf5", ".hdf")
@@ -37,9 +38,7 @@ class RegionHdf5:
         try:
             import h5py
         except ImportError as error:
-            raise BenchError(
-                f"{self._path} is HDF5, and h5py is not installed", "pip install 'captionbench[hdf5]'"
-            ) from error
+            raise BenchError(f"{self._path} is HDF5, and h5py is not installed", install_extra("hdf5")) from error
         try:
             with h5py.File(self._path, "r") as file:
                 boxed = any(f"{image_id}_boxes" in file for image_id in image_ids)

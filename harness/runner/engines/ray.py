@@ -23,6 +23,7 @@ from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results import Store
 from results.db.engine import resolve_url, sqlite_file
+from results.errors import install_extra
 from results.records import RunSpec
 from zoo.errors import first_line
 
@@ -54,7 +55,7 @@ class RayEngine:
             BenchError: Ray is not installed, there is no cluster, or its hosts cannot share the results.
         """
         if find_spec("ray") is None:
-            raise BenchError("--on ray needs Ray, which is not installed", "pip install 'captionbench[ray]'")
+            raise BenchError("--on ray needs Ray, which is not installed", install_extra("ray"))
         self._ray = _join(self._address)
         hosts = {node["NodeManagerAddress"] for node in self._nodes()}
         if len(hosts) > 1 and sqlite_file(resolve_url(workspace.database)) is not None:
