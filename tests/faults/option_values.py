@@ -88,7 +88,7 @@ LEGAL = {
     "export submission --out": _NEW_NAMES | {"empty", "folder"},
     "models list PATTERN": {"empty"},
     "new-model --out": _NEW_NAMES | {"empty", "folder"},
-    "new-model NAME": {"folder", "pipe", "loop"},
+    "new-model NAME": {"folder", "pipe", "loop", "nan", "infinite"},
     "plan --first-seed": {"zero"},
     "plan --slurm": _OUT,
     "report --out": _NEW_NAMES | {"folder"},
