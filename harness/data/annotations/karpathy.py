@@ -23,6 +23,8 @@ from harness.utils.files import require_file
 from harness.utils.json_io import read_json
 
 SPLITS = {"train": "train", "restval": "train", "val": "val", "test": "test", "nocaps": "nocaps"}
+SEEMS_SIZED = "seems to be x, y, width, height"
+"""In the complaint about a box that cannot be corners."""
 _LISTED = 8  # faulty entries named in one message
 
 
@@ -192,10 +194,7 @@ def _box(box: Any) -> Box:
     x1, y1, x2, y2 = (float(edge) for edge in box)
     if min(x1, y1) >= 0 and min(x2, y2) > 0 and max(x1, y1, x2, y2) < math.inf and (x1 > x2 or y1 > y2):
         shown = ", ".join(f"{edge:g}" for edge in (x1, y1, x2, y2))
-        raise _NotCornersError(
-            f"({shown}) seems to be x, y, width, height; write corners, ({x1:g}, {y1:g}, {x1 + x2:g}, {y1 + y2:g}), "
-            "in all images"
-        )
+        raise _NotCornersError(f"({shown}) {SEEMS_SIZED}, whose corners are ({x1:g}, {y1:g}, {x1 + x2:g}, {y1 + y2:g})")
     if not (x1 <= x2 < math.inf and y1 <= y2 < math.inf and min(x1, y1) > -math.inf):
         raise ValueError("not a box")
     return x1, y1, x2, y2

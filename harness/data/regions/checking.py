@@ -27,6 +27,9 @@ ROUNDING = 1.0
 MIN_SCORE = 0.2
 """Minimum detector score at which `adaptive` keeps regions beyond the minimum number, as in bottom-up attention."""
 
+NO_SIZE = "its boxes are in pixels, and its image file"
+"""Begins the complaint about an image whose size nothing tells."""
+
 _FIRST = 9  # number of images whose most common number of channels is required of all
 _WHOLE = ((0.0, 0.0, 1.0, 1.0),)
 
@@ -54,10 +57,7 @@ def read_regions(
         try:
             return image_size(dataset.path(samples[image_id]))
         except BadImage as bad:
-            raise BadRegions(
-                f"its boxes are in pixels, and its image file {bad.reason}; without pictures, each image's entry "
-                'in the annotations must tell its size: "width": 640, "height": 480'
-            ) from bad
+            raise BadRegions(f"{NO_SIZE} {bad.reason}") from bad
 
     missing = dict.fromkeys(samples)
     told = _widths_known(source.read(list(samples)))

@@ -286,6 +286,7 @@ def test_boxes_that_can_only_be_x_y_width_height_are_told(entry: Make, folder: M
     )
     assert "the boxes of 'x.jpg'" in dataset.faults[0]
     assert (
-        "(200, 100, 50, 40) seems to be x, y, width, height; write corners, (200, 100, 250, 140)" in dataset.faults[0]
+        "(200, 100, 50, 40) seems to be x, y, width, height, whose corners are (200, 100, 250, 140)"
+        in dataset.faults[0]
     )
     assert "width" not in dataset.faults[1]

@@ -100,12 +100,8 @@ def test_every_complaint_names_its_image(make_dataset: Make, sound_regions: Call
         5: "image 5: has 0 regions (told, 5.png)",
         6: "image 6: is torn (told, 6.png)",
         7: "image 7: has no regions in told",
-        10: complaints[10],
+        10: "image 10: its boxes are in pixels, and its image file is missing (told, 10.png)",
     }
-    assert complaints[10].startswith(
-        "image 10: its boxes are in pixels, and its image file is missing; without pictures"
-    )
-    assert '"width": 640' in complaints[10]
     assert {image_id for image_id in found if image_id not in complaints} == {8, 9}
     regions = found[9]
     assert isinstance(regions, Regions)
