@@ -12,4 +12,4 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
     for command in (list_data, verify, prepare, convert, nocaps, features):
         command.register(group)
-    app.add_typer(group, name="data", help="List, verify and prepare data sets.")
+    app.add_typer(group, name="data", help="List, convert, verify and prepare data sets.")

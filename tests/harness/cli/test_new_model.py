@@ -85,7 +85,8 @@ def test_a_model_is_written_and_trains(tmp_path: Path, draw_scenes: DrawScenes) 
     words = run_words(draw_scenes(train=24, val=4, test=6), tmp_path / "workspace", "sparse_gru", TINY)
     code, said = bench_or_raise(*words, "--backbone", "filterbank", "--jobs", 1, "--plugin", plugin)
     assert code == 0
-    assert "1 finished, 0 re-used, 0 failed" in said
+    link = (tmp_path / "workspace" / "report" / "index.html").as_uri()
+    assert said.splitlines()[-1].endswith(f"1 finished, 0 re-used, 0 failed; report: {link}")
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
