@@ -13,7 +13,7 @@ from harness.data.annotations.image_paths import RefusedPath, plain_path
 from harness.data.convert.coco import read_coco
 from harness.data.convert.imagefolder import METADATA, metadata_files, read_imagefolder
 from harness.data.convert.source import Picture, Source
-from harness.data.convert.splits import split_pictures
+from harness.data.convert.splits import DEFAULT, SPLITS, split_pictures
 from harness.data.convert.tables import read_table
 from harness.data.sanitise import sanitise_caption
 from harness.utils.errors import BenchError
@@ -103,12 +103,15 @@ def convert(source: Source, images: Path, *, name: str, rule: str | None, leave_
     keyed = all(picture.image_id is not None for picture in pictures)
     entries = [_entry(picture, number, keyed) for number, picture in enumerate(pictures)]
     twice = [picture.file for picture in pictures if len(set(picture.captions)) < len(picture.captions)]
+    notes = [f"pictures with the same caption twice, which is kept: {_listed(twice)}"] if twice else []
+    if empty := [split for split in SPLITS if not any(picture.split == split for picture in pictures)]:
+        notes.append(f"no picture is in {', '.join(empty)}, and runs need each: --split-by {DEFAULT} splits all anew")
     return Converted(
         {"dataset": name, "split_by": rule, "left_out": list(problems), "images": entries},
         dict(Counter(str(picture.split) for picture in pictures)),
         rule,
         problems,
-        (f"pictures with the same caption twice, which is kept: {_listed(twice)}",) if twice else (),
+        tuple(notes),
     )
 
 

@@ -12,7 +12,7 @@ from harness.utils.files import shortened
 
 SOURCE = "source"
 DEFAULT = "hash:80/10/10"
-_SPLITS = ("train", "val", "test")
+SPLITS = ("train", "val", "test")
 
 
 def split_pictures(pictures: Sequence[Picture], rule: str | None) -> str:
@@ -44,8 +44,8 @@ def split_pictures(pictures: Sequence[Picture], rule: str | None) -> str:
         raise BenchError(f"--split-by {shortened(rule)!r} is no rule for splits", hint)
     for picture in pictures:
         place = int.from_bytes(hashlib.sha256(picture.file.encode("utf-8", "surrogatepass")).digest()[:8]) / 2**64 * 100
-        picture.split = next(split for split, end in zip(_SPLITS, (*bounds, math.inf), strict=True) if place < end)
-    wanted = zip(_SPLITS, (bounds[0], bounds[1] - bounds[0], 100 - bounds[1]), strict=True)
+        picture.split = next(split for split, end in zip(SPLITS, (*bounds, math.inf), strict=True) if place < end)
+    wanted = zip(SPLITS, (bounds[0], bounds[1] - bounds[0], 100 - bounds[1]), strict=True)
     if empty := [split for split, share in wanted if share and not any(each.split == split for each in pictures)]:
         raise BenchError(
             f"--split-by {rule} leaves no picture of {len(pictures)} for {', '.join(empty)}",

@@ -36,6 +36,8 @@ def converted(folder: Path, *words: object) -> Content:
     assert code == 0
     assert f"bench data verify {out}" in said
     content: Content = json.loads(out.read_text())
+    lacking = {"train", "val", "test"} - {image["split"] for image in content["images"]}
+    assert ("and runs need each: --split-by hash:80/10/10" in said) == bool(lacking)
     return content
 
 
