@@ -1,4 +1,4 @@
-"""The store's error that a user can fix."""
+"""The store's error that a user can fix, and what to type for an optional part that is missing."""
 
 from __future__ import annotations
 
@@ -11,3 +11,8 @@ class StoreError(Exception):
         self.hint = hint
         if hint:
             self.add_note(hint)
+
+
+def install_extra(name: str) -> str:
+    """The command that installs an extra of captionbench (`[project.optional-dependencies]`), for hints."""
+    return f"uv sync --inexact --extra {name}"

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("zoo", "harness", "results", "reports", "tests", "docs", "baselines", "benchmarks")
-PAGES = ("docs/architecture.md", "CONTRIBUTING.md", "README.md")
+PAGES = ("docs/architecture.md", "docs/own_model.md", "CONTRIBUTING.md", "README.md")
 NAMED = re.compile(rf"`((?:{'|'.join(ROOMS)})/[\w./-]*)`")
 
 

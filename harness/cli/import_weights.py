@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,9 @@ Examples:
 
   bench import-weights x_lan caption_model.pth --vocabulary coco_vocabulary.txt --regions cocobu_att
 """
+
+
+_LIST = re.compile(r"[0-9]+(?:,[0-9]+)+")  # 2,4,3 is the list [2, 4, 3]
 
 
 def register(app: typer.Typer) -> None:
@@ -51,7 +55,7 @@ def import_weights(
         list[str] | None,
         typer.Option(
             "--set",
-            help="ARGUMENT=VALUE: an argument of the model that differs from the paper's, for example n_heads=4.",
+            help="ARGUMENT=VALUE: where the model is not the paper's, for example n_heads=4 or static_lengths=2,4,3.",
         ),
     ] = None,
     beam_size: Annotated[
@@ -73,7 +77,7 @@ def import_weights(
         argument, separator, text = setting.partition("=")
         if not separator:
             raise BenchError(f"--set {shortened(setting)!r} has no '='", "for example --set n_heads=4")
-        arguments[argument] = parse_yaml_value(setting, text)
+        arguments[argument] = parse_yaml_value(setting, f"[{text}]" if _LIST.fullmatch(text) else text)
     seen = region_config(regions, region_count, 1)
     features = feature_config(
         backbone or BACKBONE, backbone_weights, tuple(backbone_option or ()), image_size, None, seen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
@@ -126,13 +127,17 @@ def regress(
         return
     assert expected is not None
 
-    from reports.text.regression import conclusion
+    from reports.text.regression import conclusion, may_be_meant
     from results.compare.regression import judge
 
     judgement = judge(expected, measured, unfinished, settings)
     deliver(_findings(judgement, format), out)
     if out is not None:
         typer.echo(conclusion(judgement))
+    if may_be_meant(judgement) and (out is not None or format is Format.text):
+        words = ["bench", "regress", "--update", "--baseline", str(baseline)]
+        words += ["--workspace", str(workspace)] if db is None else ["--db", db]
+        typer.echo(shlex.join(words))
     sys.exit(judgement.exit_code)
 
 

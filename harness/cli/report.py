@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.inputs import open_results, read_results
+from harness.cli.inputs import open_results, read_results, warn
 from harness.cli.options import DatabaseOption, PlaceUnfinishedOption, RankingMetricOption, WorkspaceOption
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
@@ -18,6 +18,8 @@ _EPILOG = """**Examples**
     bench report
 
     bench report --workspace runs/flickr8k --out public/flickr8k
+
+    bench report --open
 
     bench report --terminal
 """
@@ -35,6 +37,7 @@ def report(
     metric: RankingMetricOption = "CIDEr-D",
     place_unfinished: PlaceUnfinishedOption = False,
     terminal: Annotated[bool, typer.Option("--terminal", help="Print the leaderboard here; write nothing.")] = False,
+    show: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
 ) -> None:
     """Write one HTML folder: leaderboard, domains, costs, trade-offs, curves, gallery, model and run pages, method.
 
@@ -44,16 +47,23 @@ def report(
 
     if terminal and out is not None:
         raise BenchError("--terminal writes nothing to --out", "leave one of the two out")
+    if terminal and show:
+        raise BenchError("--terminal writes no report that --open could show", "leave one of the two out")
     with open_results(workspace, db) as store:
         if terminal:
             from reports.text.terminal import print_leaderboard
 
             console = Console(highlight=False)
-            show = partial(print_leaderboard, store, console, metric, place_unfinished=place_unfinished)
-            read_results(store, show)
+            read_results(store, partial(print_leaderboard, store, console, metric, place_unfinished=place_unfinished))
             return
         from reports.html.report import write_report
 
         folder = out or Workspace(workspace).report
         index = read_results(store, partial(write_report, store, folder, metric, place_unfinished=place_unfinished))
     typer.echo(index)
+    if show:
+        import webbrowser
+
+        link = index.absolute().as_uri()
+        if not webbrowser.open(link):
+            warn("--open: no browser can be started here", f"open {link} in one, or copy the folder {folder}")

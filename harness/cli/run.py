@@ -259,7 +259,7 @@ def run(
     }
     always = {"finished", "re-used", "failed"}
     said = ", ".join(f"{len(keys)} {what}" for what, keys in counts.items() if keys or what in always)
-    reporter.note(f"{said}; report: {page}")
+    reporter.note(f"{said}; report: {page.absolute().as_uri()}")
     if summary.failed or summary.skipped or summary.damaged:
         sys.exit(1)
 

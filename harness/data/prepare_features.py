@@ -9,12 +9,14 @@ from pathlib import Path
 import torch
 
 from harness.config.features import FeatureConfig
+from harness.data.annotations.karpathy import SEEMS_SIZED
 from harness.data.backbones.backbone import Backbone, open_backbone
 from harness.data.chunks import Spread
 from harness.data.dataset import Dataset
 from harness.data.feature_cache import extract_features
 from harness.data.features import Features, VisualFeatures
 from harness.data.regions.cache import prepare_regions
+from harness.data.regions.checking import NO_SIZE
 from harness.data.regions.grid_hdf5 import prepare_file_grid
 from harness.data.regions.opening import needs_backbone
 from harness.data.verify import find_bad_images
@@ -24,6 +26,11 @@ from harness.utils.storage import Storage
 from zoo.captioner import VisualKind
 
 TRAINING_SPLITS = ("train", "val")
+_HINTS = {
+    NO_SIZE: 'without pictures, tell the size of each image in the annotations: "width": 640, "height": 480',
+    SEEMS_SIZED: "convert all boxes to corners: x, y, x + width, y + height (bench data convert does, of COCO's)",
+}
+"""What to type next, by what a complaint says."""
 _LISTED = 20
 
 
@@ -161,11 +168,10 @@ def _skip_or_refuse(bad: Mapping[int, str], dataset: Dataset, may_skip: bool, re
         return
     listing = _first_reasons(bad)
     if not may_skip:
-        raise BenchError(
-            f"{len(bad)} of {len(dataset.samples)} images cannot be used:\n{listing}",
-            "repair them, or add --skip-bad-images to leave them out (recorded with the results); "
-            "`bench data verify` lists them all",
-        )
+        hints = [hint for said, hint in _HINTS.items() if any(said in reason for reason in bad.values())]
+        hints += ["repair them, or add --skip-bad-images to leave them out (recorded with the results)"]
+        hints += ["`bench data verify` lists them all"]
+        raise BenchError(f"{len(bad)} of {len(dataset.samples)} images cannot be used:\n{listing}", "; ".join(hints))
     in_test = sum(sample.image_id in bad and sample.split not in TRAINING_SPLITS for sample in dataset.samples)
     reporter.note(f"{len(bad)} bad images skipped, {in_test} of them from evaluated splits; recorded with the results:")
     reporter.note(listing)

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from results.errors import install_extra
+
 
 class NvmlError(Exception):
     """NVML gives no information about this device; the message is the reason."""
@@ -67,7 +69,7 @@ def nvml_device(device: torch.device) -> Iterator[NvmlDevice]:
     try:
         import pynvml
     except ImportError as error:
-        raise NvmlError("nvidia-ml-py is not installed (the extra 'energy')") from error
+        raise NvmlError(f"nvidia-ml-py is not installed: {install_extra('energy')}") from error
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:

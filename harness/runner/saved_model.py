@@ -23,7 +23,7 @@ from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.workspace import Workspace
 from results.files import read_text
-from zoo import Captioner, Pretraining, create_model
+from zoo import Captioner, Pretraining, create_model, list_models
 
 FILE = "run.json"
 WEIGHTS = "best.safetensors"
@@ -88,9 +88,14 @@ class SavedModel(Strict):
         """The trained model, in float32 and evaluation mode, and its vocabulary.
 
         Raises:
-            BenchError: files are missing, damaged or of another model.
-            ZooError: the model is not registered.
+            BenchError: files are missing, damaged or of another model, or the model is not registered.
+            ZooError: the model cannot be built.
         """
+        if self.model not in list_models():
+            raise BenchError(
+                f"the run {folder.name} is of the model {self.model!r}, which is not in the zoo",
+                "add the plug-in that registers it: --plugin FILE.py",
+            )
         vocabulary = load_vocabulary(folder / VOCABULARY)
         model = create_model(self.model, vocab_size=len(vocabulary), visual_dim=self.visual_dim, **self.arguments)
         model.float()  # some are published in half precision, and none runs or trains in it

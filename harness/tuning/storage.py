@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
+from results.errors import install_extra
 
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage
@@ -28,7 +29,7 @@ def studies_file(workspace: Workspace) -> Path:
 def require_optuna() -> None:
     """BenchError where Optuna is not installed."""
     if find_spec("optuna") is None:
-        raise BenchError("tuning needs Optuna, which is not installed", "pip install 'captionbench[tune]'")
+        raise BenchError("tuning needs Optuna, which is not installed", install_extra("tune"))
 
 
 def open_studies(workspace: Workspace) -> RDBStorage:

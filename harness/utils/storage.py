@@ -23,12 +23,13 @@ from typing import Any
 from harness.utils.atomic import replacing
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
+from results.errors import install_extra
 
 CHECKPOINTS = "checkpoint/"
 """Where files lie that become old; their objects are deleted when a manifest no longer names them."""
 _PIECE = 2**20
 _NEEDED = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs"}
-_INSTALL = "pip install 'captionbench[storage]'"
+_INSTALL = install_extra("storage")
 
 
 @dataclass(frozen=True)

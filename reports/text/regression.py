@@ -42,7 +42,7 @@ _HOW: Final = {
     OVER_IMAGES: f"{OVER_IMAGES.capitalize()}: paired sign flips, which say nothing of other seeds.",
 }
 _POWER: Final = "Smallest fall seen: the one that the test finds four times in five. "
-_UPDATE: Final = "If it is meant, write a new baseline: bench regress --update --baseline FILE"
+_UPDATE: Final = "If it is meant, write a new baseline with bench regress --update."
 
 
 def print_gate_result(result: GateResult, console: Console) -> None:
@@ -97,8 +97,8 @@ def notes(result: GateResult) -> list[str]:
     found = [note for row in result.rows for note in row.notes]
     if result.fresh:
         found.append(f"not in the baseline: {', '.join(result.fresh)}")
-    if any(row.status == "improved" for row in result.rows) and not result.exit_code:
-        found.append("the better scores are no floor yet: bench regress --update --baseline FILE")
+    if may_be_meant(result) and not result.failed:
+        found.append("the better scores are no floor yet: write a new baseline with bench regress --update")
     return found
 
 
@@ -123,9 +123,14 @@ def conclusion(result: GateResult) -> str:
     said = ", ".join(f"{counts[status]} {label.lower()}" for status, label in LABELS.items() if counts[status])
     doubt = _doubt(result)
     if result.failed:
-        meant = any(row.status != "undecided" for row in result.failed)
-        return f"Failed: {said}.{doubt}{f' {_UPDATE}' if meant else ''}"
+        return f"Failed: {said}.{doubt}{f' {_UPDATE}' if may_be_meant(result) else ''}"
     return f"{'Could not be judged' if result.refused else 'Passed'}: {said}.{doubt}"
+
+
+def may_be_meant(result: GateResult) -> bool:
+    """Whether runs became different, or better than the baseline asks: a new one would hold what is now."""
+    better = not result.exit_code and any(row.status == "improved" for row in result.rows)
+    return better or any(row.status != "undecided" for row in result.failed)
 
 
 def _doubt(result: GateResult) -> str:

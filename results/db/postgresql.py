@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
+from results.errors import install_extra
+
 DRIVER = "postgresql+psycopg"
-NO_DRIVER = "install PostgreSQL's driver: pip install 'captionbench[postgres]'"
+NO_DRIVER = f"install PostgreSQL's driver: {install_extra('postgres')}"
 
 _NO_CONNECTION = "08000"  # what the driver gives no SQLSTATE for
 

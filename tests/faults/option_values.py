@@ -32,6 +32,7 @@ COMMANDS = {
     "compare": f"a-s0 b-s0 {_RESULTS}",
     "cost measure": "--models none-of-this-name",
     "cost runs": _RESULTS,
+    "data convert": "references.json --images . --split-by hash:100/0/0 --skip-bad-images --out converted.json",
     "data features": "no-pictures.json",
     "data list": "",
     "data nocaps": "karpathy.json references.json --out joined.json",
@@ -49,6 +50,7 @@ COMMANDS = {
     "import-weights": "expansionnet_v2 nowhere.pth --vocabulary nowhere.json --workspace w",
     "models list": "blind",
     "models show": "blind",
+    "new-model": "own",
     "plan": "--models human",
     "prefetch model": "git/pretrained",
     "prefetch spice": "--from nowhere.zip",
@@ -68,6 +70,10 @@ LEGAL = {
     "compare --captions": {"zero"},
     "compare --out": _OUT,
     "cost runs --cider": {"zero"},
+    "data convert --caption-column": _ANY - {"empty", "blank"},  # COCO has none
+    "data convert --file-column": _ANY - {"empty", "blank"},
+    "data convert --images": {"empty"},
+    "data convert --out": _OUT,
     "data list --workspace": _WORKSPACES | {"pipe", "device", "linked-device", "loop"},  # whether one is there
     "data nocaps --folder": _ANY - {"unicode", "undecodable", "markup", "device"},  # of pictures that may come later
     "data nocaps --out": _OUT,
@@ -81,6 +87,8 @@ LEGAL = {
     "export submission --name": {*_NUMBERS, "folder", "pipe", "loop"},
     "export submission --out": _NEW_NAMES | {"empty", "folder"},
     "models list PATTERN": {"empty"},
+    "new-model --out": _NEW_NAMES | {"empty", "folder"},
+    "new-model NAME": {"folder", "pipe", "loop", "nan", "infinite"},
     "plan --first-seed": {"zero"},
     "plan --slurm": _OUT,
     "report --out": _NEW_NAMES | {"folder"},

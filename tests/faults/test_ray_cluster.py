@@ -34,7 +34,7 @@ LIMIT_S = 900
 def cluster() -> Iterator[Any]:
     """A head node without cores, and three nodes with one each."""
     os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")  # for busy machines; Ray gives up after 60
-    pytest.importorskip("ray", reason="pip install 'captionbench[ray]'")
+    pytest.importorskip("ray", reason="uv sync --inexact --extra ray")
     from ray.cluster_utils import Cluster
 
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})

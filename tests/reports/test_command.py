@@ -60,3 +60,17 @@ def test_a_foreign_folder_is_refused_in_one_sentence(store: Store, tmp_path: Pat
     with pytest.raises(ReportError, match="not a report") as caught:
         run("--workspace", tmp_path, "--out", tmp_path / "data")
     assert "--out" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_report_is_opened_or_its_link_told(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert store.status("aoanet-s1-plain") == "failed"
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda link: opened.append(link) or there)
+    said = run("--workspace", tmp_path, "--open") + capsys.readouterr().err
+    assert opened == [(tmp_path / "report" / "index.html").as_uri()]
+    assert (f"hint: open {opened[0]}" in said) is not there
+    with pytest.raises(BenchError, match="--open could show"):
+        run("--workspace", tmp_path, "--open", "--terminal")

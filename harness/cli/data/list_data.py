@@ -20,7 +20,9 @@ FOLDER       your own: COCO, Flickr8k or Flickr30k in Karpathy's format.
              pictures beside it, also under the folders that "filepath" names).
              restval counts as train.
 FILE         such an annotation file itself; --images DIR names the
-             folder of the pictures, if it is not beside it."""
+             folder of the pictures, if it is not beside it.
+             bench data convert makes one of COCO's captions, of a CSV,
+             or of a folder with metadata.jsonl."""
 
 
 def register(group: typer.Typer) -> None:

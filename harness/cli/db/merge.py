@@ -48,4 +48,10 @@ def merge(
                 console.print(f"  [yellow]kept this database's[/] {escape(key)}: {escape(difference)}", soft_wrap=True)
             conflicts += len(merged.conflicts)
     if conflicts:
+        runs = "run has" if conflicts == 1 else "runs have"
+        warn(
+            f"{conflicts} {runs} finished on both sides with different results under one key: the other's code, "
+            "packages or machine differ; this database's stay",
+            "keep the other beside it, and compare the two as workspaces: bench compare HERE THERE",
+        )
         sys.exit(1)

@@ -27,6 +27,9 @@ ROUNDING = 1.0
 MIN_SCORE = 0.2
 """Minimum detector score at which `adaptive` keeps regions beyond the minimum number, as in bottom-up attention."""
 
+NO_SIZE = "its boxes are in pixels, and its image file"
+"""Begins the complaint about an image whose size nothing tells."""
+
 _FIRST = 9  # number of images whose most common number of channels is required of all
 _WHOLE = ((0.0, 0.0, 1.0, 1.0),)
 
@@ -60,7 +63,7 @@ def read_regions(
         try:
             return image_size(dataset.path(samples[image_id]))
         except BadImage as bad:
-            raise BadRegions(f"its boxes are in pixels, and its image file {bad.reason}") from bad
+            raise BadRegions(f"{NO_SIZE} {bad.reason}") from bad
 
     missing = dict.fromkeys(samples)
     told = _widths_known(source.read(list(samples)))
@@ -75,7 +78,11 @@ def read_regions(
                 found = _kept(found, raw.scores, limits, as_listed)
         except BadRegions as bad:
             found = str(bad)
-        yield image_id, f"image {image_id}: {found} ({source.name})" if isinstance(found, str) else found
+        if isinstance(found, str):
+            file = f", {samples[image_id].file}" if samples[image_id].file else ""
+            yield image_id, f"image {image_id}: {found} ({source.name}{file})"
+        else:
+            yield image_id, found
     for image_id in missing:
         yield image_id, f"image {image_id}: has no regions in {source.name}"
 

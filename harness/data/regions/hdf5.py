@@ -20,6 +20,7 @@ import numpy as np
 from harness.data.fingerprint import picture_digest
 from harness.data.regions.contract import MAX_BYTES, BadRegions, Numbers, RawRegions, Size
 from harness.utils.errors import BenchError
+from results.errors import install_extra
 from zoo.errors import first_line
 
 SUFFIXES = (".h5", ".hdf5", ".hdf")
@@ -72,7 +73,7 @@ def opened(path: Path) -> Iterator[Any]:
     try:
         import h5py
     except ImportError as error:
-        raise BenchError(f"{path} is HDF5, and h5py is not installed", "pip install 'captionbench[hdf5]'") from error
+        raise BenchError(f"{path} is HDF5, and h5py is not installed", install_extra("hdf5")) from error
     try:
         with h5py.File(path, "r") as file:
             yield file

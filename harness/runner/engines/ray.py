@@ -28,6 +28,7 @@ from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results import Store
 from results.db.engine import resolve_url, sqlite_file
+from results.errors import install_extra
 from results.records import RunSpec
 from zoo.errors import first_line
 
@@ -60,7 +61,7 @@ class RayEngine:
             BenchError: Ray is not installed, or there is no cluster.
         """
         if find_spec("ray") is None:
-            raise BenchError("--on ray needs Ray, which is not installed", "pip install 'captionbench[ray]'")
+            raise BenchError("--on ray needs Ray, which is not installed", install_extra("ray"))
         self._ray = _join(self._address)
 
     def check(self, workspace: Workspace) -> None:

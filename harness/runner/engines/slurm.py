@@ -32,6 +32,7 @@ from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results import Store
 from results.db.engine import resolve_url, sqlite_file
+from results.errors import install_extra
 from results.records import RunSpec
 from zoo.errors import first_line
 
@@ -75,7 +76,7 @@ class SlurmEngine:
             BenchError: one of them is missing.
         """
         if find_spec("submitit") is None:
-            raise BenchError("--on slurm needs submitit, which is not installed", "pip install 'captionbench[slurm]'")
+            raise BenchError("--on slurm needs submitit, which is not installed", install_extra("slurm"))
         if self._cluster not in {"slurm", "local"}:
             raise BenchError(f"{CLUSTER}={self._cluster} is unknown", f"unset it, or write {CLUSTER}=local")
         if self._cluster == "local":

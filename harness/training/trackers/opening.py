@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 from harness.training.trackers.interface import TrackedRun, Tracker
 from harness.utils.errors import BenchError
+from results.errors import install_extra
 
 TRACKERS = ("tensorboard", "wandb", "mlflow")
 
@@ -19,7 +20,7 @@ def check_trackers(names: Sequence[str]) -> None:
         if name in names[:number]:
             raise BenchError(f"--log {name} is given twice", "leave one of them out")
         if find_spec(name) is None:
-            raise BenchError(f"--log {name} needs a package that is not installed", f"uv sync --extra {name}")
+            raise BenchError(f"--log {name} needs a package that is not installed", install_extra(name))
 
 
 def open_tracker(name: str, run: TrackedRun) -> Tracker:

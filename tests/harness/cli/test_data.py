@@ -72,6 +72,36 @@ def test_regions_are_verified_where_no_picture_is(photos: Path) -> None:
     assert "1 of 2 images cannot be used (test 1)" in output
 
 
+def test_boxes_without_pictures_say_how_to_give_the_sizes(photos: Path) -> None:
+    h5py = pytest.importorskip("h5py", reason="uv sync --inexact --extra hdf5")
+    with h5py.File(photos / "bu.h5", "w") as file:
+        for image in range(2):
+            file[f"{image}_features"] = np.ones((1, 4), np.float32)
+            file[f"{image}_boxes"] = np.array([[0, 0, 3, 3]], np.float32)
+            (photos / "photos" / f"{image}.png").unlink()
+    path = photos / "dataset_photos.json"
+    words = ("data", "features", path, "--regions", photos / "bu.h5", "--workspace", photos / "ws", "--device", "cpu")
+    with pytest.raises(BenchError, match=r"image file is missing \(bu.h5, 0.png\)") as refused:
+        bench_or_raise(*words)
+    assert str(refused.value.hint).startswith(
+        'without pictures, tell the size of each image in the annotations: "width"'
+    )
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({"images": [image | {"width": 4, "height": 4} for image in content["images"]]}))
+    assert bench_or_raise(*words)[0] == 0
+
+
+def test_boxes_that_are_no_corners_say_what_to_write(photos: Path) -> None:
+    path = photos / "dataset_photos.json"
+    content = json.loads(path.read_text())
+    content["images"][1]["boxes"] = [[3, 3, 1, 1]]
+    path.write_text(json.dumps(content))
+    words = ("--images", photos / "photos", "--regions", "boxes", "--workspace", photos / "ws", "--device", "cpu")
+    with pytest.raises(BenchError, match=r"the boxes of '1.png' .* whose corners are \(3, 3, 4, 4\)") as refused:
+        bench_or_raise("data", "features", path, *words)
+    assert "x, y, x + width, y + height" in str(refused.value.hint)
+
+
 def test_scenes_are_prepared_once_and_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = ScenesConfig(train=2, val=1, test=1, nocaps_per_domain=1)
     monkeypatch.setattr("harness.data.scenes.dataset.ScenesConfig", lambda: config)
@@ -108,7 +138,7 @@ def test_nocaps_joins_a_data_set(photos: Path) -> None:
     assert "all 3 images are sound (train 1, test 1, nocaps 1)" in output
 
 
-@pytest.mark.parametrize("command", ["list", "verify", "prepare", "nocaps", "features"])
+@pytest.mark.parametrize("command", ["list", "verify", "prepare", "convert", "nocaps", "features"])
 def test_help_carries_examples(command: str) -> None:
     assert f"bench data {command}" in bench_or_raise("data", command, "--help")[1].partition("Examples:")[2]
 

@@ -81,6 +81,8 @@ def test_merge_into_a_new_workspace_and_conflicts(old: Path, tmp_path: Path) -> 
     assert code == 1
     assert "kept this database's blind" in output
     assert "CIDEr-D on test: 0.5 here, 0.75 there" in output
+    assert "1 run has finished on both sides with different results" in output
+    assert "bench compare HERE THERE" in output
 
 
 def test_the_report_of_a_database_named_by_option_or_environment(tmp_path: Path) -> None:

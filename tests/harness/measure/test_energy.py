@@ -105,7 +105,7 @@ def test_null_with_the_reason(library: _Library, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(_Library, "nvmlInit", refuse)
     assert "NVML does not start" in _reasons(measure_energy(lambda: None, 1, CUDA, window_s=1.0)).pop()
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert "the extra 'energy'" in _reasons(measure_energy(lambda: None, 1, CUDA, window_s=1.0)).pop()
+    assert "uv sync --inexact --extra energy" in _reasons(measure_energy(lambda: None, 1, CUDA, window_s=1.0)).pop()
 
 
 def test_state_of_a_device(library: _Library, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001

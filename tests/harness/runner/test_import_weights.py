@@ -89,7 +89,7 @@ def test_a_captioner_alone_captions_through_its_backbone(
     done = bench(
         "import-weights", "expansionnet_v2", saved(body, tmp_path / "body.pth"), "--vocabulary", words,
         "--workspace", tmp_path / "ws", "--backbone", "test_resnet", "--backbone-weights", backbone,
-        "--image-size", 64, "--set", "n_heads=4", "--set", "static_lengths=[2, 4, 3]", "--beam-size", 3,
+        "--image-size", 64, "--set", "n_heads=4", "--set", "static_lengths=2,4,3", "--beam-size", 3,
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     key = done.stdout.splitlines()[0].removeprefix("imported as ")

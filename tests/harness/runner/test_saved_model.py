@@ -114,3 +114,12 @@ def test_a_name_like_no_run_gets_the_first_ones(workspace: Workspace) -> None:
     with pytest.raises(BenchError, match="no run 'zzz'") as caught:
         find_run("zzz", workspace)
     assert caught.value.hint == "did you mean a or b or c?"
+
+
+def test_a_plug_ins_model_that_is_not_registered_names_the_option(small: RunContext, workspace: Workspace) -> None:
+    folder = save_run(workspace, "mine-s0", small)
+    path = folder / "run.json"
+    path.write_text(path.read_text().replace('"show_tell"', '"mine"'))
+    with pytest.raises(BenchError, match="the run mine-s0 is of the model 'mine', which is not in the zoo") as caught:
+        SavedModel.load(folder).build(folder)
+    assert "--plugin" in str(caught.value.hint)

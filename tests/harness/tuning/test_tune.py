@@ -215,7 +215,7 @@ def test_without_optuna_the_command_says_what_to_install(monkeypatch: pytest.Mon
     monkeypatch.setattr("harness.tuning.storage.find_spec", lambda _: None)
     with pytest.raises(BenchError, match="needs Optuna") as caught:
         bench_or_raise("tune", "--workspace", tmp_path)
-    assert caught.value.hint == "pip install 'captionbench[tune]'"
+    assert caught.value.hint == "uv sync --inexact --extra tune"
 
 
 def test_one_choice_of_values_at_a_time(tmp_path: Path) -> None:

@@ -155,4 +155,4 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage_module, "find_spec", lambda name: None if name == "s3fs" else name)
     with pytest.raises(BenchError, match="needs s3fs, which is not installed") as refused:
         Storage("s3://bucket/folder").check()
-    assert refused.value.hint == "pip install 'captionbench[storage]'"
+    assert refused.value.hint == "uv sync --inexact --extra storage"

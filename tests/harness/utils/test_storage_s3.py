@@ -10,7 +10,7 @@ import pytest
 from harness.utils.errors import BenchError
 from harness.utils.storage import Storage
 
-s3fs = pytest.importorskip("s3fs", reason="pip install 'captionbench[storage]'")
+s3fs = pytest.importorskip("s3fs", reason="uv sync --inexact --extra storage")
 server = pytest.importorskip("moto.server", reason="pip install 'moto[s3,server]'")
 
 

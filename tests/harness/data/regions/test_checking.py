@@ -93,14 +93,14 @@ def test_every_complaint_names_its_image(make_dataset: Make, sound_regions: Call
     found = dict(read_regions(Told(images), dataset, skip=[11]))
     complaints = {image_id: text for image_id, text in found.items() if isinstance(text, str)}
     assert complaints == {
-        1: "image 1: has 5 channels instead of 4 (told)",
-        2: "image 2: has 2 regions but 1 boxes (told)",
-        3: "image 3: has NaN or infinite values in 1 of 2 regions (told)",
-        4: "image 4: has values beyond half precision in 1 of 2 regions (told)",
-        5: "image 5: has 0 regions (told)",
-        6: "image 6: is torn (told)",
+        1: "image 1: has 5 channels instead of 4 (told, 1.png)",
+        2: "image 2: has 2 regions but 1 boxes (told, 2.png)",
+        3: "image 3: has NaN or infinite values in 1 of 2 regions (told, 3.png)",
+        4: "image 4: has values beyond half precision in 1 of 2 regions (told, 4.png)",
+        5: "image 5: has 0 regions (told, 5.png)",
+        6: "image 6: is torn (told, 6.png)",
         7: "image 7: has no regions in told",
-        10: "image 10: its boxes are in pixels, and its image file is missing (told)",
+        10: "image 10: its boxes are in pixels, and its image file is missing (told, 10.png)",
     }
     assert {image_id for image_id in found if image_id not in complaints} == {8, 9}
     regions = found[9]

@@ -249,7 +249,7 @@ def test_without_ray_one_sentence_says_what_to_install(monkeypatch: pytest.Monke
     monkeypatch.setattr("harness.runner.engines.ray.find_spec", lambda _: None)
     with pytest.raises(BenchError, match="not installed") as refused:
         RayEngine(None, Resources(), 0).check(Workspace(Path("w")))
-    assert refused.value.hint == "pip install 'captionbench[ray]'"
+    assert refused.value.hint == "uv sync --inexact --extra ray"
 
 
 def test_the_command_ends_with_its_rows_as_without_a_cluster(

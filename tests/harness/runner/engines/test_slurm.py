@@ -25,7 +25,7 @@ from results import DatasetRecord, Store
 from tests.harness.conftest import DrawScenes, bench_or_raise, run_words
 from tests.harness.runner.small_runs import make_spec, quiet
 
-submitit = pytest.importorskip("submitit", reason="pip install 'captionbench[slurm]'")
+submitit = pytest.importorskip("submitit", reason="uv sync --inexact --extra slurm")
 POSTGRES = "postgresql://host/name"
 
 
@@ -80,7 +80,7 @@ def test_needs_are_looked_for_before_any_work(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(slurm, "find_spec", lambda _: None)
     with pytest.raises(BenchError, match="not installed") as refused:
         engine.check(Workspace(tmp_path, POSTGRES))
-    assert refused.value.hint == "pip install 'captionbench[slurm]'"
+    assert refused.value.hint == "uv sync --inexact --extra slurm"
     monkeypatch.undo()
     monkeypatch.setenv(slurm.CLUSTER, "elsewhere")
     with pytest.raises(BenchError, match="BENCH_SLURM_CLUSTER=elsewhere"):

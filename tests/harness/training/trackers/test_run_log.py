@@ -99,7 +99,7 @@ def test_names_are_checked_before_anything_runs(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("harness.training.trackers.opening.find_spec", lambda _: None)
     with pytest.raises(BenchError, match="not installed") as error:
         check_trackers(["wandb"])
-    assert error.value.hint == "uv sync --extra wandb"
+    assert error.value.hint == "uv sync --inexact --extra wandb"
     monkeypatch.undo()
     with pytest.raises(BenchError, match="given twice"):
         check_trackers(["tensorboard", "tensorboard"])

@@ -1,0 +1,118 @@
+"""`bench new-model`, and the page that shows what it writes."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from harness.cli.new_model.command import named
+from harness.utils.errors import BenchError
+from harness.utils.plugins import load_plugin
+from tests.harness.conftest import (
+    ROOT,
+    TINY,
+    DrawScenes,
+    bench_environment,
+    bench_or_raise,
+    heavy_packages_of,
+    run_words,
+)
+from tests.zoo import test_laws
+from zoo import registry
+
+PAGE = (ROOT / "docs/own_model.md").read_text(encoding="utf-8")
+LAWS = [
+    law
+    for name, law in vars(test_laws).items()
+    if name.startswith("test_") and list(inspect.signature(law).parameters) == ["architecture"]
+]
+
+
+@pytest.fixture
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers, the others do not see."""
+    registry.list_models()  # the zoo's own are registered
+    monkeypatch.setattr(registry, "_cards", dict(registry._cards))
+
+
+@pytest.fixture
+def own_model(tmp_path: Path, own_registry: None) -> Iterator[Path]:  # noqa: ARG001
+    """The page's model in a file, registered for this test alone."""
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    path = tmp_path / "mine.py"
+    path.write_text(block, encoding="utf-8")
+    load_plugin(str(path))
+    yield path
+    sys.modules.pop("bench_plugin_mine", None)
+
+
+def test_the_page_shows_the_model_that_is_written() -> None:
+    assert f"```python\n{named('mine', 'mine')}```" in PAGE
+
+
+def test_there_are_laws_to_keep() -> None:
+    assert len(LAWS) > 8
+
+
+@pytest.mark.usefixtures("own_model")
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+def test_the_pages_model_keeps_the_laws(law: Callable[[str], Any]) -> None:
+    torch.manual_seed(0)
+    law("mine")
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_a_model_is_written_and_trains(tmp_path: Path, draw_scenes: DrawScenes) -> None:
+    code, said = bench_or_raise("new-model", "sparse_gru", "--out", tmp_path / "models")
+    assert code == 0
+    plugin, test = tmp_path / "models" / "sparse_gru.py", tmp_path / "models" / "test_sparse_gru.py"
+    assert f"bench run --models sparse_gru,transformer_base --plugin {plugin}" in said
+    assert "class SparseGru(Captioner):" in plugin.read_text()
+    assert "mine" not in (plugin.read_text() + test.read_text()).lower()
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", test],
+        cwd=tmp_path, env=bench_environment(), capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    words = run_words(draw_scenes(train=24, val=4, test=6), tmp_path / "workspace", "sparse_gru", TINY)
+    code, said = bench_or_raise(*words, "--backbone", "filterbank", "--jobs", 1, "--plugin", plugin)
+    assert code == 0
+    link = (tmp_path / "workspace" / "report" / "index.html").as_uri()
+    assert said.splitlines()[-1].endswith(f"1 finished, 0 re-used, 0 failed; report: {link}")
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "test_gnu.py").write_text("mine")
+    with pytest.raises(BenchError, match=r"test_gnu\.py exists, and nothing is overwritten"):
+        bench_or_raise("new-model", "gnu", "--out", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["test_gnu.py"]
+    assert (tmp_path / "test_gnu.py").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("Gnu", "lower-case letters"),
+        ("2gnu", "beginning with a letter"),
+        ("a/b", "lower-case letters"),
+        ("lambda", "a word or a module of Python"),
+        ("torch", "a word or a module of Python"),
+        ("show_tell", "a model of the zoo already"),
+    ],
+)
+def test_names_that_cannot_be_are_refused(tmp_path: Path, name: str, why: str) -> None:
+    with pytest.raises(BenchError, match=why):
+        bench_or_raise("new-model", name, "--out", tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_torch_is_imported(tmp_path: Path) -> None:
+    assert heavy_packages_of(("new-model", "gnu"), ["torch", "timm", "pandas"], tmp_path) == (0, set())
