@@ -57,7 +57,7 @@ def explained(error: BaseException, words: Sequence[str]) -> tuple[BenchError, i
     log = write_log(error, words)
     where = f"the traceback is in {log}" if log else "no log could be written"
     return BenchError(
-        _without_passwords(f"this is a bug in captionbench: {type(error).__name__}: {said}".removesuffix(": ")),
+        without_passwords(f"this is a bug in captionbench: {type(error).__name__}: {said}".removesuffix(": ")),
         f"the command was `{_command(words)}`; {where}: report both; {again}",
     ), BUG_EXIT_CODE
 
@@ -88,7 +88,7 @@ def write_log(error: BaseException, words: Sequence[str]) -> Path | None:
 
 def traceback_of(error: BaseException) -> str:
     """The traceback, without passwords of databases."""
-    return _without_passwords("".join(traceback.format_exception(error)))
+    return without_passwords("".join(traceback.format_exception(error)))
 
 
 def wants_traceback() -> bool:
@@ -102,8 +102,9 @@ def leave_broken_pipe() -> None:
 
 
 def _command(words: Sequence[str]) -> str:
-    return _without_passwords(shlex.join(["bench", *words]))
+    return without_passwords(shlex.join(["bench", *words]))
 
 
-def _without_passwords(text: str) -> str:
+def without_passwords(text: str) -> str:
+    """The text with stars for the password of each URL in it."""
     return _PASSWORD.sub(r"\1:***@", text)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli.inputs import open_results, read_results
+from harness.cli.last_resort import without_passwords
 from harness.cli.options import DatabaseOption, WorkspaceOption
 from harness.cli.output import check_out, deliver
 from harness.utils.errors import BenchError
@@ -137,7 +138,7 @@ def regress(
     if may_be_meant(judgement) and (out is not None or format is Format.text):
         words = ["bench", "regress", "--update", "--baseline", str(baseline)]
         words += ["--workspace", str(workspace)] if db is None else ["--db", db]
-        typer.echo(shlex.join(words))
+        typer.echo(without_passwords(shlex.join(words)))
     sys.exit(judgement.exit_code)
 
 
