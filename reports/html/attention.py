@@ -1,4 +1,8 @@
-"""Pages of attention maps: for some images of a split, every model's caption word by word over the picture."""
+"""Pages of attention maps: for some images of a split, every model's caption word by word over the picture.
+
+A page names images and captions alone; the panels of an image are in a script beside it, which is loaded when one of
+its captions is opened.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 
+from reports.content.numbers import printable
 from reports.html.gallery import GalleryPage
+from reports.html.gallery_data import script_call
 from results.db.store import Store
 from results.queries import fetch
 from results.queries.views import Group, Row
 from results.records import AttentionRecord
 
 BUDGET = 3_000_000
-"""Most bytes that the overlays of all pages take."""
+"""Most bytes that the overlays of all images take."""
 
 _HEAT = (255, 60, 0)
 _STRONGEST = 0.8
@@ -64,13 +70,14 @@ class Maps:
 
 @dataclass(frozen=True, slots=True)
 class ImageAttention:
-    """One image; `picture` is its file, or "" with the reason why there is none."""
+    """One image; `picture` is its file, or "" with the reason why there is none; `data` the script of its panels."""
 
     image_id: int
     file: str
     picture: str
     reason: str
     captions: tuple[CaptionAttention, ...]
+    data: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,16 @@ class AttentionPage:
     gallery: GalleryPage
     images: tuple[ImageAttention, ...]
     left_out: int
+
+    @property
+    def scripts(self) -> dict[str, str]:
+        """The scripts of all images by file: captions in the page's order, each a list of its words' panels."""
+        return {
+            image.data: script_call(
+                "attention", image.data, [[_written(panel) for panel in each.panels] for each in image.captions]
+            )
+            for image in self.images
+        }
 
 
 def stored_maps(store: Store, groups: Sequence[Group], labels: Mapping[str, str]) -> dict[tuple[str, str], Maps]:
@@ -114,10 +131,16 @@ def attention_pages(
 ) -> list[AttentionPage]:
     """One page for each split that has maps."""
     pages = []
-    for place, shown in maps.items():
+    for number, (place, shown) in enumerate(maps.items(), start=1):
         gallery = galleries[place]
         images = tuple(
-            ImageAttention(item.image_id, item.file, *gallery.pictures[item.image_id], shown.captions[item.image_id])
+            ImageAttention(
+                item.image_id,
+                item.file,
+                *gallery.pictures[item.image_id],
+                captions=shown.captions[item.image_id],
+                data=f"gallery/looks-{number}-{item.image_id}.js",
+            )
             for item in gallery.items
             if item.image_id in shown.captions
         )
@@ -149,6 +172,14 @@ def _panel(word: str, weights: Sequence[float], record: AttentionRecord) -> Pane
     return Panel(word, "", tuple(regions), _where((left + right) / 2, (top + bottom) / 2))
 
 
+def _written(panel: Panel) -> list[object]:
+    """A panel as its script has it: word, place in words, overlay, regions with their corner, size and opacity."""
+    regions = [
+        [region.x, region.y, region.width, region.height, region.opacity, int(region.most)] for region in panel.regions
+    ]
+    return [printable(panel.word), panel.where, panel.heat, regions]
+
+
 def _heat(shares: Iterable[float], width: int, height: int) -> str:
     """A PNG of one pixel a grid cell, all of one colour, the more opaque the greater its share."""
     from PIL import Image
@@ -173,5 +204,5 @@ def _where(x: float, y: float) -> str:
 
 
 def _size(panel: Panel) -> int:
-    """About how many bytes a panel takes in the page, without the picture."""
-    return 220 + len(panel.heat) + 110 * len(panel.regions)
+    """About how many bytes a panel takes in its script."""
+    return 50 + len(panel.heat) + 30 * len(panel.regions)

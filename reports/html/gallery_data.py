@@ -57,10 +57,10 @@ def gallery_data(
         "attention": [attention[0], sorted(attention[1])],
         "words": words,
     }
-    files = {f"{prefix}index.js": _call("index", index)}
+    files = {f"{prefix}index.js": script_call("index", index)}
     for number, start in enumerate(range(0, len(items), IMAGES_A_FILE)):
         images = [_image(item, pictures, codes, places) for item in items[start : start + IMAGES_A_FILE]]
-        files[f"{prefix}{number}.js"] = _call("images", number, images)
+        files[f"{prefix}{number}.js"] = script_call("images", number, images)
     return files
 
 
@@ -121,7 +121,8 @@ def _rounded(value: float | None) -> int | None:
     return None if value is None else round(10 * float(percent(value)))
 
 
-def _call(function: str, *arguments: object) -> str:
+def script_call(function: str, *arguments: object) -> str:
+    """A script that hands data to the page's own: nothing but JSON, in which no text ends the script."""
     written = ",".join(json.dumps(argument, ensure_ascii=False, separators=(",", ":")) for argument in arguments)
     escaped = written.replace("<", "\\u003c")  # inside a page too, no text ends the script or begins another
     return f"captionbench.{function}({escaped});\n"

@@ -113,6 +113,9 @@ def _write_pages(store: Store, groups: Sequence[Group], folder: Path) -> None:
         style = Markup(asset("attention.css"))
         content = {"attention": page, "others": attention, "attention_style": style}
         write(page.file, "attention.html.j2", "gallery.html", **content)
+        (folder / "attention.js").write_text(asset("attention.js"), encoding="utf-8")
+        for file, text in page.scripts.items():
+            (folder / file).write_text(text, encoding="utf-8")
     write("models.html", "models.html.j2", models=models)
     for model in models:
         write(model.file, "model.html.j2", "models.html", model=model)
