@@ -32,7 +32,7 @@ from results.queries.controls import controls
 from results.queries.leaderboard import RANKING_METRIC
 from results.queries.views import Group, RunDetail
 
-SCRIPTS = ("tables.js", "gallery.js")
+SCRIPTS = ("tables.js", "gallery_words.js", "gallery_viewer.js", "gallery.js")
 
 
 def write_report(store: Store, out_dir: Path, metric: str = RANKING_METRIC, *, place_unfinished: bool = False) -> Path:
