@@ -7,6 +7,7 @@ its captions is opened.
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -52,7 +53,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class CaptionAttention:
-    """The words of one model's caption; `label` distinguishes rows of one model."""
+    """The words of one model's caption; `label` distinguishes rows of one model, "" where there is one."""
 
     name: str
     label: str
@@ -111,11 +112,13 @@ def stored_maps(store: Store, groups: Sequence[Group], labels: Mapping[str, str]
     for place in dict.fromkeys((group.fingerprint, group.split) for group in groups):
         rows = [row for group in groups if (group.fingerprint, group.split) == place for row in group.rows]
         records = [(row, fetch.attention_maps(store, row.keys[0], place[1])) for row in rows]
+        names = Counter(row.model for row in rows)
+        shown = {key: label for row in rows if names[row.model] > 1 for key in row.keys if (label := labels.get(key))}
         ids = sorted({image_id for _, of_row in records for image_id in of_row})
         captions: dict[int, tuple[CaptionAttention, ...]] = {}
         for image_id in ids:
             of_image = tuple(
-                _caption_attention(row, of_row[image_id], labels) for row, of_row in records if image_id in of_row
+                _caption_attention(row, of_row[image_id], shown) for row, of_row in records if image_id in of_row
             )
             left -= sum(_size(panel) for each in of_image for panel in each.panels)
             if left < 0:

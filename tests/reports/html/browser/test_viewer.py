@@ -90,6 +90,6 @@ def test_a_phrase_in_quotes_is_found_and_marked(open_page: Open, tmp_path: Path,
     assert shown_cards(page) == found
     if query == '"red ball"':
         expect(page.locator("mark")).to_have_text(["Red Ball"])
-        assert page.locator(".odd").all_inner_texts() == ["Red", "Ball"], "house is a form of houses"
+        assert page.locator("#gallery .odd").all_inner_texts() == ["Red", "Ball"], "house is a form of houses"
         page.locator(WORDS).fill("<b>here")
         expect(page.locator(".references mark")).to_have_text(["<b>here", "<b>here"])
