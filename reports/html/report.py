@@ -10,6 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from reports.content.contamination import contamination
+from reports.content.deviations import deviations
 from reports.content.facts import card
 from reports.content.leaderboard_page import boards, row_labels
 from reports.content.tables import signature_text
@@ -19,8 +20,9 @@ from reports.html.costs import cost_list, cost_sections
 from reports.html.curves import curve_plots, curve_sections, training_end
 from reports.html.domains import domain_sections
 from reports.html.folder import replaced
-from reports.html.gallery import gallery_pages
+from reports.html.gallery import GalleryPage, gallery_pages
 from reports.html.method import method
+from reports.html.model_results import examples
 from reports.html.models import flat, model_pages
 from reports.html.pages import run_page
 from reports.html.rendering import asset, template_environment
@@ -73,7 +75,7 @@ def _write_pages(store: Store, groups: Sequence[Group], folder: Path) -> None:
     attention = attention_pages(maps, galleries)
     domains = domain_sections(groups, datasets, runs, {place: page.domains for place, page in galleries.items()})
     trade_offs = trade_off_sections(groups, datasets, runs, colour)
-    models = model_pages(list(runs.values()))
+    models = model_pages(list(runs.values()), groups, datasets, galleries)
 
     navigation = [("index.html", "Leaderboard")]
     navigation += [("nocaps.html", "Domains")] if domains else []
@@ -121,18 +123,22 @@ def _write_pages(store: Store, groups: Sequence[Group], folder: Path) -> None:
         write(model.file, "model.html.j2", "models.html", model=model)
     write("method.html", "method.html.j2", method=method(groups, datasets, runs, beside, colour))
     for run in runs.values():
-        write(run_page(run.key), "run.html.j2", "models.html", **_run_content(run, colour))
+        write(run_page(run.key), "run.html.j2", "models.html", **_run_content(run, colour, galleries))
 
 
-def _run_content(run: RunDetail, colour: Mapping[str, int]) -> dict[str, Any]:
+def _run_content(
+    run: RunDetail, colour: Mapping[str, int], galleries: Mapping[tuple[str, str], GalleryPage]
+) -> dict[str, Any]:
     described = card(run)
     seen = {split: contamination(described.pretraining, run.dataset, split) for split in run.scores}
     return {
         "run": run,
         "card": described,
+        "deviations": deviations(run.config),
         "contamination": {split: found for split, found in seen.items() if found},
         "signature": signature_text(run.signature),
         "scores": score_tables(run),
+        "examples": {split: examples(run.key, galleries.get((run.fingerprint, split))) for split in run.scores},
         "costs": cost_list(run.costs),
         "plots": curve_plots([[run]], colour),
         "ended": training_end(run),
