@@ -52,6 +52,11 @@ class ModelPage:
     printed: dict[str, list[PrintedRow]]
     beside: tuple[str, ...]
 
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is a level to compare with, and no model."""
+        return all(each.run.role == "reference" for each in self.runs)
+
 
 def model_pages(
     runs: Sequence[RunDetail],

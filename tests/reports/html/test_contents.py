@@ -147,8 +147,16 @@ def test_rows_below_a_floor_say_so_in_place_of_a_place(pages: dict[str, Page]) -
 def test_models_stand_beside_people_only_where_that_was_scored(pages: dict[str, Page]) -> None:
     test, nocaps, *_ = pages["index.html"].root.find("section", class_="board")
     people = next(test.find("div", class_="people"))
-    assert "Against 4 references an image" in people.text
+    assert "Against 4 references per image" in people.text
     names = [next(row.find("a")).text for row in next(people.find("tbody")).find("tr")]
     assert names == ["human", "expansionnet_v2", "transformer_base", "show_tell_lstm", "blind"]
     assert "METEOR took longer" in people.text
     assert not list(nocaps.find("div", class_="people"))
+
+
+def test_models_and_references_are_counted_alike_on_every_page(pages: dict[str, Page]) -> None:
+    assert "4 models and 2 references on scenes, 7 finished runs" in pages["index.html"].root.text
+    lead = next(pages["models.html"].root.find("p", class_="lead")).text
+    assert "7 models and 2 references to compare with" in " ".join(lead.split()), "those that failed or wait included"
+    table = next(pages["models.html"].root.find("table", id="models"))
+    assert sum("reference" in name for name, _ in rows(table)) == 2

@@ -8,10 +8,10 @@ from reports.html.links import linked
 
 
 def test_addresses_and_arxiv_numbers_become_links() -> None:
-    said = str(linked("M2, CVPR 2020 (arXiv:1912.08226v2), code at https://github.com/a/b."))
+    said = str(linked("CVPR 2020 (arXiv:1912.08226v2) and https://github.com/a/b."))
     assert said == (
-        'M2, CVPR 2020 (<a class="out" rel="noreferrer" href="https://arxiv.org/abs/1912.08226">arXiv:1912.08226v2</a>)'
-        ', code at <a class="out" rel="noreferrer" href="https://github.com/a/b">https://github.com/a/b</a>.'
+        'CVPR 2020 (<a class="out" rel="noreferrer" href="https://arxiv.org/abs/1912.08226">arXiv:1912.08226v2</a>) '
+        'and <a class="out" rel="noreferrer" href="https://github.com/a/b">https://github.com/a/b</a>.'
     )
 
 
