@@ -34,7 +34,7 @@ def told(table: Table) -> CostTable:
     same = [place for place, heading in enumerate(table.headings) if heading.name in labels and _is_same(table, place)]
     sentences = _why_empty(table, empty)
     if same:
-        said = "; ".join(f"{table.headings[place].name} {table.lines[0].cells[place].text}" for place in same)
+        said = "; ".join(f"{table.headings[place].name}: {table.lines[0].cells[place].text}" for place in same)
         sentences.append(f"The same in every row: {said}.")
     kept = [place for place in range(len(table.headings)) if place not in empty and place not in same]
     return CostTable(_only(table, kept) if kept else None, tuple(sentences))

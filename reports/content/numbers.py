@@ -144,16 +144,16 @@ _SIZE, _TIME, _LATENCY, _MEMORY, _ENERGY, _OTHER = THEMES
 
 _COSTS = {
     "parameters": CostKind("Parameters", "elements of all distinct parameters, frozen ones included", _SIZE),
-    "gmac_encoder": CostKind("Encoding", "to encode one image's features", _SIZE),
-    "gmac_start": CostKind(
-        "Before the first word", "to set up decoding of one image, such as the keys of cross-attention", _SIZE
-    ),
-    "gmac_step": CostKind("One more word", "the last decoding step of one row of the beam", _SIZE),
     "gmac_beam_mean_length": CostKind(
         "Computation per caption",
         "beam search for one image, for a caption as long as the test split's captions were on average",
         _SIZE,
     ),
+    "gmac_encoder": CostKind("Encoding", "to encode one image's features", _SIZE),
+    "gmac_start": CostKind(
+        "Before the first word", "to set up decoding of one image, such as the keys of cross-attention", _SIZE
+    ),
+    "gmac_step": CostKind("One more word", "the last decoding step of one row of the beam", _SIZE),
     "caption_length_mean": CostKind(
         "Caption length", "mean tokens of the test split's captions, the end token included", _SIZE
     ),

@@ -23,7 +23,7 @@ _COSTS = (
     "train_peak_memory_device",
     "energy_per_image",
 )
-_SHARES = (("lowest", 0.0), ("middle", 0.5), ("highest", 1.0))
+_SHARES = (("lowest", 0.0), ("median", 0.5), ("highest", 1.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def _scores(row: Row) -> Table:
 
 
 def examples(key: str, gallery: GalleryPage | None) -> tuple[Example, ...]:
-    """The images of a run's lowest, middle and highest CIDEr-D; one image stands for one of them only."""
+    """The images of a run's lowest, median and highest CIDEr-D; one image stands for one of them only."""
     if gallery is None:
         return ()
     scored: list[tuple[float, str, GalleryItem]] = [

@@ -70,7 +70,7 @@ def test_what_is_the_same_in_every_row_is_said_once_and_takes_no_note_along() ->
     assert found.table.notes.marks == {}
     assert found.sentences == (
         "Not measured here: Quartile range (one image).",
-        "The same in every row: Batch 1\u202fimage; Processor threads 1\u202fthread.",
+        "The same in every row: Batch: 1\u202fimage; Processor threads: 1\u202fthread.",
     )
 
 

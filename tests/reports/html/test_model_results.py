@@ -26,9 +26,9 @@ def gallery(*ciders: float | None) -> GalleryPage:
     return GalleryPage("gallery.html", "d test", items, dict.fromkeys(range(len(items)), ("", "none")), (), {}, {}, "")
 
 
-def test_examples_are_the_lowest_the_middle_and_the_highest() -> None:
+def test_examples_are_the_lowest_the_median_and_the_highest() -> None:
     found = examples("k", gallery(0.5, None, 0.1, 0.9, 0.2, 0.7))
-    assert [(each.which, each.image_id) for each in found] == [("lowest", 2), ("middle", 0), ("highest", 3)]
+    assert [(each.which, each.image_id) for each in found] == [("lowest", 2), ("median", 0), ("highest", 3)]
     assert found[0].page == "gallery.html#image-2"
     assert found[0].pieces == (("a ", False), ("big", True), (" house", False)), "compared by stem"
 
