@@ -39,6 +39,9 @@ class Example:
     reference: str
 
 
+ExamplesByRun = Mapping[str, tuple[Example, ...]]
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """One row of a leaderboard: where it stands, and its scores, a line a domain."""
@@ -54,16 +57,20 @@ def model_results(
     name: str,
     groups: Sequence[Group],
     datasets: Sequence[DatasetInfo],
-    galleries: Mapping[tuple[str, str], GalleryPage],
+    examples: Mapping[tuple[str, str], ExamplesByRun],
 ) -> tuple[Result, ...]:
-    """The model's rows on every leaderboard, in the order of the groups."""
+    """The model's rows on every leaderboard, in the order of the groups.
+
+    Args:
+        examples: by data and split; those of a row's first seed are shown.
+    """
     return tuple(
         Result(
             title=group_title(group, datasets),
             conditions=", ".join(filter(None, (apart(group), tables.differences(row.differs)))),
             place=_place(row, group),
             table=_scores(row),
-            examples=examples(row.keys[0], galleries.get((group.fingerprint, group.split))),
+            examples=examples.get((group.fingerprint, group.split), {}).get(row.keys[0], ()),
         )
         for group in groups
         for row in (*group.rows, *group.references)
@@ -106,21 +113,20 @@ def _scores(row: Row) -> Table:
     return Table(tuple(Heading(name, name, f"{name}, times 100") for name in metrics), lines, (), notes)
 
 
-def examples(key: str, gallery: GalleryPage | None) -> tuple[Example, ...]:
-    """The images of a run's lowest, median and highest CIDEr-D; one image stands for one of them only."""
-    if gallery is None:
-        return ()
-    scored: list[tuple[float, str, GalleryItem]] = [
-        (caption.cider, caption.caption, item)
-        for item in gallery.items
-        for caption in item.captions
-        if caption.key == key and caption.cider is not None
-    ]
+def examples_by_run(gallery: GalleryPage) -> dict[str, tuple[Example, ...]]:
+    """By run the images of its lowest, median and highest CIDEr-D; one image stands for one of them only."""
+    scored: dict[str, list[tuple[float, str, GalleryItem]]] = {}
+    for item in gallery.items:
+        for caption in item.captions:
+            if caption.cider is not None:
+                scored.setdefault(caption.key, []).append((caption.cider, caption.caption, item))
+    return {key: _examples(found, gallery) for key, found in scored.items()}
+
+
+def _examples(scored: list[tuple[float, str, GalleryItem]], gallery: GalleryPage) -> tuple[Example, ...]:
     scored.sort(key=lambda found: (found[0], found[2].image_id))
     chosen: dict[int, Example] = {}
     for which, share in _SHARES:
-        if not scored:
-            break
         cider, caption, item = scored[round(share * (len(scored) - 1))]
         example = Example(
             image_id=item.image_id,

@@ -13,8 +13,7 @@ from reports.content.facts import ModelCard, card, objective
 from reports.content.fields import ROLES
 from reports.content.printed import PrintedRow, printed_table, published_beside
 from reports.content.table_values import Notes, TableValue
-from reports.html.gallery import GalleryPage
-from reports.html.model_results import Result, model_costs, model_results
+from reports.html.model_results import ExamplesByRun, Result, model_costs, model_results
 from reports.html.pages import model_page
 from results.queries.views import DatasetInfo, Group, RunDetail
 from results.records import Quantity
@@ -62,12 +61,12 @@ def model_pages(
     runs: Sequence[RunDetail],
     groups: Sequence[Group],
     datasets: Sequence[DatasetInfo],
-    galleries: Mapping[tuple[str, str], GalleryPage],
+    examples: Mapping[tuple[str, str], ExamplesByRun],
 ) -> list[ModelPage]:
     """A page for every model that was planned, in the order of names.
 
     Args:
-        galleries: by data and split, as `gallery_pages` makes them.
+        examples: of captions, by data and split.
     """
     by_model: dict[str, list[RunDetail]] = {}
     for run in runs:
@@ -88,7 +87,7 @@ def model_pages(
                 configuration=_shared(configurations),
                 environment=_shared([flat(run.environment) for run in members if run.environment]),
                 runs=[_run(run) for run in members],
-                results=model_results(name, groups, datasets, galleries),
+                results=model_results(name, groups, datasets, examples),
                 costs=model_costs(name, groups),
                 presets=tuple(dict.fromkeys(changed for run in members if (changed := deviations(run.config)))),
                 metrics=metrics,

@@ -20,9 +20,9 @@ from reports.html.costs import cost_list, cost_sections
 from reports.html.curves import curve_plots, curve_sections, training_end
 from reports.html.domains import domain_sections
 from reports.html.folder import replaced
-from reports.html.gallery import GalleryPage, gallery_pages
+from reports.html.gallery import gallery_pages
 from reports.html.method import method
-from reports.html.model_results import examples
+from reports.html.model_results import ExamplesByRun, examples_by_run
 from reports.html.models import flat, model_pages
 from reports.html.pages import run_page
 from reports.html.rendering import asset, template_environment
@@ -75,7 +75,8 @@ def _write_pages(store: Store, groups: Sequence[Group], folder: Path) -> None:
     attention = attention_pages(maps, galleries)
     domains = domain_sections(groups, datasets, runs, {place: page.domains for place, page in galleries.items()})
     trade_offs = trade_off_sections(groups, datasets, runs, colour)
-    models = model_pages(list(runs.values()), groups, datasets, galleries)
+    examples = {place: examples_by_run(page) for place, page in galleries.items()}
+    models = model_pages(list(runs.values()), groups, datasets, examples)
 
     navigation = [("index.html", "Leaderboard")]
     navigation += [("nocaps.html", "Domains")] if domains else []
@@ -123,11 +124,11 @@ def _write_pages(store: Store, groups: Sequence[Group], folder: Path) -> None:
         write(model.file, "model.html.j2", "models.html", model=model)
     write("method.html", "method.html.j2", method=method(groups, datasets, runs, beside, colour))
     for run in runs.values():
-        write(run_page(run.key), "run.html.j2", "models.html", **_run_content(run, colour, galleries))
+        write(run_page(run.key), "run.html.j2", "models.html", **_run_content(run, colour, examples))
 
 
 def _run_content(
-    run: RunDetail, colour: Mapping[str, int], galleries: Mapping[tuple[str, str], GalleryPage]
+    run: RunDetail, colour: Mapping[str, int], examples: Mapping[tuple[str, str], ExamplesByRun]
 ) -> dict[str, Any]:
     described = card(run)
     seen = {split: contamination(described.pretraining, run.dataset, split) for split in run.scores}
@@ -138,7 +139,7 @@ def _run_content(
         "contamination": {split: found for split, found in seen.items() if found},
         "signature": signature_text(run.signature),
         "scores": score_tables(run),
-        "examples": {split: examples(run.key, galleries.get((run.fingerprint, split))) for split in run.scores},
+        "examples": {split: examples.get((run.fingerprint, split), {}).get(run.key, ()) for split in run.scores},
         "costs": cost_list(run.costs),
         "plots": curve_plots([[run]], colour),
         "ended": training_end(run),

@@ -8,7 +8,7 @@ import pytest
 
 from reports.content.deviations import deviations
 from reports.html.gallery import GalleryPage
-from reports.html.model_results import examples, model_costs, model_results
+from reports.html.model_results import examples_by_run, model_costs, model_results
 from results.queries.views import GalleryCaption, GalleryItem, Spread
 from results.records import Quantity
 from tests.reports.examples import group, row
@@ -27,15 +27,15 @@ def gallery(*ciders: float | None) -> GalleryPage:
 
 
 def test_examples_are_the_lowest_the_median_and_the_highest() -> None:
-    found = examples("k", gallery(0.5, None, 0.1, 0.9, 0.2, 0.7))
+    found = examples_by_run(gallery(0.5, None, 0.1, 0.9, 0.2, 0.7))["k"]
     assert [(each.which, each.image_id) for each in found] == [("lowest", 2), ("median", 0), ("highest", 3)]
     assert found[0].page == "gallery.html#image-2"
     assert found[0].pieces == (("a ", False), ("big", True), (" house", False)), "compared by stem"
 
 
 def test_one_image_is_one_example() -> None:
-    assert [each.which for each in examples("k", gallery(0.5))] == ["lowest"]
-    assert examples("k", gallery(None)) == examples("other", gallery(0.5)) == examples("k", None) == ()
+    assert [each.which for each in examples_by_run(gallery(0.5))["k"]] == ["lowest"]
+    assert examples_by_run(gallery(None)) == {}
 
 
 def test_results_have_a_line_a_domain() -> None:
