@@ -113,7 +113,8 @@ def beam_search(
     path = _Path(sums, [last])
     finished = last == eos
     aside: Hypotheses | None = None
-    first_row = torch.arange(0, batch * beam_size, beam_size, device=device)[:, None]
+    # The row of the beam that each continuation of an image's beams continues.
+    rows = torch.arange(batch * beam_size, device=device).repeat_interleave(beam_size).view(batch, -1)
     # A finished beam has one continuation, which adds nothing: the end token once more.
     itself = torch.where(torch.arange(beam_size, device=device) == 0, 0.0, -torch.inf)
 
@@ -132,19 +133,20 @@ def beam_search(
             # A sum can only fall, and its score is highest for the longest caption.
             if bool((sums.amax(1) / (max_len + int(count_bos)) ** length_penalty <= aside.scores[:, -1]).all()):
                 break
-        elif bool(finished.all()):
+            ended = 0
+        elif (ended := int(finished.sum())) == finished.numel():
             break
         logits, state = model.step(last.flatten(), state)
         # Only the best W words of a beam can be among the best W.
         gains, words = _log_probs(logits, forbidden).topk(beam_size)
-        done = finished[..., None]
-        gains = torch.where(done, itself, gains.view(batch, beam_size, -1))
-        words = words.view(batch, beam_size, -1).masked_fill(done, eos)
+        gains, words = gains.view(batch, beam_size, -1), words.view(batch, beam_size, -1)
+        if ended:
+            gains = torch.where(finished[..., None], itself, gains)
+            words = words.masked_fill(finished[..., None], eos)
         sums, choice = (sums[..., None] + gains).flatten(1).topk(beam_size)
-        parent = choice // beam_size
         last = words.flatten(1).gather(1, choice)
-        state = state.reorder((first_row + parent).flatten())
-        path.go_on(last, gains.flatten(1), choice, parent)
+        state = state.reorder(rows.gather(1, choice).flatten())
+        path.go_on(last, gains.flatten(1), choice)
         finished = last == eos
 
     return ranked(sums)
@@ -157,33 +159,34 @@ class _Path:
     Attributes:
         first: (B, W), log-probabilities of the first words.
         words: (B, W) of every position.
-        gains, choices, parents: of every position but the first, log-probabilities (B, W * W) of the continuations of
-            all beams, which of them were taken (B, W), and the beams that these continue (B, W).
+        gains, choices: of every position but the first, log-probabilities (B, W * W) of the continuations of all
+            beams, W of each, and which of them were taken (B, W).
     """
 
     first: Tensor
     words: list[Tensor]
     gains: list[Tensor] = field(default_factory=list)
     choices: list[Tensor] = field(default_factory=list)
-    parents: list[Tensor] = field(default_factory=list)
 
-    def go_on(self, words: Tensor, gains: Tensor, choice: Tensor, parent: Tensor) -> None:
+    def go_on(self, words: Tensor, gains: Tensor, choice: Tensor) -> None:
         """Add a position."""
         self.words.append(words)
         self.gains.append(gains)
         self.choices.append(choice)
-        self.parents.append(parent)
 
     def trace(self, max_len: int) -> tuple[Tensor, Tensor]:
         """Tokens and log-probabilities (B, W, max_len) of the prefixes, then zeros."""
-        beams = [torch.arange(self.first.shape[1], device=self.first.device).expand(self.first.shape)]
-        for parent in reversed(self.parents):
-            beams.append(parent.gather(1, beams[-1]))
-        beam = torch.stack(beams[::-1], -1)
-        log_probs = self.first[..., None]
+        width = self.first.shape[1]
+        beams, log_probs = (
+            [torch.arange(width, device=self.first.device).expand(self.first.shape)],
+            self.first[..., None],
+        )
         if self.gains:
-            taken = torch.stack(self.gains, -1).gather(1, torch.stack(self.choices, -1))
-            log_probs = torch.cat((log_probs, taken), -1)
+            choices = torch.stack(self.choices, -1)
+            for parent in reversed((choices // width).unbind(-1)):
+                beams.append(parent.gather(1, beams[-1]))
+            log_probs = torch.cat((log_probs, torch.stack(self.gains, -1).gather(1, choices)), -1)
+        beam = torch.stack(beams[::-1], -1)
         missing = (0, max_len - beam.shape[-1])
         return F.pad(torch.stack(self.words, -1).gather(1, beam), missing), F.pad(log_probs.gather(1, beam), missing)
 

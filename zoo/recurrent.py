@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from zoo.captioner import Captioner, DecodingState, Memory, Visual
 from zoo.errors import ZooError
-from zoo.layers.looped import loop
+from zoo.layers.looped import loop, written_out
 from zoo.layers.lstm import LSTMCell
 
 Rows = dict[str, Tensor]
@@ -48,6 +48,10 @@ class RecurrentCaptioner(Captioner):
         The first d_model channels of the output are h_t.
         """
 
+    def shared_tensors(self) -> dict[str, Tensor]:
+        """What `advance` takes from weights alone: computed once for all words, and given to it beside `images`."""
+        return {}
+
     def word_inputs(self, words: Tensor, images: dict[str, Tensor]) -> Tensor:  # noqa: ARG002
         """Inputs of the recurrence (rows, T, ...) from word vectors (rows, T, E), independent of previous words."""
         return self.lstm.project(words)
@@ -61,6 +65,13 @@ class RecurrentCaptioner(Captioner):
         """Modules of `advance` whose matrices have one gradient for all positions, see `zoo.layers.looped`."""
         return (self.lstm,)
 
+    def scan(self, inputs: Tensor, images: dict[str, Tensor]) -> Tensor | None:  # noqa: ARG002
+        """The outputs (rows, T, ...) of `advance` at all positions, where their gradient is written out; else None.
+
+        `inputs` (rows, T, ...) are the `word_inputs` of all positions, and the state before them is `first_rows`.
+        """
+        return None
+
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
         """See `Captioner.decode`."""
         return self.decode_with_states(memory, tokens)[0]
@@ -69,24 +80,30 @@ class RecurrentCaptioner(Captioner):
         """`decode`, and the states h_t (B * n, T, d_model) behind its logits."""
         if tokens.shape[1] > self.max_len:
             raise ZooError(f"a caption of {tokens.shape[1]} tokens is longer than max_len {self.max_len}")
-        state = self.start(memory).expand(tokens.shape[0] // memory.batch_size)
-        words, rows, outputs = self.embedding(tokens), state.rows, []
-        word_inputs = self.word_inputs(words, state.images).unbind(1)
-        with loop(self.looped_modules(), tokens):
-            for inputs in word_inputs:
-                output, rows = self.advance(inputs, rows, state.images)
-                outputs.append(output)
-        whole = torch.stack(outputs, 1)
+        words = self.embedding(tokens)
+        inputs = self.word_inputs(words, memory.extra)
+        whole = self.scan(inputs, memory.extra) if inputs.requires_grad and written_out(tokens) else None
+        if whole is None:
+            whole = self._advance_all(inputs, memory)
         return self.predict(whole, words), whole[..., : self.d_model]
+
+    def _advance_all(self, inputs: Tensor, memory: Memory) -> Tensor:
+        state = self.start(memory).expand(inputs.shape[0] // memory.batch_size)
+        images, rows, outputs = state.images | state.shared, state.rows, []
+        with loop(self.looped_modules(), inputs):
+            for each in inputs.unbind(1):
+                output, rows = self.advance(each, rows, images)
+                outputs.append(output)
+        return torch.stack(outputs, 1)
 
     def start(self, memory: Memory) -> DecodingState:
         """See `Captioner.start`."""
-        return DecodingState(memory.extra, self.first_rows(memory))
+        return DecodingState(memory.extra, self.first_rows(memory), self.shared_tensors())
 
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
         """See `Captioner.step`."""
-        words = self.embedding(tokens[:, None])
-        output, rows = self.advance(self.word_inputs(words, state.images)[:, 0], state.rows, state.images)
+        words, images = self.embedding(tokens[:, None]), state.images | state.shared
+        output, rows = self.advance(self.word_inputs(words, images)[:, 0], state.rows, images)
         return self.predict(output[:, None], words)[:, 0], replace(state, rows=rows)
 
     def blank_rows(self, memory: Memory, *names: str, width: int) -> Rows:
@@ -106,6 +123,11 @@ class RecurrentCaptioner(Captioner):
 def mean_of_valid(features: Tensor, mask: Tensor) -> Tensor:
     """The mean (B, C) over the valid features (B, L, C), which are zero elsewhere; zeros if none is valid."""
     return features.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
+
+
+def add_to_rows(rows: Tensor, images: Tensor) -> Tensor:
+    """Rows (B * n, T, D) plus one vector for all of an image (B, D)."""
+    return (rows.view(images.shape[0], -1, images.shape[1]) + images[:, None]).view(rows.shape)
 
 
 def init_words_and_vocabulary(words: nn.Embedding, vocabulary: nn.Linear) -> None:

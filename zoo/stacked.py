@@ -37,7 +37,7 @@ class StackedCaptioner(Captioner):
         """See `Captioner.start`."""
         barred, projected = self._look(memory)
         images, rows = {"barrier": barred}, {}
-        shared = {"position": torch.zeros(1, 1, dtype=torch.long, device=memory.features.device)}
+        shared = {"places": self.embedding.rows()}  # those of positions to come
         for index, (layer, (keys, values)) in enumerate(zip(self._layers(), projected, strict=True)):
             images[f"{index}.keys"], images[f"{index}.values"] = keys, values
             rows.update({f"{index}.{name}": entry for name, entry in layer.mixer.start(memory.features).items()})
@@ -47,7 +47,7 @@ class StackedCaptioner(Captioner):
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
         """See `Captioner.step`. The expansions' inner dropout is left out here: sample in evaluation mode."""
         images, shared = state.images, state.shared
-        x = self.embedding(tokens[:, None], shared["position"])
+        x = self.embedding.place(tokens[:, None], shared["places"][0])
         rows: dict[str, Tensor] = {}
         outputs = []
         for index, layer in enumerate(self._layers()):
@@ -58,7 +58,7 @@ class StackedCaptioner(Captioner):
             x, cache = layer.step(x, keys, values, images["barrier"], cache, projection)
             rows.update({prefix + name: row for name, row in cache.items()})
             outputs.append(x)
-        shared = {**shared, "position": shared["position"] + 1}
+        shared = {**shared, "places": shared["places"][1:]}
         return self.vocabulary(self.decoder_output(outputs))[:, 0], DecodingState(images, rows, shared)
 
     def cross_attention_modules(self) -> Sequence[nn.Module]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.options import PluginOption, WorkspaceOption, refuse_empty
+from harness.cli.options import PluginOption, StorageOption, WorkspaceOption, refuse_empty
 from harness.cli.output import check_out, check_out_folder, deliver, write_errors
 from harness.config.limits import MAX_BEAM
 from harness.utils.errors import BenchError
@@ -28,6 +28,8 @@ Examples:
 
   bench caption dog.jpg --run transformer_base-s0-77aa01bc32 --attention
 
+  bench caption dog.jpg --run transformer_base-s0-77aa01bc32 --storage s3://bucket/captionbench
+
   bench caption --data coco/ --run expansionnet_v2-imported-5d2c90aa14 --out predictions.json
 """
 
@@ -41,6 +43,7 @@ def caption(
     run: Annotated[str, typer.Option(callback=refuse_empty, help="Key of a run in the workspace, or its folder.")],
     images: Annotated[list[Path] | None, typer.Argument(help="Pictures: JPEG, PNG, WebP, GIF, TIFF, ...")] = None,
     workspace: WorkspaceOption = DEFAULT,
+    storage: StorageOption = None,
     beam_size: Annotated[int | None, typer.Option(min=1, max=MAX_BEAM, help="Beam size, if not the run's.")] = None,
     backbone_weights: Annotated[Path | None, typer.Option(help="The backbone's weights, if they were moved.")] = None,
     data: Annotated[str | None, typer.Option(help="Instead: 'scenes', or a Karpathy folder or file.")] = None,
@@ -81,7 +84,9 @@ def caption(
     from harness.utils.progress import Reporter
 
     load_plugins(plugin)
-    place = Workspace(workspace)
+    place = Workspace(workspace, storage=storage)
+    if place.remote is not None:
+        place.remote.check(writing=False)
     seen = region_config(regions, "all", 1)
     sheets: dict[Path, None] = {}
 

@@ -38,7 +38,7 @@ def chosen_engine(
         from harness.runner.engines.interface import Resources
 
         usual = Resources()
-        resources = Resources(cpus or usual.cpus, gpus, memory_gb, hours or usual.hours)
+        resources = Resources(cpus or devices * usual.cpus, gpus, memory_gb, hours or usual.hours)
         return choose_engine(on, resources, jobs)
 
     return make

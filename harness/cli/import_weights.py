@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.options import BackboneSettingOption, ImageSizeOption, WorkspaceOption, refuse_empty
+from harness.cli.options import BackboneSettingOption, ImageSizeOption, RegionCountOption, WorkspaceOption, refuse_empty
 from harness.config.limits import MAX_BEAM
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
@@ -19,6 +19,8 @@ Examples:
   bench import-weights expansionnet_v2 checkpoint.pth --vocabulary words.pickle
 
   bench import-weights expansionnet_v2 body.pth --vocabulary words.json --backbone-weights swin.pth
+
+  bench import-weights x_lan caption_model.pth --vocabulary coco_vocabulary.txt --regions cocobu_att
 """
 
 
@@ -28,9 +30,9 @@ def register(app: typer.Typer) -> None:
 
 
 def import_weights(
-    model: Annotated[str, typer.Argument(help="The model: expansionnet_v2.")],
+    model: Annotated[str, typer.Argument(help="dlct, expansionnet_v2, puret, rstnet, x_lan or x_transformer.")],
     checkpoint: Annotated[Path, typer.Argument(help="The authors' checkpoint; no code in it is executed.")],
-    vocabulary: Annotated[Path, typer.Option(help="Its vocabulary: a pickle of plain data, or JSON.")],
+    vocabulary: Annotated[Path, typer.Option(help="Its vocabulary: text, JSON, or a pickle of plain data.")],
     workspace: WorkspaceOption = DEFAULT,
     backbone: Annotated[
         str | None, typer.Option(callback=refuse_empty, help="Name of a timm model; Swin-L at 384 pixels by default.")
@@ -40,6 +42,11 @@ def import_weights(
     ] = None,
     backbone_option: BackboneSettingOption = None,
     image_size: ImageSizeOption = None,
+    regions: Annotated[
+        str | None,
+        typer.Option(callback=refuse_empty, help="Regions that the checkpoint sees: a JSON, TSV, HDF5 file or folder."),
+    ] = None,
+    region_count: RegionCountOption = "all",
     change: Annotated[
         list[str] | None,
         typer.Option(
@@ -47,14 +54,16 @@ def import_weights(
             help="ARGUMENT=VALUE: an argument of the model that differs from the paper's, for example n_heads=4.",
         ),
     ] = None,
-    beam_size: Annotated[int, typer.Option(min=1, max=MAX_BEAM, help="Beam size to caption with.")] = 5,
+    beam_size: Annotated[
+        int | None, typer.Option(min=1, max=MAX_BEAM, help="Beam size to caption with.", show_default="the authors'")
+    ] = None,
 ) -> None:
     """Turn a released checkpoint and its vocabulary into a run that captions pictures and can be scored.
 
     A checkpoint of captioner and backbone becomes a model on pixels; one of the captioner alone needs the weights of
-    the backbone that gave its features.
+    the backbone that gave its features, or the regions that it sees.
     """
-    from harness.config.features import feature_config
+    from harness.config.features import feature_config, region_config
     from harness.runner.import_weights import BACKBONE
     from harness.runner.import_weights import import_weights as do_import
     from harness.utils.yaml_value import parse_yaml_value
@@ -65,8 +74,9 @@ def import_weights(
         if not separator:
             raise BenchError(f"--set {shortened(setting)!r} has no '='", "for example --set n_heads=4")
         arguments[argument] = parse_yaml_value(setting, text)
+    seen = region_config(regions, region_count, 1)
     features = feature_config(
-        backbone or BACKBONE, backbone_weights, tuple(backbone_option or ()), image_size, normalisation=None
+        backbone or BACKBONE, backbone_weights, tuple(backbone_option or ()), image_size, None, seen
     )
     place = Workspace(workspace)
     place.create()
@@ -75,5 +85,6 @@ def import_weights(
     )
     typer.echo(f"imported as {key}")
     where = f" --workspace {workspace}" if workspace != DEFAULT else ""
-    typer.echo(f"next: bench caption PICTURE --run {key}{where}")
-    typer.echo(f"  or: bench run --models {key} --data FOLDER --backbone NAME{where}")
+    typer.echo(f"next: bench caption PICTURE --run {key}{where}{'' if regions is None else f' --regions {regions}'}")
+    shown = "--backbone NAME" if regions is None else f"--regions {regions}"
+    typer.echo(f"  or: bench run --models {key} --data FOLDER {shown}{where}")

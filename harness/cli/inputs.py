@@ -15,6 +15,7 @@ from harness.utils.workspace import Workspace
 if TYPE_CHECKING:
     from harness.config.features import FeatureConfig
     from harness.config.preset import Preset
+    from harness.tuning.chosen import FindTuned
     from results.db.store import Store
 
 T = TypeVar("T")
@@ -113,6 +114,26 @@ def chosen_features(
         )
     options = tuple(backbone_option or ())
     return feature_config(backbone or "filterbank", backbone_weights, options, image_size, normalisation, seen)
+
+
+def check_tuned(tuned: bool, tuned_from: str | None, untuned: bool) -> None:
+    """BenchError where options name tuned values of several places."""
+    named = {"--tuned": tuned, "--tuned-from": tuned_from is not None, "--untuned": untuned}
+    if len(chosen := [option for option, given in named.items() if given]) > 1:
+        raise BenchError(f"{' and '.join(chosen)} contradict each other", "leave all but one of them out")
+
+
+def find_tuned(
+    preset: Preset, workspace: Workspace, tuned: bool, tuned_from: str | None, untuned: bool
+) -> FindTuned | None:
+    """What finds the tuned values that the options of `check_tuned` name; without them those that ship, if any do."""
+    from harness.tuning.chosen import from_file, from_workspace, shipped_for
+
+    if tuned_from is not None:
+        return from_file(tuned_from)
+    if tuned:
+        return from_workspace(workspace)
+    return None if untuned else shipped_for(preset)
 
 
 def check_precision(name: str) -> None:

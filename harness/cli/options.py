@@ -184,7 +184,7 @@ RegionsOption = Annotated[
 ]
 ImageSizeOption = Annotated[int | None, typer.Option(min=1, max=MAX_SIDE, help="Pixels a side, if not the backbone's.")]
 NormalisationOption = Annotated[str | None, typer.Option(help="imagenet, half or clip.")]
-RegionCountOption = Annotated[str, typer.Option(help="all, fixed:36 or adaptive:10-100.")]
+RegionCountOption = Annotated[str, typer.Option(help="all, fixed:36, first:50 or adaptive:10-100.")]
 RegionBinsOption = Annotated[int, typer.Option(min=1, max=14, help="Bins a side that each box is pooled into.")]
 SkipBadImagesOption = Annotated[
     bool, typer.Option("--skip-bad-images", help="Leave unusable images out, and record which.")

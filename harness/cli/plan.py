@@ -160,7 +160,8 @@ def plan(
     untrained = f", rows without training {rest}" if rest else ""
     controls = "".join(f", control runs of {name} {more * seeds}" for name, more in extra.items())
     total = sum(runs.values()) + rest
-    console.print(f"{total} runs: models {len(names)}, seeds {_seeds(first_seed, seeds)}{untrained}{controls}")
+    what = "run" if total == 1 else "runs"
+    console.print(f"{total} {what}: models {len(names)}, seeds {_seeds(first_seed, seeds)}{untrained}{controls}")
     features = feature_bytes(shape.train + shape.val + shape.test, shape.cells, shape.channels)
     disk = features + sum(runs[each.model] * run_bytes(each.costs.parameters) for each in estimates)
     console.print(

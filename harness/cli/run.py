@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli.engines import chosen_engine
-from harness.cli.inputs import check_precision, chosen_features, number_of_jobs, warn_left_out
+from harness.cli.inputs import (
+    check_precision,
+    check_tuned,
+    chosen_features,
+    find_tuned,
+    number_of_jobs,
+    warn_left_out,
+)
 from harness.cli.options import (
     BackboneOption,
     BackboneSettingOption,
@@ -46,12 +53,12 @@ from harness.cli.options import (
     refuse_empty,
 )
 from harness.config.limits import MAX_PROCESSES
+from harness.runner.engines.choose import HERE
 from harness.training.launch import in_every_process, is_launched, launch, process_count
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
 if TYPE_CHECKING:
-    from harness.tuning.chosen import FindTuned
     from harness.utils.progress import Reporter
     from results import Store
 
@@ -143,6 +150,10 @@ def run(
     pretrained: Annotated[
         list[str] | None, typer.Option(help="MODEL=FOLDER or hub repository of a pretrained model's weights.")
     ] = None,
+    log: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TRACKER", help="Also show runs in tensorboard, wandb or mlflow; may be repeated."),
+    ] = None,
     plugin: PluginOption = None,
 ) -> None:
     """Train, caption, score, measure and store every model under the same conditions.
@@ -179,30 +190,30 @@ def run(
         )
     seeds = seeds or settings.seeds
     check_seeds(first_seed, seeds, 2 if control else 1)
-    named = {"--tuned": tuned, "--tuned-from": tuned_from is not None, "--untuned": untuned}
-    if len(chosen := [option for option, given in named.items() if given]) > 1:
-        raise BenchError(f"{' and '.join(chosen)} contradict each other", "leave all but one of them out")
+    check_tuned(tuned, tuned_from, untuned)
     processes = process_count(devices)
+    if on != HERE and is_launched():
+        raise BenchError(
+            f"--on {on}, but this is one of {processes} processes that were started together",
+            "start one process, with --devices where several devices are to train each model",
+        )
     engine = chosen_engine(on, at_once, processes, cpus_per_run, gpus_per_run, memory_per_run, hours_per_run)
     load_plugins(plugin)
+    if log:
+        from harness.training.trackers.opening import check_trackers
+
+        check_trackers(log)
 
     from harness.config.execution import ExecutionConfig, usable_cores
     from harness.config.model_patterns import split_patterns
     from harness.runner.benchmark import Request, choose_device, run_benchmark
     from harness.runner.pretrained import parse_places
-    from harness.tuning.chosen import from_file, from_workspace, shipped_for
     from harness.utils.progress import Reporter
     from results import Store
 
     place = Workspace(workspace, db, storage)
     if place.remote is not None:
         place.remote.check()
-    if tuned_from is not None:
-        find_tuned: FindTuned | None = from_file(tuned_from)
-    elif tuned:
-        find_tuned = from_workspace(place)
-    else:
-        find_tuned = None if untuned else shipped_for(settings)
     request = Request(
         models=split_patterns(models),
         data=data,
@@ -218,12 +229,12 @@ def run(
         skip_bad_images=skip_bad_images,
         rerun=rerun,
         accept_code_changes=accept_code_changes,
-        execution=ExecutionConfig(processes, at_once, compiled, tuple(plugin or ())),
+        execution=ExecutionConfig(processes, at_once, compiled, tuple(plugin or ()), tuple(log or ())),
         pretrained=parse_places(tuple(pretrained or ())),
-        tuned=find_tuned,
+        tuned=find_tuned(settings, place, tuned, tuned_from, untuned),
         engine=engine(),
     )
-    if processes > 1 and not is_launched():
+    if processes > 1 and on == HERE and not is_launched():
         where = choose_device(device)
         request.execution.check(where)
         if where.type == "cpu" and processes > max(usable_cores(), _MIN_PROCESSES):

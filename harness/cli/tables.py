@@ -31,7 +31,8 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], form: Tab
         return text.getvalue()
     if form is TableFormat.table:
         return _for_terminals(header, rows)
-    from reports.export.text import escape_latex, escape_markdown
+    from reports.export.latex import escape_latex
+    from reports.export.markdown import escape_markdown
 
     if form is TableFormat.markdown:
         lines = [f"| {' | '.join(map(escape_markdown, cells))} |" for cells in (header, *rows)]

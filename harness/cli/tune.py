@@ -14,11 +14,14 @@ from harness.cli.options import (
     BackboneSettingOption,
     BackboneWeightsOption,
     ChangeOption,
+    CpusPerRunOption,
     DataOption,
     DeviceOption,
+    GpusPerRunOption,
     ImageSizeOption,
     ImagesOption,
     JobsOption,
+    MemoryPerRunOption,
     ModelsOption,
     NormalisationOption,
     PluginOption,
@@ -29,9 +32,11 @@ from harness.cli.options import (
     RegionsOption,
     SkipBadImagesOption,
     WorkspaceOption,
+    refuse_empty,
 )
 from harness.cli.output import check_out, deliver
 from harness.cli.tables import TableFormat, format_table
+from harness.runner.engines.choose import HERE, check_tuning_engine
 from harness.utils.workspace import DEFAULT
 
 if TYPE_CHECKING:
@@ -43,6 +48,8 @@ Examples:
   bench tune --models updown,transformer_base --trials 12
 
   bench tune --models all --trials 12 --jobs 2 --export tuned.yaml
+
+  bench tune --models all --trials 24 --on ray:head:6379 --gpus-per-run 0.5
 
   bench run --models updown,transformer_base --seeds 3 --tuned
 """
@@ -77,6 +84,15 @@ def tune(
     precision: PrecisionOption = "auto",
     skip_bad_images: SkipBadImagesOption = False,
     jobs: JobsOption = "auto",
+    on: Annotated[
+        str,
+        typer.Option(
+            "--on", metavar="WHERE", callback=refuse_empty, help="Where trials are trained: here or ray[:HOST:PORT]."
+        ),
+    ] = HERE,
+    cpus_per_run: CpusPerRunOption = None,
+    gpus_per_run: GpusPerRunOption = None,
+    memory_per_run: MemoryPerRunOption = None,
     export: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the values as YAML, for bench run --tuned-from.")
     ] = None,
@@ -84,8 +100,8 @@ def tune(
 ) -> None:
     """Search learning rate, dropout scale, warm-up and clipping for every model, alike and with the same budget.
 
-    The same command continues where it stopped. --jobs tunes several models at once, each by one process; typed in
-    several terminals, the processes share the trials of each model.
+    The same command continues where it stopped. --jobs tunes several models at once, each by one process, --on ray
+    on a Ray cluster; typed in several terminals, the processes share the trials of each model.
     """
     check_out(export, "--export")
     from harness.config.load import load_preset
@@ -106,6 +122,8 @@ def tune(
     )
     check_precision(precision)
     at_once = number_of_jobs(jobs)
+    given = {"--cpus-per-run": cpus_per_run, "--gpus-per-run": gpus_per_run, "--memory-per-run": memory_per_run}
+    check_tuning_engine(on, given)
     load_plugins(plugin)
 
     from harness.tuning.storage import require_optuna
@@ -114,6 +132,8 @@ def tune(
     from harness.config.execution import ExecutionConfig
     from harness.config.model_patterns import split_patterns
     from harness.config.tuning import WIDTHS, SearchSpace
+    from harness.runner.engines.choose import choose_crew_engine
+    from harness.runner.engines.interface import Resources
     from harness.tuning import tune as tuning
     from harness.utils.progress import Reporter
     from harness.utils.workspace import Workspace
@@ -132,6 +152,7 @@ def tune(
         precision=precision,
         skip_bad_images=skip_bad_images,
         execution=ExecutionConfig(jobs=at_once, plugins=tuple(plugin or ())),
+        engine=choose_crew_engine(on, Resources(cpus_per_run or 1.0, gpus_per_run, memory_per_run), at_once),
     )
     with Reporter() as reporter:
         found = tuning.tune(request, reporter)

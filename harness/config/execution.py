@@ -30,12 +30,14 @@ class ExecutionConfig:
         jobs: models at a time, each in its own process; `AUTO`: one per usable core up to `MAX_JOBS`, one on a GPU.
         compiled: whether training passes go through `torch.compile`.
         plugins: as given on the command line; worker processes load them too.
+        log: experiment trackers to show runs in, by name.
     """
 
     devices: int = 1
     jobs: int = 1
     compiled: bool = False
     plugins: tuple[str, ...] = ()
+    log: tuple[str, ...] = ()
 
     def check(self, device: torch.device) -> None:
         """Refuse more devices than are available, and several models at a time on several devices each.

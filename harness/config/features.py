@@ -17,11 +17,11 @@ class RegionConfig(Strict):
     """Regions in place of grid cells: their source, which of them are kept, and how features are pooled for boxes.
 
     `source` is "boxes" (the data set's own), or a file or folder (`harness.data.regions.opening`). `keep` is "all",
-    "fixed:N" or "adaptive:LEAST-MOST" (`harness.data.regions.checking`). A box is pooled to `bins` x `bins`.
+    "fixed:N", "first:N" or "adaptive:LEAST-MOST" (`harness.data.regions.checking`). A box is pooled to `bins` x `bins`.
     """
 
     source: Literal["boxes"] | Path
-    keep: str = Field("all", pattern=r"^(all|fixed:[1-9]\d{0,4}|adaptive:[1-9]\d{0,4}-[1-9]\d{0,4})$")
+    keep: str = Field("all", pattern=r"^(all|(fixed|first):[1-9]\d{0,4}|adaptive:[1-9]\d{0,4}-[1-9]\d{0,4})$")
     bins: int = Field(1, gt=0, le=14)
 
     @model_validator(mode="after")
@@ -35,6 +35,11 @@ class RegionConfig(Strict):
         """Minimum and maximum number of regions kept per image; None for all."""
         min_count, _, max_count = self.keep.partition(":")[2].partition("-")
         return (int(min_count), int(max_count or min_count)) if min_count else None
+
+    @property
+    def as_listed(self) -> bool:
+        """Whether the first regions of an image are kept, whatever their scores and areas."""
+        return self.keep.startswith("first:")
 
 
 class FeatureConfig(Strict):
@@ -109,4 +114,6 @@ def region_config(source: str | None, keep: str, bins: int) -> RegionConfig | No
     try:
         return RegionConfig.model_validate({"source": chosen, "keep": keep, "bins": bins})
     except ValidationError as error:
-        raise BenchError(f"--region-count {keep!r} is unknown", "choose all, fixed:36 or adaptive:10-100") from error
+        raise BenchError(
+            f"--region-count {keep!r} is unknown", "choose all, fixed:36, first:50 or adaptive:10-100"
+        ) from error

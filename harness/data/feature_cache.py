@@ -14,10 +14,9 @@ import hashlib
 import json
 import os
 import shutil
-from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
@@ -27,19 +26,16 @@ import torch
 
 from harness.data.backbones.backbone import Backbone, TrainableBackbone
 from harness.data.cache_storage import is_cached, keep_cache
-from harness.data.dataset import Dataset, Sample
-from harness.data.features import ARRAY, META, Features, Half, Single, array_header
-from harness.data.images import BadImage
-from harness.data.pixels import READERS, read_pixels, stack_pixels
+from harness.data.chunks import OPENER, Chunk, Chunks, Spread
+from harness.data.dataset import Dataset
+from harness.data.features import ARRAY, META, Features, array_header
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.storage import Storage
 from harness.utils.workspace import locked
 
 FORMAT = 1
-BATCHES_PER_CHUNK = 4
 Progress = Callable[[int, int], None]
-Chunk = tuple[int, int]  # image rows, from and to
 
 
 def extract_features(
@@ -53,6 +49,7 @@ def extract_features(
     progress: Progress | None = None,
     notify: Callable[[str], None] | None = None,
     storage: Storage | None = None,
+    spread: Spread | None = None,
 ) -> Features:
     """Features of all images of a data set but those in `skip`, from the cache where it has them.
 
@@ -61,6 +58,7 @@ def extract_features(
             the cache is complete.
         notify: called with a sentence when this process waits for another one that holds the cache.
         storage: where the features are fetched from, or kept once they are extracted.
+        spread: has other processes compute them; this one puts them together.
 
     Raises:
         BenchError: an image that cannot be read, a full disk, features beyond half precision, a damaged cache.
@@ -79,8 +77,8 @@ def extract_features(
 
         with disk_errors(folder), locked(folder / "lock", wait):
             if not is_cached(folder, storage):
-                job = _Extraction(dataset, samples, backbone, folder, key, batch_size, device)
-                job.run(progress or (lambda _done, _total: None))
+                chunks = Chunks(dataset, samples, backbone, batch_size, device)
+                _Extraction(chunks, folder, key, spread).run(progress or (lambda _done, _total: None))
                 keep_cache(folder, storage)
     return Features(folder)
 
@@ -93,41 +91,37 @@ def _key(dataset: Dataset, backbone: Backbone, skip: Collection[int]) -> str:
 
 @dataclass(frozen=True)
 class _Extraction:
-    dataset: Dataset
-    samples: Sequence[Sample]
-    backbone: Backbone
+    chunks: Chunks
     folder: Path
     key: str
-    batch_size: int
-    device: str
+    spread: Spread | None
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """Images, cells, channels."""
-        height, width = self.backbone.grid
-        return len(self.samples), height * width, self.backbone.dim
+        backbone = self.chunks.backbone
+        height, width = backbone.grid
+        return len(self.chunks.samples), height * width, backbone.dim
 
     def run(self, progress: Progress) -> None:
         """Compute the missing chunks, then mark the array as complete."""
         header = array_header(self.shape)
-        partial, log_path = self.folder / f"{ARRAY}.partial", self.folder / "chunks.log"
-        total = len(self.samples)
-        size = BATCHES_PER_CHUNK * self.batch_size
-        chunks = [(start, min(start + size, total)) for start in range(0, total, size)]
-        self._prepare(partial, log_path, header)
-        with partial.open("r+b") as array:
-            sums = self._finished_chunks(array, log_path, len(header), chunks)
-            progress(sum(end - start for (start, end), done in zip(chunks, sums, strict=True) if done), total)
-            self._compute(array, log_path, len(header), chunks, sums, progress)
-        if isinstance(self.backbone, TrainableBackbone):
-            self.backbone.rest()  # frees its memory for training, whose peak memory is measured
-        partial.replace(self.folder / ARRAY)
-        height, width = self.backbone.grid
+        unfinished, log_path = self.folder / f"{ARRAY}.partial", self.folder / "chunks.log"
+        total, places, backbone = self.shape[0], self.chunks.places(), self.chunks.backbone
+        self._prepare(unfinished, log_path, header)
+        with unfinished.open("r+b") as array:
+            sums = self._finished_chunks(array, log_path, len(header), places)
+            progress(sum(end - start for (start, end), done in zip(places, sums, strict=True) if done), total)
+            self._compute(array, log_path, len(header), sums, progress)
+        if isinstance(backbone, TrainableBackbone):
+            backbone.rest()  # frees its memory for training, whose peak memory is measured
+        unfinished.replace(self.folder / ARRAY)
+        height, width = backbone.grid
         meta = {
             **self._plan(),
             "grid": [height, width],
-            "image_ids": [sample.image_id for sample in self.samples],
-            "chunk_rows": size,
+            "image_ids": [sample.image_id for sample in self.chunks.samples],
+            "chunk_rows": self.chunks.rows,
             "sha256": sums,
         }
         write_text(self.folder / META, json.dumps(meta))
@@ -139,12 +133,12 @@ class _Extraction:
         return {
             "key": self.key,
             "shape": list(self.shape),
-            "batch_size": self.batch_size,
-            "device": self.device,
+            "batch_size": self.chunks.batch_size,
+            "device": self.chunks.device,
             "versions": {"torch": torch.__version__, "timm": metadata.version("timm")},
-            "backbone": self.backbone.describe(),
-            "preprocessing": self.backbone.preprocessing.key(),
-            "dataset": self.dataset.name,
+            "backbone": self.chunks.backbone.describe(),
+            "preprocessing": self.chunks.backbone.preprocessing.key(),
+            "dataset": self.chunks.dataset.name,
         }
 
     def _prepare(self, partial: Path, log_path: Path, header: bytes) -> None:
@@ -182,55 +176,29 @@ class _Extraction:
         log_path.write_text("".join(f"{index} {digest}\n" for index, digest in enumerate(sums) if digest))
         return sums
 
-    def _compute(
-        self, array: IO[bytes], log_path: Path, offset: int, chunks: list[Chunk], sums: list[str], progress: Progress
-    ) -> None:
+    def _compute(self, array: IO[bytes], log_path: Path, offset: int, sums: list[str], progress: Progress) -> None:
         """Fill the chunks without a checksum; a chunk is logged only when its bytes are on the disk."""
         row_bytes = self.shape[1] * self.shape[2] * 2
-        missing = [index for index, digest in enumerate(sums) if not digest]
-        batches = [
-            self.samples[first : min(first + self.batch_size, chunks[index][1])]
-            for index in missing
-            for first in range(*chunks[index], self.batch_size)
-        ]
-        done = len(self.samples) - sum(map(len, batches))
-        with log_path.open("a") as log, contextlib.closing(self._pixels(batches)) as pixels:
-            for index in missing:
-                start, end = chunks[index]
+        places, missing = self.chunks.places(), [index for index, digest in enumerate(sums) if not digest]
+        done = self.shape[0] - sum(places[index][1] - places[index][0] for index in missing)
+        if not missing:
+            return
+        compute = self.chunks.compute if self.spread is None else partial(self.spread, OPENER, self.chunks)
+        with log_path.open("a") as log, contextlib.closing(compute(missing)) as computed:
+            for index, batches in computed:
                 digest = hashlib.sha256()
-                array.seek(offset + start * row_bytes)
-                for _ in range(start, end, self.batch_size):
-                    rows = self._half(next(pixels))
+                array.seek(offset + places[index][0] * row_bytes)
+                for rows in batches:
                     digest.update(rows.tobytes())
                     array.write(rows.tobytes())
                     done += len(rows)
-                    progress(done, len(self.samples))
+                    progress(done, self.shape[0])
                 array.flush()
                 os.fsync(array.fileno())
                 sums[index] = digest.hexdigest()
                 log.write(f"{index} {sums[index]}\n")
                 log.flush()
                 os.fsync(log.fileno())
-
-    def _half(self, pixels: Single) -> Half:
-        features = self.backbone(torch.from_numpy(pixels).to(self.device)).to(torch.float16)
-        if not torch.isfinite(features).all():
-            raise BenchError(f"backbone {self.backbone.name} gives features that are not finite in half precision")
-        return features.cpu().numpy().astype("<f2", copy=False)
-
-    def _pixels(self, batches: list[Sequence[Sample]]) -> Generator[Single, None, None]:
-        """Pixels (B, 3, H, W) batch by batch, read by threads at most two batches ahead of the backbone."""
-        ahead: deque[list[Future[Single | BadImage]]] = deque()
-        readers = ThreadPoolExecutor(READERS, thread_name_prefix="image-reader")
-        try:
-            for turn in range(len(batches) + 2):
-                if turn < len(batches):
-                    paths = [self.dataset.path(sample) for sample in batches[turn]]
-                    ahead.append([readers.submit(read_pixels, path, self.backbone.preprocessing) for path in paths])
-                if turn >= 2:
-                    yield stack_pixels([future.result() for future in ahead.popleft()])
-        finally:
-            readers.shutdown(cancel_futures=True)
 
 
 def _size(path: Path) -> int:

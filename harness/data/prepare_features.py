@@ -10,10 +10,12 @@ import torch
 
 from harness.config.features import FeatureConfig
 from harness.data.backbones.backbone import Backbone, open_backbone
+from harness.data.chunks import Spread
 from harness.data.dataset import Dataset
 from harness.data.feature_cache import extract_features
 from harness.data.features import Features, VisualFeatures
 from harness.data.regions.cache import prepare_regions
+from harness.data.regions.grid_hdf5 import prepare_file_grid
 from harness.data.regions.opening import needs_backbone
 from harness.data.verify import find_bad_images
 from harness.utils.errors import BenchError
@@ -41,7 +43,7 @@ class Prepared:
     """Visual input of the models of a run.
 
     `features` are None if no model uses any; `described` is their description in signatures; `skipped` has the reasons
-    for the images left out, by id; `grid` has the cells that regions were cut from, where a model sees both.
+    for the images left out, by id; `grid` has the cells beside the regions, where a model sees both.
     """
 
     features: VisualFeatures | None
@@ -61,6 +63,7 @@ def prepare_features(
     device: torch.device,
     reporter: Reporter,
     storage: Storage | None = None,
+    spread: Spread | None = None,
 ) -> Prepared:
     """Check every image, then extract, convert or re-use the features.
 
@@ -70,6 +73,7 @@ def prepare_features(
         sees: the `VisualSpec` kind of each model, by name. Grid cells are extracted only if a model uses them; regions,
             whose digest is in the signature, are always prepared.
         storage: a remote one that keeps features.
+        spread: computes grid cells elsewhere.
 
     Raises:
         BenchError: unusable images or regions, unless `may_skip`; a source that cannot be read.
@@ -93,6 +97,7 @@ def prepare_features(
                 progress=lambda done, _: task.reach(done),
                 notify=reporter.note,
                 storage=storage,
+                spread=spread,
             )
 
     if regions is None:
@@ -125,8 +130,25 @@ def prepare_features(
         reporter.note(
             f"{regions.source} has no boxes (NAME_box beside NAME_att, ID_boxes in HDF5): models that need them fail"
         )
-    beside = "regions+grid" in sees.values() and needs_backbone(regions.source)
-    return Prepared(found, found.describe(), bad | found.bad, maps() if beside else None)
+    bad |= found.bad
+    grid = None
+    if "regions+grid" in sees.values() and needs_backbone(regions.source):
+        grid = maps()
+    elif "regions+grid" in sees.values():
+        with reporter.task("grids converted", len(dataset.samples) - len(bad)) as task:
+            beside = prepare_file_grid(
+                dataset,
+                regions,
+                cache_dir=cache_dir,
+                skip=bad,
+                progress=task.reach,
+                notify=reporter.note,
+                storage=storage,
+            )
+        if beside is not None:
+            _skip_or_refuse(beside.bad, dataset, may_skip, reporter)
+            grid, bad = beside.features, bad | beside.bad
+    return Prepared(found, found.describe(), bad, grid)
 
 
 def _skip_or_refuse(bad: Mapping[int, str], dataset: Dataset, may_skip: bool, reporter: Reporter) -> None:

@@ -13,7 +13,7 @@ from zoo.captioner import Visual, VisualSpec
 
 @dataclass(frozen=True, slots=True)
 class RegionsAndGrid:
-    """The regions of images, and the cells of the feature map that they were cut from."""
+    """The regions of images, and the cells of the feature map that they were cut from, or that a file has of it."""
 
     regions: RegionFeatures
     grid: Features
@@ -37,5 +37,6 @@ def both_streams(features: VisualFeatures | None, grid: Features | None) -> Regi
     shown = "regions from files" if isinstance(features, RegionFeatures) else "grid cells alone"
     raise BenchError(
         f"the model needs regions with boxes and the grid that they are cut from, and here are {shown}",
-        "add --regions boxes, where the data have boxes, or --regions FILE with boxes as JSON; or leave the model out",
+        "add --regions boxes, where the data have boxes, --regions FILE with boxes as JSON, or an HDF5 file with "
+        "ID_features, ID_boxes and ID_grids; or leave the model out",
     )

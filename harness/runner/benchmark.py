@@ -22,6 +22,7 @@ from harness.metrics.signature import EvaluationSettings
 from harness.metrics.spice.process import find_spice
 from harness.runner.context import RunContext, prepare_context
 from harness.runner.control import choose_control, prepare_varied, vary
+from harness.runner.engines.entering import limit_threads
 from harness.runner.engines.interface import Engine
 from harness.runner.engines.local import LocalEngine
 from harness.runner.identity.reuse import settle
@@ -29,7 +30,6 @@ from harness.runner.models import RequestedModel, resolve_models
 from harness.runner.plan import plan_runs
 from harness.runner.timing import time_deferred
 from harness.runner.worker import Ended, Shared, Worker
-from harness.runner.worker_pool import limit_threads
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
@@ -104,7 +104,8 @@ def run_benchmark(
         if model.kind in {"trained", "pretrained"}:
             request.preset.check_model(model.name)  # before any work
     device = choose_device(request.device)
-    request.execution.check(device)
+    if not request.engine.finds_devices:
+        request.execution.check(device)
     settings = EvaluationSettings(spice=find_spice() is not None)
     with ExitStack() as stack:
         engine = stack.enter_context(closing(request.engine))
@@ -125,6 +126,7 @@ def run_benchmark(
             precision=choose_precision(request.precision, device),
             workspace=request.workspace,
             reporter=reporter,
+            spread=engine.extraction(device, reporter),
         )
         if request.tuned is not None and (trained := [model for model in models if model.kind == "trained"]):
             context = replace(context, tuned=request.tuned(context, trained, reporter))
@@ -163,7 +165,7 @@ def run_benchmark(
         _run_all(specs, shared, engine, summary, store, evaluator, reporter)
         if control and changed:
             try:
-                changed = prepare_varied(changed, control, reporter)
+                changed = prepare_varied(changed, control, reporter, engine.extraction(device, reporter))
             except Exception as error:  # the other runs keep their results
                 _fail_all(apart, error, summary, store, reporter)
             else:

@@ -21,6 +21,7 @@ from harness.data.images import BadImage, ImagePreprocessing, load_image
 from harness.data.pixels import PixelSource
 from harness.data.prepare_features import configured_backbone
 from harness.data.regions.cache import prepare_regions
+from harness.data.regions.grid_hdf5 import prepare_file_grid
 from harness.data.regions.opening import needs_backbone
 from harness.data.two_streams import both_streams
 from harness.inference.attention import attention_records, check_attends, shown_parts
@@ -166,9 +167,14 @@ def _source(
     found = prepare_regions(
         images, trained.model_copy(update={"source": source}), backbone, lambda _bad: maps(), cache_dir=scratch
     )
-    if spec.kind == "regions+grid":
-        return both_streams(found, maps() if needs_backbone(source) else None), found.bad
-    return found, found.bad
+    if spec.kind != "regions+grid":
+        return found, found.bad
+    if needs_backbone(source):
+        return both_streams(found, maps()), found.bad
+    beside = prepare_file_grid(images, trained.model_copy(update={"source": source}), cache_dir=scratch, skip=found.bad)
+    if beside is None:
+        return both_streams(found, None), found.bad
+    return both_streams(found, beside.features), found.bad | beside.bad
 
 
 def _open_backbone(run: SavedModel, moved_to: Path | None) -> Backbone:

@@ -15,6 +15,7 @@ from harness.config.tuning import Tuned, tuned_preset
 from harness.data import open_dataset
 from harness.data.backbones.backbone import Backbone
 from harness.data.batches import VisualSource
+from harness.data.chunks import Spread
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import Features, NullSource, VisualFeatures
 from harness.data.pixels import PixelSource, Preprocessing
@@ -147,6 +148,7 @@ def prepare_context(
     precision: str,
     workspace: Workspace,
     reporter: Reporter,
+    spread: Spread | None = None,
 ) -> RunContext:
     """Open the data, verify every image, extract or re-use the features and build the vocabulary.
 
@@ -154,6 +156,7 @@ def prepare_context(
         data_name: as `bench run --data` takes it.
         sees: the kind of visual input of each model, by its name.
         evaluation: how the captions will be scored.
+        spread: computes features elsewhere.
 
     Raises:
         BenchError: unreadable data, an empty split, a wrong backbone, and what `prepare_features` refuses.
@@ -174,6 +177,7 @@ def prepare_context(
         device=device,
         reporter=reporter,
         storage=workspace.remote,
+        spread=spread,
     )
     splits = _splits(dataset, seen.skipped)
     evaluated = {name: samples for name, samples in splits.items() if name not in TRAINING_SPLITS}

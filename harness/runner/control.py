@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.config.features import FeatureConfig
+from harness.data.chunks import Spread
 from harness.data.images import Control, ImagePreprocessing, load_image
 from harness.data.prepare_features import prepare_features
 from harness.data.regions.opening import needs_backbone
@@ -81,8 +82,10 @@ def vary(context: RunContext, model: RequestedModel, reporter: Reporter) -> RunC
     )
 
 
-def prepare_varied(context: RunContext, model: RequestedModel, reporter: Reporter) -> RunContext:
-    """The context of `vary` with the features that it names, extracted or re-used.
+def prepare_varied(
+    context: RunContext, model: RequestedModel, reporter: Reporter, spread: Spread | None = None
+) -> RunContext:
+    """The context of `vary` with the features that it names, extracted (by `spread`) or re-used.
 
     Raises:
         BenchError: as `prepare_features`; the same images as before must be usable.
@@ -97,6 +100,7 @@ def prepare_varied(context: RunContext, model: RequestedModel, reporter: Reporte
         may_skip=bool(data.skipped),
         device=context.execution.device,
         reporter=reporter,
+        spread=spread,
     )
     if seen.skipped.keys() != data.skipped.keys():
         raise BenchError("other images are unusable than before", "run the same command again")

@@ -26,6 +26,7 @@ from harness.runner.scoring import score_people, score_split
 from harness.runner.timing import one_image
 from harness.runner.train import fit
 from harness.runner.training_costs import no_training, predict_training, training_costs
+from harness.training.losses import StepLoss
 from harness.training.trainer import CHECKPOINTS
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
@@ -42,6 +43,7 @@ def execute(
     workspace: Workspace,
     environment: dict[str, Any],
     on_epoch: Callable[[EpochRecord], None],
+    on_step: Callable[[StepLoss], None],
     reporter: Reporter,
 ) -> Outcome:
     """Execute a run by its kind; all that it leaves on disk lies in its folder of the workspace.
@@ -61,7 +63,7 @@ def execute(
         if spec.kind == "pretrained":
             ready = _open_pretrained(spec, context, folder)
         else:
-            ready = _train(spec, context, folder, _uploading(spec, workspace, on_epoch), reporter)
+            ready = _train(spec, context, folder, _uploading(spec, workspace, on_epoch), on_step, reporter)
             if workspace.remote is not None:
                 workspace.remote.push(folder, f"runs/{spec.key}")
     outcome = evaluate(
@@ -113,6 +115,7 @@ def _train(
     context: RunContext,
     folder: Path,
     on_epoch: Callable[[EpochRecord], None],
+    on_step: Callable[[StepLoss], None],
     reporter: Reporter,
 ) -> _Ready:
     """Train from random weights, or further from published ones; the model has the weights of the best epoch."""
@@ -124,7 +127,7 @@ def _train(
     prediction = predict_training(model, one_image(model, context), counted.counts, context)
     execution = context.execution
     with PeakMemory(execution.device) as memory:
-        summary = fit(model, spec.seed, context, folder, on_epoch, reporter)
+        summary = fit(model, spec.seed, context, folder, on_epoch, reporter, on_step)
     costs = training_costs(summary, memory, prediction, context)
     recorded = execution.config.record(execution.device, summary.micro_batches)
     return _Ready(model, context, folder, counted, costs, {"training": recorded}, kept)

@@ -9,9 +9,10 @@ from typing import Any
 import harness
 from harness.config.load import shipped_preset
 from harness.data.pixels import without_control
+from harness.data.regions.opening import needs_backbone
 from harness.data.vocabulary_file import load_vocabulary
 from harness.runner.baselines import REFERENCE_ROWS
-from harness.runner.context import RunContext
+from harness.runner.context import BenchmarkData, RunContext
 from harness.runner.identity.run_key import (
     built_with,
     code_of_model,
@@ -86,7 +87,7 @@ def _trained(model: str, seed: int, context: RunContext) -> RunSpec:
         # A control's change of the preprocessing has a field of its own.
         signature = {**signature, "feat": f"pixels[{without_control(context.inputs.preprocessing).key()}]"}
     else:
-        signature = {**signature, "feat": _seen(card, signature["feat"])}
+        signature = {**signature, "feat": _seen(card, signature["feat"], context.data)}
     settings = {
         "arguments": built_with(model, arguments),
         "preset": keyed_preset(context.preset),
@@ -96,9 +97,16 @@ def _trained(model: str, seed: int, context: RunContext) -> RunSpec:
     return _spec(model, "trained", seed, config, settings, signature, code, context)
 
 
-def _seen(card: ModelCard, features: str) -> str:
-    """The features that a model sees: of two streams more than the others do, so that it is not ranked among them."""
-    return f"{features}+grid" if card.visual == "regions+grid" else features
+def _seen(card: ModelCard, features: str, data: BenchmarkData) -> str:
+    """The features that a model sees: of two streams more than the others do, so that it is not ranked among them.
+
+    A grid that regions were cut from is the backbone's, which the features name; one of a file has a digest of its own.
+    """
+    if card.visual != "regions+grid":
+        return features
+    regions, grid = data.feature_config.regions, data.grid
+    of_file = grid is not None and regions is not None and not needs_backbone(regions.source)
+    return f"{features}+grid#{grid.digest[:8]}" if grid is not None and of_file else f"{features}+grid"
 
 
 def _with_published_weights(model: RequestedModel, weights: Pretrained, seed: int, context: RunContext) -> RunSpec:
@@ -135,7 +143,8 @@ def _stored(model: str, context: RunContext, workspace: Workspace) -> RunSpec:
     card = model_card(run.model)
     published = Pretrained(run.model, run.pretrained or card.hub).pretraining() if card.hub else card.pretraining
     pretraining = run.pretraining or published
-    seen = f"pixels[{run.preprocessing.key()}]" if card.visual == "pixels" else _seen(card, context.signature["feat"])
+    feat = context.signature["feat"]
+    seen = f"pixels[{run.preprocessing.key()}]" if card.visual == "pixels" else _seen(card, feat, context.data)
     signature = stored_signature(
         context.signature,
         key=model,

@@ -20,6 +20,7 @@ from harness.runner.context import ModelInputs, RunContext
 from harness.training.checkpoint import load_weights
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
+from harness.utils.files import shortened
 from harness.utils.workspace import Workspace
 from results.files import read_text
 from zoo import Captioner, Pretraining, create_model
@@ -115,17 +116,24 @@ def is_saved(name: str, workspace: Workspace) -> bool:
 
 
 def find_run(name: str, workspace: Workspace) -> Path:
-    """The folder of a run: `name` is the folder itself, or a key in the workspace.
+    """The folder of a run: `name` is the folder itself, or a key in the workspace or its remote storage.
 
     Raises:
-        BenchError: there is none, with the nearest names.
+        BenchError: there is none, with the nearest names; the storage refuses.
     """
     runs = workspace.run_folder("")
+    if Path(name).name == name:
+        workspace.fetch_run(name)
     known = sorted(entry.name for entry in runs.iterdir() if entry.is_dir()) if runs.is_dir() else []
     if name in known:
         return runs / name
     if Path(name).is_dir():
         return Path(name)
+    if workspace.storage is not None:
+        raise BenchError(
+            f"no run {name!r} in {runs}, nor in --storage {shortened(workspace.storage)}",
+            "copy the key from the report of the `bench run` with this --storage",
+        )
     if not known:
         raise BenchError(f"no run {name!r}: {runs} holds no runs", "train one with `bench run`, or set --workspace DIR")
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.3) or known[:3]

@@ -24,6 +24,7 @@ from harness.metrics.cider import CiderD
 from harness.runner.backbone_features import CachedBackboneSource, cache_own_features
 from harness.runner.context import RunContext
 from harness.training.distributed import Collective, Distributed, SingleProcess
+from harness.training.losses import StepLoss
 from harness.training.objectives import CrossEntropy, Objective
 from harness.training.peers import start_training
 from harness.training.reinforce import ReinforceLoss, require_states
@@ -44,6 +45,7 @@ def fit(
     folder: Path,
     on_epoch: Callable[[EpochRecord], None],
     reporter: Reporter,
+    on_step: Callable[[StepLoss], None] = lambda _: None,
 ) -> TrainingSummary:
     """Train `model` through the schedule; it holds the best weights afterwards. Checkpoints lie in `folder`.
 
@@ -77,7 +79,7 @@ def fit(
         data = _StageDataMaker(task, collective, context.execution.device, lambda: _cache(model, context, reporter))
         validation = _Validation(trained, context, reporter)
         return task.trainer(
-            trained, data, validation, context.execution.device, collective, report_epoch, reporter
+            trained, data, validation, context.execution.device, collective, report_epoch, reporter, on_step
         ).fit()
 
     devices = context.execution.config.devices
@@ -132,6 +134,7 @@ class _Task:
         collective: Collective,
         on_epoch: Callable[[EpochRecord], None],
         reporter: Reporter,
+        on_step: Callable[[StepLoss], None] = lambda _: None,
     ) -> Trainer:
         """The training loop of this rank."""
         return Trainer(
@@ -144,6 +147,7 @@ class _Task:
             precision=self.precision,
             seed=self.seed,
             on_epoch=on_epoch,
+            on_step=on_step,
             reporter=reporter,
             objective=lambda stage: make_objective(stage, model, self.train, self.vocabulary),
             collective=collective,

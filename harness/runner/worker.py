@@ -19,15 +19,17 @@ from harness.runner.context import RunContext
 from harness.runner.execute import execute
 from harness.runner.pretrained import WeightsMissing
 from harness.runner.scoring import OTHER_SCORE, add_missing_influences, add_missing_scores
+from harness.training.trackers.interface import TrackedRun
+from harness.training.trackers.run_log import RunLog
 from harness.training.trainer import CHECKPOINTS
 from harness.utils.errors import INTERRUPTED
 from harness.utils.plugins import contain_exits
 from harness.utils.progress import Reporter, describe_seconds
-from harness.utils.workspace import Workspace, is_locked, locked
+from harness.utils.workspace import Workspace, locked
 from results import Store
 from results.db.rescoring import missing_influences, missing_metrics
 from results.errors import StoreError
-from results.records import RunSpec
+from results.records import EpochRecord, RunSpec
 
 LOG_TAIL_LINES = 40
 LOCK = "lock"
@@ -42,12 +44,6 @@ class Shared:
     workspace: Workspace
     evaluation: EvaluationSettings
     rerun: bool
-
-
-def take(waiting: list[tuple[str, RunSpec]], workspace: Workspace) -> tuple[str, RunSpec]:
-    """Take out the first titled run that no other command executes, or else the first."""
-    free = (place for place, (_, spec) in enumerate(waiting) if not is_locked(workspace.run_folder(spec.key) / LOCK))
-    return waiting.pop(next(free, 0))
 
 
 class Worker:
@@ -83,16 +79,23 @@ class Worker:
         self._warm_up()
         self._store.begin(spec.key, self._environment, spec.code)
         try:
-            with contain_exits():
+            with contain_exits(), self._run_log(spec) as log:
+
+                def record(epoch: EpochRecord) -> None:
+                    self._store.record_epoch(spec.key, epoch)
+                    log.on_epoch(epoch)
+
                 outcome = execute(
                     spec,
                     self._shared.context,
                     self._evaluator,
                     workspace=self._shared.workspace,
                     environment=self._environment,
-                    on_epoch=lambda record: self._store.record_epoch(spec.key, record),
+                    on_epoch=record,
+                    on_step=log.on_step,
                     reporter=self._reporter,
                 )
+                log.finish(outcome)
             self._store.finish(spec.key, outcome)
         except KeyboardInterrupt:
             with suppress(StoreError):  # what ends is the command, whatever the store says
@@ -111,6 +114,13 @@ class Worker:
             self._reporter.note(f"  failed: {type(error).__name__}: {reason}", style="red")
             return "failed"
         return "finished"
+
+    def _run_log(self, spec: RunSpec) -> RunLog:
+        """The experiment trackers of a run; rows without a model have none."""
+        names = () if spec.kind == "reference" else self._shared.context.execution.config.log
+        group = f"{spec.dataset} {spec.signature.get('schedule', '')}".rstrip()
+        run = TrackedRun(spec.key, spec.model, spec.seed, group, spec.signature, self._shared.workspace.logs)
+        return RunLog(names, run, self._reporter)
 
     def _add_what_is_missing(self, spec: RunSpec) -> str:
         """A note on scores and influences that a finished run lacked; what cannot be had is not tried a second time."""

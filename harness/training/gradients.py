@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
+from torch import Tensor
 from torch.nn import Parameter
 
 from harness.data.batches import Batch
@@ -46,8 +47,10 @@ class BatchGradient:
 
     def __call__(
         self, objective: Objective, parameters: Sequence[Parameter], batch: Batch, epoch: int, micro_batches: int
-    ) -> tuple[float, int]:
-        """The loss of the whole batch and its number of images, over all ranks, in at least `micro_batches` passes.
+    ) -> tuple[list[Tensor], int]:
+        """This rank's shares of the loss, and the number of images over all ranks, in at least `micro_batches` passes.
+
+        The shares are left on the device, one a pass; their sum over all ranks (`harness.training.losses`) is the loss.
 
         Args:
             parameters: all that the objective depends on.
@@ -63,23 +66,23 @@ class BatchGradient:
             for parameter in parameters:
                 parameter.grad = None
             parts = max(micro_batches, self.micro_batches)
-            value = self._attempt(objective, batch, epoch, parts, own_weight, weight)
-            if value is not None:
+            losses = self._attempt(objective, batch, epoch, parts, own_weight, weight)
+            if losses is not None:
                 break
             self._split(batch, parts)
         self._collective.all_reduce_gradients(parameters)
         for parameter, gradient in waiting.items():
             parameter.grad = gradient if parameter.grad is None else gradient.add_(parameter.grad)
-        return self._collective.all_reduce_sum([value])[0], int(images)
+        return losses, int(images)
 
     def _attempt(
         self, objective: Objective, batch: Batch, epoch: int, micro_batches: int, own_weight: float, weight: float
-    ) -> float | None:
-        """This rank's share of the loss; None where memory did not suffice, with nothing left of the attempt.
+    ) -> list[Tensor] | None:
+        """This rank's shares of the loss; None where memory did not suffice, with nothing left of the attempt.
 
         `own_weight` is that of this rank's batch, `weight` that of all ranks' batches.
         """
-        value = 0.0
+        losses = []
         try:
             for micro_batch in batch.split(micro_batches) if batch.image_ids else ():
                 # Counted on the CPU: a GPU would first have to finish all that it was given.
@@ -92,10 +95,10 @@ class BatchGradient:
                     loss = loss * share
                 # Backward pass: gradients of the micro-batches add up.
                 loss.backward()  # type: ignore[no-untyped-call]
-                value += loss.item()
+                losses.append(loss.detach())
         except torch.OutOfMemoryError:
             return None
-        return value
+        return losses
 
     def _split(self, batch: Batch, micro_batches: int) -> None:
         images = len(batch.image_ids)

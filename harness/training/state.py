@@ -105,11 +105,14 @@ class TrainState:
         self.best, self.best_epoch, self.bad_epochs = cider, self.epoch, 0
         return True
 
-    def stepped(self, loss: float, images: int, seconds: float) -> None:
-        """One more batch is done."""
+    def stepped(self, images: int, seconds: float) -> None:
+        """One more batch is done; its loss is added when it is read."""
         self.batch, self.step, self.total_steps = self.batch + 1, self.step + 1, self.total_steps + 1
-        self.loss_sum += loss
         self.images, self.epoch_images = self.images + images, self.epoch_images + images
+        self.took(seconds)
+
+    def took(self, seconds: float) -> None:
+        """So long was spent on steps that are done."""
         self.seconds, self.epoch_seconds = self.seconds + seconds, self.epoch_seconds + seconds
 
     def next_epoch(self) -> None:

@@ -29,6 +29,7 @@ from harness.training.checkpoint import (
 from harness.training.distributed import Collective, SingleProcess
 from harness.training.dropout import DropoutRates
 from harness.training.gradients import BatchGradient
+from harness.training.losses import StepLoss, TrainingDivergedError, UnreadLosses, steps_between_readings
 from harness.training.objectives import CrossEntropy, Objective
 from harness.training.optimisers import make_optimiser
 from harness.training.stage import StageData, validate_schedule
@@ -48,10 +49,6 @@ CHECKPOINTS = "checkpoint"
 """The folder of a run's checkpoints, inside its own; without it, training starts anew."""
 
 
-class TrainingDivergedError(Exception):
-    """The loss is no longer a number; the message names the step and the last good checkpoint."""
-
-
 class Trainer:
     """Trains one captioner through the stages of a schedule.
 
@@ -62,9 +59,11 @@ class Trainer:
         folder: keeps `checkpoint/step-*` while training and `best.safetensors` for good.
         objective: makes the loss of a stage.
         on_epoch: called once an epoch, before the checkpoint that makes it final, so it must be idempotent.
+        on_step: called when a step's loss is read; again after a resume, for steps that no checkpoint has.
         precision: "bf16" autocasts, "fp32" does not.
         collective: the ranks that train together. Each has its share of every batch from its own `stage_data`; rank 0
             validates, saves and reports for all, and all need the same `folder`.
+        read_losses_every: steps after which losses are read; by default `steps_between_readings` of the device.
     """
 
     def __init__(
@@ -80,19 +79,22 @@ class Trainer:
         seed: int,
         on_epoch: Callable[[EpochRecord], None],
         reporter: Reporter,
+        on_step: Callable[[StepLoss], None] = lambda _: None,
         objective: Callable[[Stage], Objective] = CrossEntropy,
         checkpoint_interval_s: float = CHECKPOINT_INTERVAL_S,
         collective: Collective | None = None,
+        read_losses_every: int | None = None,
     ) -> None:
         self.model, self.schedule, self.folder, self.device = model, schedule, folder, device
         self._stage_data, self._validate, self._on_epoch, self._reporter = stage_data, validate, on_epoch, reporter
-        self._objective = objective
+        self._objective, self._on_step = objective, on_step
         self._seed, self._collective = seed, collective or SingleProcess()
         self._is_first = self._collective.rank == 0
         self._gradient = BatchGradient(
             model, device, precision=precision, collective=self._collective, on_split=self._note_split
         )
-        self._interval = checkpoint_interval_s
+        self._unread = UnreadLosses(read_losses_every or steps_between_readings(device))
+        self._progress, self._interval = "", checkpoint_interval_s
         self._saved = time.monotonic()
         self.best_path = folder / "best.safetensors"
         self.checkpoints = folder / CHECKPOINTS
@@ -203,17 +205,16 @@ class Trainer:
         summed = stage.accumulation.gradients == "summed"
         micro_batches = 1 if summed else stage.accumulation.parts
         parameters = [parameter for _, parameter in self._named_parameters()]
-        loss, images = self._gradient(objective, parameters, batch, state.epoch, micro_batches)
+        losses, images = self._gradient(objective, parameters, batch, state.epoch, micro_batches)
         stepping = not summed or state.step % stage.accumulation.parts == 0
 
-        # Clip the gradient's norm, which is measured at every step, and stop where loss or norm is not finite.
+        # Clip the gradient's norm, which is measured at every step, and stop where loss or norm was not finite.
         limit = stage.clip_norm if stage.clip_norm and stepping else math.inf
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit).item()
-        if not math.isfinite(loss) or not math.isfinite(norm):
-            raise TrainingDivergedError(
-                f"loss {loss}, gradient norm {norm} at step {state.total_steps + 1} "
-                f"(stage {stage.name}, epoch {state.epoch + 1}); last good checkpoint: {self._last_checkpoint()}"
-            )
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+        self._unread.add(state.total_steps + 1, losses, norm, rate)
+        read = self._unread.due or state.batch + 1 == batches
+        if read:
+            self._read_losses()
 
         # Optimiser step, unless gradients are summed over further batches first.
         if stepping:
@@ -223,16 +224,26 @@ class Trainer:
             optimiser.zero_grad(set_to_none=True)
 
         # Count and report.
-        state.stepped(loss, images, time.monotonic() - started)
-        task.reach(state.batch, describe_progress(state, stage, batches))
+        state.stepped(images, time.monotonic() - started)
+        if read:
+            self._progress = describe_progress(state, stage, batches)
+        task.reach(state.batch, self._progress)
+
+    def _read_losses(self) -> None:
+        """Take in the losses of all steps since they were last read; they must be before anything is saved."""
+        state = self.state
+        for found in self._unread.read(self._collective):
+            if not found.finite:
+                stage = f"(stage {self.schedule.stages[state.stage].name}, epoch {state.epoch + 1})"
+                raise TrainingDivergedError(f"{found} {stage}; last good checkpoint: {self._last_checkpoint()}")
+            state.loss_sum += found.loss
+            if self._is_first:
+                self._on_step(found)
 
     def _note_split(self, micro_batches: int) -> None:
         self.state.micro_batches = micro_batches
-        self._reporter.note(
-            f"  out of memory: every batch is worked through in {micro_batches} parts from here on, as one step as "
-            "before",
-            style="yellow",
-        )
+        said = f"every batch is worked through in {micro_batches} parts from here on, as one step as before"
+        self._reporter.note(f"  out of memory: {said}", style="yellow")
 
     def _save_if_due(self, optimiser: torch.optim.Optimizer, signals: HeldSignals, interval: float) -> None:
         """Save on all ranks when rank 0's interval is over, or any rank is asked to end, which it then does."""
@@ -242,6 +253,9 @@ class Trainer:
         signals.deliver()
 
     def _save(self, optimiser: torch.optim.Optimizer) -> None:
+        asked = time.monotonic()
+        self._read_losses()
+        self.state.took(time.monotonic() - asked)
         self.state.saves += 1
         generators = self._collective.all_gather(generator_states(self.device))
         if self._is_first:

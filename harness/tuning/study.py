@@ -6,6 +6,7 @@ process was ended: the trial is queued again with the same values, and goes on f
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -15,9 +16,11 @@ from typing import Any, Final
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+from optuna.pruners import MedianPruner
 from optuna.trial import FrozenTrial, TrialState
 
 from harness.config.tuning import Budget, EndedAs, SearchSpace, TunedTrial, TunedValues
+from harness.utils.atomic import write_text
 from harness.utils.hashing import digest
 from harness.utils.workspace import is_locked, locked
 
@@ -29,6 +32,7 @@ FOLDER = "folder"
 """User attribute: the number of the first of the trials that repeat each other, which names their folder."""
 REASON = "reason"
 """User attribute: why a trial failed."""
+_REPORTS = "reported.json"
 _STATES: Final[Mapping[TrialState, EndedAs]] = {
     TrialState.COMPLETE: "finished",
     TrialState.PRUNED: "pruned",
@@ -84,8 +88,7 @@ class ModelStudy:
     ) -> None:
         self.study, self._budget, self._start, self._folder, self._lock = study, budget, start, folder, lock
         self._distributions = distributions(space)
-        # No trial is stopped in the first third of its updates, where warm-ups still differ.
-        study.pruner = optuna.pruners.MedianPruner(budget.startup_trials, n_warmup_steps=budget.updates // 3)
+        study.pruner = pruner(budget)
 
     @contextmanager
     def claim(self) -> Iterator[Claim | None]:
@@ -137,7 +140,8 @@ class ModelStudy:
         """Queue the trial of an ended process again; one whose values were not all drawn yet is as if it never was."""
         if len(trial.params) == len(self._distributions):
             attributes = {**trial.user_attrs, REPEATS: trial.number, FOLDER: _first(trial)}
-            self._queue(trial.params, attributes, trial.intermediate_values)
+            reported = trial.intermediate_values | kept_reports(self._lock_of(trial).parent)
+            self._queue(trial.params, attributes, reported)
         self.study.tell(trial.number, state=TrialState.FAIL)
 
     def _queue(self, params: dict[str, Any], attributes: dict[str, Any], reported: dict[int, float]) -> None:
@@ -153,6 +157,23 @@ class ModelStudy:
 
     def _lock_of(self, trial: FrozenTrial) -> Path:
         return self._folder / f"trial-{_first(trial)}" / "lock"
+
+
+def pruner(budget: Budget) -> MedianPruner:
+    """What ends trials early; none in the first third of its updates, where warm-ups still differ."""
+    return MedianPruner(budget.startup_trials, n_warmup_steps=budget.updates // 3)
+
+
+def keep_reports(folder: Path, reported: Mapping[int, float]) -> None:
+    """Keep in a trial's folder what it has reported, by steps, where its process does not open the study."""
+    write_text(folder / _REPORTS, json.dumps(dict(reported)))
+
+
+def kept_reports(folder: Path) -> dict[int, float]:
+    """What `keep_reports` kept last."""
+    if not (folder / _REPORTS).is_file():
+        return {}
+    return {int(step): cider for step, cider in json.loads((folder / _REPORTS).read_text(encoding="utf-8")).items()}
 
 
 def distributions(space: SearchSpace) -> dict[str, BaseDistribution]:

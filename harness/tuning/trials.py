@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import optuna
 from optuna.trial import TrialState
@@ -11,7 +12,7 @@ from optuna.trial import TrialState
 from harness.config.tuning import Budget, SearchSpace, default_params
 from harness.runner.context import RunContext
 from harness.runner.models import RequestedModel
-from harness.training.trainer import TrainingDivergedError
+from harness.training.losses import TrainingDivergedError
 from harness.tuning.objective import train_trial, trial_spec
 from harness.tuning.storage import open_studies, studies_lock
 from harness.tuning.study import Claim, ModelStudy
@@ -76,11 +77,17 @@ def do_trials(models: Sequence[RequestedModel], search: Search, reporter: Report
                 reporter.note(f"{model.name}: failed: {errors[model.name]}", style="red")
             if model.name in errors or not studies[model.name].running():
                 waiting.remove(model)
-        if waiting and (locks := studies[waiting[0].name].running()):
-            reporter.note(f"{waiting[0].name}: another process works on its last trials; waiting")
-            with locked(locks[0], lambda: None):
-                pass
+        if waiting:
+            wait_for_others(waiting[0], studies[waiting[0].name], reporter)
     return errors
+
+
+def wait_for_others(model: RequestedModel, study: ModelStudy, reporter: Reporter) -> None:
+    """Wait for a trial that another process does, if there is one."""
+    if locks := study.running():
+        reporter.note(f"{model.name}: another process works on its last trials; waiting")
+        with locked(locks[0], lambda: None):
+            pass
 
 
 def described_error(error: Exception) -> str:
@@ -95,12 +102,20 @@ def _work(model: RequestedModel, study: ModelStudy, search: Search, reporter: Re
         with study.claim() as claim:
             if claim is None:
                 return
-            said = _try(model, study, claim, search, reporter)
+            said = try_trial(model, study, claim, search, reporter)
         values = claim.values.describe()
         reporter.note(f"{model.name} trial {claim.place}/{search.budget.trials}: {said} ({values})")
 
 
-def _try(model: RequestedModel, study: ModelStudy, claim: Claim, search: Search, reporter: Reporter) -> str:
+class Finishing(Protocol):
+    """What stores how a trial ended."""
+
+    def finish(self, claim: Claim, state: TrialState, value: float | None = None, reason: str | None = None) -> None:
+        """See `ModelStudy.finish`."""
+        ...
+
+
+def try_trial(model: RequestedModel, study: Finishing, claim: Claim, search: Search, reporter: Reporter) -> str:
     """Do one trial and store how it ended; gives that in words."""
     try:
         score = train_trial(

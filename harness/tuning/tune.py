@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import yaml
@@ -14,9 +17,11 @@ from harness.config.tuning import Budget, SearchSpace, scaled
 from harness.metrics.signature import EvaluationSettings
 from harness.runner.benchmark import choose_device, choose_precision
 from harness.runner.context import prepare_context
+from harness.runner.engines.interface import CrewEngine
 from harness.runner.identity.signature import tuned_field
 from harness.runner.models import RequestedModel, resolve_models
 from harness.tuning.chosen import TunedFile, chosen_of
+from harness.tuning.cluster import OPENER, do_trials_by_crew
 from harness.tuning.jobs import do_trials_side_by_side
 from harness.tuning.study import Standing, standing
 from harness.tuning.trials import Search, do_trials, open_study
@@ -27,7 +32,7 @@ from harness.utils.workspace import Workspace
 
 @dataclass(frozen=True, slots=True)
 class TuneRequest:
-    """What the user asked for."""
+    """What the user asked for; without an engine, processes of this machine do all work."""
 
     models: tuple[str, ...]
     data: str
@@ -42,6 +47,7 @@ class TuneRequest:
     precision: str = "auto"
     skip_bad_images: bool = False
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
+    engine: CrewEngine | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,16 @@ def tune(request: TuneRequest, reporter: Reporter) -> Tuning:
     """
     models = _trained(request, reporter)
     _check(request)
+    engine = request.engine
+    with ExitStack() as joined:
+        if engine is not None:
+            joined.enter_context(closing(engine))
+            engine.join()
+        return _tune(models, request, reporter)
+
+
+def _tune(models: Sequence[RequestedModel], request: TuneRequest, reporter: Reporter) -> Tuning:
+    engine = request.engine
     request.workspace.create()
     device = choose_device(request.device)
     context = prepare_context(
@@ -75,16 +91,21 @@ def tune(request: TuneRequest, reporter: Reporter) -> Tuning:
         precision=choose_precision(request.precision, device),
         workspace=request.workspace,
         reporter=reporter,
+        spread=None if engine is None else engine.extraction(device, reporter),
     )
     # A third of the trials only explores, as does Optuna's own default of 10 in 30.
     startup = max(request.trials // 3, 2)
     budget = Budget(trials=request.trials, updates=sum(context.updates()), startup_trials=startup, seed=request.seed)
     label = tuned_field(request.space, budget, context.preset)
-    jobs = request.execution.jobs_for(len(models), device)
+    jobs = request.execution.jobs_for(len(models), device) if engine is None else 1
     context = replace(context, execution=replace(context.execution, config=replace(request.execution, jobs=jobs)))
     search = Search(request.workspace, context, request.space, budget, label)
     reporter.note(f"tuning {len(models)} models, {budget.trials} trials of {budget.updates} updates each: {label}")
-    errors = (do_trials_side_by_side if jobs > 1 else do_trials)(models, search, reporter)
+    if engine is None:
+        errors = (do_trials_side_by_side if jobs > 1 else do_trials)(models, search, reporter)
+    else:
+        make_crew = partial(engine.crew, OPENER, search, device, request.execution.jobs, reporter)
+        errors = do_trials_by_crew(make_crew, models, search, reporter)
     standings = {model.name: standing(open_study(model, search).study, budget) for model in models}
     return Tuning(search, standings, errors)
 

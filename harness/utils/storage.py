@@ -41,8 +41,8 @@ class Storage:
 
     url: str
 
-    def check(self) -> None:
-        """Write and read a mark.
+    def check(self, *, writing: bool = True) -> None:
+        """Write a mark, if anything is to be written, and read it.
 
         Raises:
             BenchError: the URL cannot be understood, a package for it is missing, or the storage refuses.
@@ -57,7 +57,8 @@ class Storage:
             if find_spec(package) is None:
                 raise BenchError(f"--storage {scheme}:// needs {package}, which is not installed", _INSTALL)
         with self._errors():
-            self._put("mark", b"captionbench storage 1\n")
+            if writing:
+                self._put("mark", b"captionbench storage 1\n")
             self._files.cat_file(self._place("mark"))
 
     def push(self, folder: Path, name: str, wanted: Callable[[Path], bool] = lambda _: True) -> None:

@@ -41,6 +41,11 @@ class Workspace:
         """The folder of the HTML report."""
         return self.root / "report"
 
+    @property
+    def logs(self) -> Path:
+        """The folder of experiment trackers."""
+        return self.root / "logs"
+
     def run_folder(self, key: str) -> Path:
         """The folder of one run: weights, vocabulary and log."""
         return self.root / "runs" / key

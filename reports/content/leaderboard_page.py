@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from reports.content import table_values, tables
+from reports.content.columns import Columns, absent_columns, filled_columns
 from reports.content.controls import control_sentences
 from reports.content.facts import card, objective
 from reports.content.fields import ROLES
@@ -19,8 +21,11 @@ from results.queries.leaderboard import RANKING_METRIC
 from results.queries.views import DatasetInfo, Group, Row, RunDetail, Standing
 
 FEW_ROWS = 2
+ONE_MODEL = "one model each"
 
-_PLACE = Heading("Place", "Place", "the ranks that the differences between rows allow; see Method", descending=False)
+_PLACE = Heading(
+    "Place", "Place", "the ranks that the differences between rows allow; see Method", descending=False, key="place"
+)
 _INTERVAL = Heading("95 % interval", "95 %", "of the mean over seeds and images; see Method", sortable=False)
 
 
@@ -35,7 +40,10 @@ class Separation:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """One table of the leaderboard, of one group; or of several of few rows, and then without a `signature`."""
+    """One table of the leaderboard, of one group; or of several of few rows, and then without a `signature`.
+
+    `left_out` says which columns are empty in every row, and why.
+    """
 
     id: str
     title: str
@@ -44,6 +52,7 @@ class Board:
     images: int | None
     separations: tuple[Separation, ...]
     absent_levels: str
+    left_out: str
     several_seeds: bool
     verdict: tuple[str, ...]
     controls: tuple[str, ...]
@@ -79,7 +88,8 @@ def boards(
         if group is not main and len(group.rows) <= FEW_ROWS:
             small.setdefault(place, []).append(group)
             continue
-        table = ranked_table(group, runs)
+        columns = filled_columns([*group.rows, *group.references], group.metric)
+        table = ranked_table(group, runs, columns=columns)
         found.append(
             Board(
                 id=f"group-{len(found) + 1}",
@@ -89,6 +99,7 @@ def boards(
                 images=images.get((group.fingerprint, group.split)),
                 separations=separations(group, groups),
                 absent_levels=tables.absent_levels(group),
+                left_out=absent_columns(columns),
                 several_seeds=any(len(row.seeds) > 1 for row in (*group.rows, *group.references)),
                 verdict=verdict(group),
                 controls=beside.get(id(group), ()),
@@ -150,23 +161,36 @@ def row_labels(groups: Sequence[Group]) -> dict[str, str]:
 
 
 def dressed(lines: Iterable[Line], runs: Mapping[str, RunDetail]) -> tuple[Line, ...]:
-    """Lines with the level that their row marks, and the values that filters select by."""
+    """Lines with the level that their row marks, and the values that filters select by; references stay in them all."""
     found = []
+    families = shown_families(runs)
     for line in lines:
         run = runs[line.runs[0][1]]
-        facets = {"family": card(run).family, "objective": objective(run)}
+        facets = {} if run.role == "reference" else {"family": families[run.model], "objective": objective(run)}
         found.append(replace(line, tag=ROLES.get(line.model, ("", ""))[0], facets=facets))
     return tuple(found)
 
 
+def shown_families(runs: Mapping[str, RunDetail]) -> dict[str, str]:
+    """By model the family to choose it by; families of one model are one."""
+    families = {run.model: card(run).family for run in runs.values() if run.role == "model"}
+    sizes = Counter(families.values())
+    return {model: family if sizes[family] > 1 else ONE_MODEL for model, family in families.items()}
+
+
 def ranked_table(
-    group: Group, runs: Mapping[str, RunDetail], like: Sequence[Group] = (), notes: Notes | None = None
+    group: Group,
+    runs: Mapping[str, RunDetail],
+    like: Sequence[Group] = (),
+    notes: Notes | None = None,
+    columns: Columns | None = None,
 ) -> Table:
     """The leaderboard with interval, place and, on splits that papers print, published score after the first metric.
 
-    `like` and `notes` are as for `tables.leaderboard`; of groups that share a table each has places of its own.
+    `like`, `notes` and `columns` are as for `tables.leaderboard`; of groups that share a table each has places of its
+    own.
     """
-    plain = tables.leaderboard(group, like, notes)
+    plain = tables.leaderboard(group, like, notes, columns)
     together = like or (group,)
     placed = any(_standing(row, each) for each in together for row in each.rows)
     rows = [row for each in together for row in (*each.rows, *each.references)]
@@ -175,7 +199,7 @@ def ranked_table(
     shown = {_INTERVAL: bounded, _PLACE: placed, PUBLISHED: beside}
     extra_headings = [heading for heading, is_shown in shown.items() if is_shown]
     headings = list(plain.headings)
-    headings[:1] = [*(replace(heading, barred=True) for heading in headings[:1]), *extra_headings]
+    headings[1:1] = extra_headings
 
     def widened(lines: Sequence[Line], rows: Sequence[Row]) -> tuple[Line, ...]:
         wide = []
@@ -213,7 +237,8 @@ def _together(
 ) -> Board:
     """Small groups in one table, a body each, whose title says what separates it."""
     notes = Notes()
-    found = [ranked_table(replace(group, references=()), runs, members, notes) for group in members]
+    columns = filled_columns([row for group in members for row in group.rows], members[0].metric)
+    found = [ranked_table(replace(group, references=()), runs, members, notes, columns) for group in members]
     bodies = []
     for number, (group, table) in enumerate(zip(members, found, strict=True), start=1):
         title = "; ".join(f"{each.field}: {each.own}" for each in separations(group, groups))
@@ -226,6 +251,7 @@ def _together(
         images=None,
         separations=(),
         absent_levels="",
+        left_out=absent_columns(columns),
         several_seeds=any(len(row.seeds) > 1 for group in members for row in group.rows),
         verdict=(),
         controls=(),

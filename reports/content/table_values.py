@@ -21,7 +21,8 @@ class TableValue:
     """One number of a table: the text to show and the value to sort by, or a dash with the reason and its note's mark.
 
     `spread` is the standard deviation over seeds as text, empty with one seed; `interval` what bounds the value.
-    `by_metric` has what stands here where the table is sorted by another metric.
+    `bounds` are those of a score's interval, `ranks` the best and the worst of a place. `by_metric` has what stands
+    here where the table is sorted by another metric.
     """
 
     text: str
@@ -30,6 +31,8 @@ class TableValue:
     interval: str = ""
     reason: str | None = None
     mark: str = ""
+    bounds: tuple[float, float] | None = None
+    ranks: tuple[int, int] | None = None
     by_metric: Mapping[str, TableValue] = field(default_factory=dict)
 
 
@@ -62,6 +65,7 @@ def score_value(spread: Spread | None, notes: Notes) -> TableValue:
         interval(spread),
         spread.reason,
         notes.mark(spread.reason) if spread.reason else "",
+        None if spread.low is None or spread.high is None else (spread.low, spread.high),
     )
 
 
@@ -79,7 +83,8 @@ def place_value(standing: Standing | None, notes: Notes) -> TableValue:
     p = standing.against_best
     reason = "the best row" if p is None else f"against the best row, p = {p:.2g}"
     text = str(standing.best) if standing.best == standing.worst else f"{standing.best}–{standing.worst}"
-    return TableValue(text, standing.best + standing.worst / 1000, reason=reason)
+    ranks = standing.best, standing.worst
+    return TableValue(text, standing.best + standing.worst / 1000, reason=reason, ranks=ranks)
 
 
 def _no_place(reason: str, notes: Notes) -> TableValue:

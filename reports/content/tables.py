@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from reports.content import numbers
+from reports.content.columns import Columns, every_column
 from reports.content.contamination import contamination
 from reports.content.table_values import NOISY, Notes, TableValue, cost_value, marked, missing, score_value
 from reports.content.verdict import learning_sentence
@@ -16,7 +17,8 @@ from results.queries.views import Group, Row
 class Heading:
     """A column: its name, its short name for narrow places, what it means, and whether more is better.
 
-    `barred` columns show bars beside their numbers; by those that are not `sortable` rows are never ordered.
+    `barred` columns show bars beside their numbers; by those that are not `sortable` rows are never ordered. `key` is
+    the name of its score or cost in the store, "" where it is of neither.
     """
 
     name: str
@@ -25,6 +27,7 @@ class Heading:
     descending: bool = True
     barred: bool = False
     sortable: bool = True
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,24 +100,25 @@ _LEVELS = {"majority": "the floor", "human": "the human level"}
 SHORT |= {"METEOR": "M", "ROUGE-L": "R", "CIDEr-D": "C", "SPICE": "S"}
 
 
-def leaderboard(group: Group, like: Sequence[Group] = (), notes: Notes | None = None) -> Table:
-    """Every metric of the group in the field's order, then parameters and the GMAC of a caption where measured.
+def leaderboard(
+    group: Group, like: Sequence[Group] = (), notes: Notes | None = None, columns: Columns | None = None
+) -> Table:
+    """A line a row with the scores and costs of `columns`: every metric and two costs where none are given.
 
     With `like`, the columns are those that these groups need together; with `notes`, reasons are added to those.
     """
     rows = [row for each in (like or (group,)) for row in (*each.rows, *each.references)]
-    metrics = numbers.metric_order(name for row in rows for name in row.scores)
-    metrics.sort(key=lambda name: name != group.metric)
-    measured = {name for row in rows for name in row.costs}
-    costs = [name for name in ("parameters", numbers.caption_count(measured)) if name in measured]
-    headings = [Heading(name, SHORT.get(name, name), f"{name}, times 100; more is better") for name in metrics]
-    headings += [_cost_heading(name, _unit(rows, name)) for name in costs]
+    shown = columns or every_column(rows, group.metric)
+    headings = [
+        Heading(name, SHORT.get(name, name), f"{name}, times 100; more is better", key=name) for name in shown.metrics
+    ]
+    headings += [_cost_heading(name, _unit(rows, name)) for name in shown.costs]
     return _table(
         group,
         headings,
         lambda row, notes: (
-            *(score_value(row.scores.get(name), notes) for name in metrics),
-            *(_cost_of(row, name, notes) for name in costs),
+            *(score_value(row.scores.get(name), notes) for name in shown.metrics),
+            *(_cost_of(row, name, notes) for name in shown.costs),
         ),
         notes=notes,
     )
@@ -194,8 +198,8 @@ def _cost_of(row: Row, name: str, notes: Notes) -> TableValue:
 
 def _cost_heading(name: str, unit: str) -> Heading:
     kind = numbers.cost_kind(name, unit)
-    short = "Params" if name == "parameters" else kind.label
-    return Heading(kind.label, short, kind.meaning, descending=unit == "images/s")
+    short = {"parameters": "Params", "gmac_beam_mean_length": "MAC", "gmac_beam": "MAC"}.get(name, kind.label)
+    return Heading(kind.label, short, kind.meaning, descending=unit == "images/s", key=name)
 
 
 def _unit(rows: Iterable[Row], name: str) -> str:

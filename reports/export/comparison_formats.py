@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from reports.export.text import escape_markdown
+from reports.export.markdown import escape_markdown
 from reports.text.comparison import (
     caption_counts,
     caption_line,

@@ -9,7 +9,7 @@ from typing import Final
 from xml.etree import ElementTree
 
 from reports.content.numbers import printable
-from reports.export.text import escape_markdown
+from reports.export.markdown import escape_markdown
 from reports.text.differences import cost_line, interval, markdown_table, p_value, points
 from reports.text.regression import (
     LABELS,

@@ -8,10 +8,12 @@ from statistics import fmean
 
 from reports.content import tables
 from reports.content.leaderboard_page import by_size
+from reports.html.legend import Entry, legend
 from reports.html.plots import Plot, Series, line_plot
 from results.queries.learning import learning_of_epochs
 from results.queries.views import Group, RunDetail
 from results.records import EpochRecord
+from results.statistics.learning import mean_learning
 
 Points = dict[int, list[float]]
 _Conditions = tuple[str, str, frozenset[tuple[str, str]]]
@@ -25,6 +27,7 @@ class CurveLine:
     """
 
     name: str
+    model: str
     key: str
     epochs: int
     loss: float
@@ -35,7 +38,7 @@ class CurveLine:
 
 @dataclass(frozen=True, slots=True)
 class CurveSection:
-    """Learning curves under the same conditions: plots, their legend as (name, colour), and a line a run.
+    """Learning curves under the same conditions: plots, their legend, and a line a run.
 
     `apart` is what separates the conditions from those of the data set's other sections.
     """
@@ -44,7 +47,7 @@ class CurveSection:
     title: str
     track: str
     apart: str
-    legend: list[tuple[str, int]]
+    legend: list[Entry]
     plots: list[Plot]
     lines: list[CurveLine]
 
@@ -64,6 +67,7 @@ def curve_sections(
     rows = {row.keys: tables.differences(row.differs) for group in by_size(groups) for row in group.rows}
     ranked = {key for keys in rows for key in keys}
     rows |= {(key,): "" for key in runs if key not in ranked}
+    ranking = [row.model for group in by_size(groups) for row in group.rows]
     sections: dict[_Conditions, list[list[RunDetail]]] = {}
     differences: dict[str, str] = {}
     for keys, differs in rows.items():
@@ -77,7 +81,12 @@ def curve_sections(
             title=conditions[0],
             track=conditions[1],
             apart=_apart(conditions, sections),
-            legend=[(name, colour[name]) for name in sorted({members[0].model for members in found})],
+            legend=legend(
+                (members[0].model for members in found),
+                ranking,
+                colour,
+                {members[0].model for members in found if _is_open(members)},
+            ),
             plots=curve_plots(found, colour),
             lines=[curve_line(run, differences[run.key]) for members in found for run in members],
         )
@@ -104,8 +113,8 @@ def curve_plots(rows: Sequence[Sequence[RunDetail]], colour: Mapping[str, int]) 
         losses = _by_epoch(members, lambda epoch: epoch.train_loss)
         name = run_name(members[0]) if len(members) == 1 else f"{members[0].model}, {len(members)} seeds"
         hue = colour[members[0].model]
-        cider.append(_series(members[0].model, hue, validated, name, 1))
-        loss.append(_series(members[0].model, hue, losses, name, 3))
+        cider.append(_series(members, hue, validated, name, 1))
+        loss.append(_series(members, hue, losses, name, 3))
     x_range = (1.0, float(max((len(run.epochs) for members in rows for run in members), default=1)))
     lowest = min((y for one in loss for _, y in one.points), default=0.0)
     plots = (
@@ -120,7 +129,7 @@ def curve_line(run: RunDetail, differs: str = "") -> CurveLine:
     scored = [(epoch.val_cider, number) for number, epoch in enumerate(run.epochs, 1) if epoch.val_cider is not None]
     best, at = max(scored, key=lambda pair: pair[0]) if scored else (None, None)
     name = f"{run_name(run)} ({differs})" if differs else run_name(run)
-    return CurveLine(name, run.key, len(run.epochs), run.epochs[-1].train_loss, best, at, training_end(run))
+    return CurveLine(name, run.model, run.key, len(run.epochs), run.epochs[-1].train_loss, best, at, training_end(run))
 
 
 def training_end(run: RunDetail) -> str:
@@ -144,9 +153,17 @@ def _by_epoch(runs: Iterable[RunDetail], value: Callable[[EpochRecord], float | 
     return dict(sorted(found.items()))
 
 
-def _series(model: str, colour: int, values: Points, name: str, decimals: int) -> Series:
+def _is_open(runs: Iterable[RunDetail]) -> bool:
+    """Whether runs of one row were still learning when their training ended, on average."""
+    ended = [learning_of_epochs(run.epochs, run.config) for run in runs]
+    return mean_learning([each for each in ended if each is not None]).state == "still learning"
+
+
+def _series(runs: Sequence[RunDetail], colour: int, values: Points, name: str, decimals: int) -> Series:
     points = tuple((float(number), fmean(seen)) for number, seen in values.items())
     several = any(len(seen) > 1 for seen in values.values())
     band = tuple((float(number), min(seen), max(seen)) for number, seen in values.items()) if several else ()
     last = f"{points[-1][1]:.{decimals}f} at epoch {points[-1][0]:.0f}" if points else "no epoch"
-    return Series(model, colour, points, f"{name}: {last}", band=band)
+    is_open = _is_open(runs)
+    title = f"{name}: {last}{', still learning' if is_open else ''}"
+    return Series(runs[0].model, colour, points, title, band=band, open_end=is_open)

@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-WIDTH, HEIGHT = 480, 320
-LEFT, RIGHT, TOP, BOTTOM = 52, 14, 16, 46
-LABEL_HEIGHT = 15.0
-LETTER_WIDTH = 6.6
+from reports.html.labels import LETTER_WIDTH, LINE_HEIGHT, Box, Frame, Label, end_labels, point_label, shortened
+
+FRAME = Frame()
 MAX_LABELS = 8
 
 Scale = Callable[[float], float]
@@ -28,6 +27,7 @@ class Series:
     """One named line or point; `colour` is an index into the style sheet's palette; `points` are data values.
 
     `x_bounds` and `y_bounds` are how far a point may lie from its place; `band` is by x what a line's y lies between.
+    `open_end` marks a training that was still learning when it ended.
     """
 
     name: str
@@ -37,23 +37,27 @@ class Series:
     x_bounds: tuple[float, float] | None = None
     y_bounds: tuple[float, float] | None = None
     band: tuple[tuple[float, float, float], ...] = ()
+    open_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A series in pixels: its points, the path through them, and where its label goes ("start" or "end" anchored).
+    """A series in pixels: its points, the path through them, and its name where it has one in the plot.
 
-    `label` is None where there is no room for it. `uncertainty` is the path of a point's bars or of a line's band, and
-    `top` the highest of the points of a search.
+    `uncertainty` is the path of a point's bars or of a line's band, and `top` the highest of the points of a search.
     """
 
     series: Series
     points: tuple[tuple[float, float], ...]
     path: str
-    label: tuple[float, float] | None = None
-    anchor: str = "start"
+    label: Label | None = None
     uncertainty: str = ""
     top: tuple[float, float] | None = None
+
+    @property
+    def name(self) -> str:
+        """The name at its place in the plot."""
+        return shortened(self.series.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,28 +75,32 @@ class Plot:
     drawn: tuple[Drawn, ...]
     front: str = ""
     best: frozenset[int] = frozenset()
+    frame: Frame = FRAME
 
 
 def line_plot(
     title: str, x_label: str, y_label: str, series: Sequence[Series], *, x_range: tuple[float, float], y_from: float
 ) -> Plot | None:
-    """Lines over a common x axis; series without points are left out, None when nothing is left.
+    """Lines over a common x axis, each named at its end; series without points are left out, None when nothing is left.
 
     The y axis begins at `y_from` or below.
     """
     series = [one for one in series if one.points]
     if not series:
         return None
-    x_scale, x_ticks = _linear(x_range, LEFT, WIDTH - RIGHT, whole=True)
+    frame = _named_frame(series)
+    x_scale, x_ticks = _linear(x_range, frame.left, frame.right, whole=True)
     values = [y for one in series for _, y in one.points] + [y for one in series for _, *ys in one.band for y in ys]
-    y_scale, y_ticks = _linear([y_from, *values], HEIGHT - BOTTOM, TOP)
+    y_scale, y_ticks = _linear([y_from, *values], frame.bottom, frame.top)
+    paths = [tuple((round(x_scale(x), 1), round(y_scale(y), 1)) for x, y in one.points) for one in series]
+    labels = end_labels([points[-1] for points in paths], frame)
     drawn = []
-    for one in series:
-        points = tuple((round(x_scale(x), 1), round(y_scale(y), 1)) for x, y in one.points)
+    for one, points, label in zip(series, paths, labels, strict=True):
         upper = [(round(x_scale(x), 1), round(y_scale(high), 1)) for x, _, high in one.band]
         lower = [(round(x_scale(x), 1), round(y_scale(low), 1)) for x, low, _ in one.band]
-        drawn.append(Drawn(one, points, _path(points), uncertainty=_path([*upper, *lower[::-1]]) if upper else ""))
-    return Plot(title, x_label, y_label, x_ticks, y_ticks, tuple(drawn))
+        band = _path([*upper, *lower[::-1]]) if upper else ""
+        drawn.append(Drawn(one, points, _path(points), label, uncertainty=band))
+    return Plot(title, x_label, y_label, x_ticks, y_ticks, tuple(drawn), frame=frame)
 
 
 def search_plot(title: str, x_label: str, y_label: str, series: Sequence[Series]) -> Plot | None:
@@ -106,8 +114,8 @@ def search_plot(title: str, x_label: str, y_label: str, series: Sequence[Series]
     searched = [x for one in series for x, _ in one.points]
     if min(searched) == max(searched):
         searched += [searched[0] / 2, 2 * searched[0]]
-    x_scale, x_ticks = _logarithmic(searched, LEFT, WIDTH - RIGHT)
-    y_scale, y_ticks = _linear([y for one in series for _, y in one.points], HEIGHT - BOTTOM, TOP)
+    x_scale, x_ticks = _logarithmic(searched, FRAME.left, FRAME.right)
+    y_scale, y_ticks = _linear([y for one in series for _, y in one.points], FRAME.bottom, FRAME.top)
     drawn = []
     for one in series:
         points = tuple((round(x_scale(x), 1), round(y_scale(y), 1)) for x, y in one.points)
@@ -120,27 +128,34 @@ def trade_off_plot(title: str, x_label: str, y_label: str, series: Sequence[Seri
     """One point a series, quality (up is better) against cost (left is better), and the front of the best trade-offs.
 
     The x axis is logarithmic where costs differ more than tenfold. Where there are many points, only those on the
-    front are labelled. None with fewer than two points.
+    front are named. None with fewer than two points.
     """
     if len(series) < 2:
         return None
     costs = [x for one in series for x in (one.points[0][0], *(one.x_bounds or ()))]
     spread_wide = min(costs) > 0 and max(costs) / min(costs) > 10
-    x_scale, x_ticks = (_logarithmic if spread_wide else _linear)(costs, LEFT, WIDTH - RIGHT)
+    x_scale, x_ticks = (_logarithmic if spread_wide else _linear)(costs, FRAME.left, FRAME.right)
     qualities = [y for one in series for y in (one.points[0][1], *(one.y_bounds or ()))]
-    y_scale, y_ticks = _linear(qualities, HEIGHT - BOTTOM, TOP)
+    y_scale, y_ticks = _linear(qualities, FRAME.bottom, FRAME.top)
     spots = [(round(x_scale(x), 1), round(y_scale(y), 1)) for x, y in (one.points[0] for one in series)]
     front, best = _front(spots)
-    placed = [(x - 6, y - 6, x + 6, y + 6) for x, y in spots]
-    # Where there are many points, a label that is not right beside its own would seem another's.
-    steps = (0, 1, -1, 2, -2, 3, -3, 4, -4) if len(series) <= MAX_LABELS else (0,)
-    drawn = []
-    for number, (one, spot) in enumerate(zip(series, spots, strict=True)):
-        named = number in best or len(series) <= MAX_LABELS
-        label, anchor = _place(one.name, *spot, placed, steps) if named else (None, "start")
-        drawn.append(Drawn(one, (spot,), "", label, anchor, _bars(one, spot, x_scale, y_scale)))
+    placed: list[Box] = [(x - 6, y - 6, x + 6, y + 6) for x, y in spots]
+    # Where there are many points, only those on the front are named: others say their name when they are pointed at.
+    named = [number for number in range(len(series)) if number in best or len(series) <= MAX_LABELS]
+    labels = {number: point_label(shortened(series[number].name), spots[number], placed, FRAME) for number in named}
+    drawn = [
+        Drawn(one, (spot,), "", labels.get(number), _bars(one, spot, x_scale, y_scale))
+        for number, (one, spot) in enumerate(zip(series, spots, strict=True))
+    ]
     path = _path(front) if len(front) > 1 else ""
     return Plot(title, x_label, y_label, x_ticks, y_ticks, tuple(drawn), path, best)
+
+
+def _named_frame(series: Sequence[Series]) -> Frame:
+    """A frame with room for the names at the ends of lines, and high enough for one below the other."""
+    room = 22 + LETTER_WIDTH * max(len(shortened(one.name)) for one in series)
+    height = max(FRAME.bottom - FRAME.top, LINE_HEIGHT * (len(series) - 1))
+    return Frame(FRAME.right + room, FRAME.height - FRAME.bottom + FRAME.top + height, bottom=FRAME.top + height)
 
 
 def _bars(one: Series, spot: tuple[float, float], x_scale: Scale, y_scale: Scale) -> str:
@@ -168,28 +183,6 @@ def _front(spots: Sequence[tuple[float, float]]) -> tuple[list[tuple[float, floa
             steps.append((x, y))
             best.append(number)
     return steps, frozenset(best)
-
-
-def _place(
-    name: str, x: float, y: float, placed: list[tuple[float, float, float, float]], steps: Sequence[int]
-) -> tuple[tuple[float, float] | None, str]:
-    """A label's spot beside its point, moved down or up by steps until it hits nothing; None if it always does."""
-    width = LETTER_WIDTH * len(name)
-    # Right of and below its point, or left of and above it, a label is clear of the front.
-    anchor = "start" if x + 7 + width < WIDTH - RIGHT else "end"
-    left, first = (x + 7, y + 15) if anchor == "start" else (x - 7 - width, y - 7)
-    for step in steps:
-        baseline = first + step * LABEL_HEIGHT
-        box = (left, baseline - LABEL_HEIGHT + 2, left + width, baseline + 2)
-        inside = box[1] >= TOP and box[3] <= HEIGHT - BOTTOM
-        if inside and not any(_overlap(box, other) for other in placed):
-            placed.append(box)
-            return (round(left if anchor == "start" else x - 7, 1), round(baseline, 1)), anchor
-    return None, anchor
-
-
-def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def _path(points: Sequence[tuple[float, float]]) -> str:

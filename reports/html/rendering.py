@@ -17,6 +17,9 @@ from reports.html.links import linked
 from reports.html.pages import model_page, run_page
 from reports.html.sections import COLOURS
 
+STYLES = ("style.css", "tables.css", "plots.css", "narrow.css", "print.css")
+SCRIPTS = ("address.js", "tables.js", "choice.js", "plots.js")
+
 
 def template_environment(navigation: Iterable[tuple[str, str]]) -> Environment:
     """The templates, with the pages that every one links to as (file, name)."""
@@ -42,8 +45,9 @@ def template_environment(navigation: Iterable[tuple[str, str]]) -> Environment:
     }
     environment.globals |= {
         "navigation": list(navigation),
+        "scripts": SCRIPTS,
         "written": numbers.instant(datetime.now(UTC)),
-        "style": Markup(asset("style.css")),
+        "style": Markup("".join(asset(name) for name in STYLES)),
     }
     return environment
 
@@ -59,8 +63,8 @@ def _printable(value: Any) -> Any:
 
 
 def _places(by_metric: Mapping[str, TableValue]) -> str:
-    """What a table that is sorted by another metric shows, as JSON: text, value to sort by, explanation."""
-    return json.dumps({name: [cell.text, cell.value, cell.reason] for name, cell in by_metric.items()})
+    """What a table that is sorted by another metric shows, as JSON: text, value to sort by, explanation, ranks."""
+    return json.dumps({name: [cell.text, cell.value, cell.reason, cell.ranks] for name, cell in by_metric.items()})
 
 
 def _breakable(text: str, after: str = "|") -> Markup:

@@ -16,6 +16,7 @@ from reports.content.leaderboard_page import boards, row_labels
 from reports.content.tables import signature_text
 from reports.content.verdict import needs_longer_training
 from reports.html.attention import attention_pages, stored_maps
+from reports.html.board_columns import board_layout
 from reports.html.costs import cost_list, cost_sections
 from reports.html.curves import curve_plots, curve_sections, training_end
 from reports.html.domains import domain_sections
@@ -25,7 +26,7 @@ from reports.html.method import method
 from reports.html.model_results import ExamplesByRun, examples_by_run
 from reports.html.models import flat, model_pages
 from reports.html.pages import run_page
-from reports.html.rendering import asset, template_environment
+from reports.html.rendering import SCRIPTS, asset, template_environment
 from reports.html.sections import COLOURS, SHAPES, facets, score_tables, summary
 from reports.html.trade_offs import trade_off_sections
 from results.db.store import Store
@@ -33,8 +34,6 @@ from results.queries import fetch
 from results.queries.controls import controls
 from results.queries.leaderboard import RANKING_METRIC
 from results.queries.views import Group, RunDetail
-
-SCRIPTS = ("tables.js", "gallery_words.js", "gallery_viewer.js", "gallery.js")
 
 
 def write_report(store: Store, out_dir: Path, metric: str = RANKING_METRIC, *, place_unfinished: bool = False) -> Path:
@@ -57,7 +56,7 @@ def write_report(store: Store, out_dir: Path, metric: str = RANKING_METRIC, *, p
     with replaced(out_dir) as folder:
         for name in ("gallery", "models", "runs"):
             (folder / name).mkdir()
-        for name in SCRIPTS:
+        for name in (*SCRIPTS, "gallery_words.js", "gallery_viewer.js", "gallery_choice.js", "gallery.js"):
             (folder / name).write_text(asset(name), encoding="utf-8")
         _write_pages(store, groups, folder)
     return out_dir / "index.html"
@@ -98,6 +97,7 @@ def _write_pages(store: Store, groups: Sequence[Group], folder: Path) -> None:
         summary=summary(groups, failures, datasets),
         longer=needs_longer_training(groups),
         sections=shown,
+        layouts={board.id: board_layout(board) for board in shown},
         facets=facets(shown),
         failures=failures,
         damaged=store.left_out.reasons,

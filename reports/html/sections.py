@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reports.content import numbers, table_values
-from reports.content.leaderboard_page import Board
+from reports.content.leaderboard_page import ONE_MODEL, Board
 from reports.content.table_values import Notes
 from reports.content.tables import Heading, Line, Table
 from results.queries.views import DatasetInfo, Failure, Group, RunDetail
@@ -40,7 +40,9 @@ def facets(shown: Sequence[Board]) -> dict[str, list[str]]:
         for line in board.table.all_lines:
             for name, value in line.facets.items():
                 found[name].add(value)
-    return {name: sorted(values) for name, values in found.items() if len(values) > 1}
+    last = ONE_MODEL  # the rest comes last
+    ordered = {name: sorted(values, key=lambda value: (value == last, value)) for name, values in found.items()}
+    return {name: values for name, values in ordered.items() if len(values) > 1}
 
 
 def score_tables(run: RunDetail) -> list[tuple[str, Table]]:

@@ -9,6 +9,7 @@ from reports.content import numbers, table_values, tables
 from reports.content.leaderboard_page import apart, by_size, group_title
 from reports.content.table_values import Notes, TableValue
 from reports.content.tables import Heading, Line, Table
+from reports.html.legend import Entry, legend
 from reports.html.plots import Plot, Series, trade_off_plot
 from results.queries.views import DatasetInfo, Group, Row, RunDetail
 from results.records import Quantity
@@ -44,13 +45,13 @@ _OTHERS = (
 
 @dataclass(frozen=True, slots=True)
 class TradeOffSection:
-    """One group's plots, their marks as (name, colour), and the numbers behind them with the fronts a row is on."""
+    """One group's plots, their legend, and the numbers behind them with the fronts a row is on."""
 
     id: str
     title: str
     track: str
     apart: str
-    legend: list[tuple[str, int]]
+    legend: list[Entry]
     plots: tuple[Plot, ...]
     table: Table
 
@@ -80,7 +81,12 @@ def trade_off_sections(
                     title=group_title(group, datasets),
                     track=group.track,
                     apart=apart(group),
-                    legend=sorted({(one.series.name, one.series.colour) for plot in plots for one in plot.drawn}),
+                    legend=legend(
+                        (one.series.name for plot in plots for one in plot.drawn),
+                        [row.model for row in group.rows],
+                        colour,
+                        {row.model for row in group.rows if row.still_learning},
+                    ),
                     plots=tuple(plots),
                     table=_table(group, axes, costs, best),
                 )
@@ -119,11 +125,13 @@ def _series(row: Row, cost: Quantity, axis: Axis, colour: Mapping[str, int]) -> 
     bounds = table_values.interval(score)
     text = f"{row.model}: {quality}{f' ({bounds})' if bounds else ''}, {numbers.significant(amount)} {axis.label}"
     text += " (noisy)" if table_values.is_noise(row, axis.cost) else ""
+    text += ", still learning" if row.still_learning else ""
     x_bounds = None if cost.low is None or cost.high is None else (cost.low / axis.unit, cost.high / axis.unit)
     y_bounds = None if score.low is None or score.high is None else (100 * score.low, 100 * score.high)
     if y_bounds is None and score.sd is not None:
         y_bounds = (100 * (score.mean - score.sd), 100 * (score.mean + score.sd))
-    return Series(row.model, colour[row.model], ((amount, 100 * score.mean),), text, x_bounds, y_bounds)
+    spot = (amount, 100 * score.mean)
+    return Series(row.model, colour[row.model], (spot,), text, x_bounds, y_bounds, open_end=row.still_learning)
 
 
 def _table(
@@ -135,8 +143,8 @@ def _table(
     notes = Notes()
     headings = [
         Heading("CIDEr-D", "C", "CIDEr-D, times 100; more is better"),
-        *(Heading(axis.heading, axis.title, axis.label, descending=False) for axis in axes),
         Heading("Best trade-off in", "Best", "the plots on whose front the row lies", sortable=False),
+        *(Heading(axis.heading, axis.title, axis.label, descending=False) for axis in axes),
     ]
     lines = tuple(
         Line(
@@ -145,13 +153,13 @@ def _table(
             tuple(zip(row.seeds, row.keys, strict=True)),
             (
                 table_values.score_value(row.scores.get("CIDEr-D"), notes),
+                TableValue(", ".join(best.get(row.keys, ())), None),
                 *(
                     table_values.marked(
                         table_values.cost_value(costs[row.keys][axis.cost], notes), row, axis.cost, notes
                     )
                     for axis in axes
                 ),
-                TableValue(", ".join(best.get(row.keys, ())), None),
             ),
             badges=tables.badges(row, group, notes),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from reports.html.legend import Entry, legend
 from reports.html.plots import Plot, Series, search_plot
 from results.queries.views import Group, RunDetail
 
@@ -13,10 +14,10 @@ Trials = list[tuple[float, float | None]]
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """The trials of a table's models: a plot, its legend as (name, colour), the budget, and what is not drawn."""
+    """The trials of a table's models: a plot, its legend, the budget, and what is not drawn."""
 
     plot: Plot
-    legend: list[tuple[str, int]]
+    legend: list[Entry]
     budget: str
     left_out: str
 
@@ -39,7 +40,7 @@ def tuning(group: Group, runs: Mapping[str, RunDetail], colour: Mapping[str, int
     said += [f"the runs of {', '.join(unknown)} do not store their trials"] if unknown else []
     return Tuning(
         plot=plot,
-        legend=[(drawn.series.name, drawn.series.colour) for drawn in plot.drawn],
+        legend=legend((drawn.series.name for drawn in plot.drawn), by_model, colour),
         budget=f"{count} trials of at most {updates} updates for each model, the untuned preset among them",
         left_out="; ".join(said),
     )

@@ -15,7 +15,7 @@ from results.errors import StoreError
 from results.files import check_regular
 
 BUSY_TIMEOUT_S = 30.0
-"""How long a write waits for another process's write before it gives up."""
+"""How long a write waits for other processes' writes before it gives up."""
 
 _WRITES = "store_writes"
 
@@ -157,6 +157,6 @@ def _explain(name: str, cause: BaseException | None) -> tuple[str, str | None]:
 def _begin(connection: Connection) -> None:
     for_writing = bool(connection.get_execution_options().get(_WRITES, False))
     if connection.dialect.name == "sqlite":
-        sqlite.begin(connection, writing=for_writing)
+        sqlite.begin(connection, writing=for_writing, timeout_s=BUSY_TIMEOUT_S)
     elif connection.dialect.name == "postgresql" and for_writing:
         postgresql.begin_writing(connection, BUSY_TIMEOUT_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
 import time
 from pathlib import Path
@@ -25,6 +26,9 @@ MEANINGS = {
     "SQLITE_IOERR": ("cannot be read or written: the disk reports an error", "check the disk and its free space"),
 }
 
+ASK_S = 0.002, 0.01
+"""How often a writer asks for the lock, at least and at most: by chance, but the first as often as the last."""
+
 MISSING = ("no such table", "no such column")
 """How SQLite begins messages about tables and columns that are not there; it has no code for them."""
 
@@ -42,9 +46,30 @@ def leave_foreign_keys(connection: sqlite3.Connection, _entry: ConnectionPoolEnt
     connection.execute("PRAGMA foreign_keys = OFF")
 
 
-def begin(connection: Connection, *, writing: bool) -> None:
-    """Open a transaction; one that writes takes the write lock at once, so that it cannot fail half-way."""
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+def begin(connection: Connection, *, writing: bool, timeout_s: float) -> None:
+    """Open a transaction; one that writes takes the write lock at once, so that it cannot fail half-way.
+
+    It waits for the lock itself. SQLite's own waiting asks ever more rarely, every 0.1 s in the end, so that of many
+    writers those that have just come are served, and one that has waited long waits on: for half a minute, with 64.
+    """
+    if not writing:
+        connection.exec_driver_sql("BEGIN")
+        return
+    raw = connection.connection.driver_connection
+    assert isinstance(raw, sqlite3.Connection)
+    deadline = time.monotonic() + timeout_s
+    raw.execute("PRAGMA busy_timeout = 0")
+    try:
+        while True:
+            try:
+                raw.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if not error.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() > deadline:
+                    raise
+            time.sleep(random.uniform(*ASK_S))
+    finally:
+        raw.execute(f"PRAGMA busy_timeout = {round(1000 * timeout_s)}")
 
 
 def read_only_uri(file: Path) -> str:

@@ -20,6 +20,7 @@ import pytest
 
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from results import Store
+from results.errors import StoreError
 from tests.harness.conftest import TINY, bench_command, bench_environment, bench_process, run_words
 from tests.harness.runner.kills import scores_and_captions
 
@@ -42,10 +43,11 @@ def cluster() -> Iterator[Any]:
 
 
 def _statuses(workspace: Path) -> Counter[str]:
-    if not (workspace / "bench.sqlite").exists():
+    try:
+        with Store(workspace / "bench.sqlite", read_only=True) as store, store.reading() as connection:
+            return Counter(connection.exec_driver_sql("select status from cells").scalars())
+    except StoreError:  # not there yet, or without its tables
         return Counter()
-    with Store(workspace / "bench.sqlite", read_only=True) as store, store.reading() as connection:
-        return Counter(connection.exec_driver_sql("select status from cells").scalars())
 
 
 def _wait_for(reached: Callable[[], bool], driver: subprocess.Popen[bytes]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.runner.worker_pool import WorkerHandle, _mark_interrupted
+from harness.runner.engines.runs import mark_interrupted
 from harness.utils.errors import INTERRUPTED
 from harness.utils.workspace import Workspace, locked
 from results import DatasetRecord, Store
@@ -116,14 +116,11 @@ def test_an_interrupted_worker_leaves_its_reason(tmp_path: Path) -> None:
         store.fail("ended-s0", "ValueError", "no", "")
         for spec in specs:
             workspace.run_folder(spec.key).mkdir(parents=True, exist_ok=True)
-            worker = object.__new__(WorkerHandle)
-            worker.spec = spec
-            shared = type("Shared", (), {"workspace": workspace})
             if spec.model == "waited_for":  # another command executes it
                 with locked(workspace.run_folder(spec.key) / "lock", lambda: None):
-                    _mark_interrupted(worker, shared, store)  # type: ignore[arg-type]
+                    mark_interrupted(spec, workspace, store, 0.0)
             else:
-                _mark_interrupted(worker, shared, store)  # type: ignore[arg-type]
+                mark_interrupted(spec, workspace, store, 0.0)
         found = {failure.model: (failure.status, failure.state, failure.reason) for failure in failures(store)}
         assert found == {
             "running": ("running", "interrupted", INTERRUPTED),

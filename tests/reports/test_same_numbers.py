@@ -14,7 +14,8 @@ from scipy import stats
 
 from reports.content.leaderboard_page import boards
 from reports.export import data as export_data
-from reports.export import text as export_text
+from reports.export.latex import latex
+from reports.export.markdown import markdown
 from reports.text.terminal import print_leaderboard
 from results import Results
 from results.db.store import Store
@@ -68,15 +69,17 @@ def test_every_format_has_the_numbers_of_an_independent_computation(store: Store
     board = next(board for board in boards(groups, fetch.datasets(store), runs) if "test" in board.title)
     frame = list(csv.DictReader(io.StringIO(export_data.as_csv(results.leaderboard(split="test")))))
     exported = json.loads(export_data.as_json(groups, runs, controls(store, groups)))[0]["rows"]
-    markdown, latex = export_text.markdown(groups, runs), export_text.latex(groups, runs)
+    as_markdown, as_latex = markdown(groups, runs), latex(groups, runs)
     for number, model in enumerate(SHOWN):
         place, text, (low, high) = places[number], texts[number], intervals[number]
         assert [cell.text for cell in board.table.lines[number].cells[1:3]] == [text, place], "HTML"
         assert isinstance(console.file, io.StringIO)
         assert re.search(rf"^{model} ×2 +{place} .* {text} ", console.file.getvalue(), re.MULTILINE), "terminal"
         name = model.replace("_", r"\_")
-        assert re.search(rf"^\| {model} ×2 \| [^|]* \| {text} \| {place} \|", markdown, re.MULTILINE), "Markdown"
-        assert f"& {text.replace('–', '--')} & {place.replace('–', '--')} &" in latex.split(name)[1], "LaTeX"
+        assert re.search(rf"^\| {model} ×2 \| [^|]* \| {text} \| {place} \|", as_markdown, re.MULTILINE), "Markdown"
+        shown = place.replace("–", "--")
+        shown = rf"\textbf{{{shown}}}" if place[0] == "1" else shown
+        assert f"& {text.replace('–', '--')} & {shown} &" in as_latex.split(name)[1], "LaTeX"
         row = frame[number]
         assert (row["model"], row["place_best"], row["place_worst"]) == (model, place[0], place[-1]), "CSV"
         bounds = [float(row[f"CIDEr-D_{end}_percent"]) for end in ("low", "high")]

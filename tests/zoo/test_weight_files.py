@@ -82,6 +82,14 @@ def test_a_vocabulary_comes_in_the_order_of_its_indices(tmp_path, content, proto
     assert read_vocabulary(tmp_path / "words.json") == WORDS
 
 
+def test_a_vocabulary_of_text_has_a_word_a_line(tmp_path):
+    (tmp_path / "words.txt").write_bytes("a \r\nbäll\nUNK\n\n".encode())
+    assert read_vocabulary(tmp_path / "words.txt") == ["a", "bäll", "UNK"]
+    (tmp_path / "words.txt").write_text("a\nball\na\n")
+    with pytest.raises(ZooError, match="holds neither a list of words"):
+        read_vocabulary(tmp_path / "words.txt")
+
+
 def endless():
     content = [*WORDS]
     content.append(content)
@@ -114,7 +122,8 @@ def test_vocabularies_of_anything_else_are_refused(tmp_path, capsys, content, me
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("a.json", b"{"), ("a.json", b"\xff"), ("a.pkl", b""), ("a.pkl", b"\x80\x04]q")]
+    ("name", "content"),
+    [("a.json", b"{"), ("a.json", b"\xff"), ("a.txt", b"\xff"), ("a.pkl", b""), ("a.pkl", b"\x80\x04]q")],
 )
 def test_broken_vocabularies_are_refused(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)

@@ -2,13 +2,17 @@
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 import zoo
 from zoo.layers.annotated_norm import AnnotatedNorm
+from zoo.layers.aoa_scan import AoAWeights, scan_aoa
 from zoo.layers.expansion import GatedStreams, gate_streams, normalise
 from zoo.layers.gru import GRUCell
 from zoo.layers.looped import LoopedLinear, loop
 from zoo.layers.lstm import LSTMCell
+from zoo.layers.updown_scan import scan_updown
+from zoo.recurrent import RecurrentCaptioner
 
 
 @pytest.fixture(autouse=True)
@@ -107,3 +111,50 @@ def test_a_second_pass_adds_its_gradients_to_the_first(name):
     loss.backward()
     for parameter, gradient in zip(model.parameters(), once, strict=True):
         torch.testing.assert_close(parameter.grad, 2 * gradient)
+
+
+def test_scan_of_updown():
+    width, length, rows, images = 2, 3, 4, 2
+    inputs, keys, values = numbers(rows, length, 4 * width), numbers(images, 3, 5), numbers(images, 3, width)
+    barrier = torch.tensor([0.0, 0.0, -1e300]).double().expand(images, 1, 3)
+    weights = [numbers(4 * width, 2 * width), numbers(5, width), numbers(1, 5), numbers(4 * width, 3 * width)]
+
+    def scanned(inputs, keys, values, *weights):
+        return scan_updown(inputs, (keys, barrier, values), *weights)
+
+    assert torch.autograd.gradcheck(scanned, (inputs, keys, values, *weights, numbers(4 * width)))
+
+
+@pytest.mark.parametrize("dropping", [False, True])
+def test_scan_of_aoa(dropping):
+    width, length, rows, images, heads, memories = 4, 3, 4, 2, 2, 2
+    keys, values = numbers(images, heads, 2 * memories, 2), numbers(images, heads, 2 * memories, 2)
+    weights = [numbers(4 * width, 2 * width), numbers(width, width), numbers(width)]
+    weights += [numbers(2 * width, 2 * width), numbers(2 * width)]
+    barrier = torch.zeros(images, heads, 1, 2 * memories).double()
+    shapes = (length, rows, width), (length, images * heads, rows // images, 2 * memories)
+    dropped = tuple(F.dropout(torch.ones(shape).double(), 0.4) if dropping else None for shape in shapes)
+
+    def scanned(inputs, keys, values, *weights):
+        return scan_aoa(inputs, (keys, values, barrier), AoAWeights(*weights), 1e-6, memories, dropped)
+
+    assert torch.autograd.gradcheck(scanned, (numbers(rows, length, 4 * width), keys, values, *weights))
+
+
+@pytest.mark.parametrize("name", ["updown", "aoanet", "image_transformer"])
+def test_a_scan_equals_its_positions(name, monkeypatch):
+    model = zoo.create_model(name, vocab_size=9, visual_dim=6, **zoo.model_card(name).tiny).double().eval()
+    boxes = torch.rand(3, 4, 4).double().sort(-1).values
+    mask = torch.arange(4) < torch.tensor([[4], [2], [0]])
+    visual, tokens = zoo.Visual(torch.rand(3, 4, 6).double(), mask, boxes), torch.randint(3, 9, (6, 5))
+
+    def passed():
+        model.zero_grad()
+        logits = model(visual, tokens)
+        logits.sin().sum().backward()
+        return [logits, *(parameter.grad for parameter in model.parameters())]
+
+    scanned = passed()
+    monkeypatch.setattr(type(model), "scan", RecurrentCaptioner.scan)
+    for found, expected in zip(scanned, passed(), strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)

@@ -14,7 +14,6 @@ from torch.nn import functional as F
 
 from zoo.layers.annotated_norm import AnnotatedNorm
 from zoo.layers.attention import SelfAttention, barrier, split_heads
-from zoo.layers.looped import Looped, LoopedLinear, SharedMatrix
 from zoo.layers.residual import EncoderLayer
 from zoo.layers.spatial_graph import SpatialGraphAttention
 
@@ -27,7 +26,7 @@ class AttentionOnAttention(nn.Module):
 
     def __init__(self, d_model: int, dropout: float | None = None) -> None:
         super().__init__()
-        self.mix = LoopedLinear(2 * d_model, 2 * d_model)
+        self.mix = nn.Linear(2 * d_model, 2 * d_model)
         self.dropout = nn.Dropout(dropout) if dropout is not None else None
 
     def forward(self, attended: Tensor, query: Tensor) -> Tensor:
@@ -36,7 +35,7 @@ class AttentionOnAttention(nn.Module):
         return F.glu(self.mix(both if self.dropout is None else self.dropout(both)), -1)
 
 
-class MemoriesAttention(Looped):
+class MemoriesAttention(nn.Module):
     """1/M sum_m attend_m(q): one query of `n_heads` heads attends to M projected keys and values.
 
     The memories stand one after the other, so that one product scores all of them, and another one sums their answers.
@@ -66,11 +65,10 @@ class MemoriesAttention(Looped):
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor, barred: Tensor) -> Tensor:
         """Queries (B, n, D) of an image's n rows, and what `prepare` gives, to (B, n, D)."""
         heads = split_heads(queries, self.n_heads).flatten(0, 1)
-        scores = self.matrix("keys", lambda: SharedMatrix(keys.flatten(0, 1)))(heads, barred.flatten(0, 1))
+        scores = torch.baddbmm(barred.flatten(0, 1), heads, keys.flatten(0, 1).transpose(1, 2))
         scores = scores.view(*keys.shape[:2], queries.shape[1], self.n_memories, -1)
         weights = self.dropout(scores.softmax(-1)).flatten(0, 1).flatten(2)
-        summed = self.matrix("values", lambda: SharedMatrix(values.flatten(0, 1).transpose(1, 2)))
-        answer = summed(weights.to(values.dtype))
+        answer = torch.bmm(weights.to(values.dtype), values.flatten(0, 1))
         return answer.view(*keys.shape[:2], *answer.shape[1:]).transpose(1, 2).reshape(queries.shape)
 
 

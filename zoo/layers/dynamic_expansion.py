@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.layers.attention import Cache, append, joined
-from zoo.layers.expansion import GatedStreams, full_precision, gate, gate_streams, normalise, side_by_side
+from zoo.layers.expansion import EPSILON, GatedStreams, full_precision, gate, gate_streams, normalise, side_by_side
 
 
 class DynamicExpansion(nn.Module):
@@ -77,11 +77,12 @@ class DynamicExpansion(nn.Module):
         """The cache before the first position; `like` (B, ..., D) gives batch size, device and type.
 
         rows: (R, T, 4 D + E), conditions, keys, values of both streams, and Q_e . K_j, side by side, since one tensor
-        is joined and reordered sooner than five; expand: (R, 2, T, E, T), the normalised forward rows of both streams.
+        is joined and reordered sooner than five; expand: (R, 2, j, i, E), the weights of positions j in the elements of
+        positions i, normalised, of both streams.
         """
         batch, length = like.shape[0], len(self.queries)
         rows = like.new_zeros(batch, 0, 4 * like.shape[-1] + length)
-        return {"rows": rows, "expand": full_precision(like.new_zeros(batch, 2, 0, length, 0))}
+        return {"rows": rows, "expand": full_precision(like.new_zeros(batch, 2, 0, 0, length))}
 
     def projection(self) -> tuple[Tensor, Tensor]:
         """Weight and bias of one product for everything that a step computes from x: selector, then `rows`."""
@@ -99,17 +100,28 @@ class DynamicExpansion(nn.Module):
         selector, new_row = torch.split(F.linear(x, *projection), [width, 4 * width + length], -1)
         rows = append(cache["rows"], new_row, 1)
         condition, key, value_a, value_b, element = torch.split(rows, [width] * 4 + [length], -1)
-        forward = condition[:, -1:] @ key.transpose(1, 2) + element.transpose(1, 2)  # (R, E, T)
-        backward = condition @ key[:, -1:].transpose(1, 2) + element[:, -1:]  # (R, T, E)
-        # Both directions at once, as what is done to them is done to each element.
-        scores = torch.cat((forward.flatten(1), backward.flatten(1)), 1)
-        to_expand, to_contract = self.streams.weigh(scores).transpose(0, 1).chunk(2, -1)
-        new = normalise(to_expand.reshape(-1, 2, *forward.shape[1:]), -1, scale=width**0.5)
-        # Append the new position's forward rows; earlier rows do not depend on it and get a column of zeros.
-        expand = torch.cat((F.pad(cache["expand"], (0, 1)), new[:, :, None]), 2)
-        contract = normalise(to_contract.reshape(-1, 2, *backward.shape[1:]), (2, 3), scale=width**0.5)  # (R, 2, T, E)
-        gathered = contract.flatten(2)[:, :, None] @ expand.flatten(2, 3)  # (R, 2, 1, T)
-        bias = torch.baddbmm(contract.sum(2) @ self.biases, contract.sum(3), condition)  # (R, 2, D)
-        a = torch.baddbmm(bias[:, :1], gathered[:, 0], value_a)
-        b = torch.baddbmm(bias[:, 1:], gathered[:, 1], value_b)
+        # Scores of the new position's elements against all positions, and of all elements against the new position.
+        scores = _join(key @ condition[:, -1, :, None], condition @ key[:, -1, :, None], element)  # (R, 2, T, E)
+        weights = F.relu(full_precision(scores)[:, None] * self.streams.signs.view(2, 1, 1, 1))  # (R, 2, 2, T, E)
+        to_expand, to_contract = weights.unbind(2)
+        sums, least = weights.sum(3), width**0.5 * EPSILON
+        # Append the new position's forward rows; earlier rows do not depend on it and get a row of zeros.
+        new = (to_expand / (sums[:, :, 0] + least)[:, :, None])[:, :, :, None]
+        expand = torch.cat((F.pad(cache["expand"], (0, 0, 0, 0, 0, 1)), new), 3)  # (R, 2, j, i, E)
+        gathered = torch.bmm(expand.flatten(0, 1).flatten(2), to_contract.flatten(0, 1).flatten(1)[..., None])
+        gathered = gathered.view(-1, 2, 1, rows.shape[1])
+        bias = torch.baddbmm(sums[:, :, 1] @ self.biases, to_contract.sum(-1), condition)  # (R, 2, D)
+        total = sums[:, :, 1].sum(-1, keepdim=True) + least
+        a = torch.baddbmm(bias[:, :1], gathered[:, 0], value_a) / total[:, :1]
+        b = torch.baddbmm(bias[:, 1:], gathered[:, 1], value_b) / total[:, 1:]
         return gate(selector, a, b), {"rows": rows, "expand": expand}
+
+
+def _join(forward: Tensor, backward: Tensor, element: Tensor) -> Tensor:
+    """Scores (R, 2, T, E): `forward` (R, T, 1) plus the elements (R, T, E), `backward` plus those of the last."""
+    if torch.is_grad_enabled():
+        return torch.stack((forward + element, backward + element[:, -1:]), 1)
+    scores = element.new_empty(element.shape[0], 2, *element.shape[1:])
+    torch.add(forward, element, out=scores[:, 0])
+    torch.add(backward, element[:, -1:], out=scores[:, 1])
+    return scores

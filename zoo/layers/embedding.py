@@ -31,6 +31,10 @@ class FixedPositions(nn.Module):
         """Positions (...) to (..., D)."""
         return F.embedding(positions + self.first, self.table)
 
+    def rows(self) -> Tensor:
+        """Those of all positions, first to last, (T, D)."""
+        return self.table[self.first :]
+
 
 class TokenEmbedding(nn.Module):
     """dropout(word) * scale + position, or with `drop_sum` dropout(word * scale + position).
@@ -68,12 +72,20 @@ class TokenEmbedding(nn.Module):
             if tokens.shape[1] > self.max_len:
                 raise ZooError(f"a caption of {tokens.shape[1]} tokens is longer than max_len {self.max_len}")
             positions = torch.arange(tokens.shape[1], device=tokens.device)
-        places = self.positions(positions)
+        return self.place(tokens, self.positions(positions))
+
+    def place(self, tokens: Tensor, places: Tensor) -> Tensor:
+        """Tokens (R, T) at the rows `places` (..., D) of the table of positions, to (R, T, D)."""
+        words: Tensor = self.words(tokens)
         if self.drop_sum:
-            embedded: Tensor = self.dropout(self.words(tokens) * self.scale + places)
+            embedded: Tensor = self.dropout(torch.add(places, words, alpha=self.scale))
         else:
-            embedded = self.dropout(self.words(tokens)) * self.scale + places
+            embedded = torch.add(places, self.dropout(words), alpha=self.scale)
         return embedded
+
+    def rows(self) -> Tensor:
+        """The table of positions, (T, D)."""
+        return self.positions.weight if isinstance(self.positions, nn.Embedding) else self.positions.rows()
 
 
 def sinusoids(length: int, d_model: int) -> Tensor:

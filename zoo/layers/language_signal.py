@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.layers.attention import Cache, SelfAttention
+from zoo.layers.embedding import FixedPositions
 from zoo.layers.relation_attention import PlacedCrossAttention
 from zoo.layers.residual import DecoderLayer, ResidualLayer
 
@@ -46,7 +47,7 @@ class LanguageSignal(ResidualLayer):
     """One layer of causal self-attention over words, with embeddings of its own."""
 
     def __init__(
-        self, words: nn.Module, positions: nn.Module, mixer: SelfAttention, d_model: int, d_ff: int, dropout: float
+        self, words: nn.Module, positions: FixedPositions, mixer: SelfAttention, d_model: int, d_ff: int, dropout: float
     ) -> None:
         super().__init__(dropout, post_norm=True)
         self.words = words
@@ -61,10 +62,10 @@ class LanguageSignal(ResidualLayer):
         return self.feed(self.leave(x, self.mixer(x), self.mixer_norm))
 
     def step(
-        self, tokens: Tensor, position: Tensor, cache: Cache, projection: tuple[Tensor, Tensor]
+        self, tokens: Tensor, place: Tensor, cache: Cache, projection: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Cache]:
-        """One position: tokens (R, 1) at `position` (1, 1), the mixer's cache and its `projection`."""
-        x = self.words(tokens) + self.positions(position)
+        """One position: tokens (R, 1), the position's row (D) of the table, the mixer's cache and its `projection`."""
+        x = self.words(tokens) + place
         mixed, cache = self.mixer.step(x, cache, projection)
         return self.feed(self.leave(x, mixed, self.mixer_norm)), cache
 

@@ -16,10 +16,10 @@ from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import ZooError
 from zoo.layers.annotated_norm import AnnotatedNorm
 from zoo.layers.aoa import AoADropouts, AoARefiner, AttentionOnAttention, MemoriesAttention
+from zoo.layers.aoa_scan import AoAWeights, scan_aoa
 from zoo.layers.attention import joined
-from zoo.layers.looped import LoopedLinear
 from zoo.layers.lstm import LSTMCell
-from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid
+from zoo.recurrent import RecurrentCaptioner, Rows, add_to_rows, mean_of_valid
 
 
 class AoACaptioner(RecurrentCaptioner):
@@ -63,7 +63,7 @@ class AoACaptioner(RecurrentCaptioner):
         self.embedding = nn.Sequential(nn.Embedding(vocab_size, d_word), nn.ReLU(), nn.Dropout(dropout))
         self.lstm = LSTMCell(d_word, d_model, 2 * d_model)
         self.query_norm = AnnotatedNorm(d_model)
-        self.query = LoopedLinear(d_model, d_model)
+        self.query = nn.Linear(d_model, d_model)
         self.attention = MemoriesAttention(n_heads, n_memories, attention_dropout)
         self.context_dropout = nn.Dropout(dropout)
         self.gate = AttentionOnAttention(d_model)
@@ -92,10 +92,6 @@ class AoACaptioner(RecurrentCaptioner):
         """See `Captioner.cross_attention_modules`."""
         return (self.attention,)
 
-    def looped_modules(self) -> Sequence[nn.Module]:
-        """See `RecurrentCaptioner.looped_modules`."""
-        return (self.lstm, self.query_norm, self.query, self.attention, self.gate.mix)
-
     def first_rows(self, memory: Memory) -> Rows:
         """See `RecurrentCaptioner.first_rows`."""
         return self.blank_rows(memory, "hidden", "cell", "context", width=self.d_model)
@@ -109,6 +105,33 @@ class AoACaptioner(RecurrentCaptioner):
         answer = self.attention(queries, images["keys"], images["values"], images["barrier"])
         context = self.gate(answer.view(hidden.shape), hidden)
         return context, {"hidden": hidden, "cell": cell, "context": context}
+
+    def scan(self, inputs: Tensor, images: dict[str, Tensor]) -> Tensor:
+        """See `RecurrentCaptioner.scan`."""
+        keys, memories = images["keys"], self.attention.n_memories
+        (batch, n_heads, places, _), (rows, length, _) = keys.shape, inputs.shape
+        of_context, of_hidden = self.lstm.recurrent.weight.split_with_sizes([self.d_model, self.d_model], 1)
+        inputs = add_to_rows(inputs, F.linear(images["mean"], of_context))
+        norm, query = self.query_norm, self.query  # the norm's gain and shift go into the query's matrix
+        weights = AoAWeights(
+            torch.cat((of_hidden, of_context), 1),
+            query.weight * norm.gain,
+            torch.addmv(query.bias, query.weight, norm.shift),
+            self.gate.mix.weight,
+            self.gate.mix.bias,
+        )
+        dropped = (
+            _mask(self.context_dropout, inputs, (length, rows, self.d_model)),
+            _mask(self.attention.dropout, inputs, (length, batch * n_heads, rows // batch, places)),
+        )
+        return scan_aoa(inputs, (keys, images["values"], images["barrier"]), weights, norm.eps, memories, dropped)
+
+
+def _mask(dropout: nn.Dropout, like: Tensor, shape: tuple[int, ...]) -> Tensor | None:
+    """What dropout multiplies by; None if nothing is dropped."""
+    if not dropout.training or not dropout.p:
+        return None
+    return F.dropout(like.new_ones(shape), dropout.p)
 
 
 class AoANet(AoACaptioner):

@@ -150,7 +150,7 @@ class PureT(StackedCaptioner):
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
         """See `Captioner.step`."""
         images, shared = state.images, state.shared
-        x = self.embedding(tokens[:, None], shared["position"])
+        x = self.embedding.place(tokens[:, None], shared["places"][0])
         rows: dict[str, Tensor] = {}
         for index, layer in enumerate(self._decoder_layers()):
             fused = layer.fusion(x, images[f"{index}.fused"])
@@ -159,7 +159,7 @@ class PureT(StackedCaptioner):
             projection = shared[f"{index}.weight"], shared[f"{index}.bias"]
             x, cache = layer.step(fused, keys, values, images["barrier"], cache, projection)
             rows[f"{index}.seen"] = cache["seen"]
-        shared = {**shared, "position": shared["position"] + 1}
+        shared = {**shared, "places": shared["places"][1:]}
         return self.vocabulary(self.decoder_output.dropout(x))[:, 0], replace(state, rows=rows, shared=shared)
 
     def _cells(self, visual: Visual, features: Tensor) -> tuple[Tensor, int]:

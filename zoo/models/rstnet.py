@@ -130,6 +130,7 @@ class RSTNet(DoublyResidualCaptioner):
         state, mixer = super().start(memory), self.language.mixer
         rows = {_SIGNAL + name: entry for name, entry in mixer.start(memory.features).items()}
         shared = dict(zip((_SIGNAL + "weight", _SIGNAL + "bias"), mixer.projection(), strict=True))
+        shared[_SIGNAL + "places"] = self.language.positions.rows()
         return replace(state, rows=state.rows | rows, shared=state.shared | shared)
 
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
@@ -137,7 +138,9 @@ class RSTNet(DoublyResidualCaptioner):
         shared = state.shared
         seen = {name.removeprefix(_SIGNAL): row for name, row in state.rows.items() if name.startswith(_SIGNAL)}
         projection = shared[_SIGNAL + "weight"], shared[_SIGNAL + "bias"]
-        language, seen = self.language.step(tokens[:, None], shared["position"], seen, projection)
+        places = shared[_SIGNAL + "places"]
+        language, seen = self.language.step(tokens[:, None], places[0], seen, projection)
         last = len(self.decoder_layers) - 1
         logits, after = super().step(tokens, replace(state, rows={**state.rows, f"{last}.language": language}))
-        return logits, replace(after, rows=after.rows | {_SIGNAL + name: row for name, row in seen.items()})
+        rows = after.rows | {_SIGNAL + name: row for name, row in seen.items()}
+        return logits, replace(after, rows=rows, shared=after.shared | {_SIGNAL + "places": places[1:]})

@@ -13,11 +13,13 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.layers.additive_attention import AdditiveAttention
 from zoo.layers.lstm import LSTMCell
-from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid
+from zoo.layers.updown_scan import scan_updown
+from zoo.recurrent import RecurrentCaptioner, Rows, add_to_rows, mean_of_valid
 
 
 class UpDown(RecurrentCaptioner):
@@ -64,37 +66,52 @@ class UpDown(RecurrentCaptioner):
         features, mask = self.look(visual)
         regions = self.region_embedding(features)
         keys, barrier = self.attention.project(regions, mask)
-        image = self.image_gates(self.image_embedding(mean_of_valid(features, mask)))
+        image = self.image_embedding(mean_of_valid(features, mask))
+        image = F.linear(image, self.image_gates.weight, self.lstm.input.bias + self.lstm.recurrent.bias)
         return Memory(regions, mask, {"keys": keys, "values": regions, "barrier": barrier, "image": image})
 
     def cross_attention_modules(self) -> Sequence[nn.Module]:
         """See `Captioner.cross_attention_modules`."""
         return (self.attention,)
 
-    def looped_modules(self) -> Sequence[nn.Module]:
-        """See `RecurrentCaptioner.looped_modules`."""
-        return (self.lstm, self.attention, self.language_lstm)
-
     def first_rows(self, memory: Memory) -> Rows:
-        """See `RecurrentCaptioner.first_rows`."""
-        names = ("attention_hidden", "attention_cell", "language_hidden", "language_cell")
-        return self.blank_rows(memory, *names, width=self.d_model)
+        """See `RecurrentCaptioner.first_rows`; [language state; attention state], and their cells."""
+        return self.blank_rows(memory, "state", width=4 * self.d_model)
+
+    def shared_tensors(self) -> dict[str, Tensor]:
+        """See `RecurrentCaptioner.shared_tensors`; the language LSTM's matrix for [regions; attention; language]."""
+        own = self.language_lstm
+        weight = torch.cat((own.input.weight, own.recurrent.weight), 1)
+        return {"language_weight": weight, "language_bias": own.input.bias + own.recurrent.bias}
 
     def word_inputs(self, words: Tensor, images: dict[str, Tensor]) -> Tensor:
         """See `RecurrentCaptioner.word_inputs`; the global image feature is an input at every word."""
-        projected, image = super().word_inputs(words, images), images["image"]
-        return (projected.view(image.shape[0], -1, image.shape[1]) + image[:, None]).view(projected.shape)
+        return add_to_rows(F.linear(words, self.lstm.input.weight), images["image"])
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
         """See `RecurrentCaptioner.advance`."""
-        language = rows["language_hidden"]
-        past = torch.cat((language, rows["attention_hidden"]), 1)
-        attention, attention_cell = self.lstm(inputs, past, rows["attention_cell"])
+        width, state = self.d_model, rows["state"]
+        past, language_cell, attention_cell = torch.split(state, [2 * width, width, width], 1)
+        attention, attention_cell = self.lstm(inputs, past, attention_cell)
         attended = self.attention(attention, images["keys"], images["values"], images["barrier"])
-        language, language_cell = self.language_lstm.read(attended, (attention, language), rows["language_cell"])
-        return language, {
-            "attention_hidden": attention,
-            "attention_cell": attention_cell,
-            "language_hidden": language,
-            "language_cell": language_cell,
-        }
+        read = torch.cat((attended, attention, past[:, :width]), 1)
+        gates, candidates = torch.split(
+            F.linear(read, images["language_weight"], images["language_bias"]), [3 * width, width], 1
+        )
+        language, language_cell = self.language_lstm.update(gates, candidates, language_cell)
+        return language, {"state": torch.cat((language, attention, language_cell, attention_cell), 1)}
+
+    def scan(self, inputs: Tensor, images: dict[str, Tensor]) -> Tensor:
+        """See `RecurrentCaptioner.scan`."""
+        width, language = self.d_model, self.language_lstm
+        of_language, of_attention = self.lstm.recurrent.weight.split_with_sizes([width, width], 1)
+        past_attention, past_language = language.recurrent.weight.split_with_sizes([width, width], 1)
+        return scan_updown(
+            inputs,
+            (images["keys"], images["barrier"], images["values"]),
+            torch.cat((of_attention, of_language), 1),
+            self.attention.query.weight,
+            self.attention.score.weight,
+            torch.cat((past_language, language.input.weight, past_attention), 1),
+            language.input.bias + language.recurrent.bias,
+        )

@@ -18,7 +18,7 @@ from zoo.layers.looped import LoopedLinear
 from zoo.layers.lstm import LSTMCell
 from zoo.layers.x_linear import ALPHA, XLinearAttention, seen_where
 from zoo.layers.x_linear_encoder import XLinearDropouts, XLinearEncoder
-from zoo.recurrent import RecurrentCaptioner, Rows
+from zoo.recurrent import RecurrentCaptioner, Rows, add_to_rows
 
 
 class XLAN(RecurrentCaptioner):
@@ -97,8 +97,7 @@ class XLAN(RecurrentCaptioner):
 
     def word_inputs(self, words: Tensor, images: dict[str, Tensor]) -> Tensor:
         """See `RecurrentCaptioner.word_inputs`; the global vector is an input at every word."""
-        projected, image = super().word_inputs(words, images), images["image"]
-        return (projected.view(image.shape[0], -1, image.shape[1]) + image[:, None]).view(projected.shape)
+        return add_to_rows(super().word_inputs(words, images), images["image"])
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
         """See `RecurrentCaptioner.advance`; the rows of an image are adjacent and share its keys and values."""

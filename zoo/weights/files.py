@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -52,10 +53,10 @@ def _is_weight(item: tuple[object, object]) -> bool:
 
 
 def read_vocabulary(path: Path) -> list[str]:
-    """The words in the order of their indices, from a pickle (restricted to plain data) or from JSON.
+    """The words in the order of their indices, from text of a word a line, JSON, or a pickle restricted to plain data.
 
-    The file contains a list of words, a dictionary of words to indices, or a dictionary with either of them inside, as
-    in ExpansionNet's pickles.
+    JSON or the pickle contains a list of words, a dictionary of words to indices, or a dictionary with either of them
+    inside, as in ExpansionNet's pickles.
 
     Raises:
         ZooError: the file does not exist, contains something else, or its indices are not 0 .. n - 1, each once.
@@ -63,11 +64,11 @@ def read_vocabulary(path: Path) -> list[str]:
     if not path.is_file():
         raise ZooError(f"there is no vocabulary at {path}")
     try:
-        content = json.loads(path.read_bytes()) if path.suffix == ".json" else _read_plain_pickle(path)
+        content = _READERS.get(path.suffix, _read_plain_pickle)(path)
     except (pickle.UnpicklingError, ValueError, EOFError, LookupError, TypeError, AttributeError) as error:
         raise ZooError(
             f"the vocabulary {path} cannot be read: {error}",
-            "it must be JSON (.json) or a pickle of dictionaries, lists, strings and integers alone",
+            "it must be text (.txt), JSON (.json) or a pickle of dictionaries, lists, strings and integers alone",
         ) from error
     inside = [content, *content.values()] if isinstance(content, dict) else [content]
     readings = [words for part in inside if (words := _in_order(part)) is not None]
@@ -97,6 +98,18 @@ def _read_plain_pickle(path: Path) -> Any:
             seen.add(id(part))
             unread += [*part, *part.values()] if isinstance(part, dict) else part
     return content
+
+
+def _read_json(path: Path) -> Any:
+    return json.loads(path.read_bytes())
+
+
+def _read_lines(path: Path) -> list[str]:
+    """Words without the space around them, as the authors strip it; blank lines at the end are none."""
+    return [line.strip() for line in path.read_bytes().decode().rstrip().split("\n")]
+
+
+_READERS: dict[str, Callable[[Path], Any]] = {".json": _read_json, ".txt": _read_lines}
 
 
 def _in_order(part: Any) -> list[str] | None:

@@ -83,9 +83,12 @@ def zoo_tensors(official: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def from_official(name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> Captioner:
     """See `zoo.weights.from_official`. Shapes give `n_heads` only where there is a geometry, and no heads of BERT.
 
-    `quirks=False` masks padded regions as given, `leak=False` trains as words are decoded.
+    `quirks=False` masks padded regions as given, `leak=False` trains as words are decoded, `codes=False` leaves the
+    checkpoint's code of boxes out.
     """
     tensors = zoo_tensors(state_dict)
+    if not sizes.get("codes", True):  # the released evaluation leaves the trained code of boxes out
+        tensors = {own: tensor for own, tensor in tensors.items() if not own.startswith("box_code.")}
     hint = "n_heads=... must be that of the training"
     return build_fitting(name, tensors, {own: own for own in tensors}, {**read_sizes(state_dict), **sizes}, hint)
 

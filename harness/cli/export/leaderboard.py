@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -10,8 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli.inputs import open_results, read_results
-from harness.cli.options import DatabaseOption, PlaceUnfinishedOption, RankingMetricOption, WorkspaceOption
+from harness.cli.options import (
+    DatabaseOption,
+    PlaceUnfinishedOption,
+    RankingMetricOption,
+    WorkspaceOption,
+    refuse_empty,
+)
 from harness.cli.output import check_out, deliver
+from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT
 
 if TYPE_CHECKING:
@@ -21,7 +29,7 @@ _EXAMPLES = """**Examples**
 
     bench export leaderboard
 
-    bench export leaderboard --format latex --out leaderboard.tex
+    bench export leaderboard --format latex --columns CIDEr-D,place,parameters --out leaderboard.tex
 
     bench export leaderboard --format csv --db postgresql://me@server/captions
 """
@@ -44,7 +52,17 @@ def register(group: typer.Typer) -> None:
 def leaderboard(
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
-    format: Annotated[Format, typer.Option("--format", "-f", help="latex needs booktabs.")] = Format.markdown,
+    format: Annotated[
+        Format, typer.Option("--format", "-f", help="latex needs booktabs, threeparttable.")
+    ] = Format.markdown,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            callback=refuse_empty,
+            help="Of markdown and latex: columns by name, such as CIDEr-D,place,parameters; or all.",
+        ),
+    ] = None,
     metric: RankingMetricOption = "CIDEr-D",
     place_unfinished: PlaceUnfinishedOption = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; without it, print.")] = None,
@@ -55,25 +73,35 @@ def leaderboard(
     reason and condition besides, scores as fractions, and control pairs in points.
     """
     check_out(out)
+    if columns is not None and format in {Format.csv, Format.json}:
+        raise BenchError(
+            f"--columns is not used by --format {format}, which has every column", "leave it out, or write latex"
+        )
+    names = None if columns is None else [name.strip() for name in columns.split(",")]
     with open_results(workspace, db) as store:
-        text = read_results(store, partial(_written, store, format, metric, place_unfinished=place_unfinished))
+        text = read_results(store, partial(_written, store, format, names, metric, place_unfinished=place_unfinished))
     deliver(text, out)
     if out is not None:
         typer.echo(out)
 
 
-def _written(store: Store, format: Format, metric: str, *, place_unfinished: bool) -> str:
-    from reports.export import data as export_data
-    from reports.export import text as export_text
+def _written(
+    store: Store, format: Format, columns: Sequence[str] | None, metric: str, *, place_unfinished: bool
+) -> str:
+    from reports.export.columns import DEFAULT
+    from reports.export.data import as_csv, as_json
+    from reports.export.latex import latex
+    from reports.export.markdown import markdown
     from results.frames.leaderboard import leaderboard_frame
     from results.queries import fetch
     from results.queries.controls import controls
 
     if format is Format.csv:
-        return export_data.as_csv(leaderboard_frame(store, None, metric, place_unfinished=place_unfinished))
+        return as_csv(leaderboard_frame(store, None, metric, place_unfinished=place_unfinished))
     groups = fetch.leaderboard(store, metric, place_unfinished=place_unfinished)
     keys = [key for group in groups for row in (*group.rows, *group.references) for key in row.keys]
     runs = {key: fetch.run_detail(store, key) for key in keys}
     if format is Format.json:
-        return export_data.as_json(groups, runs, controls(store, groups))
-    return (export_text.markdown if format is Format.markdown else export_text.latex)(groups, runs)
+        return as_json(groups, runs, controls(store, groups))
+    write = markdown if format is Format.markdown else latex
+    return write(groups, runs, DEFAULT if columns is None else columns)

@@ -80,7 +80,7 @@ def prepare_regions(
 
         with disk_errors(folder), locked(folder / "lock", wait):
             if not is_cached(folder, storage):
-                found = read_regions(source, dataset, skip=skip, limits=config.limits)
+                found = read_regions(source, dataset, skip=skip, limits=config.limits, as_listed=config.as_listed)
                 if source.boxes_only:
                     found = _cut(list(found), maps, config.bins)
                 # Maps differ in their last bits between devices, so their inputs identify them.

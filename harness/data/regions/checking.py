@@ -32,7 +32,12 @@ _WHOLE = ((0.0, 0.0, 1.0, 1.0),)
 
 
 def read_regions(
-    source: RegionSource, dataset: Dataset, *, skip: Collection[int] = (), limits: Limits | None = None
+    source: RegionSource,
+    dataset: Dataset,
+    *,
+    skip: Collection[int] = (),
+    limits: Limits | None = None,
+    as_listed: bool = False,
 ) -> Iterator[tuple[int, Regions | str]]:
     """Valid regions, or the error, of every image of a data set but those in `skip`; each at least once.
 
@@ -42,6 +47,7 @@ def read_regions(
         limits: minimum and maximum number of regions kept: those of a score of 0.2 or more, best first, within these
             limits; without scores the maximum number, largest area first; without boxes the first ones. They stay in
             their source's order. None keeps all.
+        as_listed: keep the first ones up to the maximum number, whatever their scores and areas.
 
     Raises:
         BenchError: the source itself cannot be read.
@@ -62,7 +68,11 @@ def read_regions(
         missing.pop(image_id, None)
         found: Regions | str
         try:
-            found = raw if isinstance(raw, str) else _checked(raw, channels, partial(size_of, image_id), limits)
+            if isinstance(raw, str):
+                found = raw
+            else:
+                found = _checked(raw, channels, partial(size_of, image_id))
+                found = _kept(found, raw.scores, limits, as_listed)
         except BadRegions as bad:
             found = str(bad)
         yield image_id, f"image {image_id}: {found} ({source.name})" if isinstance(found, str) else found
@@ -83,16 +93,16 @@ def _widths_known(
         yield image_id, raw, channels
 
 
-def _checked(raw: RawRegions, channels: int | None, size_of: Callable[[], Size], limits: Limits | None) -> Regions:
+def _checked(raw: RawRegions, channels: int | None, size_of: Callable[[], Size]) -> Regions:
     features = None if raw.features is None else _sound_features(raw.features, channels)
     if raw.boxes is None:
-        return _kept(Regions(features, None), raw.scores, limits)
+        return Regions(features, None)
     size = raw.size or size_of()
     if features is None and not len(raw.boxes):
         return Regions(None, np.array(_WHOLE, dtype=np.float32), size, whole=True)
     if features is not None and len(features) != len(raw.boxes):
         raise BadRegions(f"has {len(features)} regions but {len(raw.boxes)} boxes")
-    return _kept(Regions(features, normalised(raw.boxes, size), size), raw.scores, limits)
+    return Regions(features, normalised(raw.boxes, size), size)
 
 
 def _sound_features(features: Numbers, channels: int | None) -> Numbers:
@@ -141,15 +151,15 @@ def _refuse(boxes: Numbers, wrong: Any, what: str) -> None:
         raise BadRegions(f"box {places[0]} ({shown}) {what}{more}")
 
 
-def _kept(regions: Regions, scores: Numbers | None, limits: Limits | None) -> Regions:
+def _kept(regions: Regions, scores: Numbers | None, limits: Limits | None, as_listed: bool) -> Regions:
     """The regions that are kept, in their source's order."""
-    if limits is None:
+    if limits is None or regions.whole:
         return regions
     min_count, max_count = limits
     told = regions.boxes if regions.features is None else regions.features
     assert told is not None
     worth = scores if scores is not None else _areas(regions.boxes, len(told))
-    ranked = np.argsort(-worth, kind="stable")
+    ranked = np.arange(len(told)) if as_listed else np.argsort(-worth, kind="stable")
     count = max_count if scores is None else max(min_count, int((scores >= MIN_SCORE).sum()))
     chosen = np.sort(ranked[: min(count, max_count)])
     return replace(

@@ -1,67 +1,92 @@
 """Region features in an HDF5 file: a dataset for each image, `ID` or `ID_features`, and boxes in `ID_boxes`.
 
-This is the format of Meshed-Memory Transformer and others. Links to other files and virtual or external storage are
+This is the format of Meshed-Memory Transformer and others. DLCT's files add `ID_size`, height and width of the image
+that the boxes are in, and `ID_grids`, the cells of a square grid, which `harness.data.regions.grid_hdf5` reads.
+RSTNet's have these cells alone, which are regions then. Links to other files and virtual or external storage are
 refused, since the file is untrusted.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from harness.data.fingerprint import picture_digest
-from harness.data.regions.contract import MAX_BYTES, BadRegions, Numbers, RawRegions
+from harness.data.regions.contract import MAX_BYTES, BadRegions, Numbers, RawRegions, Size
 from harness.utils.errors import BenchError
 from zoo.errors import first_line
 
 SUFFIXES = (".h5", ".hdf5", ".hdf")
+_READING = 2
+"""What is read of a file: caches of what was read of it before are made anew."""
 
 
 class RegionHdf5:
-    """The datasets of one file; if any of its images has boxes, all must."""
+    """The datasets of one file; if any of its images has boxes or a size, all must."""
 
     boxes_only = False
 
     def __init__(self, path: Path) -> None:
         self.name = path.name
-        self._path = path
-        seal = f"{path.name} {path.stat().st_mtime_ns}\n".encode() + picture_digest(path)
+        self.path = path
+        seal = f"{_READING} {path.name} {path.stat().st_mtime_ns}\n".encode() + picture_digest(path)
         self.fingerprint = hashlib.sha256(seal).hexdigest()
 
     def read(self, image_ids: Sequence[int]) -> Iterator[tuple[int, RawRegions | str]]:
         """Regions in the order of the ids."""
-        try:
-            import h5py
-        except ImportError as error:
-            raise BenchError(
-                f"{self._path} is HDF5, and h5py is not installed", "pip install 'captionbench[hdf5]'"
-            ) from error
-        try:
-            with h5py.File(self._path, "r") as file:
-                boxed = any(f"{image_id}_boxes" in file for image_id in image_ids)
-                for image_id in image_ids:
-                    names = (f"{image_id}_features", str(image_id))
-                    if name := next((name for name in names if name in file), None):
-                        try:
-                            features = _load(h5py, file, name)
-                            if features.ndim != 2:
-                                raise BadRegions(f"has features of shape {features.shape} in {name}")
-                            boxes = _load(h5py, file, f"{image_id}_boxes") if boxed else None
-                            yield image_id, RawRegions(features, boxes)
-                        except BadRegions as bad:
-                            yield image_id, str(bad)
-        # Of damaged indices the library raises RuntimeError, and others of what it then takes them for.
-        except (OSError, RuntimeError, LookupError, TypeError, ValueError) as error:
-            raise BenchError(
-                f"{self._path} cannot be read as HDF5: {first_line(error)}", "it is damaged: copy or download it again"
-            ) from error
+        with opened(self.path) as file:
+            listed = [(image_id, _names(image_id)) for image_id in image_ids]
+            boxed, sized = (any(f"{image_id}_{what}" in file for image_id in image_ids) for what in ("boxes", "size"))
+            cells_alone = not any(name in file for _, names in listed for name in names)
+            for image_id, names in listed:
+                wanted = (grid_name(image_id),) if cells_alone else names
+                if name := next((name for name in wanted if name in file), None):
+                    try:
+                        features = load(file, name)
+                        if features.ndim != 2:
+                            raise BadRegions(f"has features of shape {features.shape} in {name}")
+                        if cells_alone:
+                            side = square_side(features, name)
+                            yield image_id, RawRegions(features, _cells(side), (side, side))
+                            continue
+                        boxes = load(file, f"{image_id}_boxes") if boxed else None
+                        size = _size(file, f"{image_id}_size") if sized else None
+                        yield image_id, RawRegions(features, boxes, size)
+                    except BadRegions as bad:
+                        yield image_id, str(bad)
 
 
-def _load(h5py: Any, file: Any, name: str) -> Numbers:
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """The open file.
+
+    Raises:
+        BenchError: h5py is not installed, or the file cannot be read, here or in the block.
+    """
+    try:
+        import h5py
+    except ImportError as error:
+        raise BenchError(f"{path} is HDF5, and h5py is not installed", "pip install 'captionbench[hdf5]'") from error
+    try:
+        with h5py.File(path, "r") as file:
+            yield file
+    # Of damaged indices the library raises RuntimeError, and others of what it then takes them for.
+    except (OSError, RuntimeError, LookupError, TypeError, ValueError) as error:
+        raise BenchError(
+            f"{path} cannot be read as HDF5: {first_line(error)}", "it is damaged: copy or download it again"
+        ) from error
+
+
+def load(file: Any, name: str, kind: Any = np.floating) -> Numbers:
+    """A dataset of the file as an array of this kind of numbers; BadRegions where it is none."""
+    import h5py
+
     try:
         link = file.get(name, getlink=True)
         if link is None:
@@ -69,9 +94,41 @@ def _load(h5py: Any, file: Any, name: str) -> Numbers:
         found = file.get(name) if isinstance(link, h5py.HardLink) else None
         if not isinstance(found, h5py.Dataset) or found.is_virtual or found.external:
             raise BadRegions(f"{name} is not a plain dataset of the file")
-        if not np.issubdtype(found.dtype, np.floating) or found.nbytes > MAX_BYTES:
+        if not np.issubdtype(found.dtype, kind) or found.nbytes > MAX_BYTES:
             raise BadRegions(f"{name} holds {found.dtype} of shape {found.shape}")
         array: Numbers = found[()]
     except (OSError, RuntimeError, LookupError, TypeError, ValueError) as error:
         raise BadRegions(f"{name} cannot be read: {first_line(error)}") from error
     return array
+
+
+def grid_name(image_id: int) -> str:
+    """Of the dataset with the cells of an image's grid."""
+    return f"{image_id}_grids"
+
+
+def square_side(cells: Numbers, name: str) -> int:
+    """Cells a side of a square grid (L, C); BadRegions where L is no square."""
+    side = math.isqrt(len(cells)) if cells.ndim == 2 else 0
+    if side == 0 or side * side != len(cells):
+        raise BadRegions(f"has cells of shape {cells.shape} in {name}, which are no square grid")
+    return side
+
+
+def _names(image_id: int) -> tuple[str, str]:
+    return f"{image_id}_features", str(image_id)
+
+
+def _cells(side: int) -> Numbers:
+    """Boxes (L, 4) of a grid's cells, row by row, in units of a cell."""
+    y, x = np.indices((side, side), dtype=np.float64).reshape(2, -1)
+    return np.stack((x, y, x + 1, y + 1), axis=1)
+
+
+def _size(file: Any, name: str) -> Size:
+    """Width and height, which the file has the other way round; BadRegions where they are none."""
+    found = load(file, name, np.number)
+    if found.shape != (2,) or not np.isrealobj(found) or not (np.isfinite(found) & (found >= 1)).all():
+        raise BadRegions(f"{name} holds {found.tolist()!r:.60} instead of a height and a width")
+    height, width = (round(float(side)) for side in found)
+    return width, height

@@ -45,13 +45,9 @@ def open_source(source: Path | Literal["boxes"], dataset: Dataset) -> RegionSour
         if _is_tsv(source):
             return RegionTsv(source.name, [source])
         raise BenchError(f"--regions {source}: unknown file format", f"give {_FORMS}")
-    named = source.with_name(f"{source.name}_att")
-    if not source.is_dir() and not named.is_dir():
-        if source.exists():
-            require_file(source, "--regions", f"give {_FORMS}")
-        raise BenchError(f"--regions {source} does not exist", f"give {_FORMS}")
+    check_exists(source)
     if not source.is_dir():
-        return RegionFolder(named)
+        return RegionFolder(_named(source))
     entries = sorted(source.iterdir())
     if tables := [entry for entry in entries if _is_tsv(entry) and entry.is_file()]:
         return RegionTsv(source.name, tables)
@@ -64,6 +60,19 @@ def open_source(source: Path | Literal["boxes"], dataset: Dataset) -> RegionSour
             f"name one of them: --regions {inner[0]}",
         )
     return RegionFolder(source)
+
+
+def check_exists(source: Path) -> None:
+    """BenchError where there is no such file or folder, with or without its `_att`."""
+    if source.is_file() or source.is_dir() or _named(source).is_dir():
+        return
+    if source.exists():
+        require_file(source, "--regions", f"give {_FORMS}")
+    raise BenchError(f"--regions {source} does not exist", f"give {_FORMS}")
+
+
+def _named(source: Path) -> Path:
+    return source.with_name(f"{source.name}_att")
 
 
 def _is_tsv(path: Path) -> bool:

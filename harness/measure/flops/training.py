@@ -18,7 +18,8 @@ from zoo.captioner import Captioner, Visual
 
 def count_dispatched() -> FlopCounterMode:
     """Torch's counter as a context, extended by products that it omits; it counts two flops a multiply-accumulate."""
-    return FlopCounterMode(display=False, custom_mapping={torch.ops.aten.mv: _matrix_vector})
+    of_vectors = {torch.ops.aten.mv: _matrix_vector, torch.ops.aten.addmv: _added_matrix_vector}
+    return FlopCounterMode(display=False, custom_mapping=of_vectors)
 
 
 def count_training_step(model: Captioner, visual: Visual, tokens: Tensor) -> PartCount:
@@ -47,3 +48,8 @@ def count_training_step(model: Captioner, visual: Visual, tokens: Tensor) -> Par
 def _matrix_vector(matrix: list[int], vector: list[int], **_: object) -> int:  # noqa: ARG001 (the counter's signature)
     """Flops of aten.mv, which attention scored by one vector needs."""
     return 2 * matrix[0] * matrix[1]
+
+
+def _added_matrix_vector(added: list[int], matrix: list[int], vector: list[int], **shapes: object) -> int:  # noqa: ARG001
+    """Flops of aten.addmv, where the sum is not counted."""
+    return _matrix_vector(matrix, vector, **shapes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.runner.engines.interface import Engine, Resources
+from harness.runner.engines.interface import CrewEngine, Engine, Resources
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 
@@ -30,13 +30,22 @@ def check_engine(on: str, resources: dict[str, float | None], devices: int) -> N
     given = [option for option, value in resources.items() if value is not None]
     if name == HERE and given:
         raise BenchError(f"{given[0]} is for runs on a cluster", "add --on ray or --on slurm, or leave it out")
-    if name != HERE and devices > 1:
+    if name == "slurm" and devices > 1:
         raise BenchError(
-            f"--on {name} and --devices {devices} contradict each other: --on trains models side by side",
+            f"--on slurm and --devices {devices} contradict each other: each job has one process",
             f"leave out one of the two; `bench plan --slurm FILE --devices {devices}` writes a job of so many",
         )
     if name == "ray" and "--hours-per-run" in given:
         raise BenchError("--hours-per-run is for Slurm; Ray limits no time", "leave it out, or write --on slurm")
+
+
+def check_tuning_engine(on: str, resources: dict[str, float | None]) -> None:
+    """The same for `bench tune`, whose trials are no jobs of Slurm."""
+    check_engine(on, resources, 1)
+    if on == "slurm":
+        raise BenchError(
+            "--on slurm is for bench run", "tune here, with --jobs, or on a Ray cluster: --on ray:HOST:PORT"
+        )
 
 
 def choose_engine(on: str, resources: Resources, jobs: int) -> Engine:
@@ -53,3 +62,13 @@ def choose_engine(on: str, resources: Resources, jobs: int) -> Engine:
     from harness.runner.engines.local import LocalEngine
 
     return LocalEngine()
+
+
+def choose_crew_engine(on: str, resources: Resources, jobs: int) -> CrewEngine | None:
+    """The engine of a checked `--on` of `bench tune`; None where processes of this machine do the work."""
+    name, _, address = on.partition(":")
+    if name != "ray":
+        return None
+    from harness.runner.engines.ray import RayEngine
+
+    return RayEngine(address or None, resources, jobs)

@@ -1,21 +1,25 @@
-"""What executes runs: one interface for this machine's processes, a Ray cluster and Slurm."""
+"""What executes runs: one interface for this machine's processes, a Ray cluster and Slurm.
+
+Of tunings and features the first two do the work as well, by the crew of workers that runs have, too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    import torch
+
+    from harness.data.chunks import Spread
     from harness.runner.context import RunContext
+    from harness.runner.engines.crew import Crew
     from harness.runner.worker import Ended, Shared, Worker
     from harness.utils.progress import Reporter
     from harness.utils.workspace import Workspace
     from results import Store
     from results.records import RunSpec
-
-LOST_WORKER = "WorkerDied"
-"""The class of error of a run whose process, or machine, ended before it did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,12 @@ class Engine(Protocol):
     """Executes runs somewhere. Wherever that is, a lock and the store decide who trains a run and whether it is done.
 
     The order of calls is `check`, `slots`, `execute` any number of times, `close`.
+
+    Attributes:
+        finds_devices: whether it looks for the devices of a run itself, so that this machine's do not matter.
     """
+
+    finds_devices: bool
 
     def check(self, workspace: Workspace) -> None:
         """Look for all that it needs, before data are read or features extracted.
@@ -63,6 +72,38 @@ class Engine(Protocol):
         Args:
             here: executes runs in this process.
         """
+        ...
+
+    def extraction(self, device: torch.device, reporter: Reporter) -> Spread | None:
+        """Computes features elsewhere, for `prepare_features`; None where this process does."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the cluster."""
+        ...
+
+
+class CrewEngine(Protocol):
+    """An engine whose workers do any work; the order of calls is `join`, the others any number of times, `close`."""
+
+    def join(self) -> None:
+        """Join the cluster.
+
+        Raises:
+            BenchError: what is missing.
+        """
+        ...
+
+    def crew(self, opener: str, shared: Any, device: torch.device, jobs: int, reporter: Reporter) -> Crew:
+        """Workers that `opener` opens, at most `jobs` (`harness.runner.engines.crew`); 0: as many as there is room for.
+
+        Raises:
+            BenchError: there is room for none.
+        """
+        ...
+
+    def extraction(self, device: torch.device, reporter: Reporter) -> Spread | None:
+        """See `Engine.extraction`."""
         ...
 
     def close(self) -> None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import torch
+
 from harness.runner.context import RunContext
-from harness.runner.worker import Ended, Shared, Worker, take
-from harness.runner.worker_pool import run_in_workers
+from harness.runner.engines.crew import take
+from harness.runner.engines.processes import ProcessCrew
+from harness.runner.engines.runs import OPENER, execute_runs, ordered
+from harness.runner.worker import Ended, Shared, Worker
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results import Store
@@ -15,6 +19,8 @@ from results.records import RunSpec
 
 class LocalEngine:
     """See `harness.runner.engines.interface.Engine`."""
+
+    finds_devices = False
 
     def check(self, workspace: Workspace) -> None:
         """Nothing is needed that a run does not check itself."""
@@ -28,13 +34,18 @@ class LocalEngine:
         self, runs: Sequence[tuple[str, RunSpec]], shared: Shared, store: Store, reporter: Reporter, here: Worker
     ) -> Iterator[tuple[RunSpec, Ended]]:
         """In processes where there are several jobs and runs; a run that another command executes comes last."""
-        if shared.context.execution.config.jobs > 1 and len(runs) > 1:
-            yield from run_in_workers(runs, shared, store, reporter)
+        jobs = shared.context.execution.config.jobs
+        if jobs > 1 and len(runs) > 1:
+            crew = ProcessCrew(jobs, OPENER, shared, reporter)
+            yield from execute_runs(crew, runs, shared.workspace, store, reporter)
             return
-        left = list(runs)
+        left = ordered(runs, shared.workspace)
         while left:
-            title, spec = take(left, shared.workspace)
+            title, spec = take(left).content
             yield spec, here.work(spec, title)
+
+    def extraction(self, device: torch.device, reporter: Reporter) -> None:
+        """This process extracts features, with all of the machine's threads."""
 
     def close(self) -> None:
         """There is nothing to let go of."""

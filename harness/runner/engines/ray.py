@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any
 
+import torch
+
+from harness.data.chunks import Spread
 from harness.runner.context import RunContext
-from harness.runner.engines.estimate import memory_bytes
+from harness.runner.engines.estimate import BASE_BYTES, memory_bytes
 from harness.runner.engines.interface import Resources
-from harness.runner.engines.ray_driver import Driver
+from harness.runner.engines.parts import in_parts
+from harness.runner.engines.ray_crew import RayCrew
+from harness.runner.engines.runs import OPENER, execute_runs
 from harness.runner.worker import Ended, Shared, Worker
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
@@ -32,7 +37,7 @@ _START = "start one with `ray start --head` and write --on ray:HOST:6379; --on r
 
 
 class RayEngine:
-    """See `harness.runner.engines.interface.Engine`.
+    """See `Engine` and `CrewEngine` in `harness.runner.engines.interface`.
 
     Args:
         address: of a cluster's head node; None: that of RAY_ADDRESS, or a cluster that was started on this machine, or
@@ -41,21 +46,26 @@ class RayEngine:
         jobs: at most so many runs at a time; 0: as many as the cluster has room for.
     """
 
+    finds_devices = True
+
     def __init__(self, address: str | None, resources: Resources, jobs: int) -> None:
         self._address, self._resources, self._jobs = address, resources, jobs
         self._options: dict[str, Any] = {}
-        self._slots = 1
         self._ray: Any = None
 
-    def check(self, workspace: Workspace) -> None:
+    def join(self) -> None:
         """Join the cluster.
 
         Raises:
-            BenchError: Ray is not installed, there is no cluster, or its hosts cannot share the results.
+            BenchError: Ray is not installed, or there is no cluster.
         """
         if find_spec("ray") is None:
             raise BenchError("--on ray needs Ray, which is not installed", "pip install 'captionbench[ray]'")
         self._ray = _join(self._address)
+
+    def check(self, workspace: Workspace) -> None:
+        """Join the cluster; BenchError also where its hosts cannot share the results."""
+        self.join()
         hosts = {node["NodeManagerAddress"] for node in self._nodes()}
         if len(hosts) > 1 and sqlite_file(resolve_url(workspace.database)) is not None:
             raise BenchError(
@@ -69,7 +79,17 @@ class RayEngine:
         Raises:
             BenchError: no node is large enough; `--device` names one of several GPUs.
         """
-        device = context.execution.device
+        execution = context.execution
+        devices = execution.config.devices
+        room = self._room_for(execution.device, devices * memory_bytes(specs, context), devices)
+        models = max(sum(spec.kind != "reference" for spec in specs), 1)
+        return min(room, self._jobs or room, models)
+
+    def _room_for(self, device: torch.device, memory: int, devices: int = 1) -> int:
+        """How many workers with this much memory fit into the nodes; keeps what each of them asks for.
+
+        All that a worker asks for is on one node, and so are the devices that train a run together.
+        """
         if device.index is not None:
             raise BenchError(
                 f"--on ray and --device {device} contradict each other: Ray chooses the GPU of each run",
@@ -77,14 +97,19 @@ class RayEngine:
             )
         gpus = self._resources.gpus
         if gpus is None:
-            gpus = float(device.type == "cuda")
+            gpus = float(devices * (device.type == "cuda"))
         if (device.type == "cuda") != (gpus > 0):
             raise BenchError(
                 f"--device {device.type} and --gpus-per-run {gpus:g} contradict each other",
                 "leave --gpus-per-run out, or name the --device that runs compute on",
             )
-        given = self._resources.memory_gb
-        memory = memory_bytes(specs, context) if given is None else int(given * 1e9)
+        if devices > 1 and gpus not in {0.0, float(devices)}:
+            raise BenchError(
+                f"--devices {devices} and --gpus-per-run {gpus:g} contradict each other",
+                "leave --gpus-per-run out: each device of a run is one GPU",
+            )
+        if self._resources.memory_gb is not None:
+            memory = int(self._resources.memory_gb * 1e9)
         wanted = {"CPU": self._resources.cpus, "GPU": gpus, "memory": float(memory)}
         self._options = {"num_cpus": self._resources.cpus, "num_gpus": gpus, "memory": memory}
         room = sum(_room(node["Resources"], wanted) for node in self._nodes())
@@ -94,9 +119,7 @@ class RayEngine:
                 f"no node of the Ray cluster has what a run is to get: {described}",
                 "add larger nodes, or ask for less: --cpus-per-run, --gpus-per-run, --memory-per-run",
             )
-        models = max(sum(spec.kind != "reference" for spec in specs), 1)
-        self._slots = min(room, self._jobs or room, models)
-        return self._slots
+        return room
 
     def execute(
         self,
@@ -106,9 +129,23 @@ class RayEngine:
         reporter: Reporter,
         here: Worker,  # noqa: ARG002  # this process only waits
     ) -> Iterator[tuple[RunSpec, Ended]]:
-        """See `Engine.execute`; a run is repeated `ray_driver.RETRIES` times before it is a failed row."""
+        """See `Engine.execute`; a run is repeated `ray_crew.RETRIES` times before it is a failed row."""
         if runs:
-            yield from Driver(self._ray, self._options, runs, shared, store, reporter).run(self._slots)
+            crew = RayCrew(self._ray, shared.context.execution.config.jobs, self._options, OPENER, shared, reporter)
+            yield from execute_runs(crew, runs, shared.workspace, store, reporter)
+
+    def extraction(self, device: torch.device, reporter: Reporter) -> Spread:
+        """Features by actors with the resources of a run; their bytes come through Ray, whatever disks are shared."""
+
+        def spread(opener: str, shared: Any, parts: Sequence[int]) -> Generator[tuple[int, Any], None, None]:
+            return in_parts(self.crew(opener, shared, device, self._jobs, reporter), parts)
+
+        return spread
+
+    def crew(self, opener: str, shared: Any, device: torch.device, jobs: int, reporter: Reporter) -> RayCrew:
+        """Actors with the resources of a run, `jobs` of them at most."""
+        room = self._room_for(device, BASE_BYTES)
+        return RayCrew(self._ray, min(room, jobs or room), self._options, opener, shared, reporter)
 
     def close(self) -> None:
         """Leave the cluster; one that was started here ends."""

@@ -1,4 +1,4 @@
-"""What runs in the processes of a Ray cluster: one actor a slot, which executes run after run, and their mailbox.
+"""What runs in the processes of a Ray cluster: one actor a slot, which does order after order, and their mailbox.
 
 Nothing heavy is imported until an actor has the driver's environment, which torch reads once.
 """
@@ -7,37 +7,33 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pickle
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from harness.utils.errors import BenchError
+from harness.utils.errors import BenchError, ProcessLostError
 
 if TYPE_CHECKING:
-    from harness.runner.worker import Ended, Worker
-    from results.records import RunSpec
+    from harness.runner.engines.reporting import Message
 
 SEND_INTERVAL_S = 0.5
 """How often an actor tells its progress; each message is a call to another process."""
-Message = tuple[Any, ...]
 
 
 class Mailbox:
     """Keeps what all actors say until the driver takes it, so that the driver can wait instead of asking."""
 
     def __init__(self) -> None:
-        self._messages: list[tuple[str, Message]] = []
+        self._messages: list[tuple[int, Message]] = []
         self._some = asyncio.Event()
 
-    async def put(self, key: str, messages: list[Message]) -> None:
-        """Messages of the run with this key, in order."""
+    async def put(self, key: int, messages: list[Message]) -> None:
+        """Messages of the order with this key, as they were sent."""
         self._messages += [(key, message) for message in messages]
         self._some.set()
 
-    async def take(self) -> list[tuple[str, Message]]:
+    async def take(self) -> list[tuple[int, Message]]:
         """All messages since, as soon as there are any or `wake` was called."""
         await self._some.wait()
         self._some.clear()
@@ -52,11 +48,11 @@ class Mailbox:
 class Outbox:
     """The end of a `RemoteReporter`'s channel: gathers messages, of a count only the last, and sends them together.
 
-    `key` is that of the run that they are of.
+    `key` is that of the order that they are of.
     """
 
     def __init__(self, mailbox: Any) -> None:
-        self._mailbox, self.key = mailbox, ""
+        self._mailbox, self.key = mailbox, 0
         self._messages: list[Message] = []
         self._sent = time.monotonic()
 
@@ -75,8 +71,8 @@ class Outbox:
         return self._mailbox.put.remote(self.key, messages)
 
 
-class RunActor:
-    """Executes one run after another; torch, the context and the scorers stay in memory between them.
+class WorkerActor:
+    """Does one order after another; torch and all that its worker opened stay in memory between them.
 
     Args:
         folder: the driver's current folder, in which relative paths were meant.
@@ -88,32 +84,36 @@ class RunActor:
         os.environ.update(variables)
         self._folder, self._threads = folder, threads
         self._opened = ExitStack()
-        self._worker: Worker | None = None
+        self._work: Callable[[Any], Any] | None = None
 
     def ready(self) -> None:
         """Answers once this actor has been started."""
 
-    def work(self, title: str, spec: RunSpec, given: list[Any]) -> Ended:
-        """Execute a run; all that it said is in the mailbox before this returns.
+    def work(self, key: int, content: Any, given: list[Any]) -> Any:
+        """Do an order; all that it said is in the mailbox before this returns.
 
         Args:
-            given: the reference of the pickled `Shared` of all runs, and the actor of a `Mailbox`.
+            given: the actor of a `Mailbox`, what opens a worker, and the reference of what all orders share, pickled.
 
         Raises:
             BenchError: this node does not see the driver's folder, or a plug-in cannot be loaded.
         """
         import ray
 
-        if self._worker is None:
-            self._outbox = Outbox(given[1])
-            self._worker = self._open(ray.get(given[0]))
-        self._outbox.key = spec.key
+        if self._work is None:
+            mailbox, opener, shared = given
+            self._outbox = Outbox(mailbox)
+            self._work = self._open(opener, ray.get(shared))
+        self._outbox.key = key
         try:
-            return self._worker.work(spec, title)
+            return self._work(content)
+        except ProcessLostError:  # of a training on several devices; this process can train no more
+            ray.get(self._outbox.flush())
+            os._exit(1)  # Ray starts another in its place, which does the order again
         finally:
             ray.get(self._outbox.flush())
 
-    def _open(self, pickled: bytes) -> Worker:
+    def _open(self, opener: str, pickled: bytes) -> Callable[[Any], Any]:
         """Load all that stays in memory."""
         try:
             os.chdir(self._folder)
@@ -125,24 +125,12 @@ class RunActor:
 
         import torch
 
-        from harness.data.cache_storage import is_cached
-        from harness.metrics.evaluator import Evaluator
-        from harness.runner.worker import Shared, Worker
-        from harness.runner.worker_pool import RemoteReporter, enter_worker
-        from results import Store
+        from harness.runner.engines.crew import open_worker
+        from harness.runner.engines.reporting import RemoteReporter
 
         torch.set_num_threads(self._threads)
-        shared: Shared = pickle.loads(pickled)  # noqa: S301  # the driver made it
-        shared = replace(shared, context=enter_worker(shared.context, 0))
-        if shared.context.data.features is not None:
-            is_cached(shared.context.data.features.folder, shared.workspace.remote)
-        return Worker(
-            shared,
-            self._opened.enter_context(Store(shared.workspace.database)),
-            self._opened.enter_context(Evaluator(settings=shared.evaluation)),
-            RemoteReporter(cast(Any, self._outbox)),
-        )
+        return self._opened.enter_context(open_worker(opener, pickled, 0, RemoteReporter(self._outbox)))
 
     def end(self) -> None:
-        """Close the store and the scorers."""
+        """Close what the worker opened."""
         self._opened.close()

@@ -17,10 +17,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from harness.runner.context import RunContext
+from harness.runner.engines.crew import LOST_WORKER
 from harness.runner.engines.estimate import memory_bytes
 from harness.runner.engines.filesystems import is_shared
-from harness.runner.engines.interface import LOST_WORKER, Resources
+from harness.runner.engines.interface import Resources
 from harness.runner.engines.slurm_job import ExecuteRun
 from harness.runner.worker import Ended, Shared, Worker
 from harness.utils.atomic import replacing, write_text
@@ -57,6 +60,8 @@ class SlurmEngine:
         resources: of each run; GPUs are whole ones.
         jobs: at most so many at a time; 0: as many as Slurm gives.
     """
+
+    finds_devices = False
 
     def __init__(self, resources: Resources, jobs: int) -> None:
         self._resources, self._jobs = resources, jobs
@@ -132,6 +137,9 @@ class SlurmEngine:
         except KeyboardInterrupt:
             reporter.note("jobs go on without this command; the same command waits for them, scancel ends them")
             raise
+
+    def extraction(self, device: torch.device, reporter: Reporter) -> None:
+        """The command extracts features itself."""
 
     def close(self) -> None:
         """Jobs go on."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import pickle
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,24 +32,14 @@ class ExecuteRun:
 
         import torch
 
-        from harness.data.cache_storage import is_cached
-        from harness.metrics.evaluator import Evaluator
-        from harness.runner.worker import Shared, Worker
-        from harness.runner.worker_pool import enter_worker
+        from harness.runner.engines.crew import open_worker
+        from harness.runner.engines.runs import OPENER
         from harness.utils.progress import Reporter
-        from results import Store
 
         torch.set_num_threads(self.threads)
-        shared: Shared = pickle.loads(self.shared.read_bytes())  # noqa: S301  # the command made it
-        shared = replace(shared, context=enter_worker(shared.context, 0))
-        if shared.context.data.features is not None:
-            is_cached(shared.context.data.features.folder, shared.workspace.remote)
-        with (
-            Store(shared.workspace.database) as store,
-            Evaluator(settings=shared.evaluation) as evaluator,
-            Reporter() as reporter,
-        ):
-            return Worker(shared, store, evaluator, reporter).work(spec, title)
+        with Reporter() as reporter, open_worker(OPENER, self.shared.read_bytes(), 0, reporter) as work:
+            ended: Ended = work((title, spec))
+            return ended
 
     def checkpoint(self, title: str, spec: RunSpec) -> Any:
         """What submitit puts back into the queue when Slurm warns of the job's end: the same run."""

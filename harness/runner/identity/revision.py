@@ -22,7 +22,7 @@ import zoo
 from harness.runner.identity.sources import REFACTORS, files_digest, harness_files, refactors, tree_digest
 
 REVISION = 2
-SOURCES = "330a2e22"
+SOURCES = "62b7a3ad"
 
 
 @cache

@@ -68,7 +68,7 @@ function caption(text, known) {
 
 function card(shown, most) {
   const known = galleryWords.known(shown.references);
-  const lines = shown.said.map((said) => element("li", said.reference ? { class: "reference" } : {},
+  const lines = galleryChoice.of(shown.said).map((said) => element("li", said.reference ? { class: "reference" } : {},
     element("span", { class: "who" }, element("a", { href: said.page }, said.name), ...(said.label ? [" ", element("small", {}, said.label)] : [])),
     caption(said.text, known),
     element("span", { class: "score" }, said.score === null ? "—" : (said.score / 10).toFixed(1))));
@@ -87,6 +87,7 @@ function card(shown, most) {
   if (shown.domain) where.append(" ", element("span", { class: "tag" }, shown.domain));
   const side = element("div", { class: "side" }, picture, where);
   if (shown.attention) side.append(element("p", { class: "files" }, element("a", { href: shown.attention }, "Where each word looked")));
+  side.append(galleryChoice.box(shown.id));
   return element("article", { class: "card", "data-image": shown.id }, side, said);
 }
 
@@ -114,7 +115,18 @@ function start() {
     }
     return texts.get(place);
   };
+  // Where the first of two models is most above the second; images that one of them has no score of come last.
+  const beats = async (one, other) => {
+    const margins = new Map();
+    for (const place of places) margins.set(place, galleryChoice.margin((await image(place)).said, one, other));
+    return [...places].sort((a, b) => {
+      const [first, second] = [margins.get(a), margins.get(b)];
+      if (first === null || second === null) return (first === null) - (second === null);
+      return second - first;
+    });
+  };
   let asked = 0;
+  let drawn = "";
 
   async function show(from, to, turn) {
     const cards = [];
@@ -131,7 +143,11 @@ function start() {
     const turn = asked += 1;
     const chosen = new FormData(form);
     const words = galleryWords.asked(chosen.get("words"));
-    let found = orders[chosen.get("order")]();
+    const [kind, one, other] = chosen.get("order").split(",").map(decodeURIComponent);
+    let found = kind === "beats" ? await beats(one, other) : orders[kind]();
+    if (turn !== asked) return;
+    const picked = galleryChoice.onlyBox.checked ? galleryChoice.images() : null;
+    if (picked) found = found.filter((place) => picked.includes(index.images[place][0]));
     if (words.length) {
       const matches = new Set();
       for (const place of places) {
@@ -144,7 +160,7 @@ function start() {
     gallery.order = found;
     await show(0, AT_ONCE, turn);
     if (turn !== asked) return;
-    form.querySelector("output").textContent = words.length ? `${found.length} of ${places.length}` : `${places.length} images`;
+    form.querySelector("output").textContent = words.length || picked ? `${found.length} of ${places.length}` : `${places.length} images`;
   }
 
   const viewer = galleryViewer({
@@ -163,10 +179,33 @@ function start() {
   });
   further.addEventListener("click", () => show(gallery.shown, gallery.shown + AT_ONCE, asked));
   form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("input", apply);
+  form.addEventListener("input", (event) => {
+    const { name, value } = event.target;
+    drawn = "";
+    if (name === "words") address.set({ q: value });
+    if (name === "order") address.set({ order: value.split(",").map(decodeURIComponent) });
+  });
   form.hidden = false;
   further.hidden = places.length <= AT_ONCE;
   form.querySelector("output").textContent = `${places.length} images`;
+  galleryChoice.start(index, form);
+  for (const written of list.querySelectorAll(".card")) {
+    written.querySelector(".side").append(galleryChoice.box(Number(written.dataset.image)));
+  }
+  // What is written out in the page is what it shows where nothing is chosen, and is not drawn again.
+  const asks = () => {
+    const { words, order } = form.elements;
+    const picked = galleryChoice.onlyBox.checked && galleryChoice.images();
+    return JSON.stringify([galleryChoice.models(), words.value, order.value, picked]);
+  };
+  drawn = JSON.stringify([[], "", "worst", false]);
+  address.follow(() => {
+    galleryChoice.show();
+    const wanted = asks();
+    if (wanted === drawn) return;
+    drawn = wanted;
+    apply();
+  });
 }
 
 document.addEventListener("DOMContentLoaded", start);

@@ -12,7 +12,7 @@ function sortBy(table, column, direction) {
     const a = key(one);
     const b = key(other);
     if (a === null || b === null) return (a === null) - (b === null);
-    return sign * (typeof a === "string" ? a.localeCompare(b) : a - b);
+    return sign * (typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b);
   };
   for (const body of table.tBodies) {
     if (!body.classList.contains("apart")) body.append(...[...body.rows].sort(compare));
@@ -24,12 +24,17 @@ function placeBy(table, metric) {
   for (const cell of table.querySelectorAll("td[data-places]")) {
     const place = JSON.parse(cell.dataset.places)[metric];
     if (!place) continue;
-    const [text, value, reason] = place;
+    const [text, value, reason, ranks] = place;
     const shown = document.createElement("span");
     shown.textContent = text;
     if (reason) shown.title = `${metric}: ${reason}`;
     cell.classList.toggle("said", value === null && text.includes(" "));
     if (value === null) delete cell.dataset.value; else cell.dataset.value = value;
+    cell.removeAttribute("style");
+    if (ranks) {
+      cell.style.setProperty("--from", `${100 * (ranks[0] - 1) / table.dataset.ranks}%`);
+      cell.style.setProperty("--to", `${100 * ranks[1] / table.dataset.ranks}%`);
+    }
     cell.replaceChildren(shown);
   }
   const heading = [...table.tHead.rows[0].cells].find((cell) => cell.textContent.startsWith("Place"));
@@ -37,11 +42,19 @@ function placeBy(table, metric) {
   if (heading && known) (heading.querySelector("button") || heading).textContent = `Place, ${metric}`;
 }
 
+function order(table, heading, direction) {
+  const headings = [...table.tHead.rows[0].cells];
+  headings.forEach((other) => other.removeAttribute("aria-sort"));
+  heading.setAttribute("aria-sort", direction);
+  placeBy(table, heading.textContent);
+  sortBy(table, headings.indexOf(heading), direction);
+}
+
 // Headings become buttons here, so that without a script no control is shown that does nothing.
 for (const table of document.querySelectorAll("table.sortable")) {
-  const headings = [...table.tHead.rows[0].cells];
-  headings.forEach((heading, column) => {
-    if (!heading.dataset.first) return;
+  for (const heading of table.tHead.rows[0].cells) {
+    if (!heading.dataset.first) continue;
+    heading.dataset.name = heading.textContent;
     const button = document.createElement("button");
     button.type = "button";
     button.append(...heading.childNodes);
@@ -50,13 +63,20 @@ for (const table of document.querySelectorAll("table.sortable")) {
       const first = heading.dataset.first;
       const opposite = first === "ascending" ? "descending" : "ascending";
       const direction = heading.getAttribute("aria-sort") === first ? opposite : first;
-      headings.forEach((other) => other.removeAttribute("aria-sort"));
-      heading.setAttribute("aria-sort", direction);
-      placeBy(table, heading.textContent);
-      sortBy(table, column, direction);
+      order(table, heading, direction);
+      if (table.id) address.set({ order: `${table.id}:${heading.dataset.name}:${direction}` });
     });
-  });
+  }
 }
+
+// The order that the address names, as table:heading:direction.
+address.follow(() => {
+  const found = address.get("order").match(/^([\w-]+):(.*):(ascending|descending)$/s);
+  const table = found && document.getElementById(found[1]);
+  if (!table?.tHead) return;
+  const heading = [...table.tHead.rows[0].cells].find((cell) => cell.dataset.name === found[2]);
+  if (heading && heading.getAttribute("aria-sort") !== found[3]) order(table, heading, found[3]);
+});
 
 for (const box of document.querySelectorAll(".signature")) {
   const button = document.createElement("button");
@@ -73,43 +93,4 @@ for (const box of document.querySelectorAll(".signature")) {
     else select();
     setTimeout(() => { button.textContent = "Copy"; }, 2000);
   });
-}
-
-// Only rows that have all the chosen facets are shown; tables and titles without a row left go too.
-const facets = document.querySelector("form.facets");
-if (facets) {
-  const boards = [...document.querySelectorAll("section.board")];
-  const rows = boards.flatMap((board) => [...board.querySelectorAll("tr[data-family]")].map((row) => [row, board]));
-  const counted = rows.filter(([row]) => !row.closest(".people"));
-  const apply = () => {
-    const chosen = new FormData(facets);
-    const fits = (name, value) => !chosen.get(name) || chosen.get(name) === value;
-    for (const [row, board] of rows) {
-      row.hidden = !["family", "objective"].every((name) => fits(name, row.dataset[name])) || !fits("data", board.dataset.data);
-    }
-    const shown = counted.filter(([row]) => !row.hidden).length;
-    for (const board of boards) {
-      const bodies = [...board.querySelectorAll("tbody")];
-      const empty = (body) => ![...body.rows].some((row) => !row.hidden);
-      bodies.forEach((body, place) => {
-        if (body.classList.contains("apart")) body.hidden = empty(bodies[place + 1]);
-      });
-      for (const part of board.querySelectorAll(".people")) part.hidden = !part.querySelector("tr[data-family]:not([hidden])");
-      board.hidden = bodies.every((body) => body.classList.contains("apart") || empty(body));
-    }
-    facets.querySelector("output").textContent = shown === counted.length ? `${shown} rows` : `${shown} of ${counted.length} rows`;
-    document.getElementById("nothing").hidden = shown > 0;
-  };
-  facets.hidden = false;
-  facets.addEventListener("submit", (event) => event.preventDefault());
-  facets.addEventListener("input", apply);
-  apply();
-}
-
-// Pointing at a name in a legend brings its lines to the front.
-for (const item of document.querySelectorAll(".legend li")) {
-  const marks = [...item.closest("section").querySelectorAll(".mark")].filter((mark) => mark.dataset.model === item.dataset.model);
-  const show = (on) => marks.forEach((mark) => mark.classList.toggle("pointed", on));
-  item.addEventListener("pointerenter", () => show(true));
-  item.addEventListener("pointerleave", () => show(false));
 }

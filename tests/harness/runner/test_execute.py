@@ -65,7 +65,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def run(spec: RunSpec, context: RunContext, workspace: Workspace, evaluator: Any = None) -> Outcome:
     return execute(
         spec, context, evaluator, workspace=workspace, environment={"device": "cpu"}, on_epoch=lambda _: None,
-        reporter=quiet(),
+        on_step=lambda _: None, reporter=quiet(),
     )  # fmt: skip
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -83,3 +85,32 @@ def test_without_regions_or_grid_its_row_alone_fails(data: Path, tmp_path: Path)
         assert f"needs regions with boxes and the grid that they are cut from, and here are {what}" in str(
             failure.reason
         )
+
+
+def test_it_sees_regions_and_grids_of_one_file(data: Path, tmp_path: Path) -> None:
+    """Of other numbers of channels, and without a backbone."""
+    random, images = np.random.default_rng(0), json.loads((data / "dataset_scenes.json").read_text())["images"]
+    file = tmp_path / "both.hdf5"
+    with h5py.File(file, "w") as opened:
+        for image in images:
+            boxes = np.array(image["boxes"], np.float32)
+            opened[f"{image['imgid']}_features"] = random.normal(size=(len(boxes), 6)).astype(np.float32)
+            opened[f"{image['imgid']}_boxes"] = boxes * 2
+            opened[f"{image['imgid']}_size"] = np.array((192, 192))
+            opened[f"{image['imgid']}_grids"] = random.normal(size=(9, 5)).astype(np.float32)
+    workspace = tmp_path / "workspace"
+    done = bench(*run_words(data, workspace, "dlct", TINY), "--regions", file)
+    assert done.exit_code == 0, done.output
+    with Store(workspace / "bench.sqlite", read_only=True) as store:
+        [group] = leaderboard(store)
+    assert re.fullmatch(r"regions\[both\.hdf5,all\]#[0-9a-f]{8},[0-9-]+\+grid#[0-9a-f]{8}", group.signature["feat"])
+    folder = workspace / "runs" / group.rows[0].keys[0]
+    assert SavedModel.load(folder).arguments["grid_dim"] == 5
+    captioned = bench("caption", "--data", data, "--split", "val", "--run", folder)
+    assert captioned.exit_code == 0, captioned.output
+
+    with h5py.File(file, "a") as opened:
+        del opened[f"{images[0]['imgid']}_grids"]
+    refused = bench(*run_words(data, tmp_path / "other", "dlct", TINY), "--regions", file)
+    assert f"1 of {len(images)} images cannot be used" in str(refused.exception)
+    assert f"has features but no {images[0]['imgid']}_grids (both.hdf5)" in str(refused.exception)

@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 import torch
 
+from harness.config.execution import ExecutionConfig
 from harness.data.dataset import Sample
 from harness.metrics.evaluation import METRICS
 from harness.metrics.signature import EvaluationSettings
 from harness.runner import worker as module
+from harness.runner.engines.crew import take
+from harness.runner.engines.runs import ordered
 from harness.runner.pretrained import WeightsMissing
-from harness.runner.worker import LOCK, LOG_TAIL_LINES, Shared, Worker, take
+from harness.runner.worker import LOCK, LOG_TAIL_LINES, Shared, Worker
 from harness.utils.errors import INTERRUPTED, BenchError
 from harness.utils.workspace import Workspace, locked
 from results import DatasetRecord, Outcome, Quantity, SplitResult, Store
@@ -58,7 +61,7 @@ class Fake:
     def make(self, *, rerun: bool = False, spice: bool = False) -> Worker:
         samples = (Sample(1, "1.png", "test", ("a dog", "the dog")),)
         context: Any = SimpleNamespace(
-            execution=SimpleNamespace(device=torch.device("cpu")),
+            execution=SimpleNamespace(device=torch.device("cpu"), config=ExecutionConfig()),
             data=SimpleNamespace(evaluated={"test": samples}),
             inputs=SimpleNamespace(vocabulary=SimpleNamespace(words=("red",))),
         )
@@ -206,9 +209,9 @@ def test_a_metric_that_can_be_added_is_added_to_every_run(fake: Fake, monkeypatc
 
 def test_what_another_process_executes_is_taken_last(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
-    waiting = [(key, make_spec(key)) for key in ("a", "b", "c")]
+    waiting = ordered([(key, make_spec(key)) for key in ("a", "b", "c")], workspace)
     lock = workspace.run_folder("a") / LOCK
     lock.parent.mkdir(parents=True)
     with locked(lock, lambda: None):
-        assert [take(waiting, workspace)[0] for _ in range(3)] == ["b", "c", "a"]
+        assert [take(waiting).content[0] for _ in range(3)] == ["b", "c", "a"]
     assert waiting == []

@@ -18,6 +18,7 @@ from harness.runner.train import make_objective
 from harness.training import reinforce, self_critical
 from harness.training.distributed import SingleProcess
 from harness.training.gradients import BatchGradient
+from harness.training.losses import read_losses
 from harness.training.objectives import CrossEntropy
 from harness.utils.errors import BenchError
 from zoo import Captioner, Visual, create_model, model_card
@@ -80,7 +81,9 @@ def gradient_of(objective: Any, batch: Batch, told: list[int], repeats: int = 1)
     for _ in range(repeats):
         loss, images = gradient(objective, list(model.parameters()), batch, 0, 1)
         assert images == len(batch.image_ids)
-    return loss, {name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None}
+    return sum(map(float, loss)), {
+        name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None
+    }
 
 
 @pytest.mark.parametrize(("fits", "parts"), [(6, []), (5, [2]), (2, [2, 4]), (1, [2, 4, 6])])
@@ -138,7 +141,9 @@ def test_a_rank_without_images_adds_nothing() -> None:
 
     gradient = BatchGradient(model, torch.device("cpu"), precision="fp32", collective=Others(), on_split=told.append)
     empty = Batch(Visual(), torch.zeros(0, 2, dtype=torch.long), ())
-    assert gradient(CrossEntropy(STAGE), list(model.parameters()), empty, 0, 1) == (6.0, 6)
+    losses, images = gradient(CrossEntropy(STAGE), list(model.parameters()), empty, 0, 1)
+    assert images == 6
+    assert read_losses([losses], Others()) == [6.0]
     assert all(parameter.grad is None for parameter in model.parameters())
     assert told == []
 

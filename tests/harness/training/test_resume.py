@@ -40,6 +40,18 @@ def test_a_killed_run_resumes_bit_for_bit(tmp_path: Path, kill_at: tuple[int, in
     ]
 
 
+def test_losses_read_late_are_those_read_at_once(tmp_path: Path) -> None:
+    """Also of a run that is killed between two readings, whose last checkpoint has read what was before it."""
+    at_once: list[EpochRecord] = []
+    late: list[EpochRecord] = []
+    expected, _ = fit_tiny(tmp_path / "at-once", records=at_once)
+    with pytest.raises(Killed):
+        fit_tiny(tmp_path / "late", records=late, kill_at=(1, 2), read_losses_every=20)
+    model, _ = fit_tiny(tmp_path / "late", records=late, read_losses_every=20)
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in weights_of(expected).items())
+    assert [(r.epoch, r.train_loss, r.step) for r in late] == [(r.epoch, r.train_loss, r.step) for r in at_once]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("step", [1, 3, 4])  # the last of these is the first of the second epoch
 def test_a_signal_waits_for_its_step_and_a_checkpoint(tmp_path: Path, step: int, number: signal.Signals) -> None:

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from harness.config.schedule import Schedule
+from harness.data.batches import Batch
+from harness.training.losses import TrainingDivergedError
 from harness.training.objectives import CrossEntropy
 from harness.training.optimisers import make_optimiser
-from harness.training.trainer import TrainingDivergedError
 from harness.utils.errors import BenchError
 from results.records import EpochRecord
 from tests.harness.training.tiny_training import IMAGES, VOCABULARY, Loader, fit_tiny, tiny_schedule, weights_of
@@ -93,6 +94,35 @@ def test_a_nan_stops_with_step_and_last_good_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(TrainingDivergedError, match=r"step 5 .*last good checkpoint: .*step-000000004"):
         fit_tiny(tmp_path, model=model)
     assert all(value.isfinite().all() for value in model.state_dict().values())
+
+
+def test_a_nan_is_told_with_its_step_however_late_losses_are_read(tmp_path: Path) -> None:
+    """Three steps an epoch, so that the fifth is read at the sixth: nothing that followed from it is saved."""
+    calls = 0
+
+    class Poisoned(CrossEntropy):
+        def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:
+            nonlocal calls
+            calls += 1
+            return super().__call__(model, batch, epoch) * (float("nan") if calls == 5 else 1.0)
+
+    with pytest.raises(TrainingDivergedError, match=r"loss nan, .* at step 5 .*epoch 2.*checkpoint: .*step-000000001"):
+        fit_tiny(tmp_path, objective=Poisoned, interval=1e9, read_losses_every=20)
+    assert calls == 6
+
+
+def test_no_poisoned_weights_are_saved_between_readings(tmp_path: Path) -> None:
+    calls = 0
+
+    class Poisoned(CrossEntropy):
+        def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:
+            nonlocal calls
+            calls += 1
+            return super().__call__(model, batch, epoch) * (float("inf") if calls == 2 else 1.0)
+
+    with pytest.raises(TrainingDivergedError, match=r"at step 2 .*step-000000001"):
+        fit_tiny(tmp_path, objective=Poisoned, read_losses_every=20)
+    assert calls == 2
 
 
 def test_a_batch_in_parts_makes_the_same_steps(tmp_path: Path) -> None:

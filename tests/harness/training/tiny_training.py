@@ -80,6 +80,7 @@ def fit_tiny(
     records: list[EpochRecord] | None = None,
     model: Captioner | None = None,
     interval: float = 0.0,
+    read_losses_every: int | None = None,
     objective: Callable[[Stage], Objective] = CrossEntropy,
     said: io.StringIO | None = None,
 ) -> tuple[Captioner, TrainingSummary]:
@@ -108,6 +109,7 @@ def fit_tiny(
         reporter=Reporter(Console(file=said or io.StringIO(), width=300)),
         objective=objective,
         checkpoint_interval_s=interval,
+        read_losses_every=read_losses_every,
     )
     return model, training.fit()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from harness.runner.context import RunContext
 from harness.runner.identity.signature import tuned_field
 from harness.runner.models import RequestedModel
 from harness.runner.plan import plan_runs
-from harness.training.trainer import TrainingDivergedError
+from harness.training.losses import TrainingDivergedError
 from harness.tuning.chosen import TunedFile
 from harness.tuning.jobs import do_trials_side_by_side
 from harness.tuning.storage import open_studies
@@ -118,14 +118,18 @@ def test_a_diverged_trial_counts_as_failed(small: RunContext, tmp_path: Path, mo
 def test_a_process_that_dies_costs_one_model(
     small: RunContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def tune_one(channel: Connection, place: int, model: RequestedModel, _: bytes) -> None:
-        if model.name == "updown":
-            os.kill(os.getpid(), signal.SIGKILL)
-        channel.send({model.name: f"tried in place {place}"})
+    @contextmanager
+    def open_tuner(_: object, place: int, __: object) -> Iterator[Callable[[RequestedModel], dict[str, str]]]:
+        def tune(model: RequestedModel) -> dict[str, str]:
+            if model.name == "updown":
+                os.kill(os.getpid(), signal.SIGKILL)
+            return {model.name: f"tried in place {place}"}
+
+        yield tune
 
     forking = multiprocessing.get_context("fork")
     monkeypatch.setattr(multiprocessing, "get_context", lambda _: forking)  # the imports of a new process take seconds
-    monkeypatch.setattr("harness.tuning.jobs.tune_one", tune_one)
+    monkeypatch.setattr("harness.tuning.jobs.open_tuner", open_tuner)
     context = replace(small, execution=replace(small.execution, config=ExecutionConfig(jobs=1)))
     search = Search(Workspace(tmp_path), context, SearchSpace(), BUDGET, "3x2#abcdef")
     errors = do_trials_side_by_side(requested("updown", "m2"), search, SILENT)

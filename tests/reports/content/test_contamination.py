@@ -16,7 +16,8 @@ from rich.console import Console
 from reports.content.contamination import contamination
 from reports.content.leaderboard_page import separations
 from reports.export import data as export_data
-from reports.export import text as export_text
+from reports.export.latex import latex
+from reports.export.markdown import markdown
 from reports.html.pages import run_page
 from reports.html.report import write_report
 from reports.text.terminal import print_leaderboard
@@ -154,12 +155,16 @@ def test_exports_keep_it(mixed: Store) -> None:
     assert rows["blind"]["contamination"] is rows["blind"]["pretraining"] is None
     assert rows["blip/finetuned"]["contamination"]["label"] == "other captions seen"
     assert rows["blip/finetuned"]["pretraining"]["captions_of"] == ["Web"]
-    named = r"blip/finetuned \(images possibly seen\)"
-    for text, mark in (
-        (export_text.markdown(groups, runs), r" ?<sup>(\w)</sup>"),
-        (export_text.latex(groups, runs), r"\$\^\{(\w)\}\$"),
+    for text, named, mark, note in (
+        (
+            markdown(groups, runs),
+            r"blip/finetuned \(images possibly seen\)",
+            r" ?<sup>(\w)</sup>",
+            r" ?<sup>(\w)</sup>",
+        ),
+        (latex(groups, runs), r"blip/finetuned", r"\\tnote\{(\w)[,}]", r"\\item\[(\w)\]"),
     ):
-        assert set(re.findall(named + mark, text)) <= set(re.findall(mark + " images possibly seen: Before", text))
+        assert set(re.findall(named + mark, text)) <= set(re.findall(note + " images possibly seen: Before", text))
         assert re.search(named + mark, text)
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,8 +16,10 @@ from typer.testing import CliRunner
 
 from harness.cli import export
 from harness.utils.errors import BenchError
+from reports.errors import ReportError
 from reports.export import data as export_data
-from reports.export import text as export_text
+from reports.export.latex import escape_latex, latex
+from reports.export.markdown import escape_markdown, markdown
 from reports.html.method import method
 from results import Results
 from results.db.store import Store
@@ -34,14 +39,14 @@ def shown(store: Store) -> Shown:
 
 
 def test_markdown_has_a_table_a_group_with_notes_and_signature(shown: Shown) -> None:
-    text = export_text.markdown(*shown)
+    text = markdown(*shown)
     assert text.count("## scenes test, controlled track") == 2
     assert "| expansionnet_v2 ×2 | 104.9 ±0.9 | 81.8–127.9 | 1 |" in text
     assert (
         "\n\nBest of 2 placed models on scenes test: expansionnet_v2 (place 1, 2 seeds). "
         "1 of 3 models besides blind has no place" in text
     )
-    assert "| human (human level, not ranked, nrefs: 4) |" in text
+    assert "| human (human level, nrefs: 4, not ranked) |" in text
     assert "Not comparable with the other tables of this split: beam: 1." in text
     assert "</sup> METEOR took longer than 300 s" in text
     assert "`CIDEr-D|split:test|data:scenes#1f3a09bc|nrefs:5|" in text
@@ -64,25 +69,59 @@ def test_markdown_has_a_table_a_group_with_notes_and_signature(shown: Shown) -> 
     ],
 )  # fmt: skip
 def test_text_stays_text(text: str, markdown: str, latex: str) -> None:
-    assert export_text.escape_markdown(text) == markdown
-    assert export_text.escape_latex(text) == latex
+    assert escape_markdown(text) == markdown
+    assert escape_latex(text) == latex
 
 
 def test_latex_is_booktabs(shown: Shown) -> None:
-    text = export_text.latex(*shown)
+    text = latex(*shown)
     assert text.count(r"\begin{tabular}") == text.count(r"\toprule") == text.count(r"\bottomrule") == 5
-    assert r"expansionnet\_v2 $\times$2 & 104.9 $\pm$0.9 & 81.8--127.9 & 1 &" in text
+    assert r"expansionnet\_v2 $\times$2 & 104.9 $\pm$0.9 & 81.8--127.9 & \textbf{1} &" in text
+    assert r"transformer\_base $\times$2 & 97.8 $\pm$0.9 & 76.3--119.4 & 2 &" in text
+    assert re.findall(r"\\label\{(.*)\}", text)[:2] == ["tab:scenes-test", "tab:scenes-test-people"]
+    assert len(set(re.findall(r"\\label\{(.*)\}", text))) == 5
+    header = next(line for line in text.splitlines() if line.startswith("Model &"))
+    assert header == r"Model & C & 95 \% & Place & B-4 & M & R & MAC \\"
     rows = [line for line in text.split(r"\end{tabular}")[0].splitlines() if line.endswith(r"\\")]
     assert len({line.count(" & ") for line in rows}) == 1
+
+
+def test_columns_are_chosen_by_name(shown: Shown) -> None:
+    lines = markdown(*shown, ["parameters", "cider", "bleu-1"]).splitlines()
+    assert next(line for line in lines if line.startswith("| Model")) == "| Model | Parameters | CIDEr-D | BLEU-1 |"
+    assert "a reference row has no model" not in markdown(*shown), "a blank needs no note"
+    everything = next(line for line in markdown(*shown, ["all"]).splitlines() if line.startswith("| Model"))
+    assert "| BLEU-3 |" in everything
+    for columns, told in ((["bleu"], "may be each of: BLEU-1, BLEU-2"), (["speed"], "is no column"), ([""], "is no")):
+        with pytest.raises(ReportError, match=told):
+            latex(*shown, columns)
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs a TeX: Debian's texlive-latex-extra")
+def test_latex_compiles_and_fits_a_page(shown: Shown, tmp_path: Path) -> None:
+    shown[0][0].signature["feat"] = "a_b#c%d&{e}[one,two,three]@four,five,six,seven,eight,nine,ten"
+    packages = "".join(rf"\usepackage{{{name}}}" for name in ("booktabs", "threeparttable"))
+    page = rf"\documentclass{{article}}{packages}\begin{{document}}{latex(*shown)}\end{{document}}"
+    (tmp_path / "a.tex").write_text(page, encoding="utf-8")
+    found = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "a.tex"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert found.returncode == 0, found.stdout[-2000:]
+    assert "Overfull" not in found.stdout
 
 
 def test_whatever_ends_a_line_stays_within_its_row(shown: Shown) -> None:
     groups, runs = shown
     groups[0].signature["feat"] = "one\r\ntwo\u2028three"
-    for text in (export_text.markdown(groups, runs), export_text.latex(groups, runs)):
+    for text in (markdown(groups, runs), latex(groups, runs)):
         assert "feat:one two three|" in text
-    assert export_text.escape_markdown("a\rb") == export_text.escape_latex("a\rb") == "a b"
-    assert export_text.escape_latex("a|<b>") == r"a\textbar{}\textless{}b\textgreater{}", "plain ones are dashes in OT1"
+    assert escape_markdown("a\rb") == escape_latex("a\rb") == "a b"
+    assert escape_latex("a|<b>") == r"a\textbar{}\textless{}b\textgreater{}", "plain ones are dashes in OT1"
 
 
 def test_csv_is_the_leaderboard_frame_with_blanks_for_missing(store: Store) -> None:

@@ -17,10 +17,15 @@ def test_a_long_caption_is_whole_but_folded(pages: dict[str, Page]) -> None:
 def test_the_leaderboard_is_sorted_and_references_stand_apart(pages: dict[str, Page]) -> None:
     table = next(pages["index.html"].root.find("table", id="group-1-table"))
     headings = [heading.text for heading in next(table.find("thead")).find("th")]
-    assert headings[:5] == ["Model", "CIDEr-D", "95 % interval", "Place", "BLEU-1"]
-    assert next(table.find("thead")).children[0].children[1].attributes["aria-sort"] == "descending"
+    assert headings == [
+        "Model", "Place", "CIDEr-D", "BLEU-4", "METEOR", "ROUGE-L", "Parameters", "Computation", "Latency",
+        "Training time",
+        "95 % interval", "BLEU-1", "BLEU-2", "BLEU-3",
+    ]  # fmt: skip
+    [by] = [heading.text for heading in table.find("th") if "aria-sort" in heading.attributes]
+    assert by == "CIDEr-D"
     ranked, apart, references = table.find("tbody")
-    values = [float(next(row.find("td")).attributes["data-value"]) for row in ranked.find("tr")]
+    values = [float(next(row.find("td", class_="leading")).attributes["data-value"]) for row in ranked.find("tr")]
     assert values == sorted(values, reverse=True)
     assert len(values) == 4
     assert "Reference, not ranked" in apart.text
@@ -33,8 +38,33 @@ def test_scores_are_times_100_with_the_spread_over_seeds(pages: dict[str, Page])
     table = next(pages["index.html"].root.find("table", id="group-1-table"))
     name, cells = rows(table)[0]
     assert name.strip().startswith("expansionnet_v2")
-    assert cells[0].text == "104.9 ±0.9"
-    assert float(cells[0].attributes["data-value"]) == pytest.approx(1.0486)
+    assert cells[1].text == "104.9 ±0.9"
+    assert float(cells[1].attributes["data-value"]) == pytest.approx(1.0486)
+
+
+def test_what_sets_a_reference_apart_is_a_note_of_its_star(pages: dict[str, Page]) -> None:
+    section = next(pages["index.html"].root.find("section", class_="board"))
+    human = next(next(section.find("tbody", class_="reference")).find("tr"))
+    assert human.attributes["data-model"] == "human"
+    assert "nrefs" not in human.text
+    star = next(human.find("a", class_="star"))
+    note = next(section.find("li", id=star.attributes["href"].removeprefix("#")))
+    assert note.text.startswith("* human: nrefs: 4")
+
+
+def test_bars_and_bands_say_what_their_numbers_say(pages: dict[str, Page]) -> None:
+    section = next(pages["index.html"].root.find("section", class_="board"))
+    table = next(section.find("table"))
+    best, second, *_ = (next(row.find("td", class_="place")) for row in next(table.find("tbody")).find("tr"))
+    assert table.attributes["data-ranks"] == "2"
+    assert [cell.attributes["style"] for cell in (best, second)] == [
+        "--from: 0.0%; --to: 50.0%",
+        "--from: 50.0%; --to: 100.0%",
+    ]
+    assert len(list(table.find("svg", class_="whisker"))) == 6
+    note = " ".join(next(section.find("p", class_="note")).text.split())
+    assert "on a scale from 0 to" in note
+    assert "its ticks are, from left to right, blind 31.0, retrieval 55.0, human 130.0." in note
 
 
 def test_what_is_missing_is_a_dash_with_its_reason(pages: dict[str, Page]) -> None:

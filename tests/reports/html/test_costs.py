@@ -83,7 +83,7 @@ def test_the_generated_length_counts_in_leaderboard_and_plots() -> None:
         runs = {model: replace(run(), costs=costs) for model in ("a", "b")}
         (section,) = trade_off_sections([group(*rows)], [], runs, {"a": 0, "b": 1})
         assert [plot.title for plot in section.plots] == ["Computation"]
-        assert [line.cells[1].text for line in section.table.lines] == [text] * 2
+        assert [line.cells[2].text for line in section.table.lines] == [text] * 2
         length = "mean" if costs is said else "full"
         assert f"GMAC per caption of {length} length" in section.plots[0].drawn[0].series.title
 
@@ -96,7 +96,9 @@ def test_trade_offs_name_units_and_mark_latencies_that_are_noise() -> None:
     )
     runs = {"m2": replace(run(), costs=steady.costs), "aoanet": replace(run(), costs=noisy.costs)}
     (section,) = trade_off_sections([group(steady, noisy)], [], runs, {"m2": 0, "aoanet": 1})
-    assert [heading.name for heading in section.table.headings][1:3] == ["Computation", "Latency"]
-    assert [line.cells[2].text for line in section.table.lines] == ["250\u202fms", "~250\u202fms"]
+    assert [heading.name for heading in section.table.headings][1:4] == [
+        "Best trade-off in", "Computation", "Latency",
+    ]  # fmt: skip
+    assert [line.cells[3].text for line in section.table.lines] == ["250\u202fms", "~250\u202fms"]
     latency = next(plot for plot in section.plots if plot.title == "Latency")
     assert [mark.series.title.endswith("(noisy)") for mark in latency.drawn] == [False, True]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from reports.export import text as export_text
+from reports.export.markdown import markdown
 from reports.html.report import write_report
 from reports.text.terminal import print_leaderboard
 from results.db.store import Store
@@ -33,10 +33,10 @@ def test_older_code_is_marked_on_page_terminal_and_table(tmp_path: Path) -> None
         print_leaderboard(store, console)
         groups = [group for group in fetch.leaderboard(store) if group.split == "test"]
         runs = {key: fetch.run_detail(store, key) for key in (older.key, newer.key)}
-        markdown = export_text.markdown(groups, runs)
+        text = markdown(groups, runs)
     badges = list(page.find("a", class_="badge"))
     assert [badge.attributes["title"] for badge in badges] == [f"{SENTENCE}"] * 2, "one row on each of two splits"
     assert "older code" in badges[0].text
     assert SENTENCE in " ".join(console.export_text().split())
-    assert "older code" in markdown
-    assert SENTENCE in markdown.replace("\\", "")
+    assert "older code" in text
+    assert SENTENCE in text.replace("\\", "")

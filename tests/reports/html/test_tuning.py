@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from reports.html.plots import HEIGHT, WIDTH, Series, search_plot
+from reports.html.legend import Entry
+from reports.html.plots import FRAME, Series, search_plot
 from reports.html.report import write_report
 from reports.html.tuning import tuning
 from results.db.store import Store
@@ -36,7 +37,7 @@ def test_trials_are_in_the_order_of_their_learning_rates() -> None:
     assert line.series.points == ((0.0004, 30.0), (0.002, 50.0), (0.006, 60.0))
     assert line.top == line.points[2]
     assert line.series.title == "m2: best 60.0 at 0.006, of 3 trials"
-    assert found.legend == [("m2", 3)]
+    assert found.legend == [Entry("m2", 3)]
     assert found.budget.startswith("4 trials of at most 300 updates for each model")
     assert found.left_out == "1 trial that was stopped early or diverged is not drawn"
 
@@ -45,7 +46,7 @@ def test_a_run_without_its_trials_is_named() -> None:
     runs = {"m2": run(tuning=trials((0.002, 0.5))), "updown": run(tuned={})}
     found = tuning(tuned_group("m2", "updown"), runs, {"m2": 0, "updown": 1})
     assert found is not None
-    assert [name for name, _ in found.legend] == ["m2"]
+    assert [each.name for each in found.legend] == ["m2"]
     assert found.left_out == "the runs of updown do not store their trials"
 
 
@@ -59,7 +60,7 @@ def test_every_trial_is_inside_the_plot(points: list[tuple[float, float]]) -> No
     plot = search_plot("t", "x", "y", [Series("m2", 0, tuple(points))])
     assert plot is not None
     [line] = plot.drawn
-    assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in line.points)
+    assert all(0 <= x <= FRAME.width and 0 <= y <= FRAME.height for x, y in line.points)
     assert [x for x, _ in line.points] == sorted({x for x, _ in line.points})
     assert len(plot.x_ticks) >= 2
 

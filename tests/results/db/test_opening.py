@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 import results.db.engine
+import results.db.sqlite
 from results import ImageRecord, Store, StoreError
 
 
@@ -199,3 +200,27 @@ def test_importing_the_package_imports_no_database_library() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
     with pytest.raises(AttributeError, match="nothing"):
         _ = results.nothing
+
+
+def test_a_writer_asks_for_the_lock_as_often_late_as_early(
+    store: Store, make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = sqlite3.connect(tmp_path / "bench.sqlite", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 40:
+            other.execute("COMMIT")
+
+    monkeypatch.setattr(results.db.sqlite.time, "sleep", sleep)
+    try:
+        store.plan([make.spec()])
+    finally:
+        other.close()
+    assert len(slept) == 40, "it was not SQLite that waited"
+    low, high = results.db.sqlite.ASK_S
+    assert low <= min(slept) < max(slept) <= high
+    with store.writing() as connection:
+        assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 1000 * results.db.engine.BUSY_TIMEOUT_S

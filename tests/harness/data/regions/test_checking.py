@@ -132,6 +132,9 @@ def test_sizes_come_from_source_then_annotations_then_image(make_dataset: Make) 
         ("adaptive:3-4", True, [1, 2, 3]),
         ("adaptive:1-1", True, [3]),
         ("adaptive:1-3", False, [0, 1, 2]),
+        ("first:2", True, [0, 1]),
+        ("first:2", False, [0, 1]),
+        ("first:9", True, [0, 1, 2, 3]),
     ],
 )
 def test_kept_regions_are_the_best_in_their_order(
@@ -140,8 +143,9 @@ def test_kept_regions_are_the_best_in_their_order(
     features = np.arange(4, dtype=np.float32)[:, None]
     boxes = np.array([[0, 0, side, side] for side in (20, 10, 15, 5)], np.float32)
     raw = RawRegions(features, boxes, None, np.array([0.1, 0.5, 0.15, 0.9]) if scores else None)
-    limits = RegionConfig(source="boxes", keep=keep).limits
-    [(_, found)] = read_regions(Told({1: raw}), make_dataset([1]), limits=limits)
+    config = RegionConfig(source="boxes", keep=keep)
+    told = read_regions(Told({1: raw}), make_dataset([1]), limits=config.limits, as_listed=config.as_listed)
+    [(_, found)] = told
     assert isinstance(found, Regions)
     assert found.features is not None
     assert found.boxes is not None

@@ -7,19 +7,20 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from harness.config.execution import ExecutionConfig
 from harness.runner.context import RunContext
-from harness.runner.engines import ray_driver
+from harness.runner.engines import ray_crew
 from harness.runner.engines.interface import Resources
 from harness.runner.engines.ray import RayEngine
 from harness.runner.engines.ray_actors import Outbox
-from harness.runner.engines.ray_driver import Driver
-from harness.utils.errors import BenchError
+from harness.runner.engines.ray_crew import RayCrew
+from harness.runner.engines.runs import OPENER, execute_runs
+from harness.utils.errors import INTERRUPTED, BenchError
 from harness.utils.workspace import Workspace
 from results import DatasetRecord, Store
 from tests.harness.conftest import DrawScenes, bench, bench_or_raise, run_words
@@ -36,9 +37,10 @@ class FakeActor:
     def ready(self) -> None:
         pass
 
-    def work(self, title: str, spec: Any, given: list[Any]) -> str:
-        outbox = Outbox(given[1])
-        outbox.key = spec.key
+    def work(self, key: int, content: Any, given: list[Any]) -> str:
+        title, spec = content
+        outbox = Outbox(given[0])
+        outbox.key = key
         outbox.send(("note", f"  said of {title}", ""))
         outbox.flush()
         if spec.model == "killed":
@@ -67,17 +69,16 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture(autouse=True)
 def _actors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_driver, "RunActor", FakeActor)
-    monkeypatch.setattr(ray_driver.pickle, "dumps", lambda _: b"")
+    monkeypatch.setattr(ray_crew, "WorkerActor", FakeActor)
 
 
 def run(models: str, slots: int, store: Store, folder: Path, ray: FakeRay, said: io.StringIO) -> list[tuple[str, str]]:
     """Execute a run of each model; gives how each ended."""
     specs = [make_spec(f"{model}-s0", model) for model in models.split()]
     store.plan(specs)
-    shared: Any = SimpleNamespace(workspace=Workspace(folder))
-    driver = Driver(ray, {"num_cpus": 1}, [(spec.model, spec) for spec in specs], shared, store, quiet(said))
-    return [(spec.model, ended) for spec, ended in driver.run(slots)]
+    crew = RayCrew(ray, slots, {"num_cpus": 1}, OPENER, None, quiet(said))
+    ended = execute_runs(crew, [(spec.model, spec) for spec in specs], Workspace(folder), store, quiet(said))
+    return [(spec.model, how) for spec, how in ended]
 
 
 def actors_of(ray: FakeRay) -> int:
@@ -115,7 +116,7 @@ def test_what_an_actor_raises_is_the_reason_of_its_run(store: Store, tmp_path: P
 
 
 def test_runs_fail_where_no_actor_can_be_started(monkeypatch: pytest.MonkeyPatch, store: Store, tmp_path: Path) -> None:
-    monkeypatch.setattr(ray_driver, "RunActor", LostActor)
+    monkeypatch.setattr(ray_crew, "WorkerActor", LostActor)
     assert run("a b", 2, store, tmp_path, FakeRay(), io.StringIO()) == [("a", "failed"), ("b", "failed")]
 
 
@@ -128,7 +129,7 @@ def test_ctrl_c_kills_the_actors_and_is_stored(store: Store, tmp_path: Path) -> 
     assert len(ray.killed) == 2
     with store.reading() as connection:
         [[status, reason]] = connection.exec_driver_sql("select status, reason from cells").all()
-    assert (status, reason) == ("running", ray_driver.INTERRUPTED)
+    assert (status, reason) == ("running", INTERRUPTED)
 
 
 def engine_on(monkeypatch: pytest.MonkeyPatch, ray: FakeRay, resources: Resources, jobs: int = 0) -> RayEngine:
@@ -185,6 +186,17 @@ def test_fractions_of_gpus_are_asked_for(monkeypatch: pytest.MonkeyPatch, small:
         engine_on(monkeypatch, ray, Resources()).slots(specs, second)
 
 
+def test_devices_of_a_run_are_on_one_node(monkeypatch: pytest.MonkeyPatch, small: RunContext) -> None:
+    ray = FakeRay({"CPU": 8.0, "GPU": 4.0, "memory": 64 * GB}, {"CPU": 8.0, "GPU": 3.0, "memory": 64 * GB})
+    execution = replace(small.execution, device=torch.device("cuda"), config=ExecutionConfig(devices=2))
+    on_gpus, specs = replace(small, execution=execution), [make_spec(str(number)) for number in range(30)]
+    engine = engine_on(monkeypatch, ray, Resources(cpus=2))
+    assert engine.slots(specs, on_gpus) == 3, "the third GPU of a node has no partner"
+    assert engine._options["num_gpus"] == 2
+    with pytest.raises(BenchError, match=r"--devices 2 and --gpus-per-run 0\.5 contradict"):
+        engine_on(monkeypatch, ray, Resources(gpus=0.5)).slots(specs, on_gpus)
+
+
 def test_a_run_that_fits_into_no_node_is_refused(monkeypatch: pytest.MonkeyPatch, small: RunContext) -> None:
     engine = engine_on(monkeypatch, FakeRay(), Resources(cpus=3))
     with pytest.raises(BenchError, match="no node of the Ray cluster") as refused:
@@ -210,7 +222,7 @@ def test_sqlite_is_refused_on_several_hosts(monkeypatch: pytest.MonkeyPatch) -> 
         ("--on ray:ray://head:10001", "Ray's client"),
         ("--gpus-per-run 0.5", "--gpus-per-run is for runs on a cluster"),
         ("--on ray --hours-per-run 2", "--hours-per-run is for Slurm"),
-        ("--on ray --devices 2", "--on ray and --devices 2 contradict each other"),
+        ("--on slurm --devices 2", "--on slurm and --devices 2 contradict each other"),
         ("--on ray:127.0.0.1:1", "no cluster answers at 127.0.0.1:1"),
     ],
 )
@@ -222,6 +234,15 @@ def test_options_that_do_not_fit_together_are_refused(
     assert isinstance(error, BenchError)
     assert said in str(error)
     assert error.hint
+
+
+def test_one_of_several_processes_is_no_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    error = bench("run", "--models", "human", "--workspace", tmp_path / "new", "--on", "ray").exception
+    assert isinstance(error, BenchError)
+    assert "started together" in str(error)
+    assert not (tmp_path / "new").exists()
 
 
 def test_without_ray_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,33 +1,32 @@
-"""Worker processes: their devices, what they say, and what becomes of the run of one that dies."""
+"""Worker processes: their devices, what they say, and what becomes of the order of one that dies."""
 
 from __future__ import annotations
 
+import concurrent.futures
 import io
+import multiprocessing
 import os
 import pickle
+import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 from rich.console import Console
 
-from harness.config.execution import ExecutionConfig
-from harness.runner import worker_pool
-from harness.runner.worker_pool import (
-    RemoteReporter,
-    ReporterProxy,
-    WorkerFailure,
-    WorkerHandle,
-    device_at,
-    limit_threads,
-    run_in_workers,
-)
+from harness.runner.engines import processes as module
+from harness.runner.engines.crew import Failure, Order
+from harness.runner.engines.entering import device_at, limit_threads
+from harness.runner.engines.processes import ProcessCrew, _Answer, _Worker
+from harness.runner.engines.reporting import RemoteReporter, ReporterProxy
+from harness.runner.engines.runs import OPENER, execute_runs
 from harness.utils import progress
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
@@ -101,8 +100,8 @@ class FakeProcess:
     started: list[int] = []  # noqa: RUF012  # emptied by the fixture
     exitcode: int | None = 0
 
-    def __init__(self, target: str, theirs: Connection, place: int, _pickled: bytes) -> None:
-        assert target == "harness.runner.worker_pool:execute_runs"
+    def __init__(self, target: str, theirs: Connection, place: int, *_: object) -> None:
+        assert target == "harness.runner.engines.processes:serve"
         self.started.append(place)
         self._channel = Connection(os.dup(theirs.fileno()))  # its own end, as a process has
         self._thread = threading.Thread(target=self._work, daemon=True)
@@ -119,22 +118,22 @@ class FakeProcess:
     def _work(self) -> None:
         with self._channel:
             while order := self._channel.recv():
-                title, spec = order
+                title, spec = order.content
                 self._channel.send(("note", f"  said of {title}", ""))
                 if spec.model == "killed":
                     self.exitcode = -9
                     return
                 if spec.model == "broken":
-                    self._channel.send(WorkerFailure("BenchError", "no plug-in"))
+                    self._channel.send(Failure("BenchError", "no plug-in"))
                     return
-                self._channel.send("skipped" if spec.model == "away" else "finished")
+                self._channel.send(_Answer("skipped" if spec.model == "away" else "finished"))
 
 
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Workers without processes; gives the places at which they were started."""
     FakeProcess.started = []
-    monkeypatch.setattr(worker_pool, "make_worker", FakeProcess)
+    monkeypatch.setattr(module, "make_worker", FakeProcess)
     return FakeProcess.started
 
 
@@ -149,9 +148,9 @@ def run(models: str, jobs: int, store: Store, folder: Path, reporter: Reporter |
     """Execute a run of each model; gives how each ended."""
     specs = [make_spec(f"{model}-s0", model) for model in models.split()]
     store.plan(specs)
-    execution = SimpleNamespace(device=CPU, config=ExecutionConfig(jobs=jobs))
-    shared: Any = SimpleNamespace(context=SimpleNamespace(execution=execution), workspace=Workspace(folder))
-    ended = run_in_workers([(spec.model, spec) for spec in specs], shared, store, reporter or quiet())
+    reporter = reporter or quiet()
+    crew = ProcessCrew(jobs, OPENER, None, reporter)
+    ended = execute_runs(crew, [(spec.model, spec) for spec in specs], Workspace(folder), store, reporter)
     return [(spec.model, how) for spec, how in ended]
 
 
@@ -199,25 +198,84 @@ def test_a_worker_that_cannot_work_gives_its_reason(
     ],
 )
 def test_the_end_of_a_process_is_told(processes: list[int], code: int, reason: str) -> None:
-    handle = WorkerHandle(4, b"", quiet())
-    handle.shutdown()
-    handle.process.join(5)
-    handle.process.exitcode = code  # type: ignore[misc]  # a FakeProcess
+    worker = _Worker(4, 1, "", b"", quiet())
+    worker.shutdown()
+    worker.process.join(5)
+    worker.process.exitcode = code  # type: ignore[misc]  # a FakeProcess
     assert processes == [4]
-    assert handle.receive() == WorkerFailure("WorkerDied", reason)
+    assert worker.receive() == Failure("WorkerDied", reason)
 
 
-def test_a_worker_is_named_by_its_run(processes: list[int]) -> None:
-    handle = WorkerHandle(len(processes), b"", quiet())
-    for seed, name in ((0, "blind"), (2, "blind seed 2")):
-        handle.submit("[1/1]", make_spec("key", seed=seed))
-        assert handle.name == name
-    handle.shutdown()
-    handle.process.join(5)
+def test_a_worker_is_named_by_its_run(processes: list[int], store: Store, tmp_path: Path, shown: io.StringIO) -> None:
+    specs = [make_spec("0", "blind"), make_spec("2", "blind", seed=2)]
+    store.plan(specs)
+    crew = ProcessCrew(1, OPENER, None, quiet(shown))
+    list(execute_runs(crew, [("[1/1]", spec) for spec in specs], Workspace(tmp_path), store, quiet(shown)))
+    assert processes == [0]
+    assert shown.getvalue() == "  blind: said of [1/1]\n  blind seed 2: said of [1/1]\n"
 
 
 def test_what_keeps_a_worker_from_starting_is_sent() -> None:
     here, there = Pipe()
-    worker_pool.execute_runs(there, 0, pickle.dumps(None))
+    module.serve(there, 0, 1, OPENER, pickle.dumps(None))
     failure = here.recv()
     assert (failure.error_class, "context" in failure.reason) == ("AttributeError", True)
+
+
+FORK = multiprocessing.get_context("fork")
+
+
+def answer(order: tuple[int, Path]) -> int:
+    """The tenfold; the third order is the death of its process, and later ones wait until a file says that it is known.
+
+    An event of multiprocessing would wait for those of its waiters that have been killed.
+    """
+    number, death_seen = order
+    if number == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    while number > 3 and not death_seen.exists():
+        time.sleep(0.005)
+    return 10 * number
+
+
+@contextmanager
+def open_answering(shared: str, place: int, reporter: Reporter) -> Iterator[Callable[[tuple[int, Path]], int]]:
+    assert (shared, place in {0, 1}) == ("shared", True)
+    reporter.note("  opened")
+    yield answer
+
+
+def test_a_death_costs_one_order_where_the_library_loses_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Ten orders, two processes, one of which is killed by its third order."""
+    numbers, futures, death_seen = range(1, 11), [], tmp_path / "seen"
+    with concurrent.futures.ProcessPoolExecutor(2, mp_context=FORK) as pool:
+        for number in numbers:
+            with suppress(BrokenProcessPool):  # where its end is noticed before
+                futures.append(pool.submit(answer, (number, death_seen)))
+        answered = [future.result() for future in futures if not isinstance(future.exception(), BrokenProcessPool)]
+    assert set(answered) <= {10, 20}, "eight are lost"
+
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: FORK)  # the imports of a new process take seconds
+    crew, found = ProcessCrew(2, f"{__name__}:open_answering", "shared", quiet()), {}
+    for order, ended in crew.perform([Order(str(number), (number, death_seen)) for number in numbers]):
+        found[order.content[0]] = ended
+        if isinstance(ended, Failure):
+            death_seen.touch()
+    assert found.pop(3) == Failure(
+        "WorkerDied", "its process was ended by SIGKILL; perhaps the machine ran out of memory: try fewer --jobs"
+    )
+    assert found == {number: 10 * number for number in numbers if number != 3}
+    assert crew.at_work == []
+
+
+def test_orders_may_be_added_while_others_are_done(processes: list[int]) -> None:
+    orders = [Order("a", ("a", make_spec("a-s0", "a")))]
+    done = []
+    for order, _ in ProcessCrew(4, OPENER, None, quiet()).perform(orders):
+        done.append(order.name)
+        if order.name == "a":
+            orders += [Order(name, (name, make_spec(f"{name}-s0", name))) for name in "bc"]
+    assert sorted(done) == ["a", "b", "c"]
+    assert processes == [0, 1]

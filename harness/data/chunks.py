@@ -1,0 +1,95 @@
+"""The chunks of an extraction of features: batches of images that are computed together, here or in other processes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from harness.data.backbones.backbone import Backbone
+from harness.data.dataset import Dataset, Sample
+from harness.data.features import Half, Single
+from harness.data.images import BadImage
+from harness.data.pixels import READERS, read_pixels, stack_pixels
+from harness.utils.errors import BenchError
+
+BATCHES_PER_CHUNK = 4
+Chunk = tuple[int, int]
+"""Image rows, from and to."""
+Computed = tuple[int, Iterable[Half]]
+"""The number of a chunk, and the features of its batches in order."""
+Spread = Callable[[str, Any, Sequence[int]], Generator[Computed, None, None]]
+"""Has other processes compute chunks: what opens such a process (`harness.runner.engines.crew.Crew`), what all of them
+share, and the numbers of the chunks; gives each chunk as it is done, in any order."""
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """The images of an extraction; picklable. No batch crosses a chunk, so that any chunk can be computed alone."""
+
+    dataset: Dataset
+    samples: Sequence[Sample]
+    backbone: Backbone
+    batch_size: int
+    device: str
+
+    @property
+    def rows(self) -> int:
+        """Images of a whole chunk."""
+        return BATCHES_PER_CHUNK * self.batch_size
+
+    def places(self) -> list[Chunk]:
+        """The rows of every chunk."""
+        total = len(self.samples)
+        return [(start, min(start + self.rows, total)) for start in range(0, total, self.rows)]
+
+    def compute(self, wanted: Sequence[int]) -> Generator[Computed, None, None]:
+        """Each chunk of these numbers in turn; its batches are computed as they are asked for, and all must be."""
+        places = self.places()
+        batches = [
+            self.samples[first : min(first + self.batch_size, places[index][1])]
+            for index in wanted
+            for first in range(*places[index], self.batch_size)
+        ]
+        with contextlib.closing(self._pixels(batches)) as pixels:
+            for index in wanted:
+                yield index, (self._half(next(pixels)) for _ in range(*places[index], self.batch_size))
+
+    def _half(self, pixels: Single) -> Half:
+        features = self.backbone(torch.from_numpy(pixels).to(self.device)).to(torch.float16)
+        if not torch.isfinite(features).all():
+            raise BenchError(f"backbone {self.backbone.name} gives features that are not finite in half precision")
+        return features.cpu().numpy().astype("<f2", copy=False)
+
+    def _pixels(self, batches: list[Sequence[Sample]]) -> Generator[Single, None, None]:
+        """Pixels (B, 3, H, W) batch by batch, read by threads at most two batches ahead of the backbone."""
+        ahead: deque[list[Future[Single | BadImage]]] = deque()
+        readers = ThreadPoolExecutor(READERS, thread_name_prefix="image-reader")
+        try:
+            for turn in range(len(batches) + 2):
+                if turn < len(batches):
+                    paths = [self.dataset.path(sample) for sample in batches[turn]]
+                    ahead.append([readers.submit(read_pixels, path, self.backbone.preprocessing) for path in paths])
+                if turn >= 2:
+                    yield stack_pixels([future.result() for future in ahead.popleft()])
+        finally:
+            readers.shutdown(cancel_futures=True)
+
+
+OPENER = f"{__name__}:open_extractor"
+
+
+@contextlib.contextmanager
+def open_extractor(chunks: Chunks, place: int, reporter: object) -> Iterator[Callable[[int], list[Half]]]:  # noqa: ARG001
+    """In another process: the features of one chunk after another, by their numbers."""
+
+    def compute(number: int) -> list[Half]:
+        [(_, batches)] = ((found, list(computed)) for found, computed in chunks.compute([number]))
+        return batches
+
+    yield compute

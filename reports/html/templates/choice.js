@@ -1,0 +1,127 @@
+"use strict";
+
+// The models that the reader set side by side: checked in any table, named in a bar at the foot of the window, and kept
+// in the address, which links carry to the other pages.
+const choice = {
+  models: () => address.list("models"),
+  only: () => address.get("only") === "1" && address.list("models").length > 0,
+  toggle(model) {
+    const chosen = choice.models();
+    const left = chosen.filter((other) => other !== model);
+    const models = left.length < chosen.length ? left : [...chosen, model];
+    address.set({ models, only: models.length && choice.only() ? "1" : "" });
+  },
+};
+
+function make(tag, attributes, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+const rows = [...document.querySelectorAll("table tr[data-model]")];
+
+// A box before each model's name. They are made here, so that without a script no control is shown that does nothing.
+for (const row of rows) {
+  const { model } = row.dataset;
+  const box = make("input", { type: "checkbox", class: "pick", "aria-label": `Set ${model} side by side` });
+  box.addEventListener("change", () => choice.toggle(model));
+  row.cells[0].prepend(box);
+}
+
+// The bar is there while something is chosen.
+const onlyBox = make("input", { type: "checkbox", id: "only" });
+const chosenList = make("ul", {});
+const clear = make("button", { type: "button" }, "Clear");
+const bar = make("div", { class: "choice", role: "group", "aria-label": "Models side by side", hidden: "" }, chosenList);
+if (rows.length) bar.append(make("label", { class: "switch" }, onlyBox, " Only these rows"));
+bar.append(clear);
+document.getElementById("main").append(bar);
+onlyBox.addEventListener("change", () => address.set({ only: onlyBox.checked ? "1" : "" }));
+clear.addEventListener("click", () => {
+  address.set({ models: [], only: "" });
+  document.getElementById("main").focus();
+});
+
+address.follow(() => {
+  const chosen = choice.models();
+  bar.hidden = chosen.length === 0;
+  onlyBox.checked = choice.only();
+  chosenList.replaceChildren(...chosen.map((model) => {
+    const button = make("button", { type: "button", "aria-label": `Leave ${model} out` }, `${model} ×`);
+    button.addEventListener("click", () => {
+      choice.toggle(model);
+      (bar.hidden ? document.getElementById("main") : clear).focus();
+    });
+    return make("li", {}, button);
+  }));
+  for (const row of rows) {
+    const picked = chosen.includes(row.dataset.model);
+    row.classList.toggle("chosen", picked);
+    row.querySelector(".pick").checked = picked;
+  }
+});
+
+// Rows are shown that have all the chosen facets and, if the reader wants only these, are chosen; references always are,
+// in tables that show a row beside them. Tables and titles without a row left go too.
+const facets = document.querySelector("form.facets");
+const tables = [...new Set(rows.map((row) => row.closest("table")))];
+const FACETS = ["family", "data", "objective"];
+
+// What the address asks of a facet, where the form has it.
+function known(name) {
+  const value = address.get(name);
+  return [...facets?.elements[name]?.options ?? []].some((option) => option.value === value) ? value : "";
+}
+
+function fits(row, wanted) {
+  if (choice.only() && !choice.models().includes(row.dataset.model)) return false;
+  const data = row.closest("section.board")?.dataset.data;
+  return FACETS.every((name) => !wanted[name] || wanted[name] === (name === "data" ? data : row.dataset[name]));
+}
+
+function filterRows() {
+  const wanted = Object.fromEntries(FACETS.map((name) => [name, known(name)]));
+  const isReference = (row) => row.closest("tbody").classList.contains("reference");
+  const compared = rows.filter((row) => !isReference(row));
+  for (const row of compared) row.hidden = !fits(row, wanted);
+  for (const table of tables) {
+    const some = compared.some((row) => !row.hidden && row.closest("table") === table);
+    for (const row of table.querySelectorAll(".reference tr")) row.hidden = !some;
+    const bodies = [...table.tBodies];
+    const empty = (body) => [...body.rows].every((row) => row.hidden);
+    bodies.forEach((body, place) => {
+      if (body.classList.contains("apart")) body.hidden = empty(bodies[place + 1]);
+    });
+    table.closest(".people")?.toggleAttribute("hidden", bodies.every(empty));
+  }
+  if (!facets) return;
+  const counted = compared.filter((row) => !row.closest(".people"));
+  const shown = counted.filter((row) => !row.hidden);
+  for (const board of document.querySelectorAll("section.board")) {
+    const filtered = wanted.data && wanted.data !== board.dataset.data;
+    const held = counted.filter((row) => board.contains(row));
+    board.hidden = filtered || (held.length > 0 && !held.some((row) => !row.hidden));
+  }
+  facets.querySelector("output").textContent =
+    shown.length === counted.length ? `${shown.length} rows` : `${shown.length} of ${counted.length} rows`;
+  document.getElementById("nothing").hidden = shown.length > 0 || counted.length === 0;
+}
+
+address.follow(filterRows);
+
+if (facets) {
+  facets.hidden = false;
+  facets.addEventListener("submit", (event) => event.preventDefault());
+  facets.addEventListener("input", (event) => address.set({ [event.target.name]: event.target.value }));
+  address.follow(() => {
+    for (const select of facets.querySelectorAll("select")) select.value = known(select.name);
+  });
+}
+
+const metrics = document.getElementById("all-metrics");
+if (metrics) {
+  metrics.addEventListener("change", () => address.set({ metrics: metrics.checked ? "all" : "" }));
+  address.follow(() => { metrics.checked = address.get("metrics") === "all"; });
+}

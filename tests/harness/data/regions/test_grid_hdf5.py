@@ -1,0 +1,194 @@
+"""HDF5 files of DLCT's and RSTNet's authors: regions in pixels of another size, and the cells of a grid beside them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from harness.config.features import RegionConfig
+from harness.data.backbones.backbone import open_backbone
+from harness.data.dataset import Dataset
+from harness.data.features import Features
+from harness.data.regions.cache import prepare_regions
+from harness.data.regions.features import RegionFeatures
+from harness.data.regions.grid_hdf5 import FileGrid, prepare_file_grid
+from harness.utils.errors import BenchError
+
+RESIZED = (60, 80)  # height and width of what the boxes are in, twice the pictures' 30 x 40
+CELLS, CHANNELS = 9, 5
+Change = Callable[[h5py.File], None]
+
+
+def cells(image_id: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(image_id).normal(image_id, 1, (CELLS, CHANNELS)).astype(np.float32)
+
+
+@pytest.fixture
+def write(tmp_path: Path, sound_regions: Callable[..., Any]) -> Callable[..., RegionConfig]:
+    """A file of images 1 to 3 with regions, boxes, sizes and grids, changed by `change`."""
+
+    def make(change: Change | None = None) -> RegionConfig:
+        path = tmp_path / "coco_all_align.hdf5"
+        with h5py.File(path, "w") as file:
+            for image_id in (1, 2, 3):
+                features, boxes = sound_regions(image_id, image_id + 1)
+                parts = {"features": features, "boxes": boxes * 2, "size": np.array(RESIZED), "grids": cells(image_id)}
+                for name, part in parts.items():
+                    file[f"{image_id}_{name}"] = part
+                file[f"{image_id}_mask"] = np.zeros((image_id + 1, CELLS))
+            if change is not None:
+                change(file)
+        return RegionConfig(source=path)
+
+    return make
+
+
+def without(*names: str) -> Change:
+    def change(file: h5py.File) -> None:
+        for name in names:
+            del file[name]
+
+    return change
+
+
+def replaced(**parts: Any) -> Change:
+    def change(file: h5py.File) -> None:
+        for name, part in parts.items():
+            del file[name.removeprefix("image_")]
+            file[name.removeprefix("image_")] = part
+
+    return change
+
+
+def regions_of(dataset: Dataset, config: RegionConfig, cache: Path) -> RegionFeatures:
+    def no_maps(_bad: object) -> Features:
+        raise AssertionError("the file has its own features")
+
+    return prepare_regions(dataset, config, open_backbone("filterbank"), no_maps, cache_dir=cache)
+
+
+def grid_of(dataset: Dataset, config: RegionConfig, cache: Path) -> FileGrid:
+    found = prepare_file_grid(dataset, config, cache_dir=cache)
+    assert found is not None
+    return found
+
+
+def test_boxes_are_in_pixels_of_the_told_size(
+    write: Callable[..., RegionConfig], make_dataset: Callable[..., Dataset], tmp_path: Path, sound_regions: Any
+) -> None:
+    found = regions_of(make_dataset([1, 2, 3]), write(), tmp_path)
+    assert not found.bad
+    for row, image_id in enumerate((1, 2, 3)):
+        _, boxes = sound_regions(image_id, image_id + 1)
+        np.testing.assert_allclose(
+            found.padded([1, 2, 3])[2][row, : image_id + 1], boxes / np.array((40, 30, 40, 30)), atol=1e-6
+        )
+
+
+def test_the_grids_stand_beside_them(
+    write: Callable[..., RegionConfig], make_dataset: Callable[..., Dataset], tmp_path: Path
+) -> None:
+    dataset, config = make_dataset([1, 2, 3]), write()
+    found = grid_of(dataset, config, tmp_path)
+    assert (found.features.grid, found.features.dim, found.bad) == ((3, 3), CHANNELS, {})
+    np.testing.assert_array_equal(found.features.grid_features([3, 1]), np.stack((cells(3), cells(1))).astype("f2"))
+    found.features.verify()
+    again = grid_of(dataset, config, tmp_path)
+    assert (again.features.folder, again.features.digest) == (found.features.folder, found.features.digest)
+
+
+def test_what_a_grid_holds_is_in_its_digest(
+    write: Callable[..., RegionConfig], make_dataset: Callable[..., Dataset], tmp_path: Path
+) -> None:
+    dataset = make_dataset([1, 2, 3])
+    first = grid_of(dataset, write(), tmp_path / "a").features
+    copied = grid_of(dataset, write(), tmp_path / "b").features
+    other = grid_of(dataset, write(replaced(image_2_grids=cells(7))), tmp_path / "c").features
+    assert first.digest == copied.digest != other.digest
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (without("2_grids"), "has features but no 2_grids"),
+        (replaced(image_2_grids=np.ones((8, CHANNELS), np.float32)), r"\(8, 5\) in 2_grids, which are no square grid"),
+        (replaced(image_2_grids=np.ones((4, CHANNELS), np.float32)), r"\(4, 5\) in 2_grids instead of \(9, 5\)"),
+        (replaced(image_2_grids=np.full((CELLS, CHANNELS), np.nan)), "NaN or infinite values in 2_grids"),
+        (replaced(image_2_grids=np.full((CELLS, CHANNELS), 1e6)), "values beyond half precision in 2_grids"),
+        (replaced(image_2_grids=np.ones((CELLS, CHANNELS), int)), "2_grids holds int64"),
+    ],
+)
+def test_a_grid_that_cannot_be_used_is_named(
+    write: Callable[..., RegionConfig],
+    make_dataset: Callable[..., Dataset],
+    tmp_path: Path,
+    change: Change,
+    reason: str,
+) -> None:
+    found = grid_of(make_dataset([1, 2, 3]), write(change), tmp_path)
+    assert found.features.image_ids == (1, 3)
+    assert list(found.bad) == [2]
+    assert re.fullmatch(rf"image 2: .*{reason}.* \(coco_all_align\.hdf5\)", found.bad[2])
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (without("2_size"), "has features but no 2_size"),
+        (replaced(image_2_size=np.array([60, 80, 3])), r"2_size holds \[60, 80, 3\] instead of a height and a width"),
+        (replaced(image_2_size=np.array([60, 0])), r"2_size holds \[60, 0\] instead of a height and a width"),
+        (replaced(image_2_size=np.array(RESIZED[::-1]) // 2), "lies outside its image of 30 x 40 pixels"),
+    ],
+)
+def test_a_size_that_cannot_be_used_is_named(
+    write: Callable[..., RegionConfig],
+    make_dataset: Callable[..., Dataset],
+    tmp_path: Path,
+    change: Change,
+    reason: str,
+) -> None:
+    found = regions_of(make_dataset([1, 2, 3]), write(change), tmp_path)
+    assert list(found.bad) == [2]
+    assert re.fullmatch(rf"image 2: .*{reason}.*", found.bad[2])
+
+
+def test_without_any_size_boxes_must_be_in_the_pictures_own_pixels(
+    write: Callable[..., RegionConfig], make_dataset: Callable[..., Dataset], tmp_path: Path
+) -> None:
+    found = regions_of(make_dataset([1, 2, 3]), write(without("1_size", "2_size", "3_size")), tmp_path)
+    assert any("lies outside its image of 40 x 30 pixels" in reason for reason in found.bad.values())
+
+
+def test_without_any_grid_there_is_none(
+    write: Callable[..., RegionConfig], make_dataset: Callable[..., Dataset], tmp_path: Path
+) -> None:
+    config = write(without("1_grids", "2_grids", "3_grids"))
+    assert prepare_file_grid(make_dataset([1, 2, 3]), config, cache_dir=tmp_path) is None
+
+
+def test_without_one_usable_grid_there_is_one_error(
+    write: Callable[..., RegionConfig], make_dataset: Callable[..., Dataset], tmp_path: Path
+) -> None:
+    odd = np.ones((8, CHANNELS), np.float32)
+    config = write(replaced(image_1_grids=odd, image_2_grids=odd, image_3_grids=odd))
+    with pytest.raises(BenchError, match=r"no image of coco_all_align\.hdf5 has a usable grid: image 1: has cells"):
+        prepare_file_grid(make_dataset([1, 2, 3]), config, cache_dir=tmp_path)
+
+
+def test_grids_without_regions_are_regions_of_cells(
+    write: Callable[..., RegionConfig], make_dataset: Callable[..., Dataset], tmp_path: Path
+) -> None:
+    dataset = make_dataset([1, 2, 3])
+    config = write(without(*(f"{image_id}_{part}" for image_id in (1, 2, 3) for part in ("features", "boxes", "size"))))
+    found = regions_of(dataset, config, tmp_path)
+    features, mask, boxes = found.padded([2])
+    assert mask.all()
+    np.testing.assert_array_equal(features[0], cells(2).astype(np.float16))
+    np.testing.assert_allclose(boxes[0, 5], np.array((2, 1, 3, 2)) / 3, atol=1e-6)
+    assert prepare_file_grid(dataset, config, cache_dir=tmp_path) is None, "there is nothing that it stands beside"
