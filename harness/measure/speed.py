@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from statistics import median
 
 import torch
 
@@ -15,6 +16,8 @@ from zoo.decoding import greedy
 
 MIN_SECONDS = 1.0
 IMAGES, CAPTIONS = 8, 5
+LEAST_CALLS, PATIENCE = 3, 10
+"""Calls whose median says more than their mean, and how many times the wanted seconds they may take for it."""
 
 
 def measure_speed(
@@ -60,13 +63,19 @@ def measure_speed(
 
 
 def _seconds(work: Callable[[], None], device: torch.device, min_s: float) -> float:
-    """Seconds of one call, after a warm-up call."""
+    """Median seconds of a call, after a warm-up call.
+
+    Of a probe of a moment, one call that the machine held up would be most of the mean.
+    """
     work()
-    calls, started = 0, _now(device)
-    while (elapsed := _now(device) - started) < min_s:
+    calls: list[float] = []
+    started = before = _now(device)
+    while (elapsed := before - started) < min_s or (len(calls) < LEAST_CALLS and elapsed < PATIENCE * min_s):
         work()
-        calls += 1
-    return elapsed / calls
+        now = _now(device)
+        calls.append(now - before)
+        before = now
+    return median(calls)
 
 
 def _now(device: torch.device) -> float:

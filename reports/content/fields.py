@@ -5,11 +5,12 @@ from __future__ import annotations
 FIELDS = {
     "data": "data set, with a digest of its annotations, pictures and left-out images",
     "split": "the images that were scored",
-    "nrefs": "reference captions an image",
+    "nrefs": "reference captions per image",
     "tok": "tokenizer of captions and references before scoring",
     "df": "where CIDEr-D's document frequencies come from; split: the references of all scored images",
     "beam": "beam size of the decoding; 1 is greedy",
-    "maxlen": "most tokens of a caption",
+    "maxlen": "most tokens of a generated caption",
+    "trainlen": "most tokens of a caption in training",
     "lenpen": "length penalty of the beam search",
     "feat": "what the models see: features with their settings, or pixels",
     "preprocessing": "in control runs: how their preprocessing differs from that of the features' backbone; the resize "
@@ -23,6 +24,7 @@ FIELDS = {
     "prec": "arithmetic of training, validation and captioning",
     "track": "controlled: all models trained alike; paper: each by its own paper's recipe",
     "recipe": "settings of a paper's recipe that differ from the shared ones",
+    "rev": "results revision of the code: raised when the same settings may give other captions or scores",
     "v": "release of captionbench",
 }
 

@@ -1,10 +1,10 @@
-"""Numbers as shown to readers: metrics times 100 with one decimal, GMAC, durations and sizes with a sensible unit."""
+"""Numbers as shown to readers: metrics times 100 with one decimal, counts, durations and sizes in a sensible unit."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 DASH = "\u2014"
@@ -68,6 +68,15 @@ def count(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def macs(number: float) -> str:
+    """Multiply-accumulates as "16.4 kMAC", "1.97 MMAC", "7.69 GMAC" or "3.05 TMAC"."""
+    for power, unit in ((12, "TMAC"), (9, "GMAC"), (6, "MMAC"), (3, "kMAC")):
+        # What three digits would round up to a thousand is one of the next unit.
+        if abs(number) >= 0.9995 * 10**power:
+            return f"{significant(number / 10**power)}\u202f{unit}"
+    return f"{number:,.0f}\u202fMAC"
+
+
 def duration(seconds: float) -> str:
     """Seconds as "12.3 ms", "4.56 s", "3 min 05 s" or "2 h 07 min"."""
     if seconds < 1:
@@ -99,17 +108,19 @@ _BY_UNIT: dict[str, Callable[[float], str]] = {
     "bytes": size,
     "MiB": lambda value: size(value * 1024**2),
     "GiB": lambda value: size(value * 1024**3),
-    "GMAC": significant,
-    "images": count,
-    "threads": count,
-    "runs": count,
+    "GMAC": lambda value: macs(1e9 * value),
+    "GMAC/s": lambda value: f"{macs(1e9 * value)}/s",
 }
+_COUNTED = {"images": "image", "threads": "thread", "runs": "run", "tokens": "token"}
 
 
 def cost(value: float, unit: str) -> str:
     """A cost in its own unit; counts such as parameters have none."""
     if unit in _BY_UNIT:
         return _BY_UNIT[unit](value)
+    if unit in _COUNTED:
+        number = count(value) if value == round(value) else significant(value)
+        return f"{number}\u202f{_COUNTED[unit] if value == 1 else unit}"
     return f"{significant(value)}\u202f{unit}" if unit else count(value)
 
 
@@ -133,32 +144,42 @@ _SIZE, _TIME, _LATENCY, _MEMORY, _ENERGY, _OTHER = THEMES
 
 _COSTS = {
     "parameters": CostKind("Parameters", "elements of all distinct parameters, frozen ones included", _SIZE),
-    "gmac_encoder": CostKind("Encoder", "to encode one image's features", _SIZE),
-    "gmac_start": CostKind("Start", "to set up decoding of one image, such as cross-attention keys", _SIZE),
-    "gmac_step": CostKind("One step", "the last decoding step of one row", _SIZE),
     "gmac_beam_mean_length": CostKind(
-        "Beam, mean length", "a beam-searched caption as long as the test split's captions were on average", _SIZE
+        "Computation per caption",
+        "beam search for one image, for a caption as long as the test split's captions were on average",
+        _SIZE,
     ),
+    "gmac_encoder": CostKind("Encoding", "to encode one image's features", _SIZE),
+    "gmac_start": CostKind(
+        "Before the first word", "to set up decoding of one image, such as the keys of cross-attention", _SIZE
+    ),
+    "gmac_step": CostKind("One more word", "the last decoding step of one row of the beam", _SIZE),
     "caption_length_mean": CostKind(
         "Caption length", "mean tokens of the test split's captions, the end token included", _SIZE
     ),
     "gmac_greedy": CostKind(
-        "Greedy, full length", "a caption of one row, of as many tokens as are allowed (maxlen)", _SIZE
+        "Longest caption, greedy", "greedy decoding of a caption of as many tokens as are allowed (maxlen)", _SIZE
     ),
     "gmac_beam": CostKind(
-        "Beam, full length", "a beam-searched caption of as many tokens as are allowed (maxlen)", _SIZE
+        "Longest caption, beam", "beam search for a caption of as many tokens as are allowed (maxlen)", _SIZE
     ),
-    "gmac_teacher_forced": CostKind("Teacher-forced", "one pass over a whole caption, as in training", _SIZE),
+    "gmac_teacher_forced": CostKind("Teacher-forced pass", "one pass over a whole caption, as in training", _SIZE),
     "gmac_training": CostKind("Training pass", "forward and backward over one image and one caption", _SIZE),
-    "train_seconds": CostKind("Training", "wall-clock time of all training steps, validation not included", _TIME),
-    "predicted_train_seconds": CostKind("Predicted", "what training steps were expected to take, before them", _TIME),
-    "train_steps": CostKind("Steps", "optimiser steps", _TIME),
-    "train_images_per_second": CostKind("Training speed", "images a second in training", _TIME),
-    "train_data_wait": CostKind("Waiting", "share of training in which the next batch was not there yet", _TIME),
-    "train_beside": CostKind("Beside", "other models that trained on the machine at the same time, at most", _TIME),
-    "train_gmac": CostKind("Training work", "all passes over all images that training saw", _TIME),
-    "train_gmac_per_second": CostKind("Training rate", "work a second of training", _TIME),
-    "train_utilisation": CostKind("Use of the device", "rate against the device's data sheet", _TIME),
+    "train_seconds": CostKind("Training time", "wall-clock time of all training steps, without validation", _TIME),
+    "predicted_train_seconds": CostKind(
+        "Predicted training time", "from a probe of a moment before the first step, times the steps planned", _TIME
+    ),
+    "train_steps": CostKind("Training steps", "optimiser steps", _TIME),
+    "train_images_per_second": CostKind("Training speed", "images per second in training", _TIME),
+    "train_data_wait": CostKind(
+        "Waiting for data", "share of training in which the next batch was not there yet", _TIME
+    ),
+    "train_beside": CostKind(
+        "Trained alongside", "most other models that trained on the machine at the same time", _TIME
+    ),
+    "train_gmac": CostKind("Training computation", "all passes over all images that training saw", _TIME),
+    "train_gmac_per_second": CostKind("Computation rate", "training computation per second", _TIME),
+    "train_utilisation": CostKind("Utilisation", "computation rate against the peak on the device's data sheet", _TIME),
     "train_a100_hours_estimate": CostKind(
         "A100 hours, estimate",
         "an estimate, not a measurement: hours of one A100, between working at the rate that this device reached and "
@@ -166,37 +187,47 @@ _COSTS = {
         _TIME,
         estimate=True,
     ),
-    "caption_images_per_second": CostKind("Captioning speed", "images a second over the test split, batched", _TIME),
-    "score_seconds": CostKind("Scoring", "wall-clock time of tokenising and scoring the test split", _TIME),
+    "caption_images_per_second": CostKind("Captioning speed", "images per second over the test split, batched", _TIME),
+    "score_seconds": CostKind("Scoring time", "wall-clock time of tokenising and scoring the test split", _TIME),
     "latency_median": CostKind(
         "Latency", "median time from features to finished captions, over the images that were timed", _LATENCY
     ),
-    "latency_iqr": CostKind("Latency IQR", "inter-quartile range of the latency over images", _LATENCY),
+    "latency_iqr": CostKind("Quartile range", "inter-quartile range of the latency over images", _LATENCY),
     "latency_margin": CostKind(
-        "Latency margin", "how far the median of another run over the same images lies, in 9 of 10 tries", _LATENCY
+        "Margin of the median",
+        "how far the median of another run over the same images lies, in 9 of 10 tries",
+        _LATENCY,
     ),
     "latency_noisy": CostKind(
-        "Latency noisy", "whether timings of the same image spread or drift, or others were at work", _LATENCY, True
+        "Noisy latency", "whether timings of the same image spread or drift, or others were at work", _LATENCY, True
     ),
-    "latency_throughput": CostKind("Latency speed", "images a second at the median latency", _LATENCY),
-    "latency_batch": CostKind("Latency batch", "images in the batch that latency was timed with", _LATENCY),
-    "latency_threads": CostKind("Latency threads", "processor threads that latency was timed with", _LATENCY),
-    "latency_repeats": CostKind("Latency runs", "timed runs behind the latency", _LATENCY),
-    "latency_images": CostKind("Latency images", "different images that were timed", _LATENCY),
-    "train_peak_memory_host": CostKind("Peak memory, host", "peak resident memory in training, whole process", _MEMORY),
-    "train_peak_memory_device": CostKind("Peak memory, device", "peak memory of the accelerator in training", _MEMORY),
+    "latency_throughput": CostKind("Images per second", "at the median latency, one batch after another", _LATENCY),
+    "latency_batch": CostKind("Batch", "images in the batch that latency was timed with", _LATENCY),
+    "latency_threads": CostKind("Processor threads", "processor threads that latency was timed with", _LATENCY),
+    "latency_repeats": CostKind("Timings", "timed runs behind the latency", _LATENCY),
+    "latency_images": CostKind("Images timed", "different images that were timed", _LATENCY),
+    "train_peak_memory_host": CostKind(
+        "Memory in training", "peak resident memory of the whole process in training", _MEMORY
+    ),
+    "train_peak_memory_device": CostKind(
+        "Accelerator in training", "peak memory of tensors on the accelerator in training", _MEMORY
+    ),
     "train_peak_memory_reserved": CostKind(
-        "Peak reserved", "most that torch held of the accelerator in training", _MEMORY
+        "Reserved in training", "most memory of the accelerator that torch held in training", _MEMORY
     ),
-    "caption_peak_memory_host": CostKind("Captioning, host", "peak resident memory in captioning", _MEMORY),
+    "caption_peak_memory_host": CostKind(
+        "Memory in captioning", "peak resident memory of the whole process in captioning", _MEMORY
+    ),
     "caption_peak_memory_device": CostKind(
-        "Captioning, device", "peak memory of the accelerator in captioning", _MEMORY
+        "Accelerator in captioning", "peak memory of tensors on the accelerator in captioning", _MEMORY
     ),
     "caption_peak_memory_reserved": CostKind(
-        "Captioning, reserved", "most that torch held of it in captioning", _MEMORY
+        "Reserved in captioning", "most memory of the accelerator that torch held in captioning", _MEMORY
     ),
-    "energy_per_image": CostKind("Energy", "of the whole device for one image's captions", _ENERGY),
-    "energy_per_image_above_idle": CostKind("Above idle", "the part of it above what the device draws idle", _ENERGY),
+    "energy_per_image": CostKind("Energy per image", "of the whole device, to caption one image", _ENERGY),
+    "energy_per_image_above_idle": CostKind(
+        "Energy above idle", "the part of it above what the device draws while idle", _ENERGY
+    ),
     "idle_power": CostKind("Idle power", "what the device draws while nothing runs", _ENERGY),
 }
 
@@ -204,8 +235,7 @@ _COSTS = {
 def cost_kind(name: str, unit: str) -> CostKind:
     """How to show a cost; one that is not in the table above is named after itself and sorted by its unit."""
     if name in _COSTS:
-        kind = _COSTS[name]
-        return replace(kind, label=f"{kind.label}, GMAC") if unit == "GMAC" else kind
+        return _COSTS[name]
     theme = {"s": _TIME, "images/s": _TIME, "bytes": _MEMORY, "MiB": _MEMORY, "GiB": _MEMORY, "GMAC": _SIZE}
     words = name.replace("_", " ")
     words = words[:1].upper() + words[1:]

@@ -30,7 +30,7 @@ def beside_people(group: Group) -> People | None:
         return None
     number = _of_split(people[0].differs.get("nrefs") or group.signature.get("nrefs", ""), group.split)
     note = (
-        f"Against {number} references an image: the mean over leaving out each of its references in turn. "
+        f"Against {number} references per image: the mean over leaving out each of its references in turn. "
         "The captions of human are the references left out."
     )
     return People(note, _table([*people, *models], group))

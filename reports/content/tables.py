@@ -198,7 +198,7 @@ def _cost_of(row: Row, name: str, notes: Notes) -> TableValue:
 
 def _cost_heading(name: str, unit: str) -> Heading:
     kind = numbers.cost_kind(name, unit)
-    short = {"parameters": "Params", "gmac_beam_mean_length": "GMAC", "gmac_beam": "GMAC"}.get(name, kind.label)
+    short = {"parameters": "Params", "gmac_beam_mean_length": "MAC", "gmac_beam": "MAC"}.get(name, kind.label)
     return Heading(kind.label, short, kind.meaning, descending=unit == "images/s", key=name)
 
 

@@ -29,7 +29,10 @@ def verdict(group: Group) -> tuple[str, ...]:
     sentences = [_best(leaders, placed, group, alone=not without), _cheapest(leaders), _unfinished(placed)]
     if without:
         why = _listed([row for row in models if row not in placed], group)
-        sentences.append(f"{without} of {len(models)} models {'has' if without == 1 else 'have'} no place: {why}.")
+        floors = [row.model for row in group.rows if row not in models]
+        besides = f" besides {' and '.join(floors)}" if floors else ""
+        verb = "has" if without == 1 else "have"
+        sentences.append(f"{without} of {len(models)} models{besides} {verb} no place: {why}.")
     return (*(sentence for sentence in sentences if sentence), *_advice(models, group))
 
 

@@ -1,20 +1,27 @@
-"""Pages of attention maps: for some images of a split, every model's caption word by word over the picture."""
+"""Pages of attention maps: for some images of a split, every model's caption word by word over the picture.
+
+A page names images and captions alone; the panels of an image are in a script beside it, which is loaded when one of
+its captions is opened.
+"""
 
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 
+from reports.content.numbers import printable
 from reports.html.gallery import GalleryPage
+from reports.html.gallery_data import script_call
 from results.db.store import Store
 from results.queries import fetch
 from results.queries.views import Group, Row
 from results.records import AttentionRecord
 
 BUDGET = 3_000_000
-"""Most bytes that the overlays of all pages take."""
+"""Most bytes that the overlays of all images take."""
 
 _HEAT = (255, 60, 0)
 _STRONGEST = 0.8
@@ -46,7 +53,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class CaptionAttention:
-    """The words of one model's caption; `label` distinguishes rows of one model."""
+    """The words of one model's caption; `label` distinguishes rows of one model, "" where there is one."""
 
     name: str
     label: str
@@ -64,13 +71,14 @@ class Maps:
 
 @dataclass(frozen=True, slots=True)
 class ImageAttention:
-    """One image; `picture` is its file, or "" with the reason why there is none."""
+    """One image; `picture` is its file, or "" with the reason why there is none; `data` the script of its panels."""
 
     image_id: int
     file: str
     picture: str
     reason: str
     captions: tuple[CaptionAttention, ...]
+    data: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,16 @@ class AttentionPage:
     gallery: GalleryPage
     images: tuple[ImageAttention, ...]
     left_out: int
+
+    @property
+    def scripts(self) -> dict[str, str]:
+        """The scripts of all images by file: captions in the page's order, each a list of its words' panels."""
+        return {
+            image.data: script_call(
+                "attention", image.data, [[_written(panel) for panel in each.panels] for each in image.captions]
+            )
+            for image in self.images
+        }
 
 
 def stored_maps(store: Store, groups: Sequence[Group], labels: Mapping[str, str]) -> dict[tuple[str, str], Maps]:
@@ -94,11 +112,13 @@ def stored_maps(store: Store, groups: Sequence[Group], labels: Mapping[str, str]
     for place in dict.fromkeys((group.fingerprint, group.split) for group in groups):
         rows = [row for group in groups if (group.fingerprint, group.split) == place for row in group.rows]
         records = [(row, fetch.attention_maps(store, row.keys[0], place[1])) for row in rows]
+        names = Counter(row.model for row in rows)
+        shown = {key: label for row in rows if names[row.model] > 1 for key in row.keys if (label := labels.get(key))}
         ids = sorted({image_id for _, of_row in records for image_id in of_row})
         captions: dict[int, tuple[CaptionAttention, ...]] = {}
         for image_id in ids:
             of_image = tuple(
-                _caption_attention(row, of_row[image_id], labels) for row, of_row in records if image_id in of_row
+                _caption_attention(row, of_row[image_id], shown) for row, of_row in records if image_id in of_row
             )
             left -= sum(_size(panel) for each in of_image for panel in each.panels)
             if left < 0:
@@ -114,10 +134,16 @@ def attention_pages(
 ) -> list[AttentionPage]:
     """One page for each split that has maps."""
     pages = []
-    for place, shown in maps.items():
+    for number, (place, shown) in enumerate(maps.items(), start=1):
         gallery = galleries[place]
         images = tuple(
-            ImageAttention(item.image_id, item.file, *gallery.pictures[item.image_id], shown.captions[item.image_id])
+            ImageAttention(
+                item.image_id,
+                item.file,
+                *gallery.pictures[item.image_id],
+                captions=shown.captions[item.image_id],
+                data=f"gallery/looks-{number}-{item.image_id}.js",
+            )
             for item in gallery.items
             if item.image_id in shown.captions
         )
@@ -149,6 +175,14 @@ def _panel(word: str, weights: Sequence[float], record: AttentionRecord) -> Pane
     return Panel(word, "", tuple(regions), _where((left + right) / 2, (top + bottom) / 2))
 
 
+def _written(panel: Panel) -> list[object]:
+    """A panel as its script has it: word, place in words, overlay, regions with their corner, size and opacity."""
+    regions = [
+        [region.x, region.y, region.width, region.height, region.opacity, int(region.most)] for region in panel.regions
+    ]
+    return [printable(panel.word), panel.where, panel.heat, regions]
+
+
 def _heat(shares: Iterable[float], width: int, height: int) -> str:
     """A PNG of one pixel a grid cell, all of one colour, the more opaque the greater its share."""
     from PIL import Image
@@ -173,5 +207,5 @@ def _where(x: float, y: float) -> str:
 
 
 def _size(panel: Panel) -> int:
-    """About how many bytes a panel takes in the page, without the picture."""
-    return 220 + len(panel.heat) + 110 * len(panel.regions)
+    """About how many bytes a panel takes in its script."""
+    return 50 + len(panel.heat) + 30 * len(panel.regions)

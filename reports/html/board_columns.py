@@ -11,7 +11,7 @@ from reports.content.tables import Heading, Table
 WIDTH = 140.0
 """Of a whisker bar, in pixels."""
 _FIRST = ("CIDEr-D", "BLEU-4", "METEOR", "ROUGE-L", "SPICE")
-_NAMES = {"train_seconds": "Training time", "gmac_beam_mean_length": "GMAC", "gmac_beam": "GMAC"}
+_NAMES = {"gmac_beam_mean_length": "Computation", "gmac_beam": "Computation"}
 _LEVELS = ("majority", "blind", "retrieval", "human")
 
 

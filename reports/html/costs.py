@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from reports.content import numbers, table_values, tables
+from reports.content.cost_columns import CostTable, prediction_note, told
 from reports.content.leaderboard_page import apart, by_size, dressed
 from reports.content.table_values import Notes, TableValue
-from reports.content.tables import Table
 from results.queries.views import Group, RunDetail
 from results.records import Quantity
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One traced part of a model: GMAC, and operators counted and not counted, as text."""
+    """One traced part of a model: multiply-accumulates, and operators counted and not counted, as text."""
 
     name: str
-    gmac: str
+    macs: str
     counted: str
     uncounted: str
 
@@ -32,7 +32,7 @@ class CostSection:
     title: str
     track: str
     apart: str
-    tables: dict[str, Table]
+    tables: dict[str, CostTable]
     operators: list[tuple[str, list[Part]]]
 
 
@@ -44,7 +44,7 @@ def cost_sections(groups: Sequence[Group], runs: Mapping[str, RunDetail]) -> lis
     found = []
     for number, group in enumerate((group for keys, group in seen.items() if keys), start=1):
         shown = {
-            theme: replace(table, lines=dressed(table.lines, runs), references=dressed(table.references, runs))
+            theme: told(replace(table, lines=dressed(table.lines, runs), references=dressed(table.references, runs)))
             for theme, table in tables.cost_tables(group).items()
         }
         counted = [(row.model, counted_parts(runs[row.keys[0]].operators)) for row in group.rows]
@@ -63,8 +63,18 @@ def cost_list(measured: Mapping[str, Quantity]) -> list[tuple[str, str, TableVal
         cell = table_values.cost_value(quantity, Notes())
         if quantity.value is not None:
             cell = replace(cell, text=numbers.amount(name, quantity.value, quantity.unit))
-        found.append((kind.label, kind.meaning, replace(table_values.estimated(cell, name, Notes()), mark="")))
+        cell = replace(table_values.estimated(cell, name, Notes()), mark="")
+        if name == "predicted_train_seconds" and (why := _off(measured)):
+            cell = replace(cell, reason=why)
+        found.append((kind.label, kind.meaning, cell))
     return found
+
+
+def _off(measured: Mapping[str, Quantity]) -> str:
+    """Why the predicted training time of a run was off, where it was far off."""
+    missing = Quantity(None)
+    predicted, taken = (measured.get(f"{kind}train_seconds", missing).value for kind in ("predicted_", ""))
+    return prediction_note(predicted, taken)
 
 
 def counted_parts(operators: Mapping[str, Any]) -> list[Part]:
@@ -72,8 +82,8 @@ def counted_parts(operators: Mapping[str, Any]) -> list[Part]:
     return [
         Part(
             name=name.replace("_", " "),
-            gmac=numbers.significant(part["macs"] / 1e9),
-            counted=_amounts(part["by_operator"], lambda macs: f"{numbers.significant(macs / 1e9)} GMAC"),
+            macs=numbers.macs(part["macs"]),
+            counted=_amounts(part["by_operator"], numbers.macs),
             uncounted=_amounts(part["uncounted"], lambda times: f"×{times:,.0f}"),
         )
         for name, part in operators.items()

@@ -5,7 +5,6 @@ The hardest images are written out in the page, which reads without a script; al
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from reports.html.gallery_data import disagreement, gallery_data
 from reports.html.pictures import LEFT_OUT, Thumbnails
+from reports.html.words import pieces, stems
 from results.db.store import Store
 from results.queries.fetch import gallery
 from results.queries.views import DatasetInfo, GalleryItem, Group
@@ -22,19 +22,11 @@ MAX_PICTURES = 400
 PICTURE_BUDGET = 8_000_000
 LONG_CAPTION = 240
 
-_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
-# Words that describe nothing by themselves.
-FUNCTION_WORDS = frozenset(
-    _WORD.findall(
-        "a an and are as at be by for from has he her him his in is it its of on one or she some that the their them "
-        "there they this to up we while who with you"
-    )
-)
-
 
 @dataclass(frozen=True, slots=True)
 class ShownCaption:
-    """One caption: its model, its CIDEr-D, and its text in pieces, each marked if no reference has it.
+    """One caption: its model, its CIDEr-D, and its text in pieces, each marked if no reference
+    has a form of it.
 
     `label` distinguishes rows of one model; `rest` is what a very long caption has beyond its first characters.
     """
@@ -114,7 +106,7 @@ def gallery_pages(
         left = thumbnails.left
         suffix = f"-{number}" if pages else ""
         attention = f"gallery-attention{suffix}.html" if attended else ""
-        data = gallery_data(items, pictures, labels, FUNCTION_WORDS, f"gallery/{number}-", (attention, attended))
+        data = gallery_data(items, pictures, labels, f"gallery/{number}-", (attention, attended))
         cards = tuple(
             Card(
                 item,
@@ -160,7 +152,7 @@ def _write_pictures(
 
 
 def _captions(item: GalleryItem, labels: Mapping[str, str]) -> tuple[ShownCaption, ...]:
-    known = {word for reference in item.references for word in _WORD.findall(reference.lower())}
+    known = stems(item.references)
     names = [caption.model for caption in item.captions]
     return tuple(
         ShownCaption(
@@ -169,19 +161,8 @@ def _captions(item: GalleryItem, labels: Mapping[str, str]) -> tuple[ShownCaptio
             key=caption.key,
             reference=caption.role == "reference",
             cider=caption.cider,
-            pieces=_pieces(caption.caption[:LONG_CAPTION], known | FUNCTION_WORDS),
+            pieces=pieces(caption.caption[:LONG_CAPTION], known),
             rest=caption.caption[LONG_CAPTION:],
         )
         for caption in item.captions
     )
-
-
-def _pieces(caption: str, known: set[str]) -> tuple[tuple[str, bool], ...]:
-    """The caption cut into stretches; True for a word that no reference has, function words aside."""
-    pieces: list[tuple[str, bool]] = []
-    end = 0
-    for word in _WORD.finditer(caption):
-        if word[0].lower() not in known:
-            pieces += [(caption[end : word.start()], False), (word[0], True)]
-            end = word.end()
-    return (*((text, odd) for text, odd in pieces if text), (caption[end:], False))

@@ -14,6 +14,7 @@ from typing import Any
 
 from reports.content.numbers import percent, printable
 from reports.html.pages import run_page
+from reports.html.words import FUNCTION_WORDS, forms
 from results.queries.views import GalleryItem
 
 IMAGES_A_FILE = 200
@@ -25,15 +26,15 @@ def gallery_data(
     items: Sequence[GalleryItem],
     pictures: Mapping[int, tuple[str, str]],
     labels: Mapping[str, str],
-    function_words: Collection[str],
     prefix: str,
     attention: tuple[str, Collection[int]] = ("", ()),
 ) -> dict[str, str]:
     """The scripts by file: the index first, then the images.
 
-    The index names `speakers`, `words`, and of each image its id, its mean CIDEr-D and its disagreement. Each image
-    is [file, domain, picture, why it has none, references, captions, which of the captions each speaker gave (-1:
-    none), CIDEr-D of each speaker times 1000 or null]. `attention` is a page, and which images it shows.
+    The index names `speakers`, `words`, `forms` (words of one stem), and of each image its id, its mean CIDEr-D and its
+    disagreement. Each image is [file, domain, picture, why it has none, references, captions, which of the captions
+    each speaker gave (-1: none), CIDEr-D of each speaker times 1000 or null]. `attention` is a page, and which images
+    it shows.
     """
     speakers = {caption.key: caption for item in items for caption in item.captions}
     names = Counter(caption.model for caption in speakers.values())
@@ -43,7 +44,7 @@ def gallery_data(
     index = {
         "prefix": prefix,
         "size": IMAGES_A_FILE,
-        "functionWords": sorted(function_words),
+        "functionWords": sorted(FUNCTION_WORDS),
         "speakers": [
             {
                 "name": printable(caption.model),
@@ -56,11 +57,14 @@ def gallery_data(
         "images": [[item.image_id, _rounded(item.mean_cider), _rounded(disagreement(item))] for item in items],
         "attention": [attention[0], sorted(attention[1])],
         "words": words,
+        "forms": forms(
+            text for item in items for text in (*item.references, *(each.caption for each in item.captions))
+        ),
     }
-    files = {f"{prefix}index.js": _call("index", index)}
+    files = {f"{prefix}index.js": script_call("index", index)}
     for number, start in enumerate(range(0, len(items), IMAGES_A_FILE)):
         images = [_image(item, pictures, codes, places) for item in items[start : start + IMAGES_A_FILE]]
-        files[f"{prefix}{number}.js"] = _call("images", number, images)
+        files[f"{prefix}{number}.js"] = script_call("images", number, images)
     return files
 
 
@@ -121,7 +125,8 @@ def _rounded(value: float | None) -> int | None:
     return None if value is None else round(10 * float(percent(value)))
 
 
-def _call(function: str, *arguments: object) -> str:
+def script_call(function: str, *arguments: object) -> str:
+    """A script that hands data to the page's own: nothing but JSON, in which no text ends the script."""
     written = ",".join(json.dumps(argument, ensure_ascii=False, separators=(",", ":")) for argument in arguments)
     escaped = written.replace("<", "\\u003c")  # inside a page too, no text ends the script or begins another
     return f"captionbench.{function}({escaped});\n"

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from reports.content import numbers, table_values
+from reports.content.deviations import Deviations, deviations
 from reports.content.facts import ModelCard, card, objective
 from reports.content.fields import ROLES
 from reports.content.printed import PrintedRow, printed_table, published_beside
 from reports.content.table_values import Notes, TableValue
+from reports.html.model_results import ExamplesByRun, Result, model_costs, model_results
 from reports.html.pages import model_page
-from results.queries.views import RunDetail
+from results.queries.views import DatasetInfo, Group, RunDetail
 from results.records import Quantity
 
 
@@ -31,7 +33,8 @@ class ModelRun:
 class ModelPage:
     """Everything about one model; settings and environment that runs do not share are "differs between runs".
 
-    `beside` names the nearest printed score of each of its scores, and the conditions that differ.
+    `presets` are those that its runs were planned with, and what they changed. `beside` names the nearest printed score
+    of each of its scores, and the conditions that differ.
     """
 
     file: str
@@ -41,13 +44,30 @@ class ModelPage:
     configuration: list[tuple[str, str]]
     environment: list[tuple[str, str]]
     runs: list[ModelRun]
+    results: tuple[Result, ...]
+    costs: list[tuple[str, str, TableValue]]
+    presets: tuple[Deviations, ...]
     metrics: tuple[str, ...]
     printed: dict[str, list[PrintedRow]]
     beside: tuple[str, ...]
 
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is a level to compare with, and no model."""
+        return all(each.run.role == "reference" for each in self.runs)
 
-def model_pages(runs: Sequence[RunDetail]) -> list[ModelPage]:
-    """A page for every model that was planned, in the order of names."""
+
+def model_pages(
+    runs: Sequence[RunDetail],
+    groups: Sequence[Group],
+    datasets: Sequence[DatasetInfo],
+    examples: Mapping[tuple[str, str], ExamplesByRun],
+) -> list[ModelPage]:
+    """A page for every model that was planned, in the order of names.
+
+    Args:
+        examples: of captions, by data and split.
+    """
     by_model: dict[str, list[RunDetail]] = {}
     for run in runs:
         by_model.setdefault(run.model, []).append(run)
@@ -67,6 +87,9 @@ def model_pages(runs: Sequence[RunDetail]) -> list[ModelPage]:
                 configuration=_shared(configurations),
                 environment=_shared([flat(run.environment) for run in members if run.environment]),
                 runs=[_run(run) for run in members],
+                results=model_results(name, groups, datasets, examples),
+                costs=model_costs(name, groups),
+                presets=tuple(dict.fromkeys(changed for run in members if (changed := deviations(run.config)))),
                 metrics=metrics,
                 printed=printed,
                 beside=tuple(dict.fromkeys(said for run in members for said in published_beside(run))),

@@ -13,6 +13,7 @@ from markupsafe import Markup, escape
 
 from reports.content import numbers
 from reports.content.table_values import TableValue
+from reports.html.links import linked
 from reports.html.pages import model_page, run_page
 from reports.html.sections import COLOURS
 
@@ -38,6 +39,7 @@ def template_environment(navigation: Iterable[tuple[str, str]]) -> Environment:
         "run_page": run_page,
         "model_page": model_page,
         "breakable": _breakable,
+        "linked": linked,
         "places": _places,
         "hue": lambda colour: f"c{colour % COLOURS} s{colour // COLOURS}",
     }

@@ -10,6 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from reports.content.contamination import contamination
+from reports.content.deviations import deviations
 from reports.content.facts import card
 from reports.content.leaderboard_page import boards, row_labels
 from reports.content.tables import signature_text
@@ -22,6 +23,7 @@ from reports.html.domains import domain_sections
 from reports.html.folder import replaced
 from reports.html.gallery import gallery_pages
 from reports.html.method import method
+from reports.html.model_results import ExamplesByRun, examples_by_run
 from reports.html.models import flat, model_pages
 from reports.html.pages import run_page
 from reports.html.rendering import SCRIPTS, asset, template_environment
@@ -54,7 +56,7 @@ def write_report(store: Store, out_dir: Path, metric: str = RANKING_METRIC, *, p
     with replaced(out_dir) as folder:
         for name in ("gallery", "models", "runs"):
             (folder / name).mkdir()
-        for name in (*SCRIPTS, "gallery_choice.js", "gallery.js"):
+        for name in (*SCRIPTS, "gallery_words.js", "gallery_viewer.js", "gallery_choice.js", "gallery.js"):
             (folder / name).write_text(asset(name), encoding="utf-8")
         _write_pages(store, groups, folder)
     return out_dir / "index.html"
@@ -72,7 +74,8 @@ def _write_pages(store: Store, groups: Sequence[Group], folder: Path) -> None:
     attention = attention_pages(maps, galleries)
     domains = domain_sections(groups, datasets, runs, {place: page.domains for place, page in galleries.items()})
     trade_offs = trade_off_sections(groups, datasets, runs, colour)
-    models = model_pages(list(runs.values()))
+    examples = {place: examples_by_run(page) for place, page in galleries.items()}
+    models = model_pages(list(runs.values()), groups, datasets, examples)
 
     navigation = [("index.html", "Leaderboard")]
     navigation += [("nocaps.html", "Domains")] if domains else []
@@ -113,23 +116,30 @@ def _write_pages(store: Store, groups: Sequence[Group], folder: Path) -> None:
         style = Markup(asset("attention.css"))
         content = {"attention": page, "others": attention, "attention_style": style}
         write(page.file, "attention.html.j2", "gallery.html", **content)
+        (folder / "attention.js").write_text(asset("attention.js"), encoding="utf-8")
+        for file, text in page.scripts.items():
+            (folder / file).write_text(text, encoding="utf-8")
     write("models.html", "models.html.j2", models=models)
     for model in models:
         write(model.file, "model.html.j2", "models.html", model=model)
     write("method.html", "method.html.j2", method=method(groups, datasets, runs, beside, colour))
     for run in runs.values():
-        write(run_page(run.key), "run.html.j2", "models.html", **_run_content(run, colour))
+        write(run_page(run.key), "run.html.j2", "models.html", **_run_content(run, colour, examples))
 
 
-def _run_content(run: RunDetail, colour: Mapping[str, int]) -> dict[str, Any]:
+def _run_content(
+    run: RunDetail, colour: Mapping[str, int], examples: Mapping[tuple[str, str], ExamplesByRun]
+) -> dict[str, Any]:
     described = card(run)
     seen = {split: contamination(described.pretraining, run.dataset, split) for split in run.scores}
     return {
         "run": run,
         "card": described,
+        "deviations": deviations(run.config),
         "contamination": {split: found for split, found in seen.items() if found},
         "signature": signature_text(run.signature),
         "scores": score_tables(run),
+        "examples": {split: examples.get((run.fingerprint, split), {}).get(run.key, ()) for split in run.scores},
         "costs": cost_list(run.costs),
         "plots": curve_plots([[run]], colour),
         "ended": training_end(run),

@@ -20,7 +20,9 @@ def summary(groups: Sequence[Group], failures: Sequence[Failure], datasets: Sequ
     runs = {key for group in groups for row in group.rows for key in row.keys}
     if not models:
         return "No model has finished yet."
-    text = f"{_many(len(models), 'model')} on {_listed(sorted({group.dataset for group in groups}))}, "
+    references = {row.model for group in groups for row in group.references}
+    beside = f" and {_many(len(references), 'reference')}" if references else ""
+    text = f"{_many(len(models), 'model')}{beside} on {_listed(sorted({group.dataset for group in groups}))}, "
     text += f"{_many(len(runs), 'finished run')}"
     for status in ("failed", "skipped", "interrupted", "running", "planned"):
         number = sum(failure.state == status for failure in failures)

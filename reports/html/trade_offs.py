@@ -31,9 +31,9 @@ class Axis:
 
 _COUNTS = {
     "gmac_beam_mean_length": Axis(
-        "gmac_beam_mean_length", 1.0, "Computation", "GMAC per caption of mean length", "Computation, GMAC"
+        "gmac_beam_mean_length", 1.0, "Computation", "GMAC per caption of mean length", "Computation"
     ),
-    "gmac_beam": Axis("gmac_beam", 1.0, "Computation", "GMAC per caption of full length", "Computation, GMAC"),
+    "gmac_beam": Axis("gmac_beam", 1.0, "Computation", "GMAC per caption of full length", "Computation"),
 }
 _MARGINS = {"latency_median": "latency_margin"}
 _OTHERS = (

@@ -5,9 +5,8 @@
 const AT_ONCE = 24;
 const MOST_SAID = 8;
 const LONG_CAPTION = 240;
-const WORD = /[\p{L}\p{N}]+(?:'[\p{L}\p{N}]+)*/gu;
 
-const gallery = { index: null, files: new Map(), waiting: new Map(), order: [], shown: AT_ONCE, opened: 0 };
+const gallery = { index: null, files: new Map(), waiting: new Map(), order: [], shown: AT_ONCE };
 
 window.captionbench = {
   index: (index) => { gallery.index = index; },
@@ -58,26 +57,17 @@ function element(tag, attributes, ...children) {
   return made;
 }
 
-// Words that no reference has, function words aside, are marked.
 function caption(text, known) {
   const made = element("bdi", { class: "caption" });
   if (!text) made.append(element("span", { class: "blank" }, "no words"));
-  let end = 0;
-  const start = text.slice(0, LONG_CAPTION);
-  for (const word of start.matchAll(WORD)) {
-    if (known.has(word[0].toLowerCase())) continue;
-    made.append(start.slice(end, word.index), element("span", { class: "odd" }, word[0]));
-    end = word.index + word[0].length;
-  }
-  made.append(start.slice(end));
+  made.append(...galleryWords.nodes(text.slice(0, LONG_CAPTION), known));
   const rest = text.slice(LONG_CAPTION);
   if (rest) made.append(element("details", {}, element("summary", {}, `${rest.length.toLocaleString("en")} more characters`), rest));
   return made;
 }
 
 function card(shown, most) {
-  const known = new Set(gallery.index.functionWords);
-  for (const text of shown.references) for (const word of text.toLowerCase().match(WORD) ?? []) known.add(word);
+  const known = galleryWords.known(shown.references);
   const lines = galleryChoice.of(shown.said).map((said) => element("li", said.reference ? { class: "reference" } : {},
     element("span", { class: "who" }, element("a", { href: said.page }, said.name), ...(said.label ? [" ", element("small", {}, said.label)] : [])),
     caption(said.text, known),
@@ -85,11 +75,11 @@ function card(shown, most) {
   const said = element("div", { class: "said" }, element("h2", { class: "hidden" }, `Captions of image ${shown.id}`),
     element("ul", { class: "captions" }, ...lines.slice(0, most)));
   if (lines.length > most) {
-    said.append(element("details", { class: "more" }, element("summary", {}, `${lines.length - most} more captions`),
+    said.append(element("details", { class: "more" }, element("summary", {}, `${lines.length - most} more ${lines.length - most === 1 ? "caption" : "captions"}`),
       element("ul", { class: "captions" }, ...lines.slice(most))));
   }
   said.append(element("h3", {}, "References"), element("ul", { class: "references" },
-    ...shown.references.map((text) => element("li", {}, element("bdi", {}, text)))));
+    ...shown.references.map((text) => element("li", {}, element("bdi", {}, ...galleryWords.nodes(text))))));
   const picture = shown.picture
     ? element("a", { class: "picture", href: shown.picture }, element("img", { src: shown.picture, alt: `Image ${shown.id}`, loading: "lazy" }))
     : element("div", { class: "picture placeholder" }, element("span", {}, shown.reason));
@@ -103,10 +93,11 @@ function card(shown, most) {
 
 function start() {
   const { index } = gallery;
+  galleryWords.start(index);
+  gallery.order = index.images.map((_, place) => place);
   const list = document.getElementById("gallery");
   const form = document.getElementById("gallery-filter");
   const further = document.getElementById("further");
-  const viewer = document.getElementById("viewer");
   const places = index.images.map((_, place) => place);
   const byValue = (column, sign) => [...places].sort((a, b) => {
     const [one, other] = [index.images[a][column], index.images[b][column]];
@@ -151,7 +142,7 @@ function start() {
   async function apply() {
     const turn = asked += 1;
     const chosen = new FormData(form);
-    const words = chosen.get("words").toLowerCase().split(/\s+/).filter(Boolean);
+    const words = galleryWords.asked(chosen.get("words"));
     const [kind, one, other] = chosen.get("order").split(",").map(decodeURIComponent);
     let found = kind === "beats" ? await beats(one, other) : orders[kind]();
     if (turn !== asked) return;
@@ -172,22 +163,11 @@ function start() {
     form.querySelector("output").textContent = words.length || picked ? `${found.length} of ${places.length}` : `${places.length} images`;
   }
 
-  // The address names the opened image, so that it can be sent to somebody.
-  async function open(place) {
-    gallery.opened = place;
-    viewer.querySelector(".inside").replaceChildren(card(await image(place), Infinity));
-    const at = gallery.order.indexOf(place);
-    for (const button of viewer.querySelectorAll("[data-step]")) {
-      button.disabled = gallery.order[at + Number(button.dataset.step)] === undefined || at < 0;
-    }
-    if (!viewer.open) viewer.showModal();
-  }
-  function openNamed() {
-    const id = Number(location.hash.match(/^#image-(-?\d+)$/)?.[1] ?? NaN);
-    const place = index.images.findIndex(([known]) => known === id);
-    if (place >= 0) open(place);
-  }
-  const name = (place) => { history.replaceState(null, "", `#image-${index.images[place][0]}`); };
+  const viewer = galleryViewer({
+    draw: async (place) => card(await image(place), Infinity),
+    order: () => gallery.order,
+    ids: index.images.map(([id]) => id),
+  });
 
   list.addEventListener("click", (event) => {
     const link = event.target.closest("a.picture, .where a");
@@ -195,20 +175,8 @@ function start() {
     event.preventDefault();
     const id = Number(link.closest(".card").dataset.image);
     const place = index.images.findIndex(([known]) => known === id);
-    name(place);
-    open(place);
+    viewer.open(place);
   });
-  viewer.addEventListener("click", (event) => {
-    const button = event.target.closest("button");
-    if (event.target === viewer || button?.hasAttribute("data-close")) viewer.close();
-    else if (button) {
-      const place = gallery.order[gallery.order.indexOf(gallery.opened) + Number(button.dataset.step)];
-      name(place);
-      open(place);
-    }
-  });
-  viewer.addEventListener("close", () => history.replaceState(null, "", location.pathname + location.search));
-  window.addEventListener("hashchange", openNamed);
   further.addEventListener("click", () => show(gallery.shown, gallery.shown + AT_ONCE, asked));
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("input", (event) => {
@@ -218,7 +186,6 @@ function start() {
     if (name === "order") address.set({ order: value.split(",").map(decodeURIComponent) });
   });
   form.hidden = false;
-  gallery.order = places;
   further.hidden = places.length <= AT_ONCE;
   form.querySelector("output").textContent = `${places.length} images`;
   galleryChoice.start(index, form);
@@ -239,7 +206,6 @@ function start() {
     drawn = wanted;
     apply();
   });
-  openNamed();
 }
 
 document.addEventListener("DOMContentLoaded", start);

@@ -39,8 +39,8 @@ def test_two_workspaces_are_paired_by_model(fill: Fill) -> None:
 def test_a_single_pair_shows_every_metric_and_cost(fill: Fill) -> None:
     said = compare(fill("old", {"updown": 0}), fill("new", {"updown": 3}, seconds=25) / "bench.sqlite")
     assert re.search(r"BLEU-4 +test +25\.00 +28\.00 +\+3\.00 +— +<0\.001", said), "an interval of means is not BLEU's"
-    assert re.search(r"Training +10\.0 s → 25\.0 s +2\.50×", said)
-    assert re.search(r"Latency noisy +yes → yes +—", said), "no amount, of which one is a share of the other"
+    assert re.search(r"Training time +10\.0 s → 25\.0 s +2\.50×", said)
+    assert re.search(r"Noisy latency +yes → yes +—", said), "no amount, of which one is a share of the other"
     assert re.search(r"Parameters +1\.00 M → 1\.00 M +1\.00×", said)
     assert "SPICE" not in said.split("Scores times 100")[0], "what neither side measured is left out"
     assert max(map(len, said.splitlines())) <= 80
@@ -76,7 +76,7 @@ def test_markdown_and_json_hold_everything(fill: Fill, tmp_path: Path) -> None:
     text = out.read_text(encoding="utf-8")
     assert "## updown seed 0" in text
     assert "| BLEU-4 | test | 25.00 | 28.00 | +3.00 | — | <0.001 |" in text
-    assert "| Training | 10.0\u202fs → 10.0\u202fs | 1.00× |" in text
+    assert "| Training time | 10.0\u202fs → 10.0\u202fs | 1.00× |" in text
     content = json.loads(compare(*sides, "--format", "json"))
     updown = next(pair for pair in content["pairs"] if pair["before"]["model"] == "updown")
     scores = {score["metric"]: score for score in updown["scores"]}

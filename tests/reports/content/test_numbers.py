@@ -37,8 +37,16 @@ def test_durations(seconds: float, text: str) -> None:
         (1_234_567, "", "1.23 M"),
         (2048, "bytes", "2.00 KiB"),
         (1536, "MiB", "1.50 GiB"),
-        (0.088, "GMAC", "0.0880"),
-        (10, "runs", "10"),
+        (0.088, "GMAC", "88.0 MMAC"),
+        (1.64e-05, "GMAC", "16.4 kMAC"),
+        (2e-7, "GMAC", "200 MAC"),
+        (0, "GMAC", "0 MAC"),
+        (0.99994, "GMAC", "1.00 GMAC"),
+        (37.863, "GMAC/s", "37.9 GMAC/s"),
+        (3052, "GMAC", "3.05 TMAC"),
+        (10, "runs", "10 runs"),
+        (1, "threads", "1 thread"),
+        (12.519, "tokens", "12.5 tokens"),
         (412.7, "images/s", "413 images/s"),
         (3, "joules", "3.00 joules"),
     ],
@@ -59,7 +67,7 @@ def test_domains_come_from_near_to_far_and_overall_last() -> None:
 def test_an_unknown_cost_names_itself_and_finds_its_theme() -> None:
     assert numbers.cost_kind("energy_used", "kWh").label == "Energy used"
     assert numbers.cost_kind("warm_up", "s").theme == "Time"
-    assert numbers.cost_kind("gmac_beam", "GMAC").label == "Beam, full length, GMAC"
+    assert numbers.cost_kind("gmac_beam", "GMAC").label == "Longest caption, beam"
 
 
 def test_characters_that_disturb_are_replaced() -> None:

@@ -36,7 +36,7 @@ def test_a_changed_recipe_says_where_on_every_page() -> None:
     )
     shown, notes = row(detail.model), Notes()
     assert published_cell(shown, group(shown), {"k": detail}, notes).text == "130.8"
-    [page] = model_pages([detail])
+    [page] = model_pages([detail], [], [], {})
     assert [note.partition(", ")[0] for note in page.beside] == ["coco test: CIDEr-D 130.8"]
     for note in (*notes.marks, *page.beside):
         assert "recipe (size.d_model: 512 → 16)" in note

@@ -70,7 +70,7 @@ def test_models_without_a_place_are_counted_with_reasons() -> None:
     low = replace(placed("low", 1, 1), standings={"CIDEr-D": below})
     floor = replace(row("blind"), standings={"CIDEr-D": Standing(is_floor=True)})
     found = verdict(group(placed("a", 1, 1), placed("b", 2, 2), single("c"), low, floor))
-    assert found[1] == "2 of 4 models have no place: 1 with one seed, 1 not above the floor."
+    assert found[1] == "2 of 4 models besides blind have no place: 1 with one seed, 1 not above the floor."
 
 
 def test_places_of_models_that_were_still_learning_are_qualified() -> None:

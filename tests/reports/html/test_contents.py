@@ -18,7 +18,8 @@ def test_the_leaderboard_is_sorted_and_references_stand_apart(pages: dict[str, P
     table = next(pages["index.html"].root.find("table", id="group-1-table"))
     headings = [heading.text for heading in next(table.find("thead")).find("th")]
     assert headings == [
-        "Model", "Place", "CIDEr-D", "BLEU-4", "METEOR", "ROUGE-L", "Parameters", "GMAC", "Latency", "Training time",
+        "Model", "Place", "CIDEr-D", "BLEU-4", "METEOR", "ROUGE-L", "Parameters", "Computation", "Latency",
+        "Training time",
         "95 % interval", "BLEU-1", "BLEU-2", "BLEU-3",
     ]  # fmt: skip
     [by] = [heading.text for heading in table.find("th") if "aria-sort" in heading.attributes]
@@ -110,10 +111,10 @@ def test_skipped_images_are_named(pages: dict[str, Page]) -> None:
     )
 
 
-def test_computation_is_in_gmac_and_never_in_flops(report: Path, pages: dict[str, Page]) -> None:
-    assert "Beam, mean length, GMAC" in pages["costs.html"].root.text
+def test_computation_is_in_multiply_accumulates_and_never_in_flops(report: Path, pages: dict[str, Page]) -> None:
+    assert "Computation per caption" in pages["costs.html"].root.text
     assert "no CUDA device" in pages["costs.html"].root.text
-    assert "linear 0.0200 GMAC, matmul 0.00100 GMAC" in pages["costs.html"].root.text
+    assert "linear 20.0\u202fMMAC, matmul 1.00\u202fMMAC" in pages["costs.html"].root.text
     for path in report.rglob("*.html"):
         assert "FLOP" not in path.read_text(encoding="utf-8").upper(), path.name
 
@@ -176,8 +177,16 @@ def test_rows_below_a_floor_say_so_in_place_of_a_place(pages: dict[str, Page]) -
 def test_models_stand_beside_people_only_where_that_was_scored(pages: dict[str, Page]) -> None:
     test, nocaps, *_ = pages["index.html"].root.find("section", class_="board")
     people = next(test.find("div", class_="people"))
-    assert "Against 4 references an image" in people.text
+    assert "Against 4 references per image" in people.text
     names = [next(row.find("a")).text for row in next(people.find("tbody")).find("tr")]
     assert names == ["human", "expansionnet_v2", "transformer_base", "show_tell_lstm", "blind"]
     assert "METEOR took longer" in people.text
     assert not list(nocaps.find("div", class_="people"))
+
+
+def test_models_and_references_are_counted_alike_on_every_page(pages: dict[str, Page]) -> None:
+    assert "4 models and 2 references on scenes, 7 finished runs" in pages["index.html"].root.text
+    lead = next(pages["models.html"].root.find("p", class_="lead")).text
+    assert "7 models and 2 references to compare with" in " ".join(lead.split()), "those that failed or wait included"
+    table = next(pages["models.html"].root.find("table", id="models"))
+    assert sum("reference" in name for name, _ in rows(table)) == 2

@@ -25,7 +25,7 @@ def item(number: int, *captions: GalleryCaption, references: tuple[str, ...] = (
 def written(items: list[GalleryItem]) -> tuple[dict[str, Any], list[Any], dict[str, str]]:
     """The index, the images of all files, and the scripts."""
     pictures = {each.image_id: ("", "none here") for each in items}
-    files = gallery_data(items, pictures, {"m-1": "beam: 1", "m-2": "beam: 3"}, ["a"], "gallery/1-")
+    files = gallery_data(items, pictures, {"m-1": "beam: 1", "m-2": "beam: 3"}, "gallery/1-")
     index = re.fullmatch(r"captionbench\.index\((.*)\);\n", files["gallery/1-index.js"])
     assert index
     images = []

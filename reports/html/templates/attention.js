@@ -1,0 +1,70 @@
+"use strict";
+
+// Panels are built when a caption is opened: those of an image are in a script of their own, which is added then, since
+// pages opened from disk may load scripts, but may not fetch. Words become text nodes, never markup.
+const SVG = "http://www.w3.org/2000/svg";
+const loaded = new Map();
+const arrived = new Map();
+
+window.captionbench = {
+  attention: (file, captions) => { arrived.get(file)(captions); },
+};
+
+function load(file) {
+  if (!loaded.has(file)) {
+    loaded.set(file, new Promise((done) => {
+      arrived.set(file, done);
+      const script = document.createElement("script");
+      script.src = file;
+      document.head.append(script);
+    }));
+  }
+  return loaded.get(file);
+}
+
+function made(tag, attributes, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+function drawn(tag, attributes, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+function overlay(heat, regions) {
+  if (heat) return made("img", { src: heat, alt: "" });
+  return drawn("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" },
+    ...regions.map(([x, y, width, height, opacity, most]) => drawn("rect",
+      { x, y, width, height, "fill-opacity": opacity, ...(most ? { class: "most" } : {}) })));
+}
+
+function panel(picture, [word, where, heat, regions]) {
+  const below = picture ? made("img", { src: picture, alt: "" }) : drawn("svg", { viewBox: "0 0 4 3", "aria-hidden": "true" });
+  return made("li", {}, made("figure", {},
+    made("span", { class: "look", role: "img", "aria-label": where }, below, overlay(heat, regions)),
+    made("figcaption", {}, made("bdi", {}, word))));
+}
+
+async function build(details) {
+  const list = details.querySelector(".panels");
+  if (list.dataset.built) return;
+  list.dataset.built = "yes";
+  const { file, picture } = details.closest(".card").dataset;
+  const captions = await load(file);
+  list.replaceChildren(...captions[Number(details.dataset.caption)].map((each) => panel(picture, each)));
+}
+
+// The first caption of the image that the address names is opened, or of the first image.
+function openNamed() {
+  const named = /^#image--?\d+$/.test(location.hash) ? document.getElementById(location.hash.slice(1)) : null;
+  (named ?? document.querySelector(".looks .card"))?.querySelector("details")?.setAttribute("open", "");
+}
+
+document.querySelector(".looks").addEventListener("toggle", ({ target }) => { if (target.open) build(target); }, true);
+window.addEventListener("hashchange", openNamed);
+openNamed();
