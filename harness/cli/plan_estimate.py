@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -81,12 +84,19 @@ def estimate(
 
 
 def stored_durations(preset: Preset, data: str, workspace: Path, db: str | None) -> Mapping[str, Duration]:
-    """What runs of this preset on this data took in a workspace; empty where there is none yet."""
+    """What runs of this preset on this data took in a workspace; empty where there is none yet.
+
+    Raises:
+        BenchError: the workspace is no folder.
+        StoreError: `db` is no database, or cannot be read.
+    """
     from harness.cli.inputs import open_results, read_results
     from harness.runner.identity.signature import training_fields
     from harness.utils.workspace import Workspace
     from results.queries.durations import run_durations
 
+    if os.path.lexists(workspace) and not workspace.is_dir():
+        raise BenchError(f"the workspace {workspace} is not a folder", "name a folder with --workspace")
     if db is None and not Path(Workspace(workspace).database).exists():
         return {}
     with open_results(workspace, db) as store:

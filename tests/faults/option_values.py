@@ -91,6 +91,7 @@ LEGAL = {
     "new-model NAME": {"folder", "pipe", "loop", "nan", "infinite"},
     "plan --first-seed": {"zero"},
     "plan --slurm": _OUT,
+    "plan --workspace": _WORKSPACES,
     "report --out": _NEW_NAMES | {"folder"},
 }
 """Classes with which a command does what it is asked for, by command and option; every other must not exit with 0."""

@@ -17,8 +17,6 @@ from tests.harness.conftest import bench
         ("flops --models blind --backbone resnet18", "--backbone is about the backbone", "add --with-backbone"),
         ("flops --models blind --image-size 224", "--image-size is about the backbone", "add --with-backbone"),
         ("flops --preset expansionnet-table-vi --backbone resnet18", "published table", "leave out all"),
-        ("plan --workspace .", "--workspace: what a difference is told from", "add --detect"),
-        ("plan --db results.sqlite", "--db: what a difference is told from", "add --detect"),
         ("plan --detect 1 --seeds 3 --models blind", "--models, --seeds: not used by --detect", "leave --detect or"),
         (
             "export submission predictions.json --server coco --images coco.json --out up --workspace w",
