@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from reports.content import numbers, table_values, tables
@@ -17,29 +17,48 @@ from results.records import Quantity
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A cost to plot against: its name in the store, how many of its units make one of the axis, and its words.
+    """A cost to plot against: its name in the store, the words of its column, and the units that its axis may have.
 
-    `heading` is its column's, with the unit where the numbers below have none.
+    `units` are from large to small, each with how many of the store's units make one and the words of an axis in it;
+    `heading` has the unit where the numbers below have none.
     """
 
     cost: str
-    unit: float
     title: str
-    label: str
     heading: str
+    units: tuple[tuple[float, str], ...]
+
+    def scale(self, costs: Iterable[Quantity]) -> tuple[float, str]:
+        """The largest unit of which the largest cost is at least one, and the words of the axis."""
+        largest = max((cost.value for cost in costs if cost.value is not None), default=0.0)
+        return next((each for each in self.units if largest >= each[0]), self.units[-1])
+
+
+def _computation(cost: str, length: str) -> Axis:
+    units = ((1e3, "TMAC"), (1.0, "GMAC"), (1e-3, "MMAC"), (1e-6, "kMAC"))
+    labels = tuple((unit, f"{name} per caption of {length} length") for unit, name in units)
+    return Axis(cost, "Computation", "Computation", labels)
 
 
 _COUNTS = {
-    "gmac_beam_mean_length": Axis(
-        "gmac_beam_mean_length", 1.0, "Computation", "GMAC per caption of mean length", "Computation"
-    ),
-    "gmac_beam": Axis("gmac_beam", 1.0, "Computation", "GMAC per caption of full length", "Computation"),
+    name: _computation(name, length) for name, length in (("gmac_beam_mean_length", "mean"), ("gmac_beam", "full"))
 }
 _MARGINS = {"latency_median": "latency_margin"}
+_TIMES = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 _OTHERS = (
-    Axis("latency_median", 1e-3, "Latency", "median latency, ms", "Latency"),
-    Axis("train_seconds", 60.0, "Training time", "training time, minutes", "Training time"),
-    Axis("parameters", 1e6, "Size", "parameters, millions", "Size, parameters"),
+    Axis("latency_median", "Latency", "Latency", ((1.0, "median latency, seconds"), (1e-3, "median latency, ms"))),
+    Axis(
+        "train_seconds",
+        "Training time",
+        "Training time",
+        tuple((unit, f"training time, {name}") for unit, name in _TIMES),
+    ),
+    Axis(
+        "parameters",
+        "Size",
+        "Size, parameters",
+        ((1e6, "parameters, millions"), (1e3, "parameters, thousands"), (1.0, "parameters")),
+    ),
 )
 
 
@@ -68,8 +87,13 @@ def trade_off_sections(
         best: dict[tuple[str, ...], list[str]] = {}
         for axis in axes:
             shown = [row for row in group.rows if _is_measured(row, costs[row.keys][axis.cost])]
-            series = [_series(row, costs[row.keys][axis.cost], axis, colour) for row in shown]
-            plot = trade_off_plot(axis.title, axis.label, "CIDEr-D", series)
+            unit, label = axis.scale(costs[row.keys][axis.cost] for row in shown)
+            noisy = [table_values.is_noise(row, axis.cost) for row in shown]
+            series = [
+                _series(row, costs[row.keys][axis.cost], unit, label, noise, colour)
+                for row, noise in zip(shown, noisy, strict=True)
+            ]
+            plot = trade_off_plot(axis.title, label, "CIDEr-D", series)
             if plot is not None:
                 plots.append(plot)
                 for number in sorted(plot.best):
@@ -116,22 +140,26 @@ def _is_measured(row: Row, cost: Quantity) -> bool:
     return score is not None and score.mean is not None and cost.value is not None
 
 
-def _series(row: Row, cost: Quantity, axis: Axis, colour: Mapping[str, int]) -> Series:
+def _series(row: Row, cost: Quantity, unit: float, label: str, noisy: bool, colour: Mapping[str, int]) -> Series:
     score = row.scores["CIDEr-D"]
     assert score.mean is not None
     assert cost.value is not None
-    amount = cost.value / axis.unit
+    amount = cost.value / unit
     quality = f"CIDEr-D {numbers.percent(score.mean)}"
     bounds = table_values.interval(score)
-    text = f"{row.model}: {quality}{f' ({bounds})' if bounds else ''}, {numbers.significant(amount)} {axis.label}"
-    text += " (noisy)" if table_values.is_noise(row, axis.cost) else ""
+    text = f"{row.model}: {quality}{f' ({bounds})' if bounds else ''}, {numbers.significant(amount)} {label}"
+    text += " (noisy)" if noisy else ""
     text += ", still learning" if row.still_learning else ""
-    x_bounds = None if cost.low is None or cost.high is None else (cost.low / axis.unit, cost.high / axis.unit)
+    x_bounds = None if cost.low is None or cost.high is None else (cost.low / unit, cost.high / unit)
     y_bounds = None if score.low is None or score.high is None else (100 * score.low, 100 * score.high)
     if y_bounds is None and score.sd is not None:
         y_bounds = (100 * (score.mean - score.sd), 100 * (score.mean + score.sd))
     spot = (amount, 100 * score.mean)
     return Series(row.model, colour[row.model], (spot,), text, x_bounds, y_bounds, open_end=row.still_learning)
+
+
+def _meaning(axis: Axis, costs: Mapping[tuple[str, ...], Mapping[str, Quantity]]) -> str:
+    return axis.scale(each[axis.cost] for each in costs.values())[1]
 
 
 def _table(
@@ -144,7 +172,7 @@ def _table(
     headings = [
         Heading("CIDEr-D", "C", "CIDEr-D, times 100; more is better"),
         Heading("Best trade-off in", "Best", "the plots on whose front the row lies", sortable=False),
-        *(Heading(axis.heading, axis.title, axis.label, descending=False) for axis in axes),
+        *(Heading(axis.heading, axis.title, _meaning(axis, costs), descending=False) for axis in axes),
     ]
     lines = tuple(
         Line(

@@ -160,6 +160,9 @@ class RayEngine:
 
 def _join(address: str | None) -> Any:
     """The module `ray`, connected to a cluster; what its processes print goes to their own logs."""
+    # Under `uv run` Ray would send this folder to every node, and start workers in it by `uv run`, which makes an
+    # environment for each; every node has captionbench installed (docs/cluster.md).
+    os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     import ray
 
     _check_address(address or os.environ.get("RAY_ADDRESS", ""))

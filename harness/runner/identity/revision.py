@@ -22,7 +22,7 @@ import zoo
 from harness.runner.identity.sources import REFACTORS, files_digest, harness_files, refactors, tree_digest
 
 REVISION = 2
-SOURCES = "813e758d"
+SOURCES = "91d460b5"
 
 
 @cache

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from harness.config.execution import ExecutionConfig
 from harness.runner.context import RunContext
 from harness.runner.engines import ray_crew
 from harness.runner.engines.interface import Resources
-from harness.runner.engines.ray import RayEngine
+from harness.runner.engines.ray import RayEngine, _join
 from harness.runner.engines.ray_actors import Outbox
 from harness.runner.engines.ray_crew import RayCrew
 from harness.runner.engines.runs import OPENER, execute_runs
@@ -265,3 +267,14 @@ def test_the_command_ends_with_its_rows_as_without_a_cluster(
     assert "2 finished, 0 re-used, 0 failed" in said
     assert ray.joined == [None, "left"]
     assert bench_or_raise(*words)[1].count("re-used, finished before") == 2
+
+
+def test_workers_have_the_interpreter_of_their_node_also_under_uv_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    name = "RAY_ENABLE_UV_RUN_RUNTIME_ENV"
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv(name, "")  # so that it is taken back
+    monkeypatch.delenv(name)
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=lambda *_, **__: seen.append(os.environ[name])))
+    _join(None)
+    assert seen == ["0"]
