@@ -85,7 +85,7 @@ def test_the_generated_length_counts_in_leaderboard_and_plots() -> None:
         assert [plot.title for plot in section.plots] == ["Computation"]
         assert [line.cells[2].text for line in section.table.lines] == [text] * 2
         length = "mean" if costs is said else "full"
-        assert f"GMAC per caption of {length} length" in section.plots[0].drawn[0].series.title
+        assert f"MAC per caption of {length} length" in section.plots[0].drawn[0].series.title
 
 
 def test_trade_offs_name_units_and_mark_latencies_that_are_noise() -> None:
