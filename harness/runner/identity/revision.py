@@ -22,7 +22,7 @@ import zoo
 from harness.runner.identity.sources import REFACTORS, files_digest, harness_files, refactors, tree_digest
 
 REVISION = 2
-SOURCES = "91d460b5"
+SOURCES = "ebc40a07"
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -28,14 +29,14 @@ class RunLog:
 
     def __enter__(self) -> Self:
         for name in self._names:
-            self._try(name, lambda name=name: self._open.update({name: open_tracker(name, self._run)}))  # type: ignore[misc]
+            self._try(name, partial(self._start, name))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for name, tracker in list(self._open.items()):
-            self._try(name, lambda tracker=tracker: tracker.close(finished=self._finished))  # type: ignore[misc]
+            self._try(name, partial(tracker.close, finished=self._finished))
 
     def on_step(self, found: StepLoss) -> None:
         """A step whose loss was read."""
@@ -55,9 +56,12 @@ class RunLog:
         self._tell(lambda tracker: tracker.summarise(values))
         self._finished = True
 
+    def _start(self, name: str) -> None:
+        self._open[name] = open_tracker(name, self._run)
+
     def _tell(self, say: Callable[[Tracker], None]) -> None:
         for name, tracker in list(self._open.items()):
-            self._try(name, lambda tracker=tracker: say(tracker))  # type: ignore[misc]
+            self._try(name, partial(say, tracker))
 
     def _try(self, name: str, work: Callable[[], None]) -> None:
         try:
