@@ -97,6 +97,7 @@ NAMES: dict[str, tuple[Printed, ...]] = {
     "transformer_base": (Printed("transformer_base", (_V2_BASE,)),),
     "transformer_aoa": (Printed("transformer_aoa"),),
     "object_relation_transformer": (Printed("vorn"),),
+    "adaptive_attention": (Printed("adaptive"),),
     "aoanet": (Printed("aoanet", ("",)),),
     "image_transformer": _WITH_THREE,
     "image_transformer/official-graph": _WITH_THREE,

@@ -6,9 +6,10 @@ import torch
 import zoo
 from zoo.layers.additive_attention import AdditiveAttention
 from zoo.layers.lstm import LSTMCell
+from zoo.models.adaptive_attention import SentinelAttention
 
 close = {"atol": 1e-10, "rtol": 1e-10}
-RECURRENT = ["att2all", "att2in", "show_attend_tell", "show_tell", "updown"]
+RECURRENT = ["adaptive_attention", "att2all", "att2in", "show_attend_tell", "show_tell", "updown"]
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +42,16 @@ def test_attention_survives_padding_that_outscores_all_regions():
     assert torch.equal(found, attend(attention, queries, regions * mask[..., None], mask))
     nothing = attend(attention, queries, regions, torch.zeros_like(mask))
     torch.testing.assert_close(nothing, regions.mean(1).repeat_interleave(2, 0))
+
+
+@torch.no_grad()
+def test_an_image_without_regions_is_seen_as_the_sentinel_alone():
+    attention = SentinelAttention(6, 4, 0.5).double().eval()
+    state, sentinel, regions = (torch.randn(*shape).double() for shape in ((4, 6), (4, 6), (2, 7, 6)))
+    keys, barrier = attention.project(regions, torch.zeros(2, 7, dtype=torch.bool))
+    found = attention(state, sentinel, keys, regions, barrier)
+    expected = attention.sentinel(sentinel).relu() + attention.state(state).tanh()
+    torch.testing.assert_close(found, expected, **close)
 
 
 def test_an_lstm_is_torchs_with_the_candidate_last():

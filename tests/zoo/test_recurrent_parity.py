@@ -13,6 +13,7 @@ close = {"atol": 1e-10, "rtol": 1e-10}
 MODELS = {
     # the authors' name: the zoo's
     "updown": "updown",
+    "adaatt": "adaptive_attention",
     "att2in": "att2in",
     "att2in2": "att2in/embedded",
     "att2all2": "att2all",
@@ -21,14 +22,15 @@ MODELS = {
     "show_tell": "show_tell",
     "show_tell2": "show_tell",
 }
-DECODED = ["updown", "att2in", "att2in2", "att2all2", "newfc"]
+OWN_IMAGE = ("updown", "adaatt")
+DECODED = ["updown", "adaatt", "att2in", "att2in2", "att2all2", "newfc"]
 
 
 def weights(numbers, name, group):
-    """The authors' parameters or gradients. Up-Down saw an image vector of its own beside the regions: it becomes
+    """The authors' parameters or gradients. Some saw an image vector of its own beside the regions: it becomes
     further channels of every region, which the weights on the regions ignore, and those on the mean alone read."""
     found = numbers.group(group)
-    if name == "updown":
+    if name in OWN_IMAGE:
         regions, image = found["att_embed.0.weight"], found["fc_embed.0.weight"]
         found["att_embed.0.weight"] = F.pad(regions, (0, image.shape[1]))
         found["fc_embed.0.weight"] = F.pad(image, (regions.shape[1], 0))
@@ -70,7 +72,7 @@ def test_teacher_forcing(official, name):
     assert expected.keys() == parameters.keys()
     for key, parameter in parameters.items():
         gradient = parameter.grad
-        if name == "updown" and key in ("region_embedding.0.weight", "image_embedding.0.weight"):
+        if name in OWN_IMAGE and key in ("region_embedding.0.weight", "image_embedding.0.weight"):
             gradient = torch.where(expected[key] == 0, 0.0, gradient)
         torch.testing.assert_close(gradient, expected[key], **close, msg=key)
 
@@ -136,12 +138,14 @@ def test_beam_search(official, name, suppressed):
         ("att2in", 9_487, 15_762_193),
         ("att2in/embedded", 9_487, 14_451_985),
         ("att2all", 9_487, 15_239_953),
+        ("adaptive_attention", 9_487, 17_339_665),
         ("updown", 9_487, 52_125_025),
         ("show_tell/fc", 10_369, 14_304_898),
         ("show_tell", 10_369, 13_775_490),
         ("att2in", 10_369, 16_666_243),
         ("att2in/embedded", 10_369, 15_356_035),
         ("att2all", 10_369, 16_144_003),
+        ("adaptive_attention", 10_369, 18_243_715),
         ("updown", 10_369, 53_889_907),
     ],
 )

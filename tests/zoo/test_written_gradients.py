@@ -101,7 +101,7 @@ def test_a_loop_has_the_gradients_of_single_positions(module, step):
         torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["updown", "cgru", "aoanet", "show_attend_tell", "x_lan"])
+@pytest.mark.parametrize("name", ["updown", "cgru", "aoanet", "adaptive_attention", "show_attend_tell", "x_lan"])
 def test_a_second_pass_adds_its_gradients_to_the_first(name):
     model = zoo.create_model(name, vocab_size=9, visual_dim=6, **zoo.model_card(name).tiny).double().eval()
     visual = zoo.Visual(torch.rand(2, 1 if model.visual.kind == "pooled" else 4, 6).double())

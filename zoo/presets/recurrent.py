@@ -1,4 +1,6 @@
-"""Cards of the captioners whose decoder is an LSTM: Show and Tell, Show Attend and Tell, Att2in, Up-Down."""
+"""Cards of the captioners whose decoder is an LSTM: Show and Tell, Show Attend and Tell, Att2in, adaptive attention,
+Up-Down.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +27,15 @@ _XU: dict[str, Any] = {
 }
 _RENNIE: dict[str, Any] = {
     "paper": ("Rennie, Marcheret, Mroueh, Ross, Goel: Self-critical Sequence Training for Image Captioning, CVPR 2017"),
+    "year": 2017,
+    "visual": "grid",
+    **_CODE,
+}
+_LU: dict[str, Any] = {
+    "paper": (
+        "Lu, Xiong, Parikh, Socher: Knowing When to Look: Adaptive Attention via A Visual Sentinel for Image "
+        "Captioning, CVPR 2017 (arXiv:1612.01887)"
+    ),
     "year": 2017,
     "visual": "grid",
     **_CODE,
@@ -90,5 +101,11 @@ _register(
     _RENNIE,
     attended="all",
     rectified=True,
+)
+_register(
+    "adaptive_attention",
+    "adaptive_attention:AdaptiveAttention",
+    "An LSTM that attends to the image or to a sentinel of its own (adaatt)",
+    _LU,
 )
 _register("updown", "updown:UpDown", "An attention LSTM below a language LSTM, over regions", _ANDERSON, d_model=1000)

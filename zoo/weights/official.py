@@ -16,6 +16,7 @@ from zoo.captioner import Captioner
 from zoo.errors import ZooError
 
 CONVERTERS = {
+    "adaptive_attention": "zoo.weights.recurrent",
     "att2all": "zoo.weights.recurrent",
     "att2in": "zoo.weights.recurrent",
     "aoanet": "zoo.weights.aoa",

@@ -24,8 +24,18 @@ _PLACES = (
     (r"(?:img|fc)_embed\.", "image_embedding."),
     (r"att_embed\.", "region_embedding."),
     (r"ctx2att\.", "attention.key."),
-    (r"core\.attention\.h2att\.", "attention.query."),
+    (r"core\.attention\.(?:h2att|ho_embed)\.", "attention.query."),
     (r"core\.attention\.alpha_net\.", "attention.score."),
+    (r"core\.attention\.fr_linear\.0\.", "attention.sentinel."),
+    (r"core\.attention\.fr_embed\.", "attention.sentinel_key."),
+    (r"core\.attention\.ho_linear\.0\.", "attention.state."),
+    (r"core\.attention\.att2h\.", "output."),
+    (r"core\.lstm\.w2h\.", "lstm.input."),
+    (r"core\.lstm\.h2h\.0\.", "lstm.recurrent."),
+    (r"core\.lstm\.v2h\.", "image_gates."),
+    (r"core\.lstm\.r_w2h\.", "sentinel_input."),
+    (r"core\.lstm\.r_v2h\.", "sentinel_image."),
+    (r"core\.lstm\.r_h2h\.", "sentinel_past."),
     (r"core\.a2[ch]\.", "attended."),
     (r"_?core\.i2h\.", "lstm.input."),
     (r"_?core\.h2h\.", "lstm.recurrent."),
@@ -59,7 +69,7 @@ def from_official(name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> 
     """Build a registered model with the authors' weights, in their floating-point type.
 
     Args:
-        name: `show_tell`, `show_tell/fc`, `att2in`, `att2in/embedded`, `att2all` or `updown`.
+        name: `show_tell`, `show_tell/fc`, `att2in`, `att2in/embedded`, `att2all`, `adaptive_attention` or `updown`.
         state_dict: the tensors under the authors' names.
         sizes: arguments of `create_model` that shapes do not determine, such as `max_len`.
 

@@ -14,6 +14,7 @@ from zoo.width import count_parameters
 
 COUNTED = {
     # model: (parameters, rows of the vocabulary, channels), as printed or as counted on the authors' code
+    "adaptive_attention": (17_339_665, 9_488, 2048),
     "aoanet": (87_369_858, 10_370, 2048),
     "att2all": (15_239_953, 9_488, 2048),
     "att2in": (15_762_193, 9_488, 2048),

@@ -1,0 +1,167 @@
+"""Adaptive attention: at each word, the regions of the image or a visual sentinel that the LSTM keeps beside its state.
+
+J. Lu, C. Xiong, D. Parikh, R. Socher: "Knowing When to Look: Adaptive Attention via A Visual Sentinel for Image
+Captioning", CVPR 2017, section 2.
+Numerically equal to `adaatt` of https://github.com/ruotianluo/ImageCaptioning.pytorch (MIT), with one LSTM layer; the
+authors' own code is in Torch 7. The global image feature is the mean of its regions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.captioner import Memory, Visual, VisualSpec
+from zoo.layers.looped import Looped, LoopedLinear, SharedMatrix
+from zoo.layers.lstm import LSTMCell
+from zoo.recurrent import RecurrentCaptioner, Rows, add_to_rows, mean_of_valid
+
+
+class SentinelAttention(Looped):
+    """Additive attention to the regions a_1 .. a_L of an image and to the sentinel s of a word.
+
+    With f = relu(W_s s), q = tanh(W_h h) and the keys W_a a_i and W_f f,
+    weights = softmax(w . tanh(key + W_q q)) over all L + 1, and the answer is q + sum_i weights_i a_i + weights_s f.
+    The sentinel's weight is the paper's beta.
+
+    Args:
+        d_model: of states, sentinel and regions.
+        d_attention: of the tanh layer.
+        dropout: of f, q and the tanh layer.
+    """
+
+    def __init__(self, d_model: int, d_attention: int, dropout: float) -> None:
+        super().__init__()
+        self.key = nn.Linear(d_model, d_attention)
+        self.sentinel = LoopedLinear(d_model, d_model)
+        self.sentinel_key = LoopedLinear(d_model, d_attention)
+        self.state = LoopedLinear(d_model, d_model)
+        self.query = LoopedLinear(d_model, d_attention)
+        self.score = nn.Linear(d_attention, 1)
+        self.dropout = nn.Dropout(dropout)
+
+    def project(self, regions: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys (B, L, A) of an image, and a barrier (B, 1, L + 1) to be added to the scores.
+
+        `regions` are (B, L, D), `mask` (B, L) is true where valid. The sentinel comes last, and is always visible.
+        """
+        barrier = torch.zeros_like(mask, dtype=regions.dtype).masked_fill_(~mask, -torch.inf)
+        return self.key(regions), F.pad(barrier, (0, 1))[:, None]
+
+    def forward(self, state: Tensor, sentinel: Tensor, keys: Tensor, values: Tensor, barrier: Tensor) -> Tensor:
+        """Attend.
+
+        Args:
+            state, sentinel: (B * n, D); the n rows of an image are adjacent and share its keys.
+            keys, barrier: from `project`.
+            values: (B, L, D), the regions.
+
+        Returns:
+            (B * n, D).
+        """
+        images, width = keys.shape[0], keys.shape[2]
+        fallback = self.dropout(self.sentinel(sentinel).relu())
+        looking = self.dropout(self.state(state).tanh())
+        query = self.query(looking)
+        own = (self.sentinel_key(fallback) + query).view(images, -1, 1, width)
+        hidden = torch.cat((keys[:, None] + query.view(images, -1, 1, width), own), 2)
+        scores = self.dropout(hidden.tanh()) @ self.score.weight.view(-1) + self.score.bias
+        weights = (scores + barrier).softmax(-1)
+        seen = self.matrix("values", lambda: SharedMatrix(values.transpose(1, 2)))(weights[..., :-1])
+        answer: Tensor = seen.flatten(0, 1) + weights[..., -1:].flatten(0, 1) * fallback + looking
+        return answer
+
+
+class AdaptiveAttention(RecurrentCaptioner):
+    """An LSTM over [word; image] with a sentinel s_t = sigmoid(W_x x + W_v v + W_h h_{t-1}) tanh(c_t).
+
+    p(w_t) = softmax(W tanh(W_o a_t)), where a_t is the answer of `SentinelAttention`.
+
+    Args:
+        vocab_size, visual_dim, max_len: sizes.
+        d_model: R, of the LSTM, the embedded regions and the embedded image.
+        d_embedding: of the words; R by default.
+        d_attention: of the attention's tanh layer.
+        dropout: of embedded words, regions and image, of state and sentinel where they are attended with, within the
+            attention, and before the logits.
+        visual_kind: kind of the visual tokens.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        visual_dim: int,
+        d_model: int = 512,
+        dropout: float = 0.5,
+        max_len: int = 20,
+        d_embedding: int | None = None,
+        d_attention: int = 512,
+        visual_kind: Literal["grid", "regions"] = "grid",
+    ) -> None:
+        super().__init__()
+        self.visual = VisualSpec(visual_kind, visual_dim)
+        self.vocab_size, self.max_len, self.d_model = vocab_size, max_len, d_model
+        d_embedding = d_embedding or d_model
+        self.embedding = nn.Sequential(nn.Embedding(vocab_size, d_embedding), nn.ReLU(), nn.Dropout(dropout))
+        self.region_embedding = nn.Sequential(nn.Linear(visual_dim, d_model), nn.ReLU(), nn.Dropout(dropout))
+        self.image_embedding = nn.Sequential(nn.Linear(visual_dim, d_model), nn.ReLU(), nn.Dropout(dropout))
+        self.lstm = LSTMCell(d_embedding, d_model, d_model)
+        self.image_gates = nn.Linear(d_model, 4 * d_model)
+        self.sentinel_input = nn.Linear(d_embedding, d_model)
+        self.sentinel_image = nn.Linear(d_model, d_model)
+        self.sentinel_past = LoopedLinear(d_model, d_model)
+        self.state_dropout = nn.Dropout(dropout)
+        self.attention = SentinelAttention(d_model, d_attention, dropout)
+        self.output = nn.Linear(d_model, d_model)
+        self.output_dropout = nn.Dropout(dropout)
+        self.vocabulary = nn.Linear(d_model, vocab_size)
+
+    def encode(self, visual: Visual) -> Memory:
+        """See `Captioner.encode`."""
+        features, mask = self.look(visual)
+        regions = self.region_embedding(features)
+        keys, barrier = self.attention.project(regions, mask)
+        image = self.image_embedding(mean_of_valid(features, mask))
+        lstm = self.image_gates(image) + self.lstm.input.bias + self.lstm.recurrent.bias
+        image = torch.cat((lstm, self.sentinel_image(image) + self.sentinel_input.bias), 1)
+        return Memory(regions, mask, {"keys": keys, "values": regions, "barrier": barrier, "image": image})
+
+    def cross_attention_modules(self) -> Sequence[nn.Module]:
+        """See `Captioner.cross_attention_modules`."""
+        return (self.attention,)
+
+    def looped_modules(self) -> Sequence[nn.Module]:
+        """See `RecurrentCaptioner.looped_modules`."""
+        return (self.lstm, self.sentinel_past, *self.attention.modules())
+
+    def first_rows(self, memory: Memory) -> Rows:
+        """See `RecurrentCaptioner.first_rows`."""
+        return self.blank_rows(memory, "hidden", "cell", width=self.d_model)
+
+    def word_inputs(self, words: Tensor, images: dict[str, Tensor]) -> Tensor:
+        """See `RecurrentCaptioner.word_inputs`; for the LSTM, then for the gate of the sentinel."""
+        weight = torch.cat((self.lstm.input.weight, self.sentinel_input.weight))
+        return add_to_rows(F.linear(words, weight), images["image"])
+
+    def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
+        """See `RecurrentCaptioner.advance`."""
+        gates, gate = torch.split(inputs, [4 * self.d_model, self.d_model], 1)
+        hidden, cell = self.lstm(gates, rows["hidden"], rows["cell"])
+        sentinel = (gate + self.sentinel_past(rows["hidden"])).sigmoid() * cell.tanh()
+        attended = self.attention(
+            self.state_dropout(hidden),
+            self.state_dropout(sentinel),
+            images["keys"],
+            images["values"],
+            images["barrier"],
+        )
+        return attended, {"hidden": hidden, "cell": cell}
+
+    def predict(self, outputs: Tensor, words: Tensor) -> Tensor:
+        """See `RecurrentCaptioner.predict`."""
+        return super().predict(self.output(outputs).tanh(), words)
