@@ -139,6 +139,9 @@ RECIPES: dict[str, PresetRecipe] = {
         (Printed("expansionnet_v2", backbone="frozen"), Printed("transformer_base", (_V2_BASE,))),
         "two of the paper's four steps",
     ),
+    "grit-paper": PresetRecipe(
+        "1254efad1089", whose="that of the released code's caption head, on other features and sampled captions"
+    ),
     "image-transformer-paper": PresetRecipe(
         "da5bfa9a1ba9", (Printed("image_transformer"), Printed("aoanet", ("baseline (AoA)",)))
     ),

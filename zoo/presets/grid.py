@@ -1,4 +1,4 @@
-"""Cards of the transformers that followed meshed memory on regions and grids: GET, RSTNet and DLCT."""
+"""Cards of the transformers that followed meshed memory on regions and grids: GET, RSTNet, DLCT and GRIT."""
 
 from __future__ import annotations
 
@@ -68,3 +68,28 @@ register_model(
         small={"grid_side": 4},
     )
 )
+
+_GRIT_ROWS: dict[str, tuple[str, dict[str, Any]]] = {
+    "grit": ("Attention to regions and to a grid side by side, gated (parallel heads)", {}),
+    "grit/sequential": ("GRIT that attends to the grid, then to the regions", {"heads": "sequential"}),
+    "grit/concatenated": ("GRIT with one attention to regions and grid", {"heads": "concatenated"}),
+}
+
+for _name, (_summary, _arguments) in _GRIT_ROWS.items():
+    register_model(
+        ModelCard(
+            name=_name,
+            entry="zoo.models.grit:GRIT",
+            summary=_summary,
+            paper=(
+                "Nguyen, Suganuma, Okatani: GRIT: Faster and Better Image captioning Transformer Using Dual Visual "
+                "Features, ECCV 2022 (arXiv:2207.09666)"
+            ),
+            year=2022,
+            source="https://github.com/davidnvq/grit",
+            licence="Creative Commons Attribution (headers; no licence file)",
+            visual="regions+grid",
+            arguments={**_SIZES, "dropout": 0.2, **_arguments},
+            tiny=_TINY,
+        )
+    )

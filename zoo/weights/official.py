@@ -24,6 +24,7 @@ CONVERTERS = {
     "expansionnet_v1": "zoo.weights.expansionnet",
     "expansionnet_v2": "zoo.weights.expansionnet",
     "get": "zoo.weights.grid",
+    "grit": "zoo.weights.grit",
     "image_transformer": "zoo.weights.aoa",
     "m2": "zoo.weights.m2",
     "puret": "zoo.weights.puret",

@@ -20,7 +20,7 @@ STEP = {
     **dict.fromkeys(("adaptive_attention", "aoanet", "att2all", "att2in", "cgru", "image_transformer"), 0),
     **dict.fromkeys(("show_attend_tell", "show_tell", "updown", "x_lan"), 0),
     **dict.fromkeys(("blind", "blip", "get", "git", "vit_gpt2", "m2", "object_relation_transformer"), 1),
-    **dict.fromkeys(("dlct", "rstnet", "transformer", "transformer_aoa", "transformer_base"), 1),
+    **dict.fromkeys(("dlct", "grit", "rstnet", "transformer", "transformer_aoa", "transformer_base"), 1),
     **dict.fromkeys(("puret", "x_transformer"), 1),
     **dict.fromkeys(("expansionnet_v1", "expansionnet_v2"), 2),
     **dict.fromkeys(("expansionnet_v1/baseline", "expansionnet_v1/dynamic-encoder-1"), 1),
@@ -31,7 +31,7 @@ ENCODER = {
     # regions (2), dynamic expansion of all regions by all regions (3).
     **dict.fromkeys(("adaptive_attention", "aoanet/no-refiner", "att2all", "att2in", "cgru"), 1),
     **dict.fromkeys(("show_attend_tell", "updown"), 1),
-    **dict.fromkeys(("expansionnet_v1", "expansionnet_v2", "x_lan", "x_transformer"), 1),
+    **dict.fromkeys(("expansionnet_v1", "expansionnet_v2", "grit", "x_lan", "x_transformer"), 1),
     **dict.fromkeys(("aoanet", "dlct", "get", "image_transformer", "m2", "object_relation_transformer"), 2),
     **dict.fromkeys(("puret", "rstnet"), 2),
     **dict.fromkeys(("transformer", "transformer_aoa", "transformer_base"), 2),

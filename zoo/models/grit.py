@@ -1,0 +1,176 @@
+"""GRIT: a caption head that attends to regions and to a grid, side by side, one after the other, or joined.
+
+V.-Q. Nguyen, M. Suganuma, T. Okatani: "GRIT: Faster and Better Image captioning Transformer Using Dual Visual
+Features", ECCV 2022 (arXiv:2207.09666). Code: https://github.com/davidnvq/grit (headers: Creative Commons
+Attribution). The detector that gives both streams is left out: regions and grid are features of the run.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.captioner import Memory, Visual, VisualSpec
+from zoo.errors import ZooError
+from zoo.layers.attention import MultiHeadAttention, SelfAttention, barrier
+from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
+from zoo.layers.residual import DecoderLayer, EncoderLayer, StackOutput
+from zoo.models.doubly_residual import EmbeddedTokens
+from zoo.stacked import StackedCaptioner
+
+HEADS = ("parallel", "sequential", "concatenated")
+
+
+class TwoStreamLayer(DecoderLayer):
+    """A post-norm decoder layer with cross-attention to regions and to cells, each with weights of its own.
+
+    With l_g(x) = norm(x + look_g(x)) at the grid and l_r at the regions, the output is l_r(l_g(x)); or with `n_gates`
+    sum_m sigmoid(W_m [x; l_m(x)] + b_m) * l_m(x) / sqrt(2) over both, where one gate is both streams'.
+    """
+
+    def __init__(
+        self,
+        mixer: SelfAttention,
+        region_attention: MultiHeadAttention,
+        grid_attention: MultiHeadAttention,
+        d_model: int,
+        d_ff: int,
+        dropout: float,
+        n_gates: int,
+    ) -> None:
+        super().__init__(mixer, region_attention, d_model, d_ff, dropout, post_norm=True)
+        self.grid_norm = nn.LayerNorm(d_model)
+        self.grid_attention = grid_attention
+        self.gates = nn.ModuleList(nn.Linear(2 * d_model, d_model) for _ in range(n_gates))
+
+    def look(self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None) -> Tensor:
+        """See `DecoderLayer.look`; keys and values are those of R regions, then of cells, and the mask is of R."""
+        assert memory_mask is not None
+        count = memory_mask.shape[-1]
+        looked = self.grid_attention(x, keys[:, :, count:], values[:, :, count:])
+        grid = self.leave(x, looked, self.grid_norm)
+        entering = x if self.gates else grid
+        looked = self.cross_attention(entering, keys[:, :, :count], values[:, :, :count], memory_mask)
+        regions = self.leave(entering, looked, self.cross_norm)
+        if not self.gates:
+            return regions
+        streams = (grid, self.gates[0]), (regions, self.gates[-1])
+        gated = [gate(torch.cat((x, stream), -1)).sigmoid() * stream for stream, gate in streams]
+        return torch.add(*gated) / math.sqrt(2)
+
+
+class GRIT(StackedCaptioner):
+    """Self-attention over the grid, and a decoder on the regions and this grid; all post-norm.
+
+    Args:
+        vocab_size, visual_dim, d_model, d_ff, n_heads, n_encoder_layers, n_decoder_layers: sizes; the encoder is that
+            of the grid.
+        grid_dim: channels of the grid's cells; those of the regions if not given.
+        dropout: on embedded tokens and probabilities, in every feed-forward and on every branch.
+        max_len: maximum caption length; no parameter depends on it.
+        heads: how a decoder layer attends to both streams. "parallel" gates and adds what it sees in each,
+            "sequential" looks at the grid and then at the regions, "concatenated" has one attention to both.
+        shared_gate: of parallel heads, whether both streams have one gate. The released code builds a second one and
+            never uses it.
+        embed_regions: embed the regions as the grid, norm(dropout(relu(W r + b))). The released detector gives regions
+            of d_model channels, which are attended to as they are.
+        quirks: reproduce a fault of the released code: the fixed table of positions starts Xavier-uniform, as random
+            numbers.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        visual_dim: int,
+        grid_dim: int | None = None,
+        d_model: int = 512,
+        d_ff: int = 2048,
+        n_heads: int = 8,
+        n_encoder_layers: int = 3,
+        n_decoder_layers: int = 3,
+        dropout: float = 0.2,
+        max_len: int = 54,
+        heads: Literal["parallel", "sequential", "concatenated"] = "parallel",
+        shared_gate: bool = True,
+        embed_regions: bool = True,
+        quirks: bool = False,
+    ) -> None:
+        super().__init__()
+        if heads not in HEADS:
+            raise ZooError(f"heads cannot be {heads!r}", f"it is one of {', '.join(HEADS)}")
+        if not embed_regions and visual_dim != d_model:
+            raise ZooError(
+                f"regions of {visual_dim} channels need to be embedded in d_model {d_model}",
+                f"set embed_regions=True, or d_model={visual_dim}",
+            )
+
+        def attention() -> MultiHeadAttention:
+            return MultiHeadAttention(d_model, n_heads, dropout=dropout)
+
+        def mixer(*, causal: bool) -> SelfAttention:
+            return SelfAttention(d_model, n_heads, causal, dropout=dropout)
+
+        def decoder_layer() -> DecoderLayer:
+            words = mixer(causal=True)
+            if heads == "concatenated":
+                return DecoderLayer(words, attention(), d_model, d_ff, dropout, post_norm=True)
+            n_gates = (1 if shared_gate else 2) if heads == "parallel" else 0
+            return TwoStreamLayer(words, attention(), attention(), d_model, d_ff, dropout, n_gates)
+
+        grid_dim = visual_dim if grid_dim is None else grid_dim
+        self.visual = VisualSpec("regions+grid", visual_dim, grid_dim)
+        self.vocab_size = vocab_size
+        self.max_len = max_len
+        self.region_input = EmbeddedTokens(visual_dim, d_model, dropout) if embed_regions else nn.Identity()
+        self.grid_input = EmbeddedTokens(grid_dim, d_model, dropout)
+        self.encoder_layers = nn.ModuleList(
+            EncoderLayer(mixer(causal=False), d_model, d_ff, dropout, post_norm=True) for _ in range(n_encoder_layers)
+        )
+        # Position 0 is padding in the authors' table, which is saved since it cannot be computed.
+        positions = FixedPositions(sinusoids(max_len + 1, d_model), first=1, saved=True)
+        self.embedding = TokenEmbedding(vocab_size, d_model, max_len, None, positions=positions, scale=1.0)
+        self.decoder_layers = nn.ModuleList(decoder_layer() for _ in range(n_decoder_layers))
+        self.decoder_output = StackOutput(d_model, n_decoder_layers, dropout, reduce=False, norm=nn.Identity)
+        self.vocabulary = nn.Linear(d_model, vocab_size, bias=False)
+        self.joined = heads == "concatenated"
+        for parameter in self.parameters():
+            if parameter.dim() > 1:
+                nn.init.xavier_uniform_(parameter)
+        if quirks:
+            nn.init.xavier_uniform_(positions.table)
+
+    def encode(self, visual: Visual) -> Memory:
+        """See `Captioner.encode`.
+
+        The features are the regions (B, R, D), with the cells (B, G, D) beside them as `grid`; of concatenated heads
+        both in one, the regions first.
+        """
+        dtype = self.vocabulary.weight.dtype
+        features, mask = visual.valid_features(dtype)
+        if visual.grid is None:
+            raise ZooError("this model needs regions and a grid, and got regions alone")
+        cells = self.grid_input(visual.grid.to(dtype).flatten(1, 2))
+        for layer in self.encoder_layers:
+            cells = layer(cells)
+        regions = self.region_input(features)
+        if not self.joined:
+            return Memory(regions, mask, {"grid": cells})
+        return Memory(torch.cat((regions, cells), 1), F.pad(mask, (0, cells.shape[1]), value=True))
+
+    def _look(self, memory: Memory) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+        """See `StackedCaptioner`; keys and values of the regions and then of the cells, which have no barrier."""
+        if self.joined:
+            return super()._look(memory)
+        regions = [layer.cross_attention.project(memory.features) for layer in self._layers()]
+        cells = [layer.grid_attention.project(memory.extra["grid"]) for layer in self._streams()]
+        barred, keys = barrier(memory.mask, [keys for keys, _ in regions])
+        both = zip(keys, regions, cells, strict=True)
+        return barred, [(torch.cat((key, of[0]), 2), torch.cat((value, of[1]), 2)) for key, (_, value), of in both]
+
+    def _streams(self) -> list[TwoStreamLayer]:
+        return [layer for layer in self.decoder_layers if isinstance(layer, TwoStreamLayer)]
