@@ -115,6 +115,7 @@ NAMES: dict[str, tuple[Printed, ...]] = {
     "show_attend_tell": (Printed("show_attend_tell"),),
     "cgru": (Printed("cgru"),),
     "dlct": (Printed("dlct"),),
+    "gcn_lstm": (Printed("gcn_lstm"),),
     "get": (Printed("get"),),
     "rstnet": (Printed("rstnet"),),
     "x_lan": (Printed("x_lan"),),
@@ -139,6 +140,7 @@ RECIPES: dict[str, PresetRecipe] = {
         (Printed("expansionnet_v2", backbone="frozen"), Printed("transformer_base", (_V2_BASE,))),
         "two of the paper's four steps",
     ),
+    "gcn-lstm-paper": PresetRecipe("8d895064d410", whose="that of X-modaler for a semantic graph, not the paper's"),
     "grit-paper": PresetRecipe(
         "1254efad1089", whose="that of the released code's caption head, on other features and sampled captions"
     ),

@@ -23,6 +23,7 @@ CONVERTERS = {
     "dlct": "zoo.weights.grid",
     "expansionnet_v1": "zoo.weights.expansionnet",
     "expansionnet_v2": "zoo.weights.expansionnet",
+    "gcn_lstm": "zoo.weights.gcn_lstm",
     "get": "zoo.weights.grid",
     "grit": "zoo.weights.grit",
     "image_transformer": "zoo.weights.aoa",

@@ -26,7 +26,9 @@ from results.published.names import NAMES, RECIPES
 from zoo import list_models
 
 PAPER = [name for name in list_presets() if load_preset(name).recipe is not None]
-OTHERS_CODE = {"dlct-paper", "expansionnet-v1-paper", "grit-paper", "noam-paper", "rstnet-paper", "updown-paper"}
+OTHERS_CODE = {
+    "dlct-paper", "expansionnet-v1-paper", "gcn-lstm-paper", "grit-paper", "noam-paper", "rstnet-paper", "updown-paper",
+}  # fmt: skip
 ONE_A_ROOM = {
     "size.d_model=16": "size.d_model: the model's own → 16",
     "small_models=true": "small_models: false → true",
