@@ -85,10 +85,9 @@ def _opened(archive: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _files(opened: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
-    """Entries that are files; RefusedPath where a name leads out of the folder, or an entry is a link."""
+    """Entries that are files; `_Wrong` where one is a link."""
     found = []
     for info in opened.infolist():
-        plain_path(info.filename)
         if stat.S_ISLNK(info.external_attr >> 16):
             raise _Wrong(f"{info.filename!a} is a link")
         if not info.is_dir():
