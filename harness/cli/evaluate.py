@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -52,6 +53,9 @@ def evaluate(
         DomainFrequencies,
         typer.Option(help="CIDEr-D of a domain: frequencies of all images, as nocaps's server, or of its own."),
     ] = DomainFrequencies.all,
+    domains: Annotated[
+        Path | None, typer.Option(help="Domains to take instead of the references': JSON of image and domain.")
+    ] = None,
     allow_subset: Annotated[
         bool,
         typer.Option("--allow-subset", help="Score the images that have both; the signature says so."),
@@ -66,6 +70,7 @@ def evaluate(
 
     Equal to pycocoevalcap 1.2. Exit code 0: every metric was computed; 1: some were not; 2: wrong input.
     """
+    from harness.data.annotations.domains import read_domains
     from harness.data.formats import check_predictions, read_predictions, read_references
     from harness.metrics.evaluator import Evaluator
     from harness.metrics.report import evaluate as run
@@ -75,6 +80,8 @@ def evaluate(
 
     check_out(out)
     wanted = read_references(references, split=split)
+    if domains is not None:
+        wanted = replace(wanted, domains=read_domains(domains, wanted))
     chosen, captions, notes = check_predictions(read_predictions(predictions), wanted, allow_subset=allow_subset)
     settings = EvaluationSettings(
         tokenizer=tokenizer.value, domain_df=domain_df.value, meteor=not no_meteor, spice=find_spice() is not None
@@ -111,11 +118,12 @@ def _print(report: Report, references: References) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from harness.data.annotations.domains import describe_domains
     from harness.metrics.evaluation import METRICS, OVERALL
 
     domains = report.evaluation.domains
     table = Table(title=f"{len(report.evaluation.ids)} images of {escape(references.name)}", title_justify="left")
-    table.add_column("metric")
+    table.add_column("metric", no_wrap=True)
     table.add_column("score", justify="right")
     table.add_column("95 % interval", justify="right", no_wrap=True)
     for domain, members in domains.items():
@@ -128,11 +136,18 @@ def _print(report: Report, references: References) -> None:
         ]
         bounds = [f"{100 * bound:.1f}" for bound in (found.low, found.high) if bound is not None]
         table.add_row(metric, cells[0], "–".join(bounds), *cells[1:])
+    for metric in dict.fromkeys(name for domain in domains for name in report.evaluation.scores[domain]):
+        if metric not in METRICS:  # of domains alone
+            values = [report.quantity(metric, domain).value for domain in domains]
+            table.add_row(metric, "", "", *("-" if value is None else f"{100 * value:.2f}" for value in values))
     console = Console(highlight=False)
     console.print(table)
     for metric in METRICS:
         quantity = report.quantity(metric)
         if quantity.value is None:
             console.print(f"{metric}: {escape(quantity.reason or '')}", soft_wrap=True)
+    if domains:
+        counts = {domain: len(members) for domain, members in domains.items()}
+        console.print(f"domains: {escape(describe_domains(counts))}", soft_wrap=True)
     console.print(f"scores x100; interval over images, {report.resamples} resamples, seed {report.seed}")
     console.print(escape(report.signature.short()), soft_wrap=True)

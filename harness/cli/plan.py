@@ -23,6 +23,7 @@ from harness.cli.options import (
 )
 from harness.cli.output import deliver
 from harness.cli.plan_power import show_power
+from harness.cli.plan_published import show_published_times
 from harness.cli.plan_slurm import PlannedRuns, check_slurm, sbatch_script
 from harness.config.limits import MAX_CHANNELS, MAX_PROCESSES, MAX_REGIONS
 from harness.utils.errors import BenchError
@@ -178,6 +179,7 @@ def plan(
     how = "throughput measured here on a few images" if measure else ""
     how = f"throughput stated as {throughput:g} TFLOP/s" if throughput is not None else how
     show_time(estimates, runs, devices, how=how, console=console)
+    show_published_times(settings, console)
 
 
 def _seeds(first: int, count: int) -> str:

@@ -62,6 +62,19 @@ class Mean(Metric):
         return Statistics(self, np.column_stack([scores, np.ones_like(scores)]))
 
 
+class Renamed(Metric):
+    """A metric of one score, under another name."""
+
+    def __init__(self, metric: Metric, name: str) -> None:
+        self._metric, self.names = metric, (name,)
+
+    def score(self, totals: Array) -> Array:
+        """As the metric scores."""
+        return self._metric.score(totals)
+
+
 ROUGE_L: Final = Mean("ROUGE-L")
 CIDER_D: Final = Mean("CIDEr-D")
 SPICE: Final = Mean("SPICE")
+OTHER_CIDER_D: Final = {"all": "CIDEr-D (df:domain)", "subset": "CIDEr-D (df:split)"}
+"""CIDEr-D of a domain with the document frequencies that the setting of a domain's frequencies does not choose."""

@@ -20,7 +20,8 @@ OVERALL: Final = "overall"
 class Evaluation:
     """Scores of one system on one split.
 
-    `scores[domain][metric]` has `OVERALL` and every metric of `METRICS`; one that could not be computed is NULL with
+    `scores[domain][metric]` has `OVERALL` and every metric of `METRICS`, and each domain's CIDEr-D with the other
+    document frequencies too (`harness.metrics.contract.OTHER_CIDER_D`); one that could not be computed is NULL with
     a reason and has no entry in `per_image[metric][image_id]`. `seconds` is the time spent by step. `domains` holds
     the images of each domain. `statistics` are the input of significance tests: for `OVERALL` a row for each of `ids`,
     for each domain a row for each of its images; empty without any score. `influences[metric][image_id]` are those of

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +19,7 @@ import numpy.typing as npt
 
 from harness.metrics.bleu import BLEU
 from harness.metrics.cider import cider_d
-from harness.metrics.contract import CIDER_D, SPICE, Statistics
+from harness.metrics.contract import CIDER_D, OTHER_CIDER_D, SPICE, Renamed, Statistics
 from harness.metrics.evaluation import METRICS, OVERALL, Evaluation
 from harness.metrics.image_ids import require_same_images
 from harness.metrics.influences import influences_by_image
@@ -153,10 +154,7 @@ class Evaluator:
         for domain, members in groups.items():
             if domain != OVERALL:
                 parts = [each.of([rows[image_id] for image_id in members]) for each in statistics]
-                if self.settings.domain_df == "subset":
-                    alone = mean_of_rounds([_cider(_corpus(each, members)) for each in rounds])
-                    parts = [alone if part.metric.names == CIDER_D.names else part for part in parts]
-                by_group[domain] = tuple(parts)
+                by_group[domain] = self._with_both_frequencies(parts, rounds, members)
         per_image = {
             metric: dict(zip(ids, values.tolist(), strict=True))
             for each in statistics
@@ -203,12 +201,23 @@ class Evaluator:
             more, reasons = pending.result()
         return (*map(mean_of_rounds, (bleu, rouge, cider)), *more), reasons
 
+    def _with_both_frequencies(
+        self, parts: Sequence[Statistics], rounds: Sequence[Round], members: Sequence[int]
+    ) -> tuple[Statistics, ...]:
+        """A domain's statistics, CIDEr-D with the chosen document frequencies, and last with the others."""
+        shared = next(part for part in parts if part.metric.names == CIDER_D.names)
+        alone = mean_of_rounds([_cider(_corpus(each, members)) for each in rounds])
+        chosen, other = (shared, alone) if self.settings.domain_df == "all" else (alone, shared)
+        kept = (chosen if part is shared else part for part in parts)
+        return (*kept, replace(other, metric=Renamed(other.metric, OTHER_CIDER_D[self.settings.domain_df])))
+
     def _scores(self, statistics: Sequence[Statistics], reasons: Mapping[str, str]) -> dict[str, Quantity]:
         values = {name: value for each in statistics for name, value in each.corpus().items()}
-        return {
+        scores = {
             metric: Quantity(values[metric]) if metric in values else Quantity(None, reasons[metric])
             for metric in METRICS
         }
+        return scores | {metric: Quantity(value) for metric, value in values.items() if metric not in scores}
 
     def _find_java(self) -> Path:
         if self._java is None:

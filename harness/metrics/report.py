@@ -30,7 +30,7 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         """The content of scores.json: fractions, null for what was not measured, and the reasons."""
         domains = {
-            domain: {metric: self.quantity(metric, domain).value for metric in METRICS}
+            domain: {metric: found.value for metric, found in self.evaluation.scores[domain].items()}
             | {"n": len(members), "intervals": self._intervals(domain)}
             for domain, members in self.evaluation.domains.items()
         }

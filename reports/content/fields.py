@@ -31,6 +31,8 @@ FIELDS = {
 METRICS = {
     "CIDEr-D": "agreement with the references on n-grams of 1 to 4 words, each weighted by how rarely references of "
     "other images use it, with a penalty for other lengths. The tables are sorted by it. It can exceed 100.",
+    "CIDEr-D (df:domain)": "CIDEr-D of a domain whose n-grams are weighted by its own references alone.",
+    "CIDEr-D (df:split)": "CIDEr-D of a domain whose n-grams are weighted by the whole split's references.",
     "BLEU-1": "share of the caption's words that a reference has, with a penalty for short captions.",
     "BLEU-2": "the geometric mean of that share for words and pairs of words.",
     "BLEU-3": "the same for up to three words.",

@@ -141,13 +141,15 @@ def by_domain(group: Group, metric: str = "CIDEr-D") -> Table | None:
     if not domains:
         return None
     headings = [Heading(name, name, f"{metric} of the {name} images, times 100") for name in domains]
-    headings.append(Heading("overall", "overall", f"{metric} of the whole split, times 100"))
+    whole = any(metric in row.scores for row in rows)
+    if whole:
+        headings.append(Heading("overall", "overall", f"{metric} of the whole split, times 100"))
     return _table(
         group,
         headings,
         lambda row, notes: (
             *(score_value(row.domains.get(name, {}).get(metric), notes) for name in domains),
-            score_value(row.scores.get(metric), notes),
+            *([score_value(row.scores.get(metric), notes)] if whole else []),
         ),
     )
 

@@ -11,6 +11,9 @@ from reports.content.printed import PUBLISHED, has_published, published_cell
 from reports.content.tables import Heading, Line, Table
 from results.queries.views import DatasetInfo, Group, Row, RunDetail
 
+OTHER_CIDER_D = ("CIDEr-D (df:domain)", "CIDEr-D (df:split)")
+"""CIDEr-D of domains with the document frequencies that "CIDEr-D" is not computed with, as the store names it."""
+
 
 @dataclass(frozen=True, slots=True)
 class DomainSection:
@@ -37,7 +40,7 @@ def domain_sections(
     found: list[DomainSection] = []
     for group in by_size(groups):
         images = counts.get((group.fingerprint, group.split), {})
-        shown = {metric: _table(group, metric, images, runs) for metric in ("CIDEr-D", "SPICE")}
+        shown = {metric: _table(group, metric, images, runs) for metric in ("CIDEr-D", *OTHER_CIDER_D, "SPICE")}
         made = {metric: table for metric, table in shown.items() if table is not None}
         if made:
             title = group_title(group, datasets)

@@ -64,7 +64,8 @@ def method(
         colour: of each model.
     """
     shown = [row for group in groups for row in (*group.rows, *group.references)]
-    metrics = numbers.metric_order(name for row in shown for name in row.scores)
+    scored = (scores for row in shown for scores in (row.scores, *row.domains.values()))
+    metrics = numbers.metric_order(name for scores in scored for name in scores)
     models = {row.model for row in shown}
     units = {name: cost.unit for run in runs.values() for name, cost in run.costs.items()}
     kinds = [numbers.cost_kind(name, units[name]) for name in numbers.cost_order(units)]

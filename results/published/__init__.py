@@ -15,6 +15,7 @@ from results.published.matching import (
     published_for,
 )
 from results.published.scores import PAPERS, Paper, PublishedScore, printed_rows, scores
+from results.published.times import TrainingTime, training_times
 
 __all__ = [
     "PAPERS",
@@ -24,6 +25,7 @@ __all__ = [
     "PublishedMatch",
     "PublishedScore",
     "RunRecipe",
+    "TrainingTime",
     "best_match",
     "domain_footnote",
     "footnotes",
@@ -32,4 +34,5 @@ __all__ = [
     "printed_split",
     "published_for",
     "scores",
+    "training_times",
 ]

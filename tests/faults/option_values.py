@@ -33,6 +33,7 @@ COMMANDS = {
     "cost measure": "--models none-of-this-name",
     "cost runs": _RESULTS,
     "data convert": "references.json --images . --split-by hash:100/0/0 --skip-bad-images --out converted.json",
+    "data download": "flickr8k --what images",  # which is refused before anything is fetched
     "data features": "no-pictures.json",
     "data list": "",
     "data nocaps": "karpathy.json references.json --out joined.json",

@@ -22,7 +22,8 @@ FOLDER       your own: COCO, Flickr8k or Flickr30k in Karpathy's format.
 FILE         such an annotation file itself; --images DIR names the
              folder of the pictures, if it is not beside it.
              bench data convert makes one of COCO's captions, of a CSV,
-             or of a folder with metadata.jsonl."""
+             or of a folder with metadata.jsonl;
+             bench data download fetches coco, flickr8k, flickr30k, nocaps."""
 
 
 def register(group: typer.Typer) -> None:

@@ -15,6 +15,8 @@ Examples:
 
   bench data nocaps dataset_coco.json nocaps_val_4500_captions.json --out dataset_coco_nocaps.json
 
+  bench data nocaps dataset_coco.json nocaps_val_4500_captions.json --domains server.json --out dataset_coco_nocaps.json
+
   bench data verify dataset_coco_nocaps.json --images pictures/
 """
 
@@ -29,12 +31,17 @@ def nocaps(
     captions: Annotated[Path, typer.Argument(help="nocaps's validation captions, with a domain of each image.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The annotation file to write.")],
     folder: Annotated[str, typer.Option(help="Folder of nocaps's pictures, below that of --images.")] = "nocaps",
+    domains: Annotated[
+        Path | None, typer.Option(help="Domains to take instead, such as the server's: JSON of image and domain.")
+    ] = None,
 ) -> None:
     """Write an annotation file that has nocaps's images too, to be scored by domain and never trained on."""
+    from harness.data.annotations.domains import describe_domains
     from harness.data.annotations.nocaps import join_nocaps
 
     check_out(out)
-    joined = join_nocaps(annotations, captions, folder=folder)
+    joined = join_nocaps(annotations, captions, folder=folder, domains=domains)
     deliver(json.dumps(joined.content), out)
     typer.echo(f"{out}: nocaps {joined.images}; image N of nocaps's own file is {joined.raised} + N here")
+    typer.echo(describe_domains(joined.domains))
     typer.echo(f"Next: bench data verify {out} --images DIR, where DIR/{folder} holds nocaps's pictures")

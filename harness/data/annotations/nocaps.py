@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from harness.data.annotations.domains import read_domains
 from harness.data.annotations.image_paths import RefusedPath, plain_path
 from harness.data.annotations.karpathy import read_entries
 from harness.data.formats import id_key, is_image_id, read_references
@@ -16,14 +18,15 @@ SPLIT = "nocaps"
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Content in Karpathy's format, the number of nocaps's images in it, and the offset of their ids."""
+    """Content in Karpathy's format, how many images nocaps added, also by domain, and the offset of their ids."""
 
     content: dict[str, Any]
     images: int
     raised: int
+    domains: dict[str, int]
 
 
-def join_nocaps(annotations: Path, nocaps: Path, *, folder: str) -> Joined:
+def join_nocaps(annotations: Path, nocaps: Path, *, folder: str, domains: Path | None = None) -> Joined:
     """The images of an annotation file, then nocaps's in a split of their own, each with its domain.
 
     Both sets of ids start near 0: nocaps's ids are offset beyond the others, which stay the same.
@@ -32,6 +35,7 @@ def join_nocaps(annotations: Path, nocaps: Path, *, folder: str) -> Joined:
         annotations: in Karpathy's format.
         nocaps: its captions in COCO's format, with a domain of each image.
         folder: of nocaps's images, below the image folder of a run.
+        domains: a file of labels that replace the captions' own (`harness.data.annotations.domains`).
 
     Raises:
         BenchError: a file has another format, `annotations` holds nocaps already, or `folder` leads elsewhere.
@@ -44,12 +48,14 @@ def join_nocaps(annotations: Path, nocaps: Path, *, folder: str) -> Joined:
     if any(entry.get("split") == SPLIT for entry in entries):
         raise BenchError(f"{annotations} has a split {SPLIT!r} already", "give the file without it")
     references = read_references(nocaps)
+    if domains is not None:
+        references = replace(references, domains=read_domains(domains, references))
     told = references.domains.keys() & references.files.keys()
     without = [str(image) for image in references.captions if image not in told]
     if without:
         raise BenchError(
             f"{nocaps}: {len(without)} images have no domain or no file name ({', '.join(without[:8])})",
-            "give nocaps's validation captions with domains (nocaps_val_4500_captions.json)",
+            "give nocaps's validation captions with domains (nocaps_val_4500_captions.json), or --domains FILE",
         )
     raised = max(ids) + 1 - min(references.captions)
     if not is_image_id(raised + max(references.captions)):
@@ -68,4 +74,6 @@ def join_nocaps(annotations: Path, nocaps: Path, *, folder: str) -> Joined:
         }
         for image, captions in references.captions.items()
     ]
-    return Joined(content | {"images": [*entries, *joined]}, len(joined), raised)
+    return Joined(
+        content | {"images": [*entries, *joined]}, len(joined), raised, dict(Counter(references.domains.values()))
+    )

@@ -57,6 +57,18 @@ def test_only_tables_of_printed_splits_have_the_column() -> None:
     assert "Published" in headings(replace(coco, split="nocaps"))
 
 
+def test_both_frequencies_of_a_domain_have_a_table() -> None:
+    spread, name = Spread(0.9, None, 1), "CIDEr-D (df:domain)"
+    domains = {"in-domain": {"CIDEr-D": spread, name: Spread(0.7, None, 1)}}
+    nocaps = replace(group(replace(row("expansionnet_v2"), domains=domains)), split="nocaps")
+    detail = replace(staged("self_critical"), model="expansionnet_v2")
+    [section] = domain_sections([nocaps], [], {"k": detail}, {})
+    assert list(section.tables) == ["CIDEr-D", name]
+    other = section.tables[name]
+    assert [heading.name for heading in other.headings] == ["in-domain"], "no overall score has this name"
+    assert [cell.text for cell in other.lines[0].cells] == ["70.0"]
+
+
 def test_printed_domains_name_the_images_that_they_are_of() -> None:
     domains = {name: {"CIDEr-D": Spread(1.0, None, 1)} for name in ("in-domain", "near-domain", "out-domain")}
     nocaps = replace(group(replace(row("expansionnet_v2"), domains=domains)), split="nocaps")

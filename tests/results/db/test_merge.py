@@ -147,6 +147,15 @@ def test_two_results_of_one_run_are_a_conflict_that_is_said(
     }
 
 
+def test_a_metric_of_a_later_release_is_no_disagreement(store: Store, other: Store, make: Any) -> None:
+    split = make.outcome(0.5).splits[0]
+    more = {domain: {**found, "CIDEr-D (df:domain)": Quantity(0.4)} for domain, found in split.scores.items()}
+    finish(store, make.spec("same"), make.outcome(0.5))
+    finish(other, make.spec("same"), make.outcome(0.5, splits=(replace(split, scores=more),)))
+    merged = merge(store, str(other.url.database))
+    assert (merged.kept, merged.conflicts) == (["same-1"], {})
+
+
 def test_images_that_are_missing_here_are_added(store: Store, other: Store, make: Any) -> None:
     extra = ImageRecord(99, "near/99.png", "nocaps", ("a dog",))
     other.record_dataset(make.dataset(images=(*make.dataset().images, extra)))

@@ -1,0 +1,1 @@
+"""Downloads of public data sets: their addresses, transfer, unpacking and checks."""
