@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -41,6 +42,7 @@ def template_environment(navigation: Iterable[tuple[str, str]]) -> Environment:
         "breakable": _breakable,
         "linked": linked,
         "places": _places,
+        "file_list": lambda files: _file_list(tuple(files)),
         "hue": lambda colour: f"c{colour % COLOURS} s{colour // COLOURS}",
     }
     environment.globals |= {
@@ -59,12 +61,21 @@ def asset(name: str) -> str:
 
 def _printable(value: Any) -> Any:
     """Text without characters that HTML forbids; `Markup` stays what it is."""
-    return type(value)(numbers.printable(value)) if isinstance(value, str) else value
+    if not isinstance(value, str) or value.isprintable():  # most text is: all else costs several times as much
+        return value
+    return type(value)(numbers.printable(value))
 
 
 def _places(by_metric: Mapping[str, TableValue]) -> str:
     """What a table that is sorted by another metric shows, as JSON: text, value to sort by, explanation, ranks."""
     return json.dumps({name: [cell.text, cell.value, cell.reason, cell.ranks] for name, cell in by_metric.items()})
+
+
+@cache
+def _file_list(files: tuple[tuple[str, str], ...]) -> Markup:
+    """Files and their digests as items of a list; runs of one model have the same hundreds, which are cached."""
+    items = (f"<li><code>{escape(digest)}</code> {escape(file)}</li>" for file, digest in files)
+    return Markup(numbers.printable("".join(items)))
 
 
 def _breakable(text: str, after: str = "|") -> Markup:
