@@ -60,10 +60,11 @@ def asset(name: str) -> str:
 
 
 def _printable(value: Any) -> Any:
-    """Text without characters that HTML forbids; `Markup` stays what it is."""
-    if not isinstance(value, str) or value.isprintable():  # most text is: all else costs several times as much
+    """Text without characters that HTML forbids; `Markup` is made of such text."""
+    # Most text is printable as Python has it, which is stricter, and much quicker to find out.
+    if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():
         return value
-    return type(value)(numbers.printable(value))
+    return numbers.printable(value)
 
 
 def _places(by_metric: Mapping[str, TableValue]) -> str:
@@ -80,4 +81,4 @@ def _file_list(files: tuple[tuple[str, str], ...]) -> Markup:
 
 def _breakable(text: str, after: str = "|") -> Markup:
     """Text that may wrap after a character, without changing what is copied."""
-    return Markup(f"{escape(after)}<wbr>").join(escape(part) for part in text.split(after))
+    return Markup(f"{escape(after)}<wbr>").join(escape(part) for part in numbers.printable(text).split(after))
