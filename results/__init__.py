@@ -10,22 +10,22 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from results.errors import StoreError
-from results.records import (
-    AttentionRecord,
-    DatasetRecord,
-    EpochRecord,
-    ImageRecord,
-    Outcome,
-    Quantity,
-    Role,
-    RunSpec,
-    SplitResult,
-    Status,
-)
 
 if TYPE_CHECKING:
     from results.db.store import Store
     from results.frames.results import Results, open
+    from results.records import (
+        AttentionRecord,
+        DatasetRecord,
+        EpochRecord,
+        ImageRecord,
+        Outcome,
+        Quantity,
+        Role,
+        RunSpec,
+        SplitResult,
+        Status,
+    )
 
 __all__ = [
     "AttentionRecord",
@@ -45,12 +45,13 @@ __all__ = [
 ]
 
 _HOMES = {"Results": "results.frames.results", "Store": "results.db.store", "open": "results.frames.results"}
+_RECORDS = "results.records"
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(_HOMES.get(name, _RECORDS)), name)
 
 
 def __dir__() -> list[str]:

@@ -6,9 +6,7 @@ import errno
 import os
 import platform
 import re
-import shlex
 import sys
-import tempfile
 import traceback
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -66,6 +64,8 @@ def write_log(error: BaseException, words: Sequence[str]) -> Path | None:
     """Write the traceback, with the command and versions, below the user's cache, or else in the folder of temporary
     files; None where neither can be written.
     """
+    import tempfile
+
     now = datetime.now(UTC)
     lines = [
         f"captionbench {harness.__version__}, Python {platform.python_version()}, {platform.platform()}",
@@ -102,6 +102,8 @@ def leave_broken_pipe() -> None:
 
 
 def _command(words: Sequence[str]) -> str:
+    import shlex
+
     return without_passwords(shlex.join(["bench", *words]))
 
 

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 
@@ -81,6 +80,8 @@ def deliver(findings: str | Callable[[Console], None], out: Path | None, option:
         BenchError: the file cannot be written.
     """
     from rich.console import Console
+
+    from harness.utils.atomic import write_text
 
     if out is None:
         if isinstance(findings, str):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import io
-import multiprocessing
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -45,8 +44,15 @@ def load_plugin(name: str) -> None:
         raise BenchError(
             f"--plugin {name}: {type(error).__name__}: {error}", "give an importable module or a .py file"
         ) from error
-    if (said := printed.getvalue().split()) and multiprocessing.parent_process() is None:
+    if (said := printed.getvalue().split()) and _is_first():
         sys.stderr.write(f"--plugin {shortened(name)} printed while it was loaded: {shortened(' '.join(said))}\n")
+
+
+def _is_first() -> bool:
+    """Whether no other process of this command started this one."""
+    import multiprocessing
+
+    return multiprocessing.parent_process() is None
 
 
 def _import(name: str, path: Path) -> None:

@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.utils.errors import BenchError
-from harness.utils.storage import Storage
+
+if TYPE_CHECKING:
+    from harness.utils.storage import Storage
 
 DEFAULT = Path("workspace")
 
@@ -53,6 +56,8 @@ class Workspace:
     @property
     def remote(self) -> Storage | None:
         """The remote storage, if there is one."""
+        from harness.utils.storage import Storage
+
         return None if self.storage is None else Storage(self.storage)
 
     def fetch_run(self, key: str) -> None:

@@ -29,6 +29,9 @@ _SHOWN = 0.1
 """A region with less than this share of the greatest weight is not drawn."""
 
 
+_Area = tuple[float, float, float, float]
+
+
 @dataclass(frozen=True, slots=True)
 class Region:
     """A box in per cent of the picture, and its opacity, from 0 to 1; `most` marks the greatest weight."""
@@ -152,25 +155,25 @@ def attention_pages(
 
 
 def _caption_attention(row: Row, record: AttentionRecord, labels: Mapping[str, str]) -> CaptionAttention:
-    panels = (_panel(word, weights, record) for word, weights in zip(record.words, record.weights, strict=True))
+    areas = [_area(box) for box in record.boxes or ()]
+    panels = (_panel(word, weights, record, areas) for word, weights in zip(record.words, record.weights, strict=True))
     return CaptionAttention(row.model, labels.get(row.keys[0], ""), row.keys[0], tuple(panels))
 
 
-def _panel(word: str, weights: Sequence[float], record: AttentionRecord) -> Panel:
-    most = max(range(len(weights)), key=weights.__getitem__)
-    if not weights[most]:
+def _panel(word: str, weights: Sequence[float], record: AttentionRecord, areas: Sequence[_Area]) -> Panel:
+    greatest = max(weights)
+    if not greatest:
         return Panel(word, "", (), "nowhere")
-    shares = [weight / weights[most] for weight in weights]
+    most = weights.index(greatest)
     if record.grid is not None:
         height, width = record.grid
         centre = ((most % width + 0.5) / width, (most // width + 0.5) / height)
-        return Panel(word, _heat(shares, width, height), (), _where(*centre))
-    boxes = record.boxes or ()
-    left, top, right, bottom = boxes[most]
+        return Panel(word, _heat((weight / greatest for weight in weights), width, height), (), _where(*centre))
+    left, top, right, bottom = (record.boxes or ())[most]
     regions = (
-        _region(box, share, number == most)
-        for number, (box, share) in enumerate(zip(boxes, shares, strict=True))
-        if share >= _SHOWN
+        Region(*area, round(_STRONGEST * share, 2), number == most)
+        for number, (area, weight) in enumerate(zip(areas, weights, strict=True))
+        if (share := weight / greatest) >= _SHOWN
     )
     return Panel(word, "", tuple(regions), _where((left + right) / 2, (top + bottom) / 2))
 
@@ -193,10 +196,11 @@ def _heat(shares: Iterable[float], width: int, height: int) -> str:
     return "data:image/png;base64," + base64.b64encode(target.getvalue()).decode("ascii")
 
 
-def _region(box: Sequence[float], share: float, most: bool) -> Region:
+def _area(box: Sequence[float]) -> _Area:
+    """Left, top, width and height in per cent of the picture."""
     x1, y1, x2, y2 = (round(100 * min(max(edge, 0.0), 1.0), 1) for edge in box)
     width, height = (round(max(side, 0.0), 1) for side in (x2 - x1, y2 - y1))
-    return Region(x1, y1, width, height, round(_STRONGEST * share, 2), most)
+    return x1, y1, width, height
 
 
 def _where(x: float, y: float) -> str:

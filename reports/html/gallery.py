@@ -15,6 +15,7 @@ from reports.html.pictures import LEFT_OUT, Thumbnails
 from reports.html.words import pieces, stems
 from results.db.store import Store
 from results.queries.fetch import gallery
+from results.queries.finished_runs import FinishedRun
 from results.queries.views import DatasetInfo, GalleryItem, Group
 
 WRITTEN_OUT = 24
@@ -85,6 +86,7 @@ def gallery_pages(
     labels: Mapping[str, str],
     mapped: Mapping[tuple[str, str], Collection[int]],
     folder: Path,
+    runs: Sequence[FinishedRun] | None = None,
 ) -> dict[tuple[str, str], GalleryPage]:
     """One page for every split on the leaderboard, by data and split; the first is `gallery.html`.
 
@@ -92,6 +94,7 @@ def gallery_pages(
         labels: what distinguishes runs of one model, by key.
         mapped: images that have attention maps, by data and split.
         folder: the report's folder; the pictures are written into it.
+        runs: all finished runs, where they have been read already.
     """
     known = {dataset.fingerprint: dataset for dataset in datasets}
     pages: dict[tuple[str, str], GalleryPage] = {}
@@ -99,7 +102,7 @@ def gallery_pages(
     for fingerprint, split in dict.fromkeys((group.fingerprint, group.split) for group in groups):
         dataset = known[fingerprint]
         number = len(pages) + 1
-        items = gallery(store, fingerprint, split)
+        items = gallery(store, fingerprint, split, runs)
         thumbnails = Thumbnails(Path(dataset.root), left)
         attended = mapped.get((fingerprint, split), ())
         pictures = _write_pictures(items, attended, thumbnails, folder, f"gallery/{number}-")

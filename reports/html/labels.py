@@ -10,6 +10,8 @@ from dataclasses import dataclass
 LABEL_HEIGHT = 15.0
 LINE_HEIGHT = 13.0
 LETTER_WIDTH = 6.6
+_LARGE_LETTER = 8.2
+"""A letter of the larger type that plots have on a phone."""
 LONGEST = 28
 """Letters of a name at the end of a line; the rest of a longer one is left to what the mark says."""
 _AWAY = (0.0, 10.0, 22.0, 36.0, 52.0, 72.0, 96.0, 124.0)
@@ -58,13 +60,13 @@ def point_label(name: str, spot: tuple[float, float], placed: list[Box], frame: 
 
     Further off, a leader joins it to its point.
     """
-    width = LETTER_WIDTH * len(name)
+    width = _LARGE_LETTER * len(name)
     best: tuple[int, Box, float] | None = None
     for away in _AWAY:
         for x_side, y_side in _DIRECTIONS:
             baseline = spot[1] + 4 + y_side * (11 + away)
             left = spot[0] + (7 + away / 2 if x_side > 0 else -7 - away / 2 - width)
-            left = min(max(left, frame.left - 40), frame.width - 2 - width)
+            left = min(max(left, frame.left + 2), frame.width - 2 - width)
             box = (left, baseline - LABEL_HEIGHT + 2, left + width, baseline + 2)
             if box[1] < frame.top - 14 or box[3] > frame.bottom:
                 continue

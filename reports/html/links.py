@@ -6,6 +6,8 @@ import re
 
 from markupsafe import Markup, escape
 
+from reports.content.numbers import printable
+
 _LINK = re.compile(r"https?://[A-Za-z0-9.-]+(?::\d+)?(?:/[^\s<>\"'`{}|\\^]*)?|arXiv:(\d{4}\.\d{4,5})(?:v\d+)?")
 _TRAILING = ".,;:!?)"
 """Signs that end a sentence rather than an address."""
@@ -13,6 +15,7 @@ _TRAILING = ".,;:!?)"
 
 def linked(text: str) -> Markup:
     """The text, escaped, with its http(s) addresses and arXiv numbers as links; anything else stays text."""
+    text = printable(text)
     parts: list[Markup | str] = []
     end = 0
     for found in _LINK.finditer(text):

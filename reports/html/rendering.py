@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -41,6 +42,7 @@ def template_environment(navigation: Iterable[tuple[str, str]]) -> Environment:
         "breakable": _breakable,
         "linked": linked,
         "places": _places,
+        "file_list": lambda files: _file_list(tuple(files)),
         "hue": lambda colour: f"c{colour % COLOURS} s{colour // COLOURS}",
     }
     environment.globals |= {
@@ -58,8 +60,11 @@ def asset(name: str) -> str:
 
 
 def _printable(value: Any) -> Any:
-    """Text without characters that HTML forbids; `Markup` stays what it is."""
-    return type(value)(numbers.printable(value)) if isinstance(value, str) else value
+    """Text without characters that HTML forbids; `Markup` is made of such text."""
+    # Most text is printable as Python has it, which is stricter, and much quicker to find out.
+    if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():
+        return value
+    return numbers.printable(value)
 
 
 def _places(by_metric: Mapping[str, TableValue]) -> str:
@@ -67,6 +72,13 @@ def _places(by_metric: Mapping[str, TableValue]) -> str:
     return json.dumps({name: [cell.text, cell.value, cell.reason, cell.ranks] for name, cell in by_metric.items()})
 
 
+@cache
+def _file_list(files: tuple[tuple[str, str], ...]) -> Markup:
+    """Files and their digests as items of a list; runs of one model have the same hundreds, which are cached."""
+    items = (f"<li><code>{escape(digest)}</code> {escape(file)}</li>" for file, digest in files)
+    return Markup(numbers.printable("".join(items)))
+
+
 def _breakable(text: str, after: str = "|") -> Markup:
     """Text that may wrap after a character, without changing what is copied."""
-    return Markup(f"{escape(after)}<wbr>").join(escape(part) for part in text.split(after))
+    return Markup(f"{escape(after)}<wbr>").join(escape(part) for part in numbers.printable(text).split(after))

@@ -64,13 +64,13 @@ def write_report(store: Store, out_dir: Path, metric: str = RANKING_METRIC, *, p
 
 def _write_pages(store: Store, groups: Sequence[Group], folder: Path) -> None:
     datasets, failures = fetch.datasets(store), fetch.failures(store)
-    keys = [*(row.key for row in fetch.costs_table(store)), *(failure.key for failure in failures)]
-    runs = {key: fetch.run_detail(store, key) for key in keys}
+    finished = fetch.finished(store)
+    runs = fetch.run_details(store, [*(run.key for run in finished), *(failure.key for failure in failures)])
     colour = _colours(list(runs.values()))
     labels = row_labels(groups)
     maps = stored_maps(store, groups, labels)
     mapped = {place: shown.captions.keys() for place, shown in maps.items()}
-    galleries = gallery_pages(store, groups, datasets, labels, mapped, folder)
+    galleries = gallery_pages(store, groups, datasets, labels, mapped, folder, finished)
     attention = attention_pages(maps, galleries)
     domains = domain_sections(groups, datasets, runs, {place: page.domains for place, page in galleries.items()})
     trade_offs = trade_off_sections(groups, datasets, runs, colour)
@@ -89,7 +89,7 @@ def _write_pages(store: Store, groups: Sequence[Group], folder: Path) -> None:
         text = environment.get_template(template).render(page=page or file, root=root, **content)
         (folder / file).write_text(text, encoding="utf-8")
 
-    beside = controls(store, groups)
+    beside = controls(store, groups, finished)
     shown = boards(groups, datasets, runs, beside)
     write(
         "index.html",

@@ -63,6 +63,15 @@ _OTHERS = (
 
 
 @dataclass(frozen=True, slots=True)
+class _Amount:
+    """A row's cost in the unit of an axis, what bounds it, and whether it was measured with noise."""
+
+    value: float
+    bounds: tuple[float, float] | None
+    noisy: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TradeOffSection:
     """One group's plots, their legend, and the numbers behind them with the fronts a row is on."""
 
@@ -88,10 +97,9 @@ def trade_off_sections(
         for axis in axes:
             shown = [row for row in group.rows if _is_measured(row, costs[row.keys][axis.cost])]
             unit, label = axis.scale(costs[row.keys][axis.cost] for row in shown)
-            noisy = [table_values.is_noise(row, axis.cost) for row in shown]
+            amounts = [_amount(row, costs[row.keys][axis.cost], axis, unit) for row in shown]
             series = [
-                _series(row, costs[row.keys][axis.cost], unit, label, noise, colour)
-                for row, noise in zip(shown, noisy, strict=True)
+                _series(row, amount, label, colour[row.model]) for row, amount in zip(shown, amounts, strict=True)
             ]
             plot = trade_off_plot(axis.title, label, "CIDEr-D", series)
             if plot is not None:
@@ -140,22 +148,25 @@ def _is_measured(row: Row, cost: Quantity) -> bool:
     return score is not None and score.mean is not None and cost.value is not None
 
 
-def _series(row: Row, cost: Quantity, unit: float, label: str, noisy: bool, colour: Mapping[str, int]) -> Series:
+def _amount(row: Row, cost: Quantity, axis: Axis, unit: float) -> _Amount:
+    assert cost.value is not None
+    bounds = None if cost.low is None or cost.high is None else (cost.low / unit, cost.high / unit)
+    return _Amount(cost.value / unit, bounds, table_values.is_noise(row, axis.cost))
+
+
+def _series(row: Row, amount: _Amount, label: str, colour: int) -> Series:
     score = row.scores["CIDEr-D"]
     assert score.mean is not None
-    assert cost.value is not None
-    amount = cost.value / unit
     quality = f"CIDEr-D {numbers.percent(score.mean)}"
     bounds = table_values.interval(score)
-    text = f"{row.model}: {quality}{f' ({bounds})' if bounds else ''}, {numbers.significant(amount)} {label}"
-    text += " (noisy)" if noisy else ""
+    text = f"{row.model}: {quality}{f' ({bounds})' if bounds else ''}, {numbers.significant(amount.value)} {label}"
+    text += " (noisy)" if amount.noisy else ""
     text += ", still learning" if row.still_learning else ""
-    x_bounds = None if cost.low is None or cost.high is None else (cost.low / unit, cost.high / unit)
     y_bounds = None if score.low is None or score.high is None else (100 * score.low, 100 * score.high)
     if y_bounds is None and score.sd is not None:
         y_bounds = (100 * (score.mean - score.sd), 100 * (score.mean + score.sd))
-    spot = (amount, 100 * score.mean)
-    return Series(row.model, colour[row.model], (spot,), text, x_bounds, y_bounds, open_end=row.still_learning)
+    spot = (amount.value, 100 * score.mean)
+    return Series(row.model, colour, (spot,), text, amount.bounds, y_bounds, open_end=row.still_learning)
 
 
 def _meaning(axis: Axis, costs: Mapping[tuple[str, ...], Mapping[str, Quantity]]) -> str:

@@ -72,7 +72,8 @@ def _correctable(wide: ArchitectureDifference | None, test: Difference, tests: i
     """The p-value that a correction for so many tests may take."""
     if wide is None or wide.error is None or wide.degrees is None:
         return test.p
-    return p_of_t(wide.difference, wide.error, joint_degrees(wide.degrees, wide.seeds, tests))
+    degrees = joint_degrees(wide.degrees, wide.seeds, tests)
+    return float(p_of_t(*map(np.asarray, (wide.difference, wide.error, degrees))))
 
 
 def _over_seeds(before: Sequence[ByImage], after: Sequence[ByImage]) -> ArchitectureDifference:

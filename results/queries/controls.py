@@ -73,10 +73,13 @@ class _Sides:
     others: Sequence[FinishedRun]
 
 
-def controls(store: Store, groups: Sequence[Group]) -> list[Controls]:
-    """The controls of each of the groups, in their order; the groups are those of `leaderboard(store)`."""
+def controls(store: Store, groups: Sequence[Group], read: Sequence[FinishedRun] | None = None) -> list[Controls]:
+    """The controls of each of the groups, in their order; the groups are those of `leaderboard(store)`.
+
+    `read` are all finished runs, where they have been read already.
+    """
     with store.reading() as connection:
-        runs = {run.key: run for run in finished_runs(connection)}
+        runs = {run.key: run for run in (finished_runs(connection) if read is None else read)}
         rows = [[_scored([runs[key] for key in row.keys], group.split) for row in group.rows] for group in groups]
         sides = _sides(groups, rows)
         involved = {run.id: run for pairs in sides for pair in pairs for run in (*pair.changed, *pair.others)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from typing import Any, cast
 
 from sqlalchemy import Connection, func, select
@@ -10,8 +12,8 @@ from results.db.intact import intact_datasets, intact_images, intact_runs, intac
 from results.db.schema import AttentionMap, Cost, DatasetRow, Epoch, Image, RunRow, Score, SkippedImage
 from results.db.store import Store
 from results.errors import StoreError
-from results.queries.finished_runs import code_of, finished_runs, one_dataset, quantity_of
-from results.queries.gallery import gallery
+from results.queries.finished_runs import FinishedRun, code_of, finished_runs, one_dataset, quantity_columns
+from results.queries.gallery import chunks, gallery
 from results.queries.leaderboard import leaderboard
 from results.queries.views import CostRow, DatasetInfo, Failure, RunDetail
 from results.records import AttentionRecord, EpochRecord, Quantity
@@ -22,10 +24,12 @@ __all__ = [
     "dataset_info",
     "datasets",
     "failures",
+    "finished",
     "gallery",
     "leaderboard",
     "learning_curves",
     "run_detail",
+    "run_details",
 ]
 
 
@@ -52,38 +56,57 @@ def failures(store: Store) -> list[Failure]:
         return [Failure(**cast("Any", dict(row))) for row in connection.execute(query).mappings()]
 
 
+def finished(store: Store) -> list[FinishedRun]:
+    """Every finished run with its scores and costs, in the order of planning."""
+    with store.reading() as connection:
+        return finished_runs(connection)
+
+
 def costs_table(store: Store) -> list[CostRow]:
     """What every finished run cost, in the order of planning."""
-    with store.reading() as connection:
-        runs = finished_runs(connection)
     return [
         CostRow(run.key, run.model, run.role, run.seed, run.track, run.dataset, run.costs, run.operators)
-        for run in runs
+        for run in finished(store)
     ]
 
 
 def learning_curves(store: Store, key: str) -> tuple[EpochRecord, ...]:
     """The epochs of a run, whatever its status, by stage and epoch; StoreError where it was never planned."""
     with store.reading() as connection:
-        return _epochs(connection, _run(connection, key)["id"])
+        return tuple(record for _, record in _epochs(connection, [_run(connection, key)["id"]]))
 
 
 def run_detail(store: Store, key: str) -> RunDetail:
     """Everything about one run, whatever its status; StoreError where it was never planned."""
+    return run_details(store, [key])[key]
+
+
+def run_details(store: Store, keys: Sequence[str]) -> dict[str, RunDetail]:
+    """Everything about these runs, whatever their status, in this order; StoreError where one was never planned."""
     with store.reading() as connection:
-        run = _run(connection, key)
+        runs = [_run(connection, key) for key in dict.fromkeys(keys)]
+        ids = [run["id"] for run in runs]
+        finished = [run["id"] for run in runs if run["status"] == "finished"]
+        scores: dict[int, dict[str, dict[str, dict[str, Quantity]]]] = {run_id: {} for run_id in ids}
+        costs: dict[int, dict[str, Quantity]] = {run_id: {} for run_id in ids}
+        epochs: dict[int, list[EpochRecord]] = {run_id: [] for run_id in ids}
+        for some in chunks(finished):
+            of_score = (Score.split, Score.domain, Score.metric, *quantity_columns(Score))
+            scored = select(Score.cell_id, *of_score).where(Score.cell_id.in_(some)).order_by(Score.id)
+            for run_id, split, domain, metric, *measured in connection.execute(scored):
+                scores[run_id].setdefault(split, {}).setdefault(domain, {})[metric] = Quantity(*measured)
+            spent = select(Cost.cell_id, Cost.name, *quantity_columns(Cost)).where(Cost.cell_id.in_(some))
+            for run_id, name, *measured in connection.execute(spent.order_by(Cost.id)):
+                costs[run_id][name] = Quantity(*measured)
+        for some in chunks(ids):
+            for run_id, record in _epochs(connection, some):
+                epochs[run_id].append(record)
+    found = {}
+    for run in runs:
         run_id = run.pop("id")
-        finished = run["status"] == "finished"
-        scores: dict[str, dict[str, dict[str, Quantity]]] = {}
-        costs: dict[str, Quantity] = {}
-        if finished:
-            for row in connection.execute(select(Score).where(Score.cell_id == run_id).order_by(Score.id)).mappings():
-                metrics = scores.setdefault(row["split"], {}).setdefault(row["domain"], {})
-                metrics[row["metric"]] = quantity_of(row)
-            for row in connection.execute(select(Cost).where(Cost.cell_id == run_id).order_by(Cost.id)).mappings():
-                costs[row["name"]] = quantity_of(row)
         run["code"] = code_of(run["code"])
-        return RunDetail(**run, epochs=_epochs(connection, run_id), scores=scores, costs=costs)
+        found[run["key"]] = RunDetail(**run, epochs=tuple(epochs[run_id]), scores=scores[run_id], costs=costs[run_id])
+    return found
 
 
 def attention_maps(store: Store, key: str, split: str) -> dict[int, AttentionRecord]:
@@ -143,8 +166,9 @@ def _run(connection: Connection, key: str) -> dict[str, Any]:
     return cast("dict[str, Any]", dict(row))
 
 
-def _epochs(connection: Connection, run_id: int) -> tuple[EpochRecord, ...]:
-    rows = connection.execute(select(Epoch).where(Epoch.cell_id == run_id).order_by(Epoch.stage, Epoch.epoch))
-    return tuple(
-        EpochRecord(**{name: value for name, value in row.items() if name != "cell_id"}) for row in rows.mappings()
-    )
+def _epochs(connection: Connection, run_ids: Sequence[int]) -> Iterator[tuple[int, EpochRecord]]:
+    """The epochs of these runs with the run's id, each run's by stage and epoch."""
+    columns = [Epoch.__table__.columns[field.name] for field in fields(EpochRecord)]
+    query = select(Epoch.cell_id, *columns).where(Epoch.cell_id.in_(run_ids))
+    for run_id, *values in connection.execute(query.order_by(Epoch.cell_id, Epoch.stage, Epoch.epoch)):
+        yield run_id, EpochRecord(*values)

@@ -119,17 +119,20 @@ def finished_runs(connection: Connection, dataset: str | None = None) -> list[Fi
     rows = connection.execute(query.join(DatasetRow).where(*chosen).order_by(RunRow.id)).mappings()
     runs = {row["id"]: _finished_run(row) for row in rows}
 
-    scored = select(Score).join(RunRow).join(DatasetRow).where(*chosen).order_by(Score.id)
-    for row in connection.execute(scored).mappings():
-        domains = runs[row["cell_id"]].scores.setdefault(row["split"], {})
-        domains.setdefault(row["domain"], {})[row["metric"]] = quantity_of(row)
-    held_out = select(HeldOutScore).join(RunRow).join(DatasetRow).where(*chosen)
-    for row in connection.execute(held_out.order_by(HeldOutScore.split, HeldOutScore.metric)).mappings():
-        by_metric = runs[row["cell_id"]].held_out.setdefault(row["split"], {})
-        by_metric[row["metric"]] = Quantity(row["value"], row["reason"])
-    spent = select(Cost).join(RunRow).join(DatasetRow).where(*chosen).order_by(Cost.id)
-    for row in connection.execute(spent).mappings():
-        runs[row["cell_id"]].costs[row["name"]] = quantity_of(row)
+    # Tens of thousands of rows: as tuples they are read in half the time that named fields take.
+    of_score = (Score.split, Score.domain, Score.metric, *quantity_columns(Score))
+    scored = select(Score.cell_id, *of_score).join(RunRow).join(DatasetRow).where(*chosen).order_by(Score.id)
+    for run_id, split, domain, metric, *measured in connection.execute(scored):
+        runs[run_id].scores.setdefault(split, {}).setdefault(domain, {})[metric] = Quantity(*measured)
+    of_held_out = (HeldOutScore.split, HeldOutScore.metric, HeldOutScore.value, HeldOutScore.reason)
+    held_out = select(HeldOutScore.cell_id, *of_held_out).join(RunRow).join(DatasetRow).where(*chosen)
+    for run_id, split, metric, value, reason in connection.execute(
+        held_out.order_by(HeldOutScore.split, HeldOutScore.metric)
+    ):
+        runs[run_id].held_out.setdefault(split, {})[metric] = Quantity(value, reason)
+    spent = select(Cost.cell_id, Cost.name, *quantity_columns(Cost)).join(RunRow).join(DatasetRow).where(*chosen)
+    for run_id, name, *measured in connection.execute(spent.order_by(Cost.id)):
+        runs[run_id].costs[name] = Quantity(*measured)
     return list(runs.values())
 
 
@@ -170,9 +173,9 @@ def code_of(stored: dict[str, Any] | None) -> CodeRecord | None:
     return None if stored is None else CodeRecord(**stored)
 
 
-def quantity_of(row: RowMapping) -> Quantity:
-    """The quantity in a row of `Score` or `Cost`."""
-    return Quantity(row["value"], row["reason"], row["unit"], row["low"], row["high"])
+def quantity_columns(table: type[Score | Cost]) -> tuple[Any, ...]:
+    """The columns of a `Quantity`, in its order."""
+    return table.value, table.reason, table.unit, table.low, table.high
 
 
 def _flat(config: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:

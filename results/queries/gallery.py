@@ -14,20 +14,22 @@ from results.queries.finished_runs import FinishedRun, finished_runs, image_scor
 from results.queries.leaderboard import RANKING_METRIC, rows_of
 from results.queries.views import GalleryCaption, GalleryItem
 
-_CHUNK = 1000  # images a query: databases limit how many values one statement may carry
+_CHUNK = 1000  # ids a query: databases limit how many values one statement may carry
 
 
-def gallery(store: Store, dataset: str, split: str) -> list[GalleryItem]:
+def gallery(store: Store, dataset: str, split: str, runs: Sequence[FinishedRun] | None = None) -> list[GalleryItem]:
     """The images of a split with their references and captions: lowest mean CIDEr-D of the models first.
 
     Images of equal score come by id, images without one last. Every row of the leaderboard is there once, by its
     lowest seed: models by their CIDEr-D on the whole split, best first, then references. `dataset` is a fingerprint or
-    a name; StoreError where there is none, or several share the name.
+    a name; StoreError where there is none, or several share the name. `runs` are all finished ones, where they have
+    been read already.
     """
     with store.reading() as connection:
         dataset_id = one_dataset(connection, dataset)
         fingerprint = connection.scalars(select(DatasetRow.fingerprint).where(DatasetRow.id == dataset_id)).one()
-        runs = _shown(finished_runs(connection, fingerprint), split)
+        read = finished_runs(connection, fingerprint) if runs is None else runs
+        runs = _shown([run for run in read if run.fingerprint == fingerprint], split)
         scores = image_scores(connection, runs, RANKING_METRIC)
         in_split = (Image.dataset_id == dataset_id, Image.split == split, intact_images(connection))
         means = {
@@ -75,7 +77,7 @@ def _shown(runs: Sequence[FinishedRun], split: str) -> list[FinishedRun]:
 
 def _images(connection: Connection, dataset_id: int, chosen: Sequence[int]) -> dict[int, RowMapping]:
     images = {}
-    for ids in _chunks(chosen):
+    for ids in chunks(chosen):
         query = select(Image).where(Image.dataset_id == dataset_id, Image.image_id.in_(ids))
         images.update({image["image_id"]: image for image in connection.execute(query).mappings()})
     return images
@@ -85,7 +87,7 @@ def _captions(
     connection: Connection, runs: Sequence[FinishedRun], split: str, chosen: Sequence[int]
 ) -> dict[tuple[int, int], str]:
     captions = {}
-    for ids in _chunks(chosen):
+    for ids in chunks(chosen):
         query = select(Caption.cell_id, Caption.image_id, Caption.caption).where(
             Caption.cell_id.in_([run.id for run in runs]), Caption.split == split, Caption.image_id.in_(ids)
         )
@@ -93,7 +95,8 @@ def _captions(
     return captions
 
 
-def _chunks(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+def chunks(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    """The ids, as many at a time as one statement may carry."""
     return (ids[start : start + _CHUNK] for start in range(0, len(ids), _CHUNK))
 
 

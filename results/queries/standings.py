@@ -69,7 +69,8 @@ def matrix(seeds: Sequence[ByImage]) -> Array | None:
     """Scores (S, N) of seeds that all have the same images; None where one has none, or others."""
     if not seeds or not seeds[0] or any(seed.keys() != seeds[0].keys() for seed in seeds):
         return None
-    return np.array([[seed[image] for image in sorted(seeds[0])] for seed in seeds], dtype=np.float64)
+    images = sorted(seeds[0])
+    return np.array([list(map(seed.__getitem__, images)) for seed in seeds], dtype=np.float64)
 
 
 def _seeds(runs: Sequence[FinishedRun], split: str, scored: Scored, metric: str) -> list[ByImage]:

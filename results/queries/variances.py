@@ -65,12 +65,12 @@ def _variances(rows: Sequence[Sequence[ByImage]]) -> StoredVariances | None:
     if not models or any(missing(scores) for scores in models):
         return None
     parts = [summary(scores) for scores in models]
-    degrees = sum(part.seeds - 1 for part in parts)
-    squares = sum((part.seeds - 1) * part.seeds * float(part.between) for part in parts)
+    seeds = [len(scores) for scores in models]
+    degrees = sum(seeds) - len(seeds)
+    squares = sum((many - 1) * many * float(part.between) for many, part in zip(seeds, parts, strict=True))
     pairs = [_image_variance(*pair) for pair in combinations(parts, 2)]
     deviation = sqrt(max(fmean(pairs), 0.0)) if pairs else None
-    runs = sum(part.seeds for part in parts)
-    return StoredVariances(sqrt(squares / degrees), degrees, deviation, len(images), len(parts), runs)
+    return StoredVariances(sqrt(squares / degrees), degrees, deviation, len(images), len(parts), sum(seeds))
 
 
 def _image_variance(first: Summary, second: Summary) -> float:

@@ -7,7 +7,9 @@ are paired. Nothing here needs scores to be normal but the seed means, of which 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -25,12 +27,13 @@ class Summary(NamedTuple):
 
     `images` (..., N) are the means over seeds; `between` (...) is the variance of the mean over seeds, s²/S;
     `interaction` (...) that of an image's mean over seeds, less the seed's own and the image's own effect, by N.
+    `seeds` (...) is S.
     """
 
     images: Array
     between: Array
     interaction: Array
-    seeds: int
+    seeds: Array | int
 
 
 class Estimate(NamedTuple):
@@ -39,6 +42,17 @@ class Estimate(NamedTuple):
     difference: Array
     error: Array
     degrees: Array
+
+
+class _Test(NamedTuple):
+    """A difference as in `ArchitectureDifference`."""
+
+    difference: float
+    error: float
+    degrees: float
+    low: float
+    high: float
+    p: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +82,7 @@ def architecture_mean(scores: Array, level: float = LEVEL) -> tuple[float, float
     images = len(found.images)
     left = np.maximum(found.images.var(ddof=1) / images - found.interaction, 0.0)
     error, degrees = error_and_degrees((found.between, np.zeros(())), (found.seeds, found.seeds), left, images)
-    half, mean = t_quantile(level, float(degrees)) * float(error), float(scores.mean())
+    half, mean = float(t_quantile(level, degrees) * error), float(scores.mean())
     return mean - half, mean + half
 
 
@@ -78,18 +92,46 @@ def architecture_difference(first: Array, second: Array, level: float = LEVEL) -
     Raises:
         ValueError: the scores are not of the same number of images, or there are none.
     """
-    for scores in (first, second):
-        if scores.ndim != 2 or not scores.size or scores.shape[1] != first.shape[1]:
-            raise ValueError(f"scores (seeds, images) of the same images are needed: {first.shape}, {second.shape}")
-    seeds, images = (len(first), len(second)), first.shape[1]
-    reason = missing(first) or missing(second)
-    if reason is not None:
-        gap = float((first.mean(axis=0) - second.mean(axis=0)).mean())
-        return ArchitectureDifference(gap, None, None, None, None, None, reason, seeds, images)
-    gap, error, degrees = (float(part) for part in estimate(summary(first), summary(second)))
-    half = t_quantile(level, degrees) * error
-    p = p_of_t(gap, error, degrees)
-    return ArchitectureDifference(gap, error, degrees, gap - half, gap + half, p, None, seeds, images)
+    return differences_by_pair((first, second), level)[0, 1]
+
+
+def differences_by_pair(models: Sequence[Array], level: float = LEVEL) -> dict[tuple[int, int], ArchitectureDifference]:
+    """The `architecture_difference` of every two models, by their numbers; each model's own part is computed once.
+
+    Raises:
+        ValueError: the scores are not of the same number of images, or there are none.
+    """
+    for scores in models:
+        if scores.ndim != 2 or not scores.size or scores.shape[1] != models[0].shape[1]:
+            shapes = ", ".join(str(each.shape) for each in models)
+            raise ValueError(f"scores (seeds, images) of the same images are needed: {shapes}")
+    reasons = [missing(scores) for scores in models]
+    tested = _tested({number: summary(models[number]) for number, why in enumerate(reasons) if why is None}, level)
+    found = {}
+    for one, two in combinations(range(len(models)), 2):
+        sizes = (len(models[one]), len(models[two])), models[one].shape[1]
+        reason = reasons[one] or reasons[two]
+        if reason is None:
+            found[one, two] = ArchitectureDifference(*tested[one, two], None, *sizes)
+        else:
+            gap = float((models[one].mean(axis=0) - models[two].mean(axis=0)).mean())
+            found[one, two] = ArchitectureDifference(gap, None, None, None, None, None, reason, *sizes)
+    return found
+
+
+def _tested(models: Mapping[int, Summary], level: float) -> dict[tuple[int, int], _Test]:
+    """Difference, error, degrees, low, high and p of every two models by their numbers, which ascend."""
+    pairs = list(combinations(models, 2))
+    if not pairs:
+        return {}
+    found = []
+    for one, own in list(models.items())[:-1]:
+        later = (of for number, of in models.items() if number > one)
+        found.append(estimate(own, Summary(*(np.array(part) for part in zip(*later, strict=True)))))
+    gaps, errors, degrees = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    halves = t_quantile(level, degrees) * errors
+    columns = np.stack((gaps, errors, degrees, gaps - halves, gaps + halves, p_of_t(gaps, errors, degrees)), axis=1)
+    return dict(zip(pairs, map(_Test._make, columns.tolist()), strict=True))
 
 
 def joint_degrees(degrees: float, seeds: tuple[int, int], tests: int) -> float:
@@ -138,7 +180,7 @@ def images_part(first: Summary, second: Summary) -> Array:
 
 
 def error_and_degrees(
-    between: tuple[Array, Array], seeds: tuple[int, int], left: Array, images: int
+    between: tuple[Array, Array], seeds: tuple[Array | int, Array | int], left: Array, images: int
 ) -> tuple[Array, Array]:
     """Standard errors and degrees of freedom from the variances of both models' means and `left`, the images' part."""
     part = between[0] + between[1]
@@ -150,20 +192,22 @@ def error_and_degrees(
     return np.sqrt(variance), degrees
 
 
-def t_quantile(level: float, degrees: float) -> float:
-    """Within plus and minus this, t has the probability `level`."""
+def t_quantile(level: float, degrees: Array) -> Array:
+    """Within plus and minus this, t has the probability `level`; by element."""
     from scipy.special import stdtrit
 
-    return float(stdtrit(degrees, (1 + level) / 2))
+    found: Array = stdtrit(degrees, (1 + level) / 2)
+    return found
 
 
-def p_of_t(difference: float, error: float, degrees: float) -> float:
-    """Two-sided; without any variation a difference is certain, and none is none."""
+def p_of_t(difference: Array, error: Array, degrees: Array) -> Array:
+    """Two-sided, by element; without any variation a difference is certain, and none is none."""
     from scipy.special import stdtr
 
-    if error == 0:
-        return float(difference == 0)
-    return 2 * float(stdtr(degrees, -abs(difference) / error))
+    certain = error == 0
+    t = np.abs(difference) / np.where(certain, 1.0, error)
+    found: Array = np.where(certain, difference == 0, 2 * stdtr(degrees, -t))
+    return found
 
 
 def _ratio(numerator: Array, denominator: Array) -> Array:

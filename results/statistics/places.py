@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
+
+import numpy as np
 
 from results.statistics.architecture import (
     ArchitectureDifference,
-    architecture_difference,
+    differences_by_pair,
     joint_degrees,
     missing,
     p_of_t,
@@ -58,27 +59,25 @@ def places(models: Sequence[Array], alpha: float = ALPHA) -> Places:
     models less those that are surely worse (Klein, Wright and Wieczorek 2020): then all places hold at once too.
     Models with one seed have none, and are not counted.
     """
-    found = {
-        pair: architecture_difference(models[pair[0]], models[pair[1]]) for pair in combinations(range(len(models)), 2)
-    }
+    found = differences_by_pair(models)
     tests = sum(each.error is not None for each in found.values())
-    joint = {pair: _joint(each, alpha, tests) for pair, each in found.items()}
-    tested = {pair: values[2] for pair, values in joint.items() if values is not None}
-    adjusted = dict(zip(tested, holm(list(tested.values())), strict=True))
+    bounds = _joint([each for each in found.values() if each.error is not None], alpha, tests)
+    joint = dict(zip((pair for pair, each in found.items() if each.error is not None), bounds, strict=True))
+    adjusted = dict(zip(joint, holm([p for _, _, p in bounds]), strict=True))
     pairs = []
     for pair, each in found.items():
-        low, high, _ = joint[pair] or (None, None, None)
+        low, high, _ = joint.get(pair, (None, None, None))
         pairs.append(PairOfModels(*pair, each, low, high, adjusted.get(pair)))
     return Places(tuple(pairs), tuple(_places(models, pairs)))
 
 
-def _joint(each: ArchitectureDifference, alpha: float, tests: int) -> tuple[float, float, float] | None:
-    """Interval of the corrected level, and the p-value that Holm's correction takes."""
-    if each.error is None or each.degrees is None:
-        return None
-    degrees = joint_degrees(each.degrees, each.seeds, tests)
-    half = t_quantile(1 - alpha / tests, degrees) * each.error
-    return each.difference - half, each.difference + half, p_of_t(each.difference, each.error, degrees)
+def _joint(tested: Sequence[ArchitectureDifference], alpha: float, tests: int) -> list[tuple[float, float, float]]:
+    """Intervals of the corrected level, and the p-values that Holm's correction takes."""
+    columns = [(each.difference, each.error, joint_degrees(each.degrees or 0.0, each.seeds, tests)) for each in tested]
+    differences, errors, degrees = np.array(columns, dtype=np.float64).reshape(-1, 3).T
+    halves = t_quantile(1 - alpha / max(tests, 1), degrees) * errors
+    found = np.stack((differences - halves, differences + halves, p_of_t(differences, errors, degrees)), axis=1)
+    return [(low, high, p) for low, high, p in found.tolist()]
 
 
 def _places(models: Sequence[Array], pairs: Sequence[PairOfModels]) -> list[Place]:

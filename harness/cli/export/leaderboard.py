@@ -100,7 +100,7 @@ def _written(
         return as_csv(leaderboard_frame(store, None, metric, place_unfinished=place_unfinished))
     groups = fetch.leaderboard(store, metric, place_unfinished=place_unfinished)
     keys = [key for group in groups for row in (*group.rows, *group.references) for key in row.keys]
-    runs = {key: fetch.run_detail(store, key) for key in keys}
+    runs = fetch.run_details(store, keys)
     if format is Format.json:
         return as_json(groups, runs, controls(store, groups))
     write = markdown if format is Format.markdown else latex

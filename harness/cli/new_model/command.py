@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from harness.cli.output import check_out_folder, write_errors
-from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 
@@ -38,6 +37,8 @@ def new_model(
 
     Nothing is overwritten. What its methods take and give is in docs/own_model.md.
     """
+    from harness.utils.atomic import write_text
+
     check_out_folder(out)
     _check_spelling(name)
     model, test = out / f"{name}.py", out / f"test_{name}.py"

@@ -146,3 +146,12 @@ def test_a_gallery_of_more_images_than_one_statement_carries(store: Store, make:
     items = fetch.gallery(store, "large", "test")
     assert [item.image_id for item in items] == list(reversed(ids))
     assert all(item.captions[0].caption == f"caption {item.image_id}" for item in items)
+
+
+def test_several_runs_are_read_as_each_alone(store: Store, add: Add, make: Any) -> None:
+    store.plan([make.spec("waiting")])
+    keys = [add("blind", 1), add("blind", 2), "waiting-1"]
+    store.record_epoch("waiting-1", make.epoch(1))
+    found = fetch.run_details(store, [*keys[::-1], keys[0]])
+    assert list(found) == keys[::-1]
+    assert found == {key: fetch.run_detail(store, key) for key in keys}

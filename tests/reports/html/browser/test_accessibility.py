@@ -9,19 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page
 
-PAGES = (
-    "index.html",
-    "nocaps.html",
-    "costs.html",
-    "trade-offs.html",
-    "curves.html",
-    "gallery.html",
-    "models.html",
-    "models/expansionnet_v2.html",
-    "method.html",
-    "runs/expansionnet_v2-s1-plain.html",
-    "runs/aoanet-s1-plain.html",
-)
+from tests.reports.html.browser.pages import PAGES
+
 CHOSEN = "?models=blind,expansionnet_v2&metrics=all"
 EVERY = "{resultTypes: ['violations']}"
 # What depends on colours and on the width; the other rules find on a phone in the dark what they find on a desktop.

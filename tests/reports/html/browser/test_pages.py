@@ -12,24 +12,9 @@ from playwright.sync_api import Locator, Page, expect
 from reports.html.report import write_report
 from results.db.store import Store
 from results.records import DatasetRecord, Outcome, Quantity, RunSpec, SplitResult
+from tests.reports.html.browser.pages import PAGES
 
 PHONE = 390
-PAGES = (
-    "index.html",
-    "nocaps.html",
-    "costs.html",
-    "trade-offs.html",
-    "curves.html",
-    "gallery.html",
-    "gallery-2.html",
-    "gallery-attention.html",
-    "models.html",
-    "models/expansionnet_v2.html",
-    "models/aoanet.html",
-    "method.html",
-    "runs/expansionnet_v2-s1-plain.html",
-    "runs/aoanet-s1-plain.html",
-)
 WORDS, ORDER = "#gallery-filter [name=words]", "#gallery-filter [name=order]"
 CARDS = "#gallery .card"
 EDGES = "(element) => (({left, top, width, height}) => [left, top, width, height])(element.getBoundingClientRect())"
