@@ -62,7 +62,8 @@ def run(options: RunOptions) -> None:
 
     from harness.config.execution import usable_cores
     from harness.runner.benchmark import choose_device, run_benchmark
-    from harness.utils.progress import Reporter
+    from harness.utils.live_table import LiveReporter
+    from harness.utils.run_events import RunsEnded
     from results import Store
 
     place, processes = request.workspace, request.execution.devices
@@ -77,8 +78,14 @@ def run(options: RunOptions) -> None:
                 f"write --devices {usable_cores()}",
             )
         sys.exit(launch(processes))
-    with Reporter() as reporter:
-        summary = run_benchmark(request, reporter, _FirstTables(place, reporter, options.place_unfinished))
+    with LiveReporter() as reporter:
+        tables = _FirstTables(place, reporter, options.place_unfinished)
+
+        def on_run(ended: int, planned: int) -> None:
+            reporter.watch(RunsEnded(ended, planned))
+            tables(ended, planned)
+
+        summary = run_benchmark(request, reporter, on_run)
     with Store(place.database) as store:
         store.left_out = summary.left_out
         page = _show(store, place, reporter, place_unfinished=options.place_unfinished)

@@ -32,6 +32,7 @@ from harness.runner.timing import time_deferred
 from harness.runner.worker import Ended, Shared, Worker
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
+from harness.utils.run_events import RunsEnded
 from harness.utils.workspace import Workspace
 from results import Store
 from results.db.damage import REMEDY, LeftOut, sentence
@@ -152,6 +153,7 @@ def run_benchmark(
             damaged=[spec.key for spec in settled if spec.key in damaged], left_out=store.left_out, on_run=on_run
         )
         summary.planned = len(settled) - len(summary.damaged)
+        reporter.watch(RunsEnded(0, summary.planned))
         specs, apart = (
             [spec for spec in part if spec.key not in damaged]
             for part in (settled[: len(specs)], settled[len(specs) :])
