@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import fmean
 
 import torch
@@ -17,9 +18,9 @@ from harness.data.chunks import Chunks
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import Features
 from harness.data.opening import SCENES
-from harness.data.prepare_features import Prepared, missing_features, prepare_features
+from harness.data.prepare_features import Prepared, configured_backbone, missing_features, prepare_features
 from harness.data.regions.features import RegionFeatures
-from harness.data.regions.opening import needs_backbone
+from harness.data.regions.opening import check_exists, needs_backbone
 from harness.data.scenes.dataset import ScenesConfig, scenes_folder
 from harness.measure.estimate import KNOWN, SCENE_REGIONS, DataShape
 from harness.metrics.signature import EvaluationSettings
@@ -80,8 +81,11 @@ def preview(
     cache = request.workspace.cache
     folder = scenes_folder(cache, ScenesConfig())
     if request.data == SCENES and request.images is None and not folder.is_dir():
-        shape = KNOWN[SCENES]
-        if request.features.regions is not None:
+        shape, regions = KNOWN[SCENES], request.features.regions
+        configured_backbone(request.features)  # what it refuses is refused now
+        if regions is not None and isinstance(regions.source, Path):
+            check_exists(regions.source)
+        if regions is not None:
             shape = replace(shape, cells=SCENE_REGIONS[0], channels=SCENE_REGIONS[1])
         drawn = f"{shape.train + shape.val + shape.test:,} pictures drawn"
         first = (drawn, "their features (not timed: there is no picture yet)")

@@ -37,23 +37,25 @@ def files(folder: Path) -> dict[str, tuple[int, int]]:
 def test_finished_runs_are_shown_as_re_used(draw_scenes: DrawScenes, tmp_path: Path) -> None:
     data, workspace = draw_scenes(train=24, val=4, test=6), tmp_path / "workspace"
     words = [*run_words(data, workspace, "blind,human", TINY), *FEATURES]
-    before = bench_or_raise("plan", *words[1:])[1]
+    before = bench_or_raise("plan", "--throughput", "1", *words[1:])[1]
     assert not workspace.exists()
     assert "first: 34 images checked" in before
     assert row(before, "blind")[:2] == ["1", "0"]
     assert bench_or_raise(*words)[0] == 0
-    left, told = files(workspace), bench_or_raise("plan", *words[1:])[1]
+    left, told = files(workspace), bench_or_raise("plan", "--throughput", "1", *words[1:])[1]
     assert row(told, "blind")[:2] == row(told, "human")[:2] == ["0", "1"]
     assert "2 finished before and re-used, 0 to do" in told
     assert "first:" not in told
     assert files(workspace) == left
 
     words[words.index("blind,human")] = "blind,show_tell"
-    more = bench_or_raise("plan", *words[1:], "--seeds", "2")[1]
+    more = bench_or_raise("plan", "--throughput", "1", *words[1:], "--seeds", "2")[1]
     assert row(more, "blind")[:2] == ["1", "1"]
     assert row(more, "show_tell")[:2] == ["2", "0"]
     assert "first: features of 34 images (filterbank) (about" in " ".join(more.split())
-    assert row(bench_or_raise("plan", *words[1:], "--rerun")[1], "blind")[:2] == ["1", "0"], "repeated"
+    assert row(bench_or_raise("plan", "--throughput", "1", *words[1:], "--rerun")[1], "blind")[:2] == ["1", "0"], (
+        "repeated"
+    )
     assert files(workspace) == left
 
 
