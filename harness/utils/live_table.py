@@ -81,14 +81,21 @@ class RunTable:
         row.first, row.last = row.first or (now, event.done), (now, event.done)
 
     def left(self, now: float) -> float | None:
-        """Seconds until all runs have ended, if as many as now stay at work; None where no run tells yet."""
-        lefts = [left for row in self._rows.values() if (left := row.left(now)) is not None]
-        expected = [now - row.begun + left for row in self._rows.values() if (left := row.left(now)) is not None]
-        took = [*self._took, *expected]
+        """Seconds until all runs have ended, if as many as now stay at work; None where it cannot be told.
+
+        A run that does not tell takes as long as the others on average.
+        """
+        told = {worker: row.left(now) for worker, row in self._rows.items()}
+        took = [*self._took]
+        took += [now - self._rows[worker].begun + left for worker, left in told.items() if left is not None]
         if not took:
             return None
+        mean = fmean(took)
+        lefts = [
+            max(mean - (now - self._rows[worker].begun), 0.0) if left is None else left for worker, left in told.items()
+        ]
         waiting = max(self._planned - self._ended - len(self._rows), 0)
-        return (sum(lefts) + waiting * fmean(took)) / max(len(self._rows), 1)
+        return (sum(lefts) + waiting * mean) / max(len(self._rows), 1) or None
 
     def render(self, now: float) -> RenderableType:
         """The table, or nothing where no run is at work."""

@@ -44,8 +44,8 @@ def test_each_worker_has_a_line_and_all_runs_the_last() -> None:
     lines = shown(runs.render(40.0))
     assert max(map(len, lines)) <= 80
     assert cells(lines, "updown seed 1") == ["xe", "2/10", "42.1", "1", "min", "10", "s"], "80 s, 10 of them ago"
-    # Of two at work one tells: 70 s are left of it; the fourth run takes as long as it will have taken, 110 s.
-    assert cells(lines, "1 of 4 runs ended") == ["1", "min", "30", "s"]
+    # Of two at work one tells: 70 s are left of it. The other and the fourth run take 110 s each, as it will have.
+    assert cells(lines, "1 of 4 runs ended") == ["2", "min", "5", "s"]
     assert [line.split()[0] for line in lines if line.startswith("expansionnet_v2/static-8")]
 
 
@@ -60,7 +60,7 @@ def test_a_run_is_evaluated_and_ends() -> None:
     assert shown(runs.render(8.0)) == [""]
     runs.watch(RunsEnded(1, 3), 0, now=8.0)
     runs.watch(RunBegins("blind", 1), 0, now=8.0)
-    assert cells(shown(runs.render(8.0)), "1 of 3 runs ended")[:2] == ["8", "s"], "one more after this, as the first"
+    assert cells(shown(runs.render(10.0)), "1 of 3 runs ended") == ["14", "s"], "6 s of this, and 8 s, as the first"
 
 
 def test_a_stage_begins_without_the_score_of_the_one_before() -> None:
