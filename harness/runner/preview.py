@@ -5,6 +5,7 @@ Runs are planned from the same data, settings and code as `run_benchmark` plans 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -132,7 +133,7 @@ def has_results(request: Request) -> bool:
     """Whether there is a database to read; `bench run` makes one where there is none."""
     place = request.workspace
     file = sqlite_file(resolve_url(place.database))
-    if file is None or file.exists():
+    if file is None or os.path.lexists(file):
         return True
     return place.db is not None and not file.absolute().parent.is_dir()  # an error, which opening it tells
 
