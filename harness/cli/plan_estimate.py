@@ -67,7 +67,7 @@ class Timing:
 def estimate(model: str, preset: Preset, shape: DataShape, timing: Timing, devices: int) -> Estimate:
     """Count one run of a model, and tell its time: as stated or stored, or else measured."""
     from harness.measure.estimate import Speed, plan_captioning, plan_stages
-    from harness.measure.speed import measure_speed
+    from harness.measure.speed import IMAGES, MIN_SECONDS, measure_speed
     from harness.runner.pass_costs import pass_costs
     from zoo import create_model
 
@@ -89,9 +89,11 @@ def estimate(model: str, preset: Preset, shape: DataShape, timing: Timing, devic
             return Estimate(*work, None, why=timing.elsewhere)
         if timing.spent >= BUDGET_S:
             return Estimate(*work, None, why=f"{BUDGET_S:.0f} s of measuring are over; --measure times all models")
-    quick = {} if timing.measured else {"images": MOMENT_IMAGES, "min_s": MOMENT_S}
+    images, seconds = (IMAGES, MIN_SECONDS) if timing.measured else (MOMENT_IMAGES, MOMENT_S)
     started = time.monotonic()
-    speed = measure_speed(built.to(timing.device), visual.to(timing.device), costs, length, **quick)
+    speed = measure_speed(
+        built.to(timing.device), visual.to(timing.device), costs, length, images=images, min_s=seconds
+    )
     timing.spent += time.monotonic() - started
     return Estimate(*work, _seconds(stages, captioning, speed, devices), "measured")
 

@@ -89,8 +89,9 @@ def preview(
         if regions is not None:
             shape = replace(shape, cells=SCENE_REGIONS[0], channels=SCENE_REGIONS[1])
         drawn = f"{shape.train + shape.val + shape.test:,} pictures drawn"
-        first = (drawn, "their features (not timed: there is no picture yet)")
-        return Preview(SCENES, shape, unknown="the embedded data are not drawn in this workspace", first=first)
+        features = "their features (not timed: there is no picture yet)"
+        unknown = "the embedded data are not drawn in this workspace"
+        return Preview(SCENES, shape, unknown=unknown, first=(drawn, features))
     preset, sees = request.preset.untuned(), {model.name: model.visual for model in models}
     dataset, backbone = open_inputs(request.data, request.images, preset, request.features, request.workspace)
     missing = missing_features(dataset, request.features, backbone, sees=sees, cache_dir=cache)
