@@ -6,27 +6,23 @@ import importlib
 import io
 import os
 import pkgutil
-import re
 import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 import harness
 import harness.cli
-from harness.cli.last_resort import DEBUG_VARIABLE, explained, leave_broken_pipe, traceback_of, wants_traceback
-from harness.cli.signals import InterruptibleGroup, say_interrupted
+from harness.cli.last_resort import DEBUG_VARIABLE, explained, leave_broken_pipe
+from harness.cli.saying import say_error
+from harness.cli.signals import say_interrupted
+from harness.cli.usage import RootGroup
 from harness.training.launch import is_launched
 from harness.utils.errors import BenchError
-from harness.utils.files import shortened
 from harness.utils.signals import end_on_sigterm
 from reports.errors import ReportError
 from results.errors import StoreError
 from zoo.errors import ZooError
-
-_LONG_VALUE = re.compile(r"\S{400,}")
 
 
 def _show_version(wanted: bool) -> None:
@@ -52,11 +48,10 @@ def build_app() -> typer.Typer:
     """The whole command line; every module or folder of this package that offers `register(app)` is a command."""
     app = typer.Typer(
         name="bench",
-        cls=InterruptibleGroup,
+        cls=RootGroup,
         help="Train, score and cost image-captioning architectures under the same conditions.",
         epilog="Start with: bench run --models all",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode="markdown",
     )
@@ -91,29 +86,14 @@ def main() -> None:
     except KeyboardInterrupt as interrupt:
         sys.exit(say_interrupted(interrupt))
     except (BenchError, ReportError, StoreError, ZooError) as error:
-        _say(error, error)
+        say_error(error, error)
         sys.exit(2)
     except BrokenPipeError:
         leave_broken_pipe()
         sys.exit(1)
     except BaseException as error:  # the last resort
         message, code = explained(error, sys.argv[1:])
-        _say(message, error)
+        say_error(message, error)
         if isinstance(error, OSError):
             leave_broken_pipe()
         sys.exit(code)
-
-
-def _say(message: BenchError | ReportError | StoreError | ZooError, error: BaseException) -> None:
-    """Print an error and what to do next; with --debug the traceback first."""
-    console = Console(stderr=True, highlight=False)
-    if wants_traceback():
-        console.print(traceback_of(error), markup=False, soft_wrap=True)
-    console.print(f"[bold red]error:[/] {escape(_cut(str(message)))}", soft_wrap=True)
-    if message.hint:
-        console.print(f"[bold]hint:[/] {escape(_cut(message.hint))}", soft_wrap=True)
-
-
-def _cut(text: str) -> str:
-    """A message in which values of hundreds of characters without a space are cut, as they were typed by mistake."""
-    return _LONG_VALUE.sub(lambda value: shortened(value[0]), text)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from harness.cli.completion import complete_models, complete_preset
 from harness.cli.tables import TableFormat
 from harness.config.limits import MAX_HOURS, MAX_MEMORY_GB, MAX_PROCESSES, MAX_SEED, MAX_SEEDS, MAX_SIDE, MAX_WORDS
 from harness.utils.errors import BenchError
@@ -95,8 +96,12 @@ DatabaseOption = Annotated[
 PluginOption = Annotated[
     list[str] | None, typer.Option("--plugin", help="Python module or file that registers models.")
 ]
-ModelsOption = Annotated[str, typer.Option(help="Names or globs, separated by commas, or 'all'.")]
-PresetOption = Annotated[str, typer.Option(help="Name of a preset: sizes, schedule and decoding.")]
+ModelsOption = Annotated[
+    str, typer.Option(help="Names or globs, separated by commas, or 'all'.", autocompletion=complete_models)
+]
+PresetOption = Annotated[
+    str, typer.Option(help="Name of a preset: sizes, schedule and decoding.", autocompletion=complete_preset)
+]
 ChangeOption = Annotated[list[str] | None, typer.Option("--set", help="KEY.PATH=VALUE: change the preset.")]
 SeedsOption = Annotated[
     int | None,

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.options import (
-    ChangeOption,
-    ControlOption,
-    DatabaseOption,
-    FirstSeedOption,
-    ModelsOption,
-    PluginOption,
-    PresetOption,
-    SeedsOption,
-    WorkspaceOption,
-    check_seeds,
-    refuse_typed,
-)
+from harness.cli.options import refuse_typed
 from harness.cli.output import deliver
 from harness.cli.plan_power import show_power
 from harness.cli.plan_published import show_published_times
 from harness.cli.plan_slurm import PlannedRuns, check_slurm, sbatch_script
-from harness.config.limits import MAX_CHANNELS, MAX_PROCESSES, MAX_REGIONS
+from harness.cli.run_options import RunOptions, with_run_options
+from harness.cli.run_request import make_request
+from harness.config.limits import MAX_CHANNELS, MAX_REGIONS
+from harness.runner.engines.choose import HERE
 from harness.utils.errors import BenchError
-from harness.utils.workspace import DEFAULT, Workspace
+from harness.utils.files import expanded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+
+    from harness.cli.plan_estimate import Estimate
+    from harness.cli.plan_table import PlannedCounts
+    from harness.runner.benchmark import Request
+    from harness.runner.models import RequestedModel
+    from harness.runner.preview import Preview
+    from harness.utils.progress import Reporter
 
 _MIN_TFLOPS, _MAX_TFLOPS = 1e-6, 1e6
 
@@ -38,7 +42,7 @@ Examples:
 
   bench plan --models expansionnet_v2,transformer_base --preset matched-width-scst --data coco --seeds 3 --throughput 60
 
-  bench plan --models 'updown,aoanet' --preset small --data flickr8k --measure
+  bench plan --models 'updown,aoanet' --preset small --data flickr8k/ --backbone resnet50 --measure
 
   bench plan --models 'updown,aoanet' --seeds 3 --control updown
 
@@ -52,29 +56,16 @@ Examples:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("plan", epilog=EXAMPLES)(plan)
+    app.command("plan", epilog=EXAMPLES)(with_run_options(plan))
 
 
 def plan(
+    options: RunOptions,
     context: typer.Context,
-    models: ModelsOption = "all",
-    data: Annotated[str, typer.Option(help="scenes, coco, flickr30k or flickr8k: their known sizes.")] = "scenes",
-    preset: PresetOption = "quick",
-    change: ChangeOption = None,
-    seeds: SeedsOption = None,
-    first_seed: FirstSeedOption = 0,
-    control: ControlOption = None,
-    devices: Annotated[int, typer.Option(min=1, max=MAX_PROCESSES, help="Devices that train each model together.")] = 1,
     cells: Annotated[int | None, typer.Option(min=1, max=MAX_REGIONS, help="Grid cells or regions an image.")] = None,
     channels: Annotated[int | None, typer.Option(min=1, max=MAX_CHANNELS, help="Channels of the features.")] = None,
     throughput: Annotated[float | None, typer.Option(help="TFLOP/s that a device sustains.")] = None,
-    measure: Annotated[
-        bool, typer.Option("--measure", help="Time each model on this machine for some seconds.")
-    ] = False,
-    device: Annotated[
-        str | None, typer.Option(help="For --measure: auto, cpu, cuda or cuda:N.  [default: auto]")
-    ] = None,
-    plugin: PluginOption = None,
+    measure: Annotated[bool, typer.Option("--measure", help="Time every model on --device for some seconds.")] = False,
     slurm: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write the runs as an array of Slurm, for sbatch.")
     ] = None,
@@ -94,19 +85,17 @@ def plan(
             metavar="POINTS", help="For --detect: of two models' paired differences by image. Without it, as stored."
         ),
     ] = None,
-    workspace: WorkspaceOption = DEFAULT,
-    db: DatabaseOption = None,
 ) -> None:
-    """Show runs, stages, steps and images of a benchmark, with estimates of time and disk; nothing is started.
+    """Show what bench run with the same options would do, with estimates of time and disk; nothing is started.
 
-    Multiply-accumulates are counted. Time is an estimate: what stored runs of these conditions took, or counts over a
-    throughput that is stated or measured. --detect, --seed-deviation and --image-deviation look at --data, --workspace
-    and --db alone.
+    Finished runs that would be re-used are counted. Multiply-accumulates are counted. Time is an estimate: what stored
+    runs of these conditions took, or counts over a throughput that is stated, or measured here in a moment. --data may
+    also be coco, flickr30k or flickr8k where there are no such data: their sizes are known. --detect, --seed-deviation
+    and --image-deviation look at --data, --workspace and --db alone.
     """
-    from harness.config.load import load_preset
-    from harness.measure.estimate import KNOWN, SCENE_REGIONS
-    from harness.utils.plugins import load_plugins
+    from harness.measure.estimate import KNOWN
 
+    by_size = options.data in KNOWN and options.data != "scenes" and not expanded(options.data).exists()
     if detect is None:
         refuse_typed(
             context,
@@ -119,67 +108,139 @@ def plan(
         refuse_typed(
             context, sorted(unused), "not used by --detect, which is about scores alone", "leave --detect or these out"
         )
-    load_plugins(plugin)
-    if data not in KNOWN:
-        raise BenchError(f"--data {data}: the sizes of this data set are unknown", f"choose one of: {', '.join(KNOWN)}")
+        if options.data not in KNOWN:
+            raise BenchError(
+                f"--data {options.data}: the sizes of this data set are unknown", f"choose one of: {', '.join(KNOWN)}"
+            )
+        show_power(detect, seed_deviation, image_deviation, options.data, options.workspace, options.db)
+        return
+    if options.data not in KNOWN and not expanded(options.data).exists():
+        raise BenchError(
+            f"--data {options.data} does not exist, and the sizes of this data set are unknown",
+            f"name a folder or file as for bench run, or one of: {', '.join(KNOWN)}",
+        )
     if throughput is not None and measure:
         raise BenchError("--throughput states what --measure measures", "leave one of the two out")
-    if device is not None and not measure:
-        raise BenchError("--device is where --measure times, which is not asked for", "add --measure, or leave it out")
     if throughput is not None and not _MIN_TFLOPS <= throughput <= _MAX_TFLOPS:
         raise BenchError(
             f"--throughput {throughput:g} is not between {_MIN_TFLOPS:g} and {_MAX_TFLOPS:g} TFLOP/s",
             "for example --throughput 60",
         )
-    settings, known = load_preset(preset, tuple(change or ())), KNOWN[data]
-    seeds = seeds or settings.seeds
-    check_seeds(first_seed, seeds, 2 if control else 1)
-    check_slurm(slurm, control)
-    if detect is not None:
-        show_power(detect, seed_deviation, image_deviation, data, workspace, db)
-        return
-    if data == "scenes" and settings.features is not None:
-        known = replace(known, cells=SCENE_REGIONS[0], channels=SCENE_REGIONS[1])
-    shape = replace(known, cells=cells or known.cells, channels=channels or known.channels)
-    names, others, extra = _models(models, control)
-    rest = len(others)
+    check_slurm(slurm, options.control)
+    request = make_request(options, by_size=by_size)
+    if request.workspace.remote is not None:
+        request.workspace.remote.check_url()
 
     from rich.console import Console
 
-    from harness.cli.plan_estimate import estimate, show_estimates, show_time, stored_durations
+    from harness.cli.plan_estimate import Timing, estimate, stored_durations
+    from harness.cli.plan_table import show_estimates, show_first, show_time
     from harness.measure.estimate import feature_bytes, run_bytes
+    from harness.runner.benchmark import choose_device
+    from harness.runner.control import choose_control
+    from harness.runner.models import resolve_models
+    from harness.utils.progress import Reporter
 
-    console = Console(highlight=False)
-    stored = {} if throughput is not None or measure else stored_durations(settings, data, workspace, db)
-    measure_on = (device or "auto") if measure else None
-    estimates = [
-        estimate(name, settings, shape, stored=stored, measure_on=measure_on, throughput=throughput, devices=devices)
-        for name in names
-    ]
-    runs = {name: seeds * (1 + extra.get(name, 0)) for name in names}
-    show_estimates(estimates, console)
-    untrained = f", rows without training {rest}" if rest else ""
-    controls = "".join(f", control runs of {name} {more * seeds}" for name, more in extra.items())
-    total = sum(runs.values()) + rest
+    device, console = choose_device(request.device), Console(highlight=False)
+    models = resolve_models(request.models, request.workspace, request.pretrained)
+    control = None if request.control is None else choose_control(request.control, models, request.features)
+    for model in models:
+        if model.kind in {"trained", "pretrained"}:
+            request.preset.check_model(model.name)
+    with Reporter(console) as reporter:
+        found = _look(request, models, control, by_size, device, reporter)
+    shape = replace(found.shape, cells=cells or found.shape.cells, channels=channels or found.shape.channels)
+    counts, extra = _counted(request, models, control, found), _extra(request, control)
+    names = [model.name for model in models if model.kind == "trained"]
+    others = [model.name for model in models if model.kind != "trained"]
+    timing = Timing(device, throughput, measure)
+    if throughput is None and not measure:
+        timing.stored = stored_durations(request, found.dataset)
+        if options.on != HERE or slurm is not None:
+            where = "by --slurm" if slurm is not None else f"--on {options.on}"
+            timing.elsewhere = f"no run is stored here, and those {where} are elsewhere: state --throughput TFLOP/s"
+    devices = request.execution.devices
+    estimates = [estimate(name, request.preset, shape, timing, devices) for name in names]
+    show_first(found.first, found.unknown, console)
+    show_estimates(estimates, counts, console)
+    untrained = f", rows without training {len(others)}" if others else ""
+    controls = "".join(f", control runs of {name} {more * request.seeds}" for name, more in extra.items())
+    total = sum(counts.runs.values())
     what = "run" if total == 1 else "runs"
-    console.print(f"{total} {what}: models {len(names)}, seeds {_seeds(first_seed, seeds)}{untrained}{controls}")
+    seeds = _seeds(request.first_seed, request.seeds)
+    console.print(f"{total} {what}: models {len(names)}, seeds {seeds}{untrained}{controls}")
+    if counts.finished is not None:
+        done = sum(counts.finished.values())
+        console.print(f"{done} finished before and re-used, {total - done} to do")
     features = feature_bytes(shape.train + shape.val + shape.test, shape.cells, shape.channels)
-    disk = features + sum(runs[each.model] * run_bytes(each.costs.parameters) for each in estimates)
+    disk = features + sum(counts.left(each.model) * run_bytes(each.costs.parameters) for each in estimates)
     console.print(
         f"disk: about {disk / 1e9:.2f} GB: features of {shape.cells} x {shape.channels} once, weights and checkpoints"
     )
     if slurm is not None:
-        words = ["--preset", preset, *(f"--set={setting}" for setting in change or ())]
-        words += [*(f"--plugin={each}" for each in plugin or ()), "--workspace", str(workspace)]
-        words += [] if db is None else ["--db", db]
-        by_model = {each.model: each.seconds for each in estimates if each.seconds is not None}
-        planned = PlannedRuns(names, others, first_seed, seeds, devices, by_model)
-        deliver(sbatch_script(slurm.name, planned, words), slurm, "--slurm")
+        _write_array(slurm, options, names, others, request, estimates)
         console.print(f"an array of Slurm with one element a run: sbatch {slurm}", soft_wrap=True)
-    how = "throughput measured here on a few images" if measure else ""
-    how = f"throughput stated as {throughput:g} TFLOP/s" if throughput is not None else how
-    show_time(estimates, runs, devices, how=how, console=console)
-    show_published_times(settings, console)
+    show_time(estimates, counts, devices, timing, console)
+    show_published_times(request.preset, console)
+
+
+def _look(
+    request: Request,
+    models: Sequence[RequestedModel],
+    control: RequestedModel | None,
+    by_size: bool,
+    device: torch.device,
+    reporter: Reporter,
+) -> Preview:
+    """What is known of the data and of finished runs; of data that are not here, the sizes alone."""
+    from harness.measure.estimate import KNOWN
+    from harness.runner.preview import Preview, preview
+
+    if by_size:
+        return Preview(request.data, KNOWN[request.data], unknown=f"{request.data} is known by its sizes alone")
+    return preview(request, models, control, device, reporter)
+
+
+def _counted(
+    request: Request, models: Sequence[RequestedModel], control: RequestedModel | None, found: Preview
+) -> PlannedCounts:
+    """Runs and finished ones by model, trained models first."""
+    from harness.cli.plan_table import PlannedCounts
+
+    extra = _extra(request, control)
+    ordered = sorted(models, key=lambda model: model.kind != "trained")
+    runs = {
+        model.name: request.seeds * (1 + extra.get(model.name, 0)) if model.kind == "trained" else 1
+        for model in ordered
+    }
+    if found.unknown:
+        return PlannedCounts(runs, None)
+    done = Counter(spec.model for spec in found.specs if spec.key in found.finished)
+    return PlannedCounts(runs, done)
+
+
+def _extra(request: Request, control: RequestedModel | None) -> dict[str, int]:
+    """How often `--control` trains a model's seeds besides."""
+    from harness.runner.control import nothing_to_vary
+
+    return {} if control is None else {control.name: 1 if nothing_to_vary(control, request.features) else 2}
+
+
+def _write_array(
+    file: Path,
+    options: RunOptions,
+    names: Sequence[str],
+    others: Sequence[str],
+    request: Request,
+    estimates: Sequence[Estimate],
+) -> None:
+    """The script of Slurm; options of data and features are added where it is submitted, as it says."""
+    words = ["--preset", options.preset, *(f"--set={setting}" for setting in options.change or ())]
+    words += [*(f"--plugin={each}" for each in options.plugin or ()), "--workspace", str(options.workspace)]
+    words += [] if options.db is None else ["--db", options.db]
+    by_model = {each.model: each.seconds for each in estimates if each.seconds is not None}
+    planned = PlannedRuns(names, others, request.first_seed, request.seeds, request.execution.devices, by_model)
+    deliver(sbatch_script(file.name, planned, words), file, "--slurm")
 
 
 def _seeds(first: int, count: int) -> str:
@@ -187,19 +248,3 @@ def _seeds(first: int, count: int) -> str:
     if not first:
         return str(count)
     return f"{count} ({first})" if count == 1 else f"{count} ({first} to {first + count - 1})"
-
-
-def _models(models: str, control: str | None) -> tuple[list[str], list[str], dict[str, int]]:
-    """Models that a run trains, the other rows, and how often `--control` trains a model's seeds besides."""
-    from harness.config.features import FeatureConfig
-    from harness.config.model_patterns import split_patterns
-    from harness.runner.control import choose_control, nothing_to_vary
-    from harness.runner.models import resolve_models
-
-    requested = resolve_models(split_patterns(models), Workspace(DEFAULT))
-    trained = [model.name for model in requested if model.kind == "trained"]
-    extra = {}
-    if control is not None:
-        chosen = choose_control(control, requested, FeatureConfig())
-        extra[chosen.name] = 1 if nothing_to_vary(chosen, FeatureConfig()) else 2
-    return trained, [model.name for model in requested if model.kind != "trained"], extra

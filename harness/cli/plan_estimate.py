@@ -1,21 +1,28 @@
-"""The table of `bench plan`: what every model costs, one line each, and where its time is known from."""
+"""What a run of each model takes: its work counted, and its time as stored, stated or measured."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    import torch
 
     from harness.config.preset import Preset
-    from harness.measure.estimate import DataShape, PassCosts, StagePlan
+    from harness.measure.estimate import DataShape, PassCosts, Speed, StagePlan
+    from harness.runner.benchmark import Request
     from results.queries.durations import Duration
+
+Source = Literal["stored", "stated", "measured", ""]
+MOMENT_S, MOMENT_IMAGES = 0.1, 4
+"""Least seconds of each of the two timings of a model that were not asked for, and the images of their batches."""
+BUDGET_S = 20.0
+"""After so long no further model is timed without being asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +30,8 @@ class Estimate:
     """What one run of a model takes.
 
     Attributes:
-        seconds: None where no run is stored and no speed was stated or measured.
-        runs: stored ones whose mean the seconds are; 0 where they are counts over a speed.
+        seconds: None where `why` says why they are not known.
+        source: where the seconds are from.
     """
 
     model: str
@@ -32,31 +39,35 @@ class Estimate:
     stages: Sequence[StagePlan]
     captioning: StagePlan
     seconds: float | None
-    runs: int = 0
+    source: Source = ""
+    why: str = ""
 
 
-def estimate(
-    model: str,
-    preset: Preset,
-    shape: DataShape,
-    *,
-    stored: Mapping[str, Duration],
-    measure_on: str | None,
-    throughput: float | None,
-    devices: int,
-) -> Estimate:
-    """Count one run of a model, and tell its time.
+@dataclass(slots=True)
+class Timing:
+    """Where times are taken from.
 
-    Args:
-        stored: what finished runs of these conditions took; used where neither of the next two is given.
-        measure_on: the device to time the model on.
-        throughput: TFLOP/s of a device.
+    Attributes:
+        stored: what finished runs of these conditions took, by model.
+        throughput: TFLOP/s of a device, where stated.
+        device: to time models on.
+        measured: whether all models are timed, for some seconds, as `--measure` asks.
+        elsewhere: why this machine's speed says nothing; "" where it does.
+        spent: seconds of timing so far.
     """
-    import torch
 
+    device: torch.device
+    throughput: float | None = None
+    measured: bool = False
+    elsewhere: str = ""
+    stored: Mapping[str, Duration] = field(default_factory=dict)
+    spent: float = 0.0
+
+
+def estimate(model: str, preset: Preset, shape: DataShape, timing: Timing, devices: int) -> Estimate:
+    """Count one run of a model, and tell its time: as stated or stored, or else measured."""
     from harness.measure.estimate import Speed, plan_captioning, plan_stages
-    from harness.measure.speed import measure_speed
-    from harness.runner.benchmark import choose_device
+    from harness.measure.speed import IMAGES, MIN_SECONDS, measure_speed
     from harness.runner.pass_costs import pass_costs
     from zoo import create_model
 
@@ -67,84 +78,46 @@ def estimate(
     decoding = preset.decoding
     stages = plan_stages(preset.schedule, costs, shape, decoding.max_len)
     captioning = plan_captioning(costs, shape, decoding.beam_size, decoding.max_len)
-    speed = None
-    if throughput is not None:
-        rate = throughput * 1e12 / 2  # one multiply-accumulate is two operations
-        speed = Speed(rate, rate)
-    elif measure_on is not None:
-        device: torch.device = choose_device(measure_on)
-        speed = measure_speed(built.to(device), visual.to(device), costs, length)
-    if speed is not None:
-        return Estimate(
-            model, costs, stages, captioning, sum(each.seconds(speed, devices) for each in (*stages, captioning))
-        )
-    if model in stored:
-        return Estimate(model, costs, stages, captioning, stored[model].seconds, stored[model].runs)
-    return Estimate(model, costs, stages, captioning, None)
+    work = (model, costs, stages, captioning)
+    if timing.throughput is not None:
+        rate = timing.throughput * 1e12 / 2  # one multiply-accumulate is two operations
+        return Estimate(*work, _seconds(stages, captioning, Speed(rate, rate), devices), "stated")
+    if not timing.measured:
+        if model in timing.stored:
+            return Estimate(*work, timing.stored[model].seconds, "stored")
+        if timing.elsewhere:
+            return Estimate(*work, None, why=timing.elsewhere)
+        if timing.spent >= BUDGET_S:
+            return Estimate(*work, None, why=f"{BUDGET_S:.0f} s of measuring are over; --measure times all models")
+    images, seconds = (IMAGES, MIN_SECONDS) if timing.measured else (MOMENT_IMAGES, MOMENT_S)
+    started = time.monotonic()
+    speed = measure_speed(
+        built.to(timing.device), visual.to(timing.device), costs, length, images=images, min_s=seconds
+    )
+    timing.spent += time.monotonic() - started
+    return Estimate(*work, _seconds(stages, captioning, speed, devices), "measured")
 
 
-def stored_durations(preset: Preset, data: str, workspace: Path, db: str | None) -> Mapping[str, Duration]:
-    """What runs of this preset on this data took in a workspace; empty where there is none yet.
+def _seconds(stages: Sequence[StagePlan], captioning: StagePlan, speed: Speed, devices: int) -> float:
+    return sum(each.seconds(speed, devices) for each in (*stages, captioning))
+
+
+def stored_durations(request: Request, dataset: str) -> Mapping[str, Duration]:
+    """What runs of the request's preset on the data of this name took in its workspace; empty where there is none yet.
 
     Raises:
         BenchError: the workspace is no folder.
-        StoreError: `db` is no database, or cannot be read.
+        StoreError: `--db` is no database, or cannot be read.
     """
     from harness.cli.inputs import open_results, read_results
     from harness.runner.identity.signature import training_fields
-    from harness.utils.workspace import Workspace
+    from harness.runner.preview import has_results
     from results.queries.durations import run_durations
 
-    if os.path.lexists(workspace) and not workspace.is_dir():
-        raise BenchError(f"the workspace {workspace} is not a folder", "name a folder with --workspace")
-    if db is None and not Path(Workspace(workspace).database).exists():
+    place = request.workspace
+    if os.path.lexists(place.root) and not place.root.is_dir():
+        raise BenchError(f"the workspace {place.root} is not a folder", "name a folder with --workspace")
+    if not has_results(request):
         return {}
-    with open_results(workspace, db) as store:
-        return read_results(store, lambda: run_durations(store, data, training_fields(preset)))
-
-
-def show_estimates(estimates: Sequence[Estimate], console: Console) -> None:
-    """Print the stages, which all models share, and a line a model."""
-    from harness.measure.estimate import run_bytes
-    from harness.utils.progress import describe_seconds
-    from reports.content.numbers import count, size
-    from reports.text.layout import folded, plain_table
-
-    for stage in estimates[0].stages if estimates else ():
-        console.print(f"stage {stage.stage}: {stage.epochs:,} epochs, {stage.steps:,} steps, {stage.images:,} images")
-    table = plain_table(["Model"], ["Parameters", "Training", "Captioning", "Disk", "Time"])
-    for each in estimates:
-        training = sum(stage.training + stage.decoding for stage in each.stages)
-        work = [f"{count(macs)}MAC" for macs in (training, each.captioning.decoding)]
-        told = "-" if each.seconds is None else describe_seconds(each.seconds)
-        parameters = count(each.costs.parameters)
-        table.add_row(folded(each.model), parameters, *work, size(run_bytes(each.costs.parameters)), told)
-    console.print(table)
-
-
-def show_time(
-    estimates: Sequence[Estimate], runs: Mapping[str, int], devices: int, *, how: str, console: Console
-) -> None:
-    """Print the time of all runs one after the other, and what it is told from, or why it cannot be told.
-
-    Args:
-        runs: of each model.
-        how: what a speed is from, "" without one.
-    """
-    from harness.utils.progress import describe_seconds
-
-    unknown = [each.model for each in estimates if each.seconds is None]
-    known = [each for each in estimates if each.seconds is not None]
-    if known:
-        seconds = sum(runs[each.model] * (each.seconds or 0.0) for each in known)
-        hours = f"{seconds * devices / 3600:,.2f} device-hours"
-        source = how or "as stored runs of these conditions took, all of their work included"
-        console.print(f"an ESTIMATE of {hours} ({describe_seconds(seconds)} on {devices}), {source};")
-        console.print(
-            "one model at a time"
-            + ("; extraction of features, scoring and waiting for data are not in it" if how else "")
-        )
-    if unknown:
-        of = "" if not known else f" of {', '.join(unknown)}"
-        console.print(f"time{of}: not estimated, no run of these conditions is stored here;")
-        console.print("state --throughput TFLOP/s, or add --measure")
+    with open_results(place.root, place.db) as store:
+        return read_results(store, lambda: run_durations(store, dataset, training_fields(request.preset)))

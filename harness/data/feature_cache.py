@@ -68,7 +68,7 @@ def extract_features(
     if not samples:
         raise BenchError(f"data set {dataset.name} has no image to extract features from")
     key = _key(dataset, backbone, left_out)
-    folder = cache_dir / "features" / key[:24]
+    folder = features_folder(dataset, backbone, cache_dir, left_out)
     if not (folder / META).is_file():
 
         def wait() -> None:
@@ -81,6 +81,11 @@ def extract_features(
                 _Extraction(chunks, folder, key, spread).run(progress or (lambda _done, _total: None))
                 keep_cache(folder, storage)
     return Features(folder)
+
+
+def features_folder(dataset: Dataset, backbone: Backbone, cache_dir: Path, skip: Collection[int]) -> Path:
+    """Where the features of all images but those in `skip` are, or will be."""
+    return cache_dir / "features" / _key(dataset, backbone, skip)[:24]
 
 
 def _key(dataset: Dataset, backbone: Backbone, skip: Collection[int]) -> str:

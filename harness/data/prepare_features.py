@@ -13,13 +13,14 @@ from harness.data.annotations.karpathy import SEEMS_SIZED
 from harness.data.backbones.backbone import Backbone, open_backbone
 from harness.data.chunks import Spread
 from harness.data.dataset import Dataset
-from harness.data.feature_cache import extract_features
-from harness.data.features import Features, VisualFeatures
-from harness.data.regions.cache import prepare_regions
+from harness.data.feature_cache import extract_features, features_folder
+from harness.data.features import META, Features, VisualFeatures
+from harness.data.regions.cache import prepare_regions, regions_folder
 from harness.data.regions.checking import NO_SIZE
-from harness.data.regions.grid_hdf5 import prepare_file_grid
+from harness.data.regions.features import RegionFeatures
+from harness.data.regions.grid_hdf5 import file_grid_folder, prepare_file_grid
 from harness.data.regions.opening import needs_backbone
-from harness.data.verify import find_bad_images
+from harness.data.verify import find_bad_images, known_bad_images
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.storage import Storage
@@ -86,7 +87,7 @@ def prepare_features(
         BenchError: unusable images or regions, unless `may_skip`; a source that cannot be read.
     """
     regions = config.regions
-    if regions is None or needs_backbone(regions.source) or "pixels" in sees.values():
+    if _looks_at_images(config, sees):
         with reporter.task("images checked", len(dataset.samples)) as task:
             bad = find_bad_images(dataset, cache_dir=cache_dir, progress=lambda done, _: task.reach(done))
     else:
@@ -108,8 +109,7 @@ def prepare_features(
             )
 
     if regions is None:
-        wanted = not {"grid", "regions", "regions+grid", "pooled"}.isdisjoint(sees.values())
-        return Prepared(maps() if wanted else None, backbone.describe(), bad)
+        return Prepared(maps() if _wants_cells(sees) else None, backbone.describe(), bad)
 
     def maps_for(bad_boxes: Mapping[int, str]) -> Features:
         if not may_skip:
@@ -156,6 +156,48 @@ def prepare_features(
             _skip_or_refuse(beside.bad, dataset, may_skip, reporter)
             grid, bad = beside.features, bad | beside.bad
     return Prepared(found, found.describe(), bad, grid)
+
+
+def missing_features(
+    dataset: Dataset, config: FeatureConfig, backbone: Backbone, *, sees: Mapping[str, VisualKind], cache_dir: Path
+) -> list[str]:
+    """What `prepare_features` would have to make, in words; empty where the cache has all of it.
+
+    Raises:
+        BenchError: a source that cannot be read.
+    """
+    regions, missing, images = config.regions, [], f"{len(dataset.samples):,} images"
+    skip = known_bad_images(dataset, cache_dir) if _looks_at_images(config, sees) else dict(dataset.faults)
+    if skip is None:
+        missing.append(f"{images} checked")
+        skip = dict(dataset.faults)
+
+    def lacks(folder: Path | None) -> bool:
+        return folder is not None and not (folder / META).is_file()
+
+    cells = features_folder(dataset, backbone, cache_dir, frozenset(skip))
+    if regions is None:
+        return missing + [f"features of {images} ({backbone.name})"] * (_wants_cells(sees) and lacks(cells))
+    of_maps = needs_backbone(regions.source)
+    folder = regions_folder(dataset, regions, backbone, cache_dir, skip)
+    if lacks(folder):
+        missing += [f"features of {images} ({backbone.name})"] * (of_maps and lacks(cells))
+        return [*missing, f"regions of {images}"]
+    if "regions+grid" in sees.values():
+        skip = skip | RegionFeatures(folder).bad
+        grid = cells if of_maps else file_grid_folder(dataset, regions, cache_dir, skip)
+        missing += [f"grids of {images}"] * lacks(grid)
+    return missing
+
+
+def _looks_at_images(config: FeatureConfig, sees: Mapping[str, VisualKind]) -> bool:
+    """Whether images are decoded: not where regions come from files and no model sees pixels."""
+    return config.regions is None or needs_backbone(config.regions.source) or "pixels" in sees.values()
+
+
+def _wants_cells(sees: Mapping[str, VisualKind]) -> bool:
+    """Whether any model sees what a backbone makes of images, where there are no regions."""
+    return not {"grid", "regions", "regions+grid", "pooled"}.isdisjoint(sees.values())
 
 
 def _skip_or_refuse(bad: Mapping[int, str], dataset: Dataset, may_skip: bool, reporter: Reporter) -> None:

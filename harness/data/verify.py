@@ -43,9 +43,9 @@ def find_bad_images(
         BenchError: as `require_pictures`.
     """
     require_pictures(dataset)
-    kept = cache_dir / f"verified-{digest([VERSION, PIL.__version__, dataset.fingerprint])}.json"
-    if reuse and (known := _read(kept)) is not None:
+    if reuse and (known := known_bad_images(dataset, cache_dir)) is not None:
         return known
+    kept = _kept(dataset, cache_dir)
     cache_dir.mkdir(parents=True, exist_ok=True)
     total = len(dataset.samples)
     portions = [dataset.samples[start : start + _PORTION] for start in range(0, total, _PORTION)]
@@ -59,6 +59,15 @@ def find_bad_images(
                 progress(done, total)
     write_text(kept, json.dumps(bad))
     return bad
+
+
+def known_bad_images(dataset: Dataset, cache_dir: Path) -> dict[int, str] | None:
+    """What `find_bad_images` found before; None where it has yet to decode the images."""
+    return _read(_kept(dataset, cache_dir))
+
+
+def _kept(dataset: Dataset, cache_dir: Path) -> Path:
+    return cache_dir / f"verified-{digest([VERSION, PIL.__version__, dataset.fingerprint])}.json"
 
 
 def has_pictures(dataset: Dataset) -> bool:

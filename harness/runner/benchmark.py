@@ -32,6 +32,7 @@ from harness.runner.timing import time_deferred
 from harness.runner.worker import Ended, Shared, Worker
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
+from harness.utils.run_events import RunsEnded
 from harness.utils.workspace import Workspace
 from results import Store
 from results.db.damage import REMEDY, LeftOut, sentence
@@ -131,15 +132,13 @@ def run_benchmark(
         if request.tuned is not None and (trained := [model for model in models if model.kind == "trained"]):
             context = replace(context, tuned=request.tuned(context, trained, reporter))
         # The plan: a spec for every run, less those that finished runs stand for.
-        seeds, first, workspace = request.seeds, request.first_seed, request.workspace
-        specs = plan_runs(models, seeds, context, workspace, first_seed=first)
-        if control is not None:
-            specs += plan_runs([control], seeds, context, workspace, first_seed=first + seeds)
+        workspace = request.workspace
+        specs, apart, changed = plan_benchmark(models, control, request, context, reporter)
         context = replace(context, execution=replace(context.execution, config=request.execution))
         config = replace(request.execution, jobs=engine.slots(specs, context))
         context = replace(context, execution=replace(context.execution, config=config))
-        changed = None if control is None else vary(context, control, reporter)
-        apart = plan_runs([control], seeds, changed, workspace, first_seed=first) if control and changed else []
+        if changed is not None:
+            changed = replace(changed, execution=context.execution)
         store.record_dataset(context.data.record(context.signature["data"]))
         # Runs whose rows are damaged can neither be re-used nor stored anew: they are left out, and said.
         leave_out_damaged(store, HEADS)
@@ -154,6 +153,7 @@ def run_benchmark(
             damaged=[spec.key for spec in settled if spec.key in damaged], left_out=store.left_out, on_run=on_run
         )
         summary.planned = len(settled) - len(summary.damaged)
+        reporter.watch(RunsEnded(0, summary.planned))
         specs, apart = (
             [spec for spec in part if spec.key not in damaged]
             for part in (settled[: len(specs)], settled[len(specs) :])
@@ -171,6 +171,28 @@ def run_benchmark(
             else:
                 _run_all(apart, replace(shared, context=changed), engine, summary, store, evaluator, reporter)
         return summary
+
+
+def plan_benchmark(
+    models: Sequence[RequestedModel],
+    control: RequestedModel | None,
+    request: Request,
+    context: RunContext,
+    reporter: Reporter,
+) -> tuple[list[RunSpec], list[RunSpec], RunContext | None]:
+    """A spec for every run, those of `--control` with another preprocessing, and their context, if there are any.
+
+    Raises:
+        BadImage: an image that was checked before cannot be read any more.
+    """
+    seeds, first, workspace = request.seeds, request.first_seed, request.workspace
+    specs = plan_runs(models, seeds, context, workspace, first_seed=first)
+    if control is None:
+        return specs, [], None
+    specs += plan_runs([control], seeds, context, workspace, first_seed=first + seeds)
+    changed = vary(context, control, reporter)
+    apart = [] if changed is None else plan_runs([control], seeds, changed, workspace, first_seed=first)
+    return specs, apart, changed
 
 
 def _run_all(

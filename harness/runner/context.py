@@ -19,7 +19,7 @@ from harness.data.chunks import Spread
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import Features, NullSource, VisualFeatures
 from harness.data.pixels import PixelSource, Preprocessing
-from harness.data.prepare_features import TRAINING_SPLITS, configured_backbone, prepare_features
+from harness.data.prepare_features import TRAINING_SPLITS, Prepared, configured_backbone, prepare_features
 from harness.data.subwords import SubwordVocabulary
 from harness.data.two_streams import both_streams
 from harness.data.vocabulary import Vocabulary
@@ -161,12 +161,7 @@ def prepare_context(
     Raises:
         BenchError: unreadable data, an empty split, a wrong backbone, and what `prepare_features` refuses.
     """
-    dataset = open_dataset(data_name, cache_dir=workspace.cache, images=images)
-    _splits(dataset, dataset.faults)  # before any work
-    backbone = configured_backbone(feature_config)
-    recipe = preset.recipe
-    if recipe is not None:
-        backbone.preprocessing = replace(backbone.preprocessing, non_rgb=recipe.non_rgb)
+    dataset, backbone = open_inputs(data_name, images, preset, feature_config, workspace)
     seen = prepare_features(
         dataset,
         feature_config,
@@ -179,6 +174,43 @@ def prepare_context(
         storage=workspace.remote,
         spread=spread,
     )
+    return assemble_context(
+        dataset,
+        backbone,
+        seen,
+        preset=preset,
+        feature_config=feature_config,
+        evaluation=evaluation,
+        execution=Execution(device, precision),
+        cache=workspace.cache,
+    )
+
+
+def open_inputs(
+    data_name: str, images: Path | None, preset: Preset, feature_config: FeatureConfig, workspace: Workspace
+) -> tuple[Dataset, Backbone]:
+    """Open the data and the backbone that sees them; BenchError as `prepare_context`."""
+    dataset = open_dataset(data_name, cache_dir=workspace.cache, images=images)
+    _splits(dataset, dataset.faults)  # before any work
+    backbone = configured_backbone(feature_config)
+    if preset.recipe is not None:
+        backbone.preprocessing = replace(backbone.preprocessing, non_rgb=preset.recipe.non_rgb)
+    return dataset, backbone
+
+
+def assemble_context(
+    dataset: Dataset,
+    backbone: Backbone,
+    seen: Prepared,
+    *,
+    preset: Preset,
+    feature_config: FeatureConfig,
+    evaluation: EvaluationSettings,
+    execution: Execution,
+    cache: Path,
+) -> RunContext:
+    """The context of data whose visual input is prepared, or known: splits, vocabulary and signature."""
+    recipe = preset.recipe
     splits = _splits(dataset, seen.skipped)
     evaluated = {name: samples for name, samples in splits.items() if name not in TRAINING_SPLITS}
     preparation = recipe.captions if recipe is not None else "words"
@@ -190,7 +222,7 @@ def prepare_context(
         evaluation=evaluation,
         features=seen.described,
         vocabulary=vocabulary_field(vocabulary, preset.vocabulary.min_count),
-        precision=precision,
+        precision=execution.precision,
     )
     data = BenchmarkData(
         dataset=dataset,
@@ -201,11 +233,11 @@ def prepare_context(
         backbone=backbone,
         feature_config=feature_config,
         features=seen.features,
-        cache=workspace.cache,
+        cache=cache,
         grid=seen.grid,
     )
     inputs = ModelInputs(vocabulary, backbone.preprocessing, preset.decoding)
-    return RunContext(data, inputs, Execution(device, precision), preset, signature)
+    return RunContext(data, inputs, execution, preset, signature)
 
 
 def _build_vocabulary(train: Sequence[Sample], config: VocabularyConfig, preparation: str) -> Vocabulary:

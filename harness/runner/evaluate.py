@@ -18,6 +18,7 @@ from harness.runner.timing import one_image, time_model
 from harness.utils.errors import BenchError
 from harness.utils.precision import autocast
 from harness.utils.progress import Reporter
+from harness.utils.run_events import EvaluationBegins
 from results.records import AttentionRecord, Outcome, Quantity
 from zoo import Captioner
 from zoo.attention_maps import attends
@@ -50,6 +51,7 @@ def evaluate(
         weights: where they lie.
         kept: as for `count_costs`.
     """
+    reporter.watch(EvaluationBegins())
     costs = counted.costs | costs
     execution, decoding = context.execution, context.inputs.decoding
     splits = []

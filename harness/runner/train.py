@@ -34,6 +34,7 @@ from harness.training.state import TrainingSummary
 from harness.training.trainer import Trainer
 from harness.utils.plugins import load_plugins
 from harness.utils.progress import Reporter
+from harness.utils.run_events import Validated
 from results.records import EpochRecord
 from zoo import Captioner, HasBackbone
 
@@ -55,6 +56,8 @@ def fit(
 
     def report_epoch(record: EpochRecord) -> None:
         on_epoch(record)
+        if record.val_cider is not None:
+            reporter.watch(Validated(record.val_cider))
         cider = "" if record.val_cider is None else f", validation CIDEr-D {100 * record.val_cider:.1f}"
         reporter.note(
             f"  {record.stage_name} epoch {record.epoch + 1}: loss {record.train_loss:.3f}{cider}, "

@@ -76,7 +76,7 @@ def predict_training(model: Captioner, visual: Visual, counts: FlopCounts | None
     if counts is None:
         return Prediction(Quantity(None, "its multiply-accumulates could not be counted", "s"))
     preset, device, machine = context.preset, context.execution.device, context.execution.config
-    length = min(_usual_length(context), model.max_len)
+    length = min(usual_length(context), model.max_len)
     costs, seen = _pass_costs(model, visual, counts, length)
     data = DataShape(
         train=len(context.data.train),
@@ -178,7 +178,7 @@ def _pass_costs(model: Captioner, visual: Visual, counts: FlopCounts, length: in
     return costs, visual
 
 
-def _usual_length(context: RunContext) -> int:
+def usual_length(context: RunContext) -> int:
     """Tokens of the longest caption of a batch, the end token included: of one caption in a hundred."""
     captions = [caption for sample in context.data.train[:1000] for caption in sample.captions]
     lengths = [len(context.inputs.vocabulary.tokenize(caption)) + 1 for caption in captions]

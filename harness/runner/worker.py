@@ -25,6 +25,7 @@ from harness.training.trainer import CHECKPOINTS
 from harness.utils.errors import INTERRUPTED
 from harness.utils.plugins import contain_exits
 from harness.utils.progress import Reporter, describe_seconds
+from harness.utils.run_events import RunBegins, RunEnds
 from harness.utils.workspace import Workspace, locked
 from results import Store
 from results.db.rescoring import missing_influences, missing_metrics
@@ -70,7 +71,9 @@ class Worker:
                 shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
             self._reporter.note(title)
             started = time.monotonic()
+            self._reporter.watch(RunBegins(spec.model, spec.seed))
             ended = self._run(spec)
+            self._reporter.watch(RunEnds())
             if ended == "finished":
                 self._reporter.note(f"  done in {describe_seconds(time.monotonic() - started)}")
             return ended

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from harness.config.schedule import LearningRate, Stage
+from harness.config.schedule import LearningRate, Schedule, Stage
 from harness.utils.progress import describe_seconds
+from harness.utils.run_events import TrainingStands
 from results.records import EpochRecord
 
 STORED_NAMES = {
@@ -166,6 +167,19 @@ def describe_progress(state: TrainState, stage: Stage, batches: int) -> str:
     time_left = describe_seconds(seconds / state.batch * left)
     speed = f"{state.epoch_images / seconds:.0f} images/s"
     return f"loss {state.loss_sum / state.batch:.3f}{cider}, {speed}, stage: {time_left} left"
+
+
+def standing(state: TrainState, schedule: Schedule, batches: int) -> TrainingStands:
+    """How far training is, of the epochs of all stages; a stage that stops early ends before its share.
+
+    Args:
+        state: within an epoch.
+        batches: of an epoch.
+    """
+    stage, epochs = schedule.stages[state.stage], [stage.epochs for stage in schedule.stages]
+    passed = sum(epochs[: state.stage]) + state.epoch + state.batch / batches
+    best = None if state.best == -math.inf else state.best
+    return TrainingStands(stage.name, state.epoch + 1, stage.epochs, best, passed / sum(epochs))
 
 
 def warn_if_worse(state: TrainState, stage: Stage, cider: float) -> str | None:

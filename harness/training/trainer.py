@@ -33,7 +33,7 @@ from harness.training.losses import StepLoss, TrainingDivergedError, UnreadLosse
 from harness.training.objectives import CrossEntropy, Objective
 from harness.training.optimisers import make_optimiser
 from harness.training.stage import StageData, validate_schedule
-from harness.training.state import TrainingSummary, TrainState, describe_progress, warn_if_worse
+from harness.training.state import TrainingSummary, TrainState, describe_progress, standing, warn_if_worse
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter, Task
 from harness.utils.signals import HeldSignals, signals_held
@@ -227,6 +227,7 @@ class Trainer:
         state.stepped(images, time.monotonic() - started)
         if read:
             self._progress = describe_progress(state, stage, batches)
+            self._reporter.watch(standing(state, self.schedule, batches))
         task.reach(state.batch, self._progress)
 
     def _read_losses(self) -> None:

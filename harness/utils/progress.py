@@ -6,12 +6,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
+
+from harness.utils.run_events import RunEvent
 
 PLAIN_INTERVAL_S = 20.0
 
@@ -58,7 +60,7 @@ class Reporter:
         self.console = console or Console(highlight=False)
         self.bars: Progress | None = None
         if self.console.is_terminal:
-            self.bars = Progress(
+            self.bars = self.make_bars(
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=10),
                 MofNCompleteColumn(),
@@ -69,6 +71,17 @@ class Reporter:
                 transient=True,
                 expand=True,
             )
+
+    def make_bars(self, *columns: Any, **options: Any) -> Progress:
+        """What a terminal shows while tasks go on; given what `Progress` takes."""
+        return Progress(*columns, **options)
+
+    def watch(self, event: RunEvent, worker: int = 0) -> None:
+        """Take in how far a run is; lines and bars say it already, so that only a table of runs needs it.
+
+        Args:
+            worker: who says it; 0 is this process.
+        """
 
     def __enter__(self) -> Self:
         if self.bars:

@@ -48,6 +48,14 @@ class Storage:
         Raises:
             BenchError: the URL cannot be understood, a package for it is missing, or the storage refuses.
         """
+        self.check_url()
+        with self._errors():
+            if writing:
+                self._put("mark", b"captionbench storage 1\n")
+            self._files.cat_file(self._place("mark"))
+
+    def check_url(self) -> None:
+        """BenchError where the URL cannot be understood, or a package for it is missing; the storage is not asked."""
         scheme = self.url.partition("://")[0]
         if "://" not in self.url or not self.url.partition("://")[2].strip("/"):
             raise BenchError(
@@ -57,10 +65,6 @@ class Storage:
         for package in ("fsspec", _NEEDED.get(scheme, "fsspec")):
             if find_spec(package) is None:
                 raise BenchError(f"--storage {scheme}:// needs {package}, which is not installed", _INSTALL)
-        with self._errors():
-            if writing:
-                self._put("mark", b"captionbench storage 1\n")
-            self._files.cat_file(self._place("mark"))
 
     def push(self, folder: Path, name: str, wanted: Callable[[Path], bool] = lambda _: True) -> None:
         """Upload a folder's files under a name, and last its manifest, which replaces an earlier one.

@@ -90,7 +90,9 @@ LEGAL = {
     "models list PATTERN": {"empty"},
     "new-model --out": _NEW_NAMES | {"empty", "folder"},
     "new-model NAME": {"folder", "pipe", "loop", "nan", "infinite"},
+    "plan --db": _WORKSPACES - {"folder", "missing", "no-user"},  # bench run would make it
     "plan --first-seed": {"zero"},
+    "plan --regions": {"folder"},  # what it holds is looked at with the pictures
     "plan --slurm": _OUT,
     "plan --workspace": _WORKSPACES,
     "report --out": _NEW_NAMES | {"folder"},

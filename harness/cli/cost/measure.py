@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from harness.cli.completion import complete_preset
 from harness.cli.cost.measurements import format_answers, measurement_notes, write_answers
 from harness.cli.inputs import optional_preset, positive_integers
 from harness.cli.options import (
@@ -47,7 +48,9 @@ def register(group: typer.Typer) -> None:
 
 def measure(
     models: ModelsOption = "all",
-    preset: Annotated[str | None, typer.Option(help="Sizes of a preset. Without it, each paper's.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="Sizes of a preset. Without it, each paper's.", autocompletion=complete_preset)
+    ] = None,
     change: ChangeOption = None,
     batch: Annotated[str, typer.Option(help="Batch sizes, separated by commas.")] = "1,16,64",
     beam: Annotated[str, typer.Option(help="Beam sizes, separated by commas; 1 is greedy.")] = "1,5",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from harness.cli.completion import complete_preset
 from harness.cli.flops.counts import CountedModels, as_csv, counting_notes, model_row
 from harness.cli.flops.table_vi import TABLE_VI, print_table_vi
 from harness.cli.inputs import optional_preset
@@ -55,7 +56,11 @@ def register(app: typer.Typer) -> None:
 def flops(
     models: ModelsOption = "all",
     preset: Annotated[
-        str | None, typer.Option(help=f"Sizes of a preset of bench run, or {TABLE_VI}. Without it, each paper's.")
+        str | None,
+        typer.Option(
+            help=f"Sizes of a preset of bench run, or {TABLE_VI}. Without it, each paper's.",
+            autocompletion=complete_preset,
+        ),
     ] = None,
     change: ChangeOption = None,
     caption_length: Annotated[

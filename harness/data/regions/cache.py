@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -64,14 +65,10 @@ def prepare_regions(
     """
     source = open_source(config.source, dataset)
     settings = [source.name, config.keep]
-    depends = [FORMAT, source.fingerprint, config.keep]
     if source.boxes_only:
-        if backbone.preprocessing.resize != "squash":
-            raise BenchError(f"boxes do not match the input of the backbone {backbone.name}, which crops images")
         settings += [f"roi{config.bins}", backbone.describe()]
-        depends += [config.bins, backbone.digest, backbone.preprocessing.key()]
-    key = digest([*depends, dataset.fingerprint, sorted(dataset.sizes.items()), sorted(skip)], 24)
-    folder = cache_dir / "regions" / key
+    depends = _depends(source, config, backbone)
+    folder = _folder(depends, dataset, cache_dir, skip)
     if not (folder / META).is_file():
 
         def wait() -> None:
@@ -88,6 +85,30 @@ def prepare_regions(
                 _write(folder, found, ",".join(settings), known, source, progress or (lambda _done: None))
                 keep_cache(folder, storage)
     return RegionFeatures(folder)
+
+
+def regions_folder(
+    dataset: Dataset, config: RegionConfig, backbone: Backbone, cache_dir: Path, skip: Collection[int]
+) -> Path:
+    """Where the regions of all images but those in `skip` are, or will be; BenchError as `prepare_regions`."""
+    source = open_source(config.source, dataset)
+    return _folder(_depends(source, config, backbone), dataset, cache_dir, skip)
+
+
+def _depends(source: RegionSource, config: RegionConfig, backbone: Backbone) -> list[Any]:
+    """What the regions of an image are determined by, besides the image."""
+    if not source.boxes_only:
+        return [FORMAT, source.fingerprint, config.keep]
+    if backbone.preprocessing.resize != "squash":
+        raise BenchError(f"boxes do not match the input of the backbone {backbone.name}, which crops images")
+    return [
+        FORMAT, source.fingerprint, config.keep, config.bins, backbone.digest, backbone.preprocessing.key()
+    ]  # fmt: skip
+
+
+def _folder(depends: Sequence[Any], dataset: Dataset, cache_dir: Path, skip: Collection[int]) -> Path:
+    key = digest([*depends, dataset.fingerprint, sorted(dataset.sizes.items()), sorted(skip)], 24)
+    return cache_dir / "regions" / key
 
 
 def _cut(

@@ -61,14 +61,10 @@ def prepare_file_grid(
     Raises:
         BenchError: a file that cannot be read, a full disk, a damaged cache.
     """
-    source = open_source(config.source, dataset)
-    if not isinstance(source, RegionHdf5):
+    place = _place(dataset, config, cache_dir, skip)
+    if place is None:
         return None
-    ids = [sample.image_id for sample in dataset.samples if sample.image_id not in skip]
-    with opened(source.path) as file:
-        if not any(f"{image_id}_features" in file and grid_name(image_id) in file for image_id in ids):
-            return None
-    folder = cache_dir / "features" / digest(["grids", FORMAT, source.fingerprint, ids], 24)
+    source, ids, folder = place
     if not (folder / META).is_file():
 
         def wait() -> None:
@@ -82,6 +78,26 @@ def prepare_file_grid(
     features = Features(folder)
     bad = json.loads(read_text(folder / META))["bad"]
     return FileGrid(features, {int(image_id): str(reason) for image_id, reason in bad.items()})
+
+
+def file_grid_folder(dataset: Dataset, config: RegionConfig, cache_dir: Path, skip: Collection[int]) -> Path | None:
+    """Where the grids are, or will be; None where `prepare_file_grid` gives None."""
+    place = _place(dataset, config, cache_dir, skip)
+    return None if place is None else place[2]
+
+
+def _place(
+    dataset: Dataset, config: RegionConfig, cache_dir: Path, skip: Collection[int]
+) -> tuple[RegionHdf5, list[int], Path] | None:
+    """The source, the images in their order, and the folder; None where there is no grid beside any regions."""
+    source = open_source(config.source, dataset)
+    if not isinstance(source, RegionHdf5):
+        return None
+    ids = [sample.image_id for sample in dataset.samples if sample.image_id not in skip]
+    with opened(source.path) as file:
+        if not any(f"{image_id}_features" in file and grid_name(image_id) in file for image_id in ids):
+            return None
+    return source, ids, cache_dir / "features" / digest(["grids", FORMAT, source.fingerprint, ids], 24)
 
 
 def _write(folder: Path, source: RegionHdf5, ids: Sequence[int], progress: Callable[[int], None]) -> None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from harness.utils.progress import Reporter, Task
+from harness.utils.run_events import RunEnds, RunEvent
 
 Message = tuple[Any, ...]
 """The name of a reporter's method and its arguments, all of them picklable."""
@@ -41,6 +42,10 @@ class RemoteReporter(Reporter):
         finally:
             self._channel.send(("close", number))
 
+    def watch(self, event: RunEvent, worker: int = 0) -> None:  # noqa: ARG002  # the other end knows who it is
+        """See `Reporter.watch`."""
+        self._channel.send(("watch", event))
+
 
 class _RemoteTask(Task):
     def __init__(self, channel: Channel, number: int, done: int) -> None:
@@ -71,11 +76,14 @@ class ReporterProxy:
                 self._tasks[number].reach(done, detail)
             case "close", number:
                 self._tasks.pop(number).close()
+            case "watch", event:
+                self._reporter.watch(event, id(self))
             case _:
                 raise ValueError(f"{message!r} is not a message of a RemoteReporter")
 
     def close(self) -> None:
-        """Remove the bars of unfinished tasks."""
+        """Remove the bars of unfinished tasks, and the line of its run."""
+        self._reporter.watch(RunEnds(), id(self))
         for task in self._tasks.values():
             task.close()
         self._tasks.clear()

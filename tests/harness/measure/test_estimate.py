@@ -98,7 +98,9 @@ def test_the_command_counts_and_estimates_but_starts_nothing(tmp_path: Path, mon
     assert "stated as 0.001 TFLOP/s" in told
     assert "stage xe: 10 epochs, 300 steps, 15,000 images" in told
     assert len([line for line in told.splitlines() if line.startswith("transformer_base ")]) == 1, "one line a model"
-    assert "time: not estimated" in plan(*asked).stdout
+    assert "measured on cpu here for a moment" in " ".join(plan(*asked, "--device", "cpu").stdout.split())
+    elsewhere = plan(*asked, "--on", "slurm").stdout
+    assert "time: not estimated, no run is stored here, and those --on slurm are elsewhere" in elsewhere
     assert not list(tmp_path.iterdir())
 
 
@@ -142,6 +144,7 @@ def test_the_authors_epochs_have_the_authors_number_of_batches() -> None:
     ("arguments", "told"),
     [
         (("--data", "nowhere"), "sizes of this data set are unknown"),
+        (("--detect", "1", "--data", "nowhere"), "sizes of this data set are unknown"),
         (("--throughput", "60", "--measure"), "--throughput states what --measure measures"),
         (("--throughput", "-1"), "is not between"),
         (("--models", "blind", "--control", "m2"), "trains no model of this name"),
@@ -176,7 +179,16 @@ def test_stored_runs_of_the_same_conditions_tell_the_time(tmp_path: Path) -> Non
         with store.writing() as connection:
             connection.execute(update(RunRow).values(**times))
     asked = ("--models", "blind,show_tell", "--workspace", str(tmp_path), "--set", "size.d_model=16")
-    told = " ".join(plan(*asked).stdout.split())
+    told = " ".join(plan(*asked, "--on", "ray").stdout.split())
     assert "an ESTIMATE of 0.10 device-hours (6 min 0 s on 1), as stored runs of these conditions took" in told
-    assert "time of show_tell: not estimated, no run of these conditions is stored here" in told
-    assert "time: not estimated" in plan(*asked, "--set", "schedule.stages.0.epochs=9").stdout, "another schedule"
+    assert "time of show_tell: not estimated, no run is stored here, and those --on ray are elsewhere" in told
+    other = plan(*asked, "--on", "ray", "--set", "schedule.stages.0.epochs=9").stdout
+    assert "time: not estimated" in other, "another schedule"
+
+
+def test_measuring_that_was_not_asked_for_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("harness.cli.plan_estimate.BUDGET_S", 1e-9)
+    told = plan("--models", "blind,show_tell", "--set", "size.d_model=16").stdout
+    assert "ESTIMATE" in told, "of the first model"
+    assert "time of show_tell: not estimated, 0 s of measuring are over; --measure times all models" in told

@@ -1,0 +1,111 @@
+"""What the options of `bench run` ask for: checked against each other, then a `Request`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.cli.engines import chosen_engine
+from harness.cli.inputs import check_precision, check_tuned, chosen_features, find_tuned, number_of_jobs
+from harness.cli.options import check_seeds
+from harness.cli.run_options import RunOptions
+from harness.runner.engines.choose import HERE
+from harness.training.launch import is_launched, process_count
+from harness.utils.errors import BenchError
+from harness.utils.workspace import Workspace
+
+if TYPE_CHECKING:
+    from harness.runner.benchmark import Request
+
+
+def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
+    """The request of these options; imports torch once the options are known to agree.
+
+    Args:
+        by_size: of the data only the sizes are known, so that no options of features are looked at.
+
+    Raises:
+        BenchError: options contradict each other, or name what is not there.
+    """
+    from harness.config.features import FeatureConfig
+    from harness.config.load import load_preset
+    from harness.utils.plugins import load_plugins
+
+    settings = load_preset(options.preset, tuple(options.change or ()))
+    features = FeatureConfig()
+    if not by_size:
+        features = chosen_features(
+            options.data,
+            settings,
+            options.backbone,
+            options.backbone_weights,
+            options.backbone_option,
+            image_size=options.image_size,
+            normalisation=options.normalisation,
+            regions=options.regions,
+            region_count=options.region_count,
+            region_bins=options.region_bins,
+        )
+    check_precision(options.precision)
+    at_once = number_of_jobs(options.jobs)
+    if options.rerun and options.accept_code_changes:
+        raise BenchError(
+            "--rerun and --accept-code-changes contradict each other",
+            "--rerun trains finished runs again, --accept-code-changes re-uses those of other code: leave one out",
+        )
+    if options.rerun and options.storage is not None:
+        raise BenchError(
+            "--rerun and --storage contradict each other: checkpoints would be fetched from there",
+            "leave out --storage, or write another URL",
+        )
+    seeds = options.seeds or settings.seeds
+    check_seeds(options.first_seed, seeds, 2 if options.control else 1)
+    check_tuned(options.tuned, options.tuned_from, options.untuned)
+    processes = process_count(options.devices)
+    if options.on != HERE and is_launched():
+        raise BenchError(
+            f"--on {options.on}, but this is one of {processes} processes that were started together",
+            "start one process, with --devices where several devices are to train each model",
+        )
+    engine = chosen_engine(
+        options.on,
+        at_once,
+        processes,
+        options.cpus_per_run,
+        options.gpus_per_run,
+        options.memory_per_run,
+        options.hours_per_run,
+    )
+    load_plugins(options.plugin)
+    if options.log:
+        from harness.training.trackers.opening import check_trackers
+
+        check_trackers(options.log)
+
+    from harness.config.execution import ExecutionConfig
+    from harness.config.model_patterns import split_patterns
+    from harness.runner.benchmark import Request
+    from harness.runner.pretrained import parse_places
+
+    place = Workspace(options.workspace, options.db, options.storage)
+    return Request(
+        models=split_patterns(options.models),
+        data=options.data,
+        preset=settings,
+        workspace=place,
+        images=options.images,
+        features=features,
+        seeds=seeds,
+        first_seed=options.first_seed,
+        control=options.control,
+        device=options.device,
+        precision=options.precision,
+        skip_bad_images=options.skip_bad_images,
+        rerun=options.rerun,
+        accept_code_changes=options.accept_code_changes,
+        execution=ExecutionConfig(
+            processes, at_once, options.compiled, tuple(options.plugin or ()), tuple(options.log or ())
+        ),
+        pretrained=parse_places(tuple(options.pretrained or ())),
+        tuned=find_tuned(settings, place, options.tuned, options.tuned_from, options.untuned),
+        engine=engine(),
+    )
