@@ -127,7 +127,7 @@ RECIPES: dict[str, PresetRecipe] = {
     "aoanet-paper": PresetRecipe("6445147036d7", (Printed("aoanet", ("",)),)),
     "cgru-paper": PresetRecipe("ca11d8d7f434", (Printed("cgru"),)),
     "dlct-paper": PresetRecipe(
-        "32b069fb2498", whose="that of the released code, but for how captions become words, and their order"
+        "57697645ea22", whose="that of the released code, but for how captions become words, and their order"
     ),
     "expansionnet-v1-paper": PresetRecipe(
         "e298cc95c827", whose="that of the released code, whose model is wider than the paper's"
@@ -151,7 +151,7 @@ RECIPES: dict[str, PresetRecipe] = {
     ),
     "puret-paper": PresetRecipe("939a3f73c528", (Printed("puret"),)),
     "rstnet-paper": PresetRecipe(
-        "331e87afc4c6",
+        "fc42d24bcd22",
         whose="that of the released code, but for a language signal that learns, and how captions become words",
     ),
     "updown-paper": PresetRecipe("8773633c023e", whose="that of ImageCaptioning.pytorch, not the paper's"),
