@@ -25,7 +25,7 @@ from zoo import Captioner, Visual, create_model, model_card
 from zoo.decoding import Hypotheses, beam_search, sample
 
 IMAGES = training_images([["red ball", "a red ball"], ["blue ball", "one blue ball"]])
-VOCABULARY = Vocabulary.build((caption for image in IMAGES for caption in image.captions), 1)
+VOCABULARY = Vocabulary.build([*(caption for image in IMAGES for caption in image.captions), "cube"], 1)
 BATCH = Batch(
     Visual(torch.rand(2, 3, 8, generator=torch.Generator().manual_seed(1)).double(), torch.ones(2, 3).bool()),
     torch.ones(2, 2).long(),
@@ -118,6 +118,27 @@ def test_the_gradient_is_the_slope_under_the_masks_of_drawing() -> None:
         below = loss().item()
     assert (above - below) / 2e-6 == pytest.approx(slope, rel=1e-5)
     assert abs(slope) > 1e-3
+
+
+@pytest.mark.parametrize(("captions", "baseline"), [("sampled", "others"), ("beams", "mean")])
+def test_training_under_the_masks_of_drawing_raises_the_reward(captions: str, baseline: str) -> None:
+    images = training_images([["red ball"], ["blue ball"], ["red cube"], ["blue cube"]])
+    batch = Batch(Visual(torch.eye(4, 8).double()[:, None] * 3, torch.ones(4, 1).bool()), BATCH.tokens, (0, 1, 2, 3))
+    model = tiny("transformer_base", 0.2)
+    stage = objective(model, gradient="steps", captions=captions, baseline=baseline, max_len=5).stage
+    learning = SelfCriticalLoss(stage, VOCABULARY, CaptionRewards(images, VOCABULARY))
+
+    def level() -> float:
+        drawn = sample(model, model.encode(batch.visual), n=50, **{**ENDS, "max_len": 5})
+        return learning.rewards(batch.image_ids, drawn).mean().item()
+
+    before = level()
+    optimiser = torch.optim.Adam(model.parameters(), 0.01)
+    for _ in range(60):
+        optimiser.zero_grad()
+        learning(model, batch).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    assert level() > before + 0.5
 
 
 def dropped(gradient: str) -> tuple[set[str], set[str]]:
