@@ -1,13 +1,16 @@
 """Greedy decoding, beam search and sampling, for any model by `Captioner.step`.
 
-They run without gradients and do not change the model's mode: put it into evaluation mode first. Results have a fixed
-width of `max_len`, and those of one image do not depend on the other images of the batch.
+They do not change the model's mode: put it into evaluation mode first. They run without gradients, unless `graph=True`
+asks that the log-probabilities keep theirs, as self-critical training does. Results have a fixed width of `max_len`,
+and those of one image do not depend on the other images of the batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
+from functools import wraps
+from typing import ParamSpec
 
 import torch
 from torch import Tensor
@@ -20,6 +23,7 @@ from zoo.errors import ZooError
 __all__ = ["Ensemble", "Hypotheses", "beam_search", "greedy", "sample"]
 
 PAD = 0
+Arguments = ParamSpec("Arguments")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,17 @@ class Hypotheses:
     scores: Tensor
 
 
+def _graph_where_asked(search: Callable[Arguments, Hypotheses]) -> Callable[Arguments, Hypotheses]:
+    """Run a search without gradients, unless it is called with `graph=True`."""
+
+    @wraps(search)
+    def run(*arguments: Arguments.args, **settings: Arguments.kwargs) -> Hypotheses:
+        with torch.set_grad_enabled(bool(settings.get("graph", False))):
+            return search(*arguments, **settings)
+
+    return run
+
+
 @torch.no_grad()
 def greedy(
     model: Captioner, memory: Memory, *, max_len: int, bos: int, eos: int, banned: Sequence[int] = ()
@@ -48,7 +63,7 @@ def greedy(
     return _roll_out(model, memory, 1, max_len, bos, eos, lambda log_probs: log_probs.argmax(-1), banned=banned)
 
 
-@torch.no_grad()
+@_graph_where_asked
 def sample(
     model: Captioner,
     memory: Memory,
@@ -60,6 +75,7 @@ def sample(
     temperature: float = 1.0,
     generator: torch.Generator | None = None,
     banned: Sequence[int] = (),
+    graph: bool = False,  # noqa: ARG001  # read by the decorator
 ) -> Hypotheses:
     """Sample `n` captions per image from softmax(logits / temperature); `log_probs` are of that distribution.
 
@@ -74,7 +90,7 @@ def sample(
     return _roll_out(model, memory, n, max_len, bos, eos, draw, temperature, banned)
 
 
-@torch.no_grad()
+@_graph_where_asked
 def beam_search(
     model: Captioner,
     memory: Memory,
@@ -87,6 +103,7 @@ def beam_search(
     count_bos: bool = False,
     banned: Sequence[int] = (),
     release_finished: bool = False,
+    graph: bool = False,  # noqa: ARG001  # read by the decorator
 ) -> Hypotheses:
     """Keep the `beam_size` most probable prefixes of each image.
 
@@ -100,6 +117,7 @@ def beam_search(
         banned: tokens that are never generated, such as the unknown word; the other log-probabilities are unchanged.
         release_finished: move finished hypotheses out of the beam, so that it always has `beam_size` unfinished ones,
             until none of these can reach the best `beam_size`; as in ImageCaptioning.pytorch and AoANet.
+        graph: keep the graph of the log-probabilities, of every beam that is returned.
     """
     _check(model, max_len, bos, eos)
     if not 1 <= beam_size <= model.vocab_size:

@@ -79,18 +79,22 @@ class Published(Strict):
 
 
 class Recipe(Strict):
-    """A paper's data preparation, for its models.
+    """A paper's data preparation, and whose training it has, for its models.
 
     Args:
         models: names or shell patterns.
         captions: how captions are split into words (`harness.data.preparation.PREPARATIONS`).
         non_rgb: what becomes of images that are not stored as RGB.
+        by: whose training it is, that of the models' `authors`, or of Luo's ImageCaptioning.pytorch where theirs is not
+            known.
         published: the scores to reproduce.
     """
 
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"by"})
     models: tuple[str, ...] = Field(min_length=1)
     captions: Literal["words", "expansionnet"] = "words"
     non_rgb: Literal["convert", "black"] = "convert"
+    by: Literal["authors", "luo"] = "authors"
     published: Published | None = None
 
     def covers(self, model: str) -> bool:
@@ -98,11 +102,13 @@ class Recipe(Strict):
         return any(fnmatchcase(model, pattern) for pattern in self.models)
 
     def settings(self) -> Iterator[str]:
-        """Names of the data settings that differ from the controlled track."""
+        """Names of the data settings that differ from the controlled track, and whose training is not its authors'."""
         if self.captions != "words":
             yield f"captions={self.captions}"
         if self.non_rgb != "convert":
             yield f"non-rgb={self.non_rgb}"
+        if self.by != "authors":
+            yield f"by={self.by}"
 
 
 class Preset(Strict):

@@ -5,30 +5,27 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
-from harness.config.limits import MAX_BATCH, MAX_BEAM, MAX_COUNT, MAX_RATE, MAX_STEPS, MAX_TOKENS
+from harness.config.limits import MAX_BATCH, MAX_BEAM, MAX_COUNT, MAX_RATE, MAX_STEPS
+from harness.config.rewards import Reinforce, SelfCritical
+from harness.config.strict import Strict
+
+__all__ = [
+    "Accumulation",
+    "LearningRate",
+    "Optimiser",
+    "Plateau",
+    "Reinforce",
+    "Schedule",
+    "ScheduledSampling",
+    "SelfCritical",
+    "Stage",
+    "Strict",
+]
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 """A share of the past in a running mean of gradients."""
-
-
-class Strict(BaseModel):
-    """Frozen settings that reject unknown keys, infinity and NaN.
-
-    `omit_if_default` names settings that were added after results had been stored: a dump omits them while they have
-    their default, so that run keys and signatures that do not use them stay the same.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-    omit_if_default: ClassVar[frozenset[str]] = frozenset()
-
-    @model_serializer(mode="wrap")
-    def _without_unused(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        content: dict[str, Any] = dump(self)
-        fields = type(self).model_fields
-        unused = {name for name in self.omit_if_default if getattr(self, name) == fields[name].get_default()}
-        return {name: value for name, value in content.items() if name not in unused}
 
 
 class Optimiser(Strict):
@@ -155,49 +152,6 @@ class ScheduledSampling(Strict):
     def probability(self, epoch: int) -> float:
         """The probability in epoch `epoch` of the stage, from 0."""
         return min(self.step * (max(epoch - self.start, 0) // self.every), self.most)
-
-
-class SelfCritical(Strict):
-    """Self-critical sequence training (Rennie et al. 2017) with CIDEr-D as reward.
-
-    `baseline`: `others` is the mean reward of the image's other samples (Luo 2020), `greedy` that of the greedy
-    caption. `average`: the loss is a mean over `captions` (of their summed log-probabilities) or over all `tokens`.
-    `end_in_reward`: the end token counts as a word in captions, references and document frequencies; without it
-    truncated captions get the same reward as complete ones. `sampling_dropout` leaves dropout on while captions are
-    sampled, as released code does; greedy captions are always decoded without.
-    """
-
-    omit_if_default: ClassVar[frozenset[str]] = frozenset({"end_in_reward", "sampling_dropout"})
-    samples: int = Field(5, gt=1, le=MAX_BEAM, description="captions sampled for an image")
-    max_len: int = Field(20, gt=0, le=MAX_TOKENS, description="most sampled tokens, the end token included")
-    baseline: Literal["others", "greedy"] = "others"
-    average: Literal["captions", "tokens"] = "captions"
-    end_in_reward: bool = True
-    sampling_dropout: bool = False
-
-    def signature(self) -> str:
-        """How the reward treats the end token, in the notation of SacreEOS (Hu et al. 2023)."""
-        baseline = "average" if self.baseline == "others" else "greedy"
-        return _reward_signature(self.end_in_reward, baseline, self.samples)
-
-
-class Reinforce(Strict):
-    """REINFORCE with CIDEr-D as reward, one caption sampled per image, and a baseline linear in the decoder's state.
-
-    For recurrent models. `end_in_reward` as of `SelfCritical`.
-    """
-
-    max_len: int = Field(20, gt=0, le=MAX_TOKENS, description="most sampled tokens, the end token included")
-    end_in_reward: bool = True
-
-    def signature(self) -> str:
-        """How the reward treats the end token, in the notation of SacreEOS."""
-        return _reward_signature(self.end_in_reward, "linear", 1)
-
-
-def _reward_signature(end_in_reward: bool, baseline: str, samples: int) -> str:
-    mode = "STANDARD_wInit" if end_in_reward else "NO<EOS>"
-    return f"{mode}+Cider-D[n4,s6.0]+{baseline}[nspi{samples}]"
 
 
 class Stage(Strict):

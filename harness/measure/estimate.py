@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.config.schedule import Schedule, Stage
+from harness.config.schedule import Schedule, SelfCritical, Stage
 
 FORWARD_AND_BACKWARD = 3
 """Cost of a pass with gradients in forward passes: one forward, and one backward each for inputs and weights."""
@@ -136,11 +136,11 @@ def _plan_stage(stage: Stage, costs: PassCosts, data: DataShape, max_len: int, *
     images = min(batches * stage.batch_size, count) * stage.epochs
     rows = 1 if per_caption else stage.captions_per_image
     seen = costs.encoder + (costs.backbone if stage.backbone == "trained" else 0)
-    explored = 0
-    if stage.objective != "cross_entropy":
-        rows = stage.self_critical.samples if stage.objective == "self_critical" else 1
-        greedy = stage.objective == "self_critical" and stage.self_critical.baseline == "greedy"
-        explored = seen - costs.encoder + costs.decoding(rows + int(greedy), max_len)
+    learnt, explored = seen + rows * costs.caption, 0
+    if stage.objective == "self_critical":
+        learnt, explored = _rewarded(stage.self_critical, costs, seen, max_len)
+    elif stage.objective == "reinforce":
+        learnt, explored = seen + costs.caption, seen - costs.encoder + costs.decoding(1, max_len)
     elif stage.scheduled_sampling is not None:
         explored = costs.start + rows * data.caption_length * costs.step
     validations = math.ceil(stage.epochs / stage.validate_every)
@@ -151,9 +151,20 @@ def _plan_stage(stage: Stage, costs: PassCosts, data: DataShape, max_len: int, *
         stage.epochs,
         batches * stage.epochs,
         images,
-        images * (seen + rows * costs.caption) * FORWARD_AND_BACKWARD,
+        images * learnt * FORWARD_AND_BACKWARD,
         images * explored + validated + extracted,
     )
+
+
+def _rewarded(settings: SelfCritical, costs: PassCosts, seen: int, max_len: int) -> tuple[int, int]:
+    """Of one image in self-critical training: the pass with gradients, and those without."""
+    rows, greedy = settings.samples, settings.baseline == "greedy"
+    if settings.gradient == "second-pass":
+        return seen + rows * costs.caption, seen - costs.encoder + costs.decoding(rows + int(greedy), max_len)
+    # Prefixes are half of a caption long in the mean.
+    drawn = max_len * costs.step if settings.gradient == "steps" else (max_len + 1) * costs.caption // 2
+    without = seen - costs.encoder + costs.decoding(1, max_len) if greedy else 0
+    return seen + costs.start + rows * drawn, without
 
 
 def _follows_training(before: Sequence[Stage]) -> bool:

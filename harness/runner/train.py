@@ -97,7 +97,8 @@ def fit(
 def make_objective(stage: Stage, model: Captioner, samples: Sequence[Sample], vocabulary: Vocabulary) -> Objective:
     """What a stage makes smaller, on these training images; BenchError where the model is of the wrong kind."""
     if stage.objective == "self_critical":
-        rewards = CaptionRewards(samples, vocabulary, stage.self_critical.end_in_reward)
+        settings = stage.self_critical
+        rewards = CaptionRewards(samples, vocabulary, settings.end_in_reward, settings.documents)
         return SelfCriticalLoss(stage, vocabulary, rewards)
     if stage.objective == "reinforce":
         rewards = CaptionRewards(samples, vocabulary, stage.reinforce.end_in_reward)

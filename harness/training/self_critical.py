@@ -1,9 +1,10 @@
 """Self-critical sequence training: captions are sampled, and made likelier as far as they earn more than a baseline.
 
 Rennie et al., "Self-critical Sequence Training for Image Captioning", CVPR 2017; mean of the other samples as baseline:
-Luo, "A Better Variant of Self-Critical Sequence Training", 2020. The reward is CIDEr-D with the end token as a word, in
-the references and in their document frequencies too (SacreEOS, Hu et al. 2023: `STANDARD_wInit`), unless the schedule
-leaves it out.
+Luo, "A Better Variant of Self-Critical Sequence Training", 2020; beams in place of samples, with their own mean as
+baseline: Cornia et al., "Meshed-Memory Transformer for Image Captioning", CVPR 2020. The reward is CIDEr-D with the end
+token as a word, in the references and in their document frequencies too (SacreEOS, Hu et al. 2023: `STANDARD_wInit`),
+unless the schedule leaves it out.
 
 Early in such a stage validation by greedy or beam search may fall although the reward of samples rises from the first
 steps on: it is the distribution that is trained, and a mode of it that is validated. It recovers as the two meet.
@@ -30,8 +31,9 @@ from harness.metrics.cider import CiderReward
 from harness.metrics.ngrams.counting import NARROW_WORDS, Captions, WordNumbers
 from harness.metrics.ngrams.frequencies import DocumentFrequencies
 from harness.training.objectives import without_gradients
-from zoo import Captioner
-from zoo.decoding import Hypotheses, greedy, sample
+from harness.training.prefixes import WholePrefixes
+from zoo import Captioner, Memory
+from zoo.decoding import Hypotheses, beam_search, greedy, sample
 
 LAST_NUMBER = NARROW_WORDS - 2
 """What the rarest words share that the vocabulary does not know, should there be too many to number them all."""
@@ -43,8 +45,17 @@ def mean_of_others(rewards: Tensor) -> Tensor:
     return (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
 
 
+def mean_of_all(rewards: Tensor) -> Tensor:
+    """The baseline (B, 1) of M2: the mean reward of an image's captions, each one's own included."""
+    return rewards.mean(1, keepdim=True)
+
+
 def self_critical_loss(
-    log_probs: Tensor, mask: Tensor, advantages: Tensor, average: Literal["captions", "tokens"]
+    log_probs: Tensor,
+    mask: Tensor,
+    advantages: Tensor,
+    average: Literal["captions", "tokens", "steps"],
+    max_len: int = 0,
 ) -> Tensor:
     """The loss whose gradient is the policy gradient's estimate, negated.
 
@@ -52,11 +63,13 @@ def self_critical_loss(
         log_probs: (R, T) of the sampled tokens.
         mask: (R, T) bool, true up to and including the end token.
         advantages: (R,) reward less baseline.
-        average: over captions, of their summed log-probabilities (ExpansionNet, Luo 2020), or over all tokens (the
-            code of AoANet and Image Transformer, after Luo's).
+        average: over captions, of their summed log-probabilities (ExpansionNet, Luo 2020); over all tokens (the code
+            of AoANet and Image Transformer, after Luo's); or over `max_len` steps of each caption (M2's code).
     """
     weighed = -(advantages[:, None] * log_probs * mask)
-    return weighed.sum() / (mask.sum() if average == "tokens" else len(log_probs))
+    if average == "tokens":
+        return weighed.sum() / mask.sum()
+    return weighed.sum() / (len(log_probs) * (max_len if average == "steps" else 1))
 
 
 def targets_of(drawn: Hypotheses, bos: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -86,9 +99,16 @@ class CaptionRewards:
     Args:
         samples: the training images; document frequencies are taken over them.
         with_end: whether the end token counts as a word, in captions, references and their document frequencies.
+        documents: what document frequencies count, images or single captions.
     """
 
-    def __init__(self, samples: Sequence[Sample], vocabulary: Vocabulary, with_end: bool = True) -> None:
+    def __init__(
+        self,
+        samples: Sequence[Sample],
+        vocabulary: Vocabulary,
+        with_end: bool = True,
+        documents: Literal["images", "captions"] = "images",
+    ) -> None:
         self._vocabulary, self._with_end = vocabulary, with_end
         # COCO has 566,000 captions: as lists of words, or of numbers, they would take a gigabyte.
         found, tokens, bounds = WordNumbers(), array("I"), array("q", [0])
@@ -103,7 +123,8 @@ class CaptionRewards:
         first = np.cumsum([0, *(len(image.captions) for image in samples)])
         self._captions = {image.image_id: range(*first[at : at + 2]) for at, image in enumerate(samples)}
         references = Captions(self._tokens.astype(np.uint64) + np.uint64(1), self._bounds[1:])
-        self._reward = CiderReward(DocumentFrequencies.of_captions(references, first))
+        starts = first if documents == "images" else np.arange(len(self._bounds))
+        self._reward = CiderReward(DocumentFrequencies.of_captions(references, starts))
 
     def _rank(self, words: Iterable[str], counts: NDArray[np.int64]) -> NDArray[np.uint16]:
         """Numbers from the places of the words (from 1): those that the vocabulary knows first, then frequent ones.
@@ -143,10 +164,10 @@ class CaptionRewards:
 
 @dataclass(frozen=True, slots=True)
 class SelfCriticalLoss:
-    """The objective of a self-critical stage: sampling without a graph, then one teacher-forced pass with one.
+    """The objective of a self-critical stage.
 
-    Captions are drawn with dropout off, unless the schedule says otherwise; the pass that is differentiated has the
-    stage's dropout.
+    Captions are drawn without a graph, and one teacher-forced pass over them is differentiated, which costs least; or
+    the pass that draws them is differentiated itself (`SelfCritical.gradient`), so that both have the same dropout.
     """
 
     stage: Stage
@@ -159,37 +180,61 @@ class SelfCriticalLoss:
         return self.stage.self_critical
 
     def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:  # noqa: ARG002
-        """Sample, reward, and weigh the log-probabilities of the samples."""
-        drawn, best = self._explore(model, batch)
+        """Draw captions, reward them, and weigh their log-probabilities."""
+        second = self.settings.gradient == "second-pass"
+        drawn = None if second else self._draw(model, model.encode(batch.visual), graph=True)
+        drawn, best = self._explore(model, batch, drawn)
         told, best_told = at_hand(drawn), None if best is None else at_hand(best)
         tokens, inputs, said = targets_of(drawn, self.vocabulary.bos)
-        logits = model(batch.visual, inputs)
-        log_probs = logits.float().log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
+        if second:
+            logits = model(batch.visual, inputs)
+            log_probs = logits.float().log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
+        else:
+            log_probs = drawn.log_probs.flatten(0, 1)[:, : tokens.shape[1]]
         # Rewards are counted on the CPU, while a GPU still works on the pass that was begun above.
         rewards = self.rewards(batch.image_ids, told)
-        baseline = mean_of_others(rewards) if best_told is None else self.rewards(batch.image_ids, best_told)
-        advantages = (rewards - baseline).flatten()
-        return self_critical_loss(log_probs, said, advantages.to(log_probs), self.settings.average)
+        advantages = (rewards - self._baseline(batch, rewards, best_told)).flatten().to(log_probs)
+        return self_critical_loss(log_probs, said, advantages, self.settings.average, self.settings.max_len)
 
     def weight(self, batch: Batch) -> float:
         """Images; parts of a batch count alike, also where the loss is a mean over tokens."""
         return float(len(batch.image_ids))
 
+    def _baseline(self, batch: Batch, rewards: Tensor, best: Hypotheses | None) -> Tensor:
+        if best is not None:
+            return self.rewards(batch.image_ids, best)
+        return mean_of_all(rewards) if self.settings.baseline == "mean" else mean_of_others(rewards)
+
+    def _draw(self, model: Captioner, memory: Memory, *, graph: bool = False) -> Hypotheses:
+        """The captions of each image, by the model as it is; beams are ranked by the plain sum."""
+        settings, bos, eos = self.settings, self.vocabulary.bos, self.vocabulary.eos
+        drawing = WholePrefixes(model) if settings.gradient == "prefixes" else model
+        if settings.captions == "sampled":
+            return sample(drawing, memory, n=settings.samples, max_len=settings.max_len, bos=bos, eos=eos, graph=graph)
+        return beam_search(
+            drawing, memory, beam_size=settings.samples, max_len=settings.max_len, bos=bos, eos=eos,
+            length_penalty=0.0, graph=graph,
+        )  # fmt: skip
+
     @without_gradients()
-    def _explore(self, model: Captioner, batch: Batch) -> tuple[Hypotheses, Hypotheses | None]:
-        """Sampled captions, and the greedy ones where these are the baseline."""
-        max_len, bos, eos = self.settings.max_len, self.vocabulary.bos, self.vocabulary.eos
+    def _explore(
+        self, model: Captioner, batch: Batch, drawn: Hypotheses | None = None
+    ) -> tuple[Hypotheses, Hypotheses | None]:
+        """The drawn captions, drawn here unless they are given, and the greedy ones where these are the baseline."""
         was_training = model.training
-        model.train(self.settings.sampling_dropout)
+        memory = None
         try:  # where memory runs out, the batch is begun again, with the dropout that it had
-            memory = model.encode(batch.visual)
-            drawn = sample(model, memory, n=self.settings.samples, max_len=max_len, bos=bos, eos=eos)
+            if drawn is None:
+                model.train(self.settings.sampling_dropout)
+                memory = model.encode(batch.visual)
+                drawn = self._draw(model, memory)
             best = None
             if self.settings.baseline == "greedy":
-                if self.settings.sampling_dropout:
+                if memory is None or self.settings.sampling_dropout:
                     model.eval()
                     memory = model.encode(batch.visual)
-                best = greedy(model, memory, max_len=max_len, bos=bos, eos=eos)
+                bos, eos = self.vocabulary.bos, self.vocabulary.eos
+                best = greedy(model, memory, max_len=self.settings.max_len, bos=bos, eos=eos)
         finally:
             model.train(was_training)
         return drawn, best

@@ -126,17 +126,17 @@ NAMES: dict[str, tuple[Printed, ...]] = {
 """Models of the zoo that have printed numbers; the others have none."""
 
 RECIPES: dict[str, PresetRecipe] = {
-    "aoanet-paper": PresetRecipe("f58d2979b7f8", (Printed("aoanet", ("",)),)),
+    "aoanet-paper": PresetRecipe("6445147036d7", (Printed("aoanet", ("",)),)),
     "cgru-paper": PresetRecipe("ca11d8d7f434", (Printed("cgru"),)),
     "dlct-paper": PresetRecipe(
-        "34eff598f65c", whose="that of the released code, but for captions sampled in place of beams"
+        "57697645ea22", whose="that of the released code, but for how captions become words, and their order"
     ),
     "expansionnet-v1-paper": PresetRecipe(
-        "84758e707b3b", whose="that of the released code, whose model is wider than the paper's"
+        "e298cc95c827", whose="that of the released code, whose model is wider than the paper's"
     ),
-    "expansionnet-v2-paper": PresetRecipe("f9fb4ab8e026", (Printed("expansionnet_v2", backbone="trained"),)),
+    "expansionnet-v2-paper": PresetRecipe("7467ad63fb99", (Printed("expansionnet_v2", backbone="trained"),)),
     "expansionnet-v2-paper-frozen": PresetRecipe(
-        "5f87bb59aa17",
+        "bb0f42fc1406",
         (Printed("expansionnet_v2", backbone="frozen"), Printed("transformer_base", (_V2_BASE,))),
         "two of the paper's four steps",
     ),
@@ -145,16 +145,24 @@ RECIPES: dict[str, PresetRecipe] = {
         "1254efad1089", whose="that of the released code's caption head, on other features and sampled captions"
     ),
     "image-transformer-paper": PresetRecipe(
-        "da5bfa9a1ba9", (Printed("image_transformer"), Printed("aoanet", ("baseline (AoA)",)))
+        "dbc08eae7b8c", (Printed("image_transformer"), Printed("aoanet", ("baseline (AoA)",)))
     ),
-    "noam-paper": PresetRecipe("b114d98d0290", whose="that of ImageCaptioning.pytorch, not the paper's"),
-    "puret-paper": PresetRecipe("52e7cd3336b3", (Printed("puret"),)),
+    "m2-paper": PresetRecipe(
+        "83f0330ebe6a",
+        whose="that of the released code, but for how captions become words; no row of it is printed here",
+    ),
+    "noam-paper": PresetRecipe("4a3179362023", whose="that of ImageCaptioning.pytorch, not the paper's"),
+    "object-relation-luo": PresetRecipe(
+        "79516065faf8", whose="that of Luo's Transformer in ImageCaptioning.pytorch, not the paper's"
+    ),
+    "puret-paper": PresetRecipe("939a3f73c528", (Printed("puret"),)),
     "rstnet-paper": PresetRecipe(
-        "8d336615a703", whose="that of the released code, but for a language signal that learns and sampled captions"
+        "fc42d24bcd22",
+        whose="that of the released code, but for a language signal that learns, and how captions become words",
     ),
-    "updown-paper": PresetRecipe("47220783bf5a", whose="that of ImageCaptioning.pytorch, not the paper's"),
-    "x-lan-paper": PresetRecipe("4475ec13de45", (Printed("x_lan"),)),
-    "x-transformer-paper": PresetRecipe("f565e5d73094", (Printed("x_transformer"),)),
+    "updown-paper": PresetRecipe("8773633c023e", whose="that of ImageCaptioning.pytorch, not the paper's"),
+    "x-lan-paper": PresetRecipe("51cf95fe6607", (Printed("x_lan"),)),
+    "x-transformer-paper": PresetRecipe("8c3c3d89cbb0", (Printed("x_transformer"),)),
 }
 """Presets of the paper track. Digests are those of `harness.config.load.shipped_preset`: a preset that is changed
 needs its new one here, and runs by the preset as it was are then no longer taken for runs by the paper's recipe."""

@@ -27,6 +27,12 @@ def test_the_papers_recipe_names_every_deviation_in_its_signature() -> None:
     assert reference_signature(signature, nrefs="4")["recipe"] == "none"
 
 
+def test_a_recipe_that_is_not_its_authors_says_whose() -> None:
+    borrowed = load_preset("object-relation-luo")
+    assert model_signature(borrowed, **CONDITIONS)["recipe"] == "by=luo"
+    assert "by" not in load_preset("noam-paper").model_dump()["recipe"]
+
+
 @pytest.mark.parametrize(
     ("change", "gone"),
     [

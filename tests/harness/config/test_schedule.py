@@ -138,6 +138,14 @@ def test_what_is_rewarded_has_a_signature() -> None:
     assert SelfCritical().signature() == "STANDARD_wInit+Cider-D[n4,s6.0]+average[nspi5]"
     other = SelfCritical(samples=2, baseline="greedy", end_in_reward=False)
     assert other.signature() == "NO<EOS>+Cider-D[n4,s6.0]+greedy[nspi2]"
+    beams = load_schedule("m2").stages[1].reward_signature()
+    assert beams == "NO<EOS>+Cider-D[n4,s6.0,df=captions]+mean[nspi5,beams]"
+
+
+def test_self_critical_settings_are_dumped_as_before_where_they_are_not_used() -> None:
+    assert SelfCritical(sampling_dropout=True).model_dump() == {
+        "samples": 5, "max_len": 20, "baseline": "others", "average": "captions", "sampling_dropout": True,
+    }  # fmt: skip
 
 
 def test_dropout_is_a_rate_or_a_scale_and_not_both() -> None:

@@ -66,6 +66,17 @@ def test_rewards_cost_sampling_without_gradients(baseline: str, rows: int) -> No
     assert decoding == images * (100 + 10 + rows * 20 * 3) + 10 * (100 + 10 + 20 * 3)
 
 
+@pytest.mark.parametrize(("gradient", "drawn"), [("steps", 20 * 3), ("prefixes", 21 * 40 // 2)])
+@pytest.mark.parametrize("baseline", ["others", "greedy"])
+def test_drawing_that_is_differentiated_costs_three_passes(gradient: str, drawn: int, baseline: str) -> None:
+    settings = {"baseline": baseline, "gradient": gradient, "sampling_dropout": True}
+    rewards = {"objective": "self_critical", "self_critical": settings, "validate_every": 2}
+    [(_, images, training, decoding)] = planned(rewards)
+    assert training == images * (100 + 10 + 5 * drawn) * 3
+    greedy = images * (100 + 10 + 20 * 3) if baseline == "greedy" else 0
+    assert decoding == greedy + 10 * (100 + 10 + 20 * 3)
+
+
 def test_a_trained_backbone_costs_its_stage_and_once_after() -> None:
     before, trained, after = planned({}, {"name": "b", "backbone": "trained"}, {"name": "c"})
     assert trained[2] - before[2] == 206 * 7000 * 3

@@ -77,7 +77,12 @@ STAGE = {
     "clip_value": 1.0,
     "patience": 3,
 }
-SAMPLING = STAGE | {"name": "sampling", "scheduled_sampling": {}, "dropout_scale": 0.5}
+SAMPLING = STAGE | {
+    "name": "sampling",
+    "scheduled_sampling": {},
+    "dropout_scale": 0.5,
+    "self_critical": {"sampling_dropout": True},
+}
 
 
 def rich_preset() -> Preset:
