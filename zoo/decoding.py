@@ -16,10 +16,12 @@ from torch.nn import functional as F
 from zoo.captioner import Captioner, Memory
 from zoo.ensemble import Ensemble
 from zoo.errors import ZooError
+from zoo.search_rules import SearchRules
 
-__all__ = ["Ensemble", "Hypotheses", "beam_search", "greedy", "sample"]
+__all__ = ["Ensemble", "Hypotheses", "SearchRules", "beam_search", "greedy", "sample"]
 
 PAD = 0
+_NO_RULES = SearchRules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ def beam_search(
     count_bos: bool = False,
     banned: Sequence[int] = (),
     release_finished: bool = False,
+    rules: SearchRules = _NO_RULES,
 ) -> Hypotheses:
     """Keep the `beam_size` most probable prefixes of each image.
 
@@ -100,8 +103,10 @@ def beam_search(
         banned: tokens that are never generated, such as the unknown word; the other log-probabilities are unchanged.
         release_finished: move finished hypotheses out of the beam, so that it always has `beam_size` unfinished ones,
             until none of these can reach the best `beam_size`; as in ImageCaptioning.pytorch and AoANet.
+        rules: what a prefix forbids of its next token; log-probabilities and scores are those under the rules.
     """
     _check(model, max_len, bos, eos)
+    rules.check(model.vocab_size)
     if not 1 <= beam_size <= model.vocab_size:
         raise ZooError(f"beam_size must lie between 1 and the vocabulary's {model.vocab_size}, not {beam_size}")
     batch, device = memory.batch_size, memory.features.device
@@ -138,7 +143,10 @@ def beam_search(
             break
         logits, state = model.step(last.flatten(), state)
         # Only the best W words of a beam can be among the best W.
-        gains, words = _log_probs(logits, forbidden).topk(beam_size)
+        log_probs = _log_probs(logits, forbidden)
+        if rules != _NO_RULES:
+            log_probs = rules.apply(log_probs, path.prefixes(), eos)
+        gains, words = log_probs.topk(beam_size)
         gains, words = gains.view(batch, beam_size, -1), words.view(batch, beam_size, -1)
         if ended:
             gains = torch.where(finished[..., None], itself, gains)
@@ -173,6 +181,10 @@ class _Path:
         self.words.append(words)
         self.gains.append(gains)
         self.choices.append(choice)
+
+    def prefixes(self) -> list[Tensor]:
+        """The tokens (B * W) of every position of the prefixes, the first position first."""
+        return list(self.trace(len(self.words))[0].flatten(0, 1).unbind(-1))
 
     def trace(self, max_len: int) -> tuple[Tensor, Tensor]:
         """Tokens and log-probabilities (B, W, max_len) of the prefixes, then zeros."""

@@ -124,7 +124,7 @@ NAMES: dict[str, tuple[Printed, ...]] = {
 """Models of the zoo that have printed numbers; the others have none."""
 
 RECIPES: dict[str, PresetRecipe] = {
-    "aoanet-paper": PresetRecipe("f58d2979b7f8", (Printed("aoanet", ("",)),)),
+    "aoanet-paper": PresetRecipe("c10cb792c0b5", (Printed("aoanet", ("",)),)),
     "cgru-paper": PresetRecipe("ca11d8d7f434", (Printed("cgru"),)),
     "dlct-paper": PresetRecipe(
         "34eff598f65c", whose="that of the released code, but for captions sampled in place of beams"
@@ -139,14 +139,14 @@ RECIPES: dict[str, PresetRecipe] = {
         "two of the paper's four steps",
     ),
     "image-transformer-paper": PresetRecipe(
-        "da5bfa9a1ba9", (Printed("image_transformer"), Printed("aoanet", ("baseline (AoA)",)))
+        "688c980e733f", (Printed("image_transformer"), Printed("aoanet", ("baseline (AoA)",)))
     ),
-    "noam-paper": PresetRecipe("b114d98d0290", whose="that of ImageCaptioning.pytorch, not the paper's"),
+    "noam-paper": PresetRecipe("51ebe9f567de", whose="that of ImageCaptioning.pytorch, not the paper's"),
     "puret-paper": PresetRecipe("52e7cd3336b3", (Printed("puret"),)),
     "rstnet-paper": PresetRecipe(
         "8d336615a703", whose="that of the released code, but for a language signal that learns and sampled captions"
     ),
-    "updown-paper": PresetRecipe("47220783bf5a", whose="that of ImageCaptioning.pytorch, not the paper's"),
+    "updown-paper": PresetRecipe("46beaca2d228", whose="that of ImageCaptioning.pytorch, not the paper's"),
     "x-lan-paper": PresetRecipe("4475ec13de45", (Printed("x_lan"),)),
     "x-transformer-paper": PresetRecipe("f565e5d73094", (Printed("x_transformer"),)),
 }

@@ -17,20 +17,20 @@ MODELS = (
     "image_transformer", "m2", "show_attend_tell", "transformer_base", "updown",
 )  # fmt: skip
 PINNED = {
-    "aoanet-paper": "b8ce9332a2b6",
+    "aoanet-paper": "1b3676e35a1d",
     "cgru-paper": "9a26a7029f88",
     "expansionnet-v1-paper": "b0325051a894",
     "expansionnet-v2-paper": "94daa4137d2d",
     "expansionnet-v2-paper-frozen": "54aa1b1a9b15",
-    "image-transformer-paper": "476f8ce4e221",
+    "image-transformer-paper": "2c741475b532",
     "matched-width": "1cbca81bfefa",
     "matched-width-scst": "dbf60ae5a679",
-    "noam-paper": "5860bc4f86f3",
+    "noam-paper": "c3bf3e0f9d42",
     "quick-scst": "004a0bd09629",
     "small": "0cbf62dad5e3",
     "small-scst": "b1f781cc7c9d",
     "smoke": "8996c22a97d7",
-    "updown-paper": "edd0e456b3e4",
+    "updown-paper": "25f676747510",
 }
 """Of all that runs are stored under, as it was before `paper` became `matched-width`."""
 
