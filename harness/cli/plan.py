@@ -139,6 +139,8 @@ def plan(
         return
     if data == "scenes" and settings.features is not None:
         known = replace(known, cells=SCENE_REGIONS[0], channels=SCENE_REGIONS[1])
+    if settings.recipe is not None and settings.recipe.restval == "dropped":
+        known = replace(known, train=known.train - known.restval)
     shape = replace(known, cells=cells or known.cells, channels=channels or known.channels)
     names, others, extra = _models(models, control)
     rest = len(others)

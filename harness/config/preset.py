@@ -100,13 +100,17 @@ class Recipe(Strict):
 
     Args:
         models: names or shell patterns.
-        captions: how captions are split into words (`harness.data.preparation.PREPARATIONS`).
+        captions: how captions are split into words (`harness.data.preparation.PREPARATIONS`); `karpathy-tokens` are
+            those of the data set's file, and their words are counted over all of its splits.
+        restval: whether images that Karpathy's file keeps apart as `restval` are trained on.
         non_rgb: what becomes of images that are not stored as RGB.
         published: the scores to reproduce.
     """
 
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"restval"})
     models: tuple[str, ...] = Field(min_length=1)
-    captions: Literal["words", "expansionnet"] = "words"
+    captions: Literal["words", "expansionnet", "karpathy-tokens"] = "words"
+    restval: Literal["train", "dropped"] = "train"
     non_rgb: Literal["convert", "black"] = "convert"
     published: Published | None = None
 
@@ -118,6 +122,8 @@ class Recipe(Strict):
         """Names of the data settings that differ from the controlled track."""
         if self.captions != "words":
             yield f"captions={self.captions}"
+        if self.restval != "train":
+            yield f"restval={self.restval}"
         if self.non_rgb != "convert":
             yield f"non-rgb={self.non_rgb}"
 

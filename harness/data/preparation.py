@@ -10,6 +10,8 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+OWN_TOKENS = "karpathy-tokens"
+"""The preparation that reads the tokens of a data set's file (`harness.data.own_tokens`)."""
 UNKNOWN = "<unk>"
 """The unknown word, where no preparation gives it another name."""
 _WORD = re.compile(r"[^\s'-]+(?:['-][^\s'-]+)*")
@@ -60,6 +62,7 @@ class Preparation:
 
 PREPARATIONS: Mapping[str, Preparation] = {
     "words": Preparation(tokenize),
+    OWN_TOKENS: Preparation(str.split),
     "expansionnet": Preparation(tokenize_expansionnet, ("PAD", "SOS", "EOS", "UNK")),
 }
 

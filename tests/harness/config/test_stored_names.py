@@ -17,20 +17,20 @@ MODELS = (
     "image_transformer", "m2", "show_attend_tell", "transformer_base", "updown",
 )  # fmt: skip
 PINNED = {
-    "aoanet-paper": "1b3676e35a1d",
-    "cgru-paper": "9a26a7029f88",
+    "aoanet-paper": "99c0a5080908",
+    "cgru-paper": "1000c5362398",
     "expansionnet-v1-paper": "b0325051a894",
     "expansionnet-v2-paper": "94daa4137d2d",
     "expansionnet-v2-paper-frozen": "54aa1b1a9b15",
-    "image-transformer-paper": "2c741475b532",
+    "image-transformer-paper": "fbdf68f695fa",
     "matched-width": "1cbca81bfefa",
     "matched-width-scst": "dbf60ae5a679",
-    "noam-paper": "c3bf3e0f9d42",
+    "noam-paper": "4737bc74858a",
     "quick-scst": "004a0bd09629",
     "small": "0cbf62dad5e3",
     "small-scst": "b1f781cc7c9d",
     "smoke": "8996c22a97d7",
-    "updown-paper": "25f676747510",
+    "updown-paper": "9b624f2bd2d2",
 }
 """Of all that runs are stored under, as it was before `paper` became `matched-width`."""
 
