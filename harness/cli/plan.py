@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,6 +27,9 @@ from harness.cli.plan_slurm import PlannedRuns, check_slurm, sbatch_script
 from harness.config.limits import MAX_CHANNELS, MAX_PROCESSES, MAX_REGIONS
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
+
+if TYPE_CHECKING:
+    from harness.config.preset import Preset
 
 _MIN_TFLOPS, _MAX_TFLOPS = 1e-6, 1e6
 
@@ -142,7 +145,7 @@ def plan(
     if settings.recipe is not None and settings.recipe.restval == "dropped":
         known = replace(known, train=known.train - known.restval)
     shape = replace(known, cells=cells or known.cells, channels=channels or known.channels)
-    names, others, extra = _models(models, control)
+    names, others, extra = _models(models, control, settings)
     rest = len(others)
 
     from rich.console import Console
@@ -189,14 +192,15 @@ def _seeds(first: int, count: int) -> str:
     return f"{count} ({first})" if count == 1 else f"{count} ({first} to {first + count - 1})"
 
 
-def _models(models: str, control: str | None) -> tuple[list[str], list[str], dict[str, int]]:
+def _models(models: str, control: str | None, preset: Preset) -> tuple[list[str], list[str], dict[str, int]]:
     """Models that a run trains, the other rows, and how often `--control` trains a model's seeds besides."""
     from harness.config.features import FeatureConfig
     from harness.config.model_patterns import split_patterns
     from harness.runner.control import choose_control, nothing_to_vary
-    from harness.runner.models import resolve_models
+    from harness.runner.models import resolve_models, within_recipe
 
-    requested = resolve_models(split_patterns(models), Workspace(DEFAULT))
+    patterns = split_patterns(models)
+    requested, _ = within_recipe(resolve_models(patterns, Workspace(DEFAULT)), patterns, preset)
     trained = [model.name for model in requested if model.kind == "trained"]
     extra = {}
     if control is not None:

@@ -209,6 +209,7 @@ def run(
     from harness.runner.benchmark import Request, choose_device, run_benchmark
     from harness.runner.pretrained import parse_places
     from harness.utils.progress import Reporter
+    from reports.text.ablation import print_ablations
     from results import Store
 
     place = Workspace(workspace, db, storage)
@@ -248,15 +249,11 @@ def run(
     with Store(place.database) as store:
         store.left_out = summary.left_out
         page = _show(store, place, reporter, place_unfinished=place_unfinished)
+        print_ablations(store, settings.name, {*summary.finished, *summary.reused}, reporter.console)
         if store.left_out != summary.left_out:
             warn_left_out(store)
-    counts = {
-        "finished": summary.finished,
-        "re-used": summary.reused,
-        "skipped": summary.skipped,
-        "failed": summary.failed,
-        "damaged": summary.damaged,
-    }
+    counts = {"finished": summary.finished, "re-used": summary.reused, "skipped": summary.skipped}
+    counts |= {"failed": summary.failed, "damaged": summary.damaged}
     always = {"finished", "re-used", "failed"}
     said = ", ".join(f"{len(keys)} {what}" for what, keys in counts.items() if keys or what in always)
     reporter.note(f"{said}; report: {page.absolute().as_uri()}")

@@ -123,20 +123,46 @@ NAMES: dict[str, tuple[Printed, ...]] = {
 }
 """Models of the zoo that have printed numbers; the others have none."""
 
+_V1_ABLATIONS = ("ablation; static NE=64; dynamic NE=1; N=3", "ablation; static NE=64; dynamic NE=16; N=3")
+
 RECIPES: dict[str, PresetRecipe] = {
     "aoanet-paper": PresetRecipe("aee794db8e8c", (Printed("aoanet", ("",)),)),
     "cgru-paper": PresetRecipe("692f6ab0b341", (Printed("cgru"),)),
     "dlct-paper": PresetRecipe(
         "34eff598f65c", whose="that of the released code, but for captions sampled in place of beams"
     ),
+    "expansionnet-v1-ablation": PresetRecipe(
+        "de223e638e7a",
+        (
+            Printed("expansionnet_v1", tables=("Table 3",)),
+            Printed("expansionnet_v1", _V1_ABLATIONS),
+            *NAMES["expansionnet_v1/baseline"],
+        ),
+    ),
     "expansionnet-v1-paper": PresetRecipe(
         "84758e707b3b", whose="that of the released code, whose model is wider than the paper's"
+    ),
+    "expansionnet-v2-ablation": PresetRecipe(
+        "b879bcecff5d",
+        (
+            Printed("expansionnet_v2", tables=("Table 2", "Table I"), backbone="frozen"),
+            Printed("transformer_base", (_V2_BASE,)),
+        ),
+        "the first of the paper's four steps",
     ),
     "expansionnet-v2-paper": PresetRecipe("f9fb4ab8e026", (Printed("expansionnet_v2", backbone="trained"),)),
     "expansionnet-v2-paper-frozen": PresetRecipe(
         "5f87bb59aa17",
         (Printed("expansionnet_v2", backbone="frozen"), Printed("transformer_base", (_V2_BASE,))),
         "two of the paper's four steps",
+    ),
+    "image-transformer-ablation": PresetRecipe(
+        "6a48c62e47c7",
+        (
+            Printed("image_transformer", tables=("Table 3",)),
+            Printed("aoanet", ("baseline (AoA)",), tables=("Table 3",)),
+        ),
+        "cross-entropy alone",
     ),
     "image-transformer-paper": PresetRecipe(
         "25e1694177b3", (Printed("image_transformer"), Printed("aoanet", ("baseline (AoA)",)))
