@@ -99,9 +99,9 @@ def run_benchmark(
         on_run: called when a run has ended, with the number of those that have, and of all.
     """
     models = resolve_models(request.models, request.workspace, request.pretrained)
-    models, others = within_recipe(models, request.models, request.preset)
-    if others:
-        reporter.note(f"left out, since {request.preset.name} is a recipe for other models: {', '.join(others)}")
+    models, left_out = within_recipe(models, request.models, request.preset)
+    if left_out:
+        reporter.note(f"left out, since {request.preset.name} is a recipe for other models: {', '.join(left_out)}")
     control = None if request.control is None else choose_control(request.control, models, request.features)
     for model in models:
         if model.kind in {"trained", "pretrained"}:

@@ -62,7 +62,8 @@ def within_recipe(
     globs = [pattern for pattern in patterns if set(pattern) & set("*?[")]
     if preset.recipe is None or not globs or "all" in patterns:
         return list(models), []
-    kept, left_out = [], []
+    kept: list[RequestedModel] = []
+    left_out: list[RequestedModel] = []
     for model in models:
         others = model.kind in {"trained", "pretrained"} and not preset.recipe.covers(model.name)
         (left_out if others and model.name not in patterns else kept).append(model)
