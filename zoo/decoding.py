@@ -19,11 +19,13 @@ from torch.nn import functional as F
 from zoo.captioner import Captioner, Memory
 from zoo.ensemble import Ensemble
 from zoo.errors import ZooError
+from zoo.search_rules import SearchRules
 
-__all__ = ["Ensemble", "Hypotheses", "beam_search", "greedy", "sample"]
+__all__ = ["Ensemble", "Hypotheses", "SearchRules", "beam_search", "greedy", "sample"]
 
 PAD = 0
 Arguments = ParamSpec("Arguments")
+_NO_RULES = SearchRules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ def beam_search(
     banned: Sequence[int] = (),
     release_finished: bool = False,
     graph: bool = False,  # noqa: ARG001  # read by the decorator
+    rules: SearchRules = _NO_RULES,
 ) -> Hypotheses:
     """Keep the `beam_size` most probable prefixes of each image.
 
@@ -118,8 +121,10 @@ def beam_search(
         release_finished: move finished hypotheses out of the beam, so that it always has `beam_size` unfinished ones,
             until none of these can reach the best `beam_size`; as in ImageCaptioning.pytorch and AoANet.
         graph: keep the graph of the log-probabilities, of every beam that is returned.
+        rules: what a prefix forbids of its next token; log-probabilities and scores are those under the rules.
     """
     _check(model, max_len, bos, eos)
+    rules.check(model.vocab_size)
     if not 1 <= beam_size <= model.vocab_size:
         raise ZooError(f"beam_size must lie between 1 and the vocabulary's {model.vocab_size}, not {beam_size}")
     batch, device = memory.batch_size, memory.features.device
@@ -156,7 +161,10 @@ def beam_search(
             break
         logits, state = model.step(last.flatten(), state)
         # Only the best W words of a beam can be among the best W.
-        gains, words = _log_probs(logits, forbidden).topk(beam_size)
+        log_probs = _log_probs(logits, forbidden)
+        if rules != _NO_RULES:
+            log_probs = rules.apply(log_probs, path.prefixes(), eos)
+        gains, words = log_probs.topk(beam_size)
         gains, words = gains.view(batch, beam_size, -1), words.view(batch, beam_size, -1)
         if ended:
             gains = torch.where(finished[..., None], itself, gains)
@@ -191,6 +199,10 @@ class _Path:
         self.words.append(words)
         self.gains.append(gains)
         self.choices.append(choice)
+
+    def prefixes(self) -> list[Tensor]:
+        """The tokens (B * W) of every position of the prefixes, the first position first."""
+        return list(self.trace(len(self.words))[0].flatten(0, 1).unbind(-1))
 
     def trace(self, max_len: int) -> tuple[Tensor, Tensor]:
         """Tokens and log-probabilities (B, W, max_len) of the prefixes, then zeros."""

@@ -138,11 +138,12 @@ def plan(
     from harness.measure.estimate import feature_bytes, run_bytes
     from harness.runner.benchmark import choose_device
     from harness.runner.control import choose_control
-    from harness.runner.models import resolve_models
+    from harness.runner.models import resolve_models, within_recipe
     from harness.utils.progress import Reporter
 
     device, console = choose_device(request.device), Console(highlight=False)
     models = resolve_models(request.models, request.workspace, request.pretrained)
+    models, _ = within_recipe(models, request.models, request.preset)
     control = None if request.control is None else choose_control(request.control, models, request.features)
     for model in models:
         if model.kind in {"trained", "pretrained"}:
@@ -197,7 +198,10 @@ def _look(
     from harness.runner.preview import Preview, preview
 
     if by_size:
-        return Preview(request.data, KNOWN[request.data], unknown=f"{request.data} is known by its sizes alone")
+        known, recipe = KNOWN[request.data], request.preset.recipe
+        if recipe is not None and recipe.restval == "dropped":
+            known = replace(known, train=known.train - known.restval)
+        return Preview(request.data, known, unknown=f"{request.data} is known by its sizes alone")
     return preview(request, models, control, device, reporter)
 
 

@@ -64,6 +64,7 @@ def run(options: RunOptions) -> None:
     from harness.runner.benchmark import choose_device, run_benchmark
     from harness.utils.live_table import LiveReporter
     from harness.utils.run_events import RunsEnded
+    from reports.text.ablation import print_ablations
     from results import Store
 
     place, processes = request.workspace, request.execution.devices
@@ -89,15 +90,11 @@ def run(options: RunOptions) -> None:
     with Store(place.database) as store:
         store.left_out = summary.left_out
         page = _show(store, place, reporter, place_unfinished=options.place_unfinished)
+        print_ablations(store, request.preset.name, {*summary.finished, *summary.reused}, reporter.console)
         if store.left_out != summary.left_out:
             warn_left_out(store)
-    counts = {
-        "finished": summary.finished,
-        "re-used": summary.reused,
-        "skipped": summary.skipped,
-        "failed": summary.failed,
-        "damaged": summary.damaged,
-    }
+    counts = {"finished": summary.finished, "re-used": summary.reused, "skipped": summary.skipped}
+    counts |= {"failed": summary.failed, "damaged": summary.damaged}
     always = {"finished", "re-used", "failed"}
     said = ", ".join(f"{len(keys)} {what}" for what, keys in counts.items() if keys or what in always)
     reporter.note(f"{said}; report: {page.absolute().as_uri()}")

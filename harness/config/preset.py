@@ -38,20 +38,37 @@ STORED_NAMES: Final[Mapping[str, str]] = {"matched-width": "paper", "matched-wid
 class Decoding(Strict):
     """How captions are generated; the score of a hypothesis is its log-probability / length ** length_penalty.
 
-    `count_bos` counts the begin token in that length, `cut_unfinished` drops the last word of captions without an end
-    token: both as ExpansionNet's code does, for the paper track.
+    All but the first three are for the paper track, as authors' code has them. `count_bos` counts the begin token in
+    that length, `cut_unfinished` drops the last word of captions without an end token (ExpansionNet). Words in `banned`
+    are never generated: `<unk>` is the unknown word, else shown like any other. `release_finished` gives the places of
+    finished hypotheses in the beam to unfinished ones. Words of `bad_endings` are never the last;
+    `trigram_penalty` is taken off the log-probability of a word for each time that the caption has the trigram it makes
+    already (AoANet, ImageCaptioning.pytorch).
     """
 
-    omit_if_default: ClassVar[frozenset[str]] = frozenset({"count_bos", "cut_unfinished"})
+    omit_if_default: ClassVar[frozenset[str]] = frozenset(
+        {"count_bos", "cut_unfinished", "banned", "release_finished", "bad_endings", "trigram_penalty"}
+    )
     beam_size: int = Field(3, gt=0, le=MAX_BEAM)
     max_len: int = Field(20, gt=0, le=MAX_TOKENS, description="most generated tokens, the end token included")
     length_penalty: float = Field(1.0, ge=-10, le=10)
     count_bos: bool = False
     cut_unfinished: bool = False
+    banned: tuple[str, ...] = ()
+    release_finished: bool = False
+    bad_endings: tuple[str, ...] = ()
+    trigram_penalty: float = Field(0.0, ge=0, le=1000)
 
     def paper_deviations(self) -> tuple[str, ...]:
-        """Decoding settings known to be suboptimal, kept for parity with released code, by name, for the signature."""
-        named = {"ranking=count-bos": self.count_bos, "unfinished=cut": self.cut_unfinished}
+        """Settings that the controlled track does without, kept for parity with released code, for the signature."""
+        named = {
+            "ranking=count-bos": self.count_bos,
+            "unfinished=cut": self.cut_unfinished,
+            f"banned={'+'.join(self.banned)}": self.banned,
+            "finished=released": self.release_finished,
+            f"never-last={'+'.join(self.bad_endings)}": self.bad_endings,
+            f"trigrams-{self.trigram_penalty:g}": self.trigram_penalty,
+        }
         return tuple(name for name, on in named.items() if on)
 
 
@@ -83,16 +100,19 @@ class Recipe(Strict):
 
     Args:
         models: names or shell patterns.
-        captions: how captions are split into words (`harness.data.preparation.PREPARATIONS`).
+        captions: how captions are split into words (`harness.data.preparation.PREPARATIONS`); `karpathy-tokens` are
+            those of the data set's file, and their words are counted over all of its splits.
+        restval: whether images that Karpathy's file keeps apart as `restval` are trained on.
         non_rgb: what becomes of images that are not stored as RGB.
         by: whose training it is, that of the models' `authors`, or of Luo's ImageCaptioning.pytorch where theirs is not
             known.
         published: the scores to reproduce.
     """
 
-    omit_if_default: ClassVar[frozenset[str]] = frozenset({"by"})
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"by", "restval"})
     models: tuple[str, ...] = Field(min_length=1)
-    captions: Literal["words", "expansionnet"] = "words"
+    captions: Literal["words", "expansionnet", "karpathy-tokens"] = "words"
+    restval: Literal["train", "dropped"] = "train"
     non_rgb: Literal["convert", "black"] = "convert"
     by: Literal["authors", "luo"] = "authors"
     published: Published | None = None
@@ -105,6 +125,8 @@ class Recipe(Strict):
         """Names of the data settings that differ from the controlled track, and whose training is not its authors'."""
         if self.captions != "words":
             yield f"captions={self.captions}"
+        if self.restval != "train":
+            yield f"restval={self.restval}"
         if self.non_rgb != "convert":
             yield f"non-rgb={self.non_rgb}"
         if self.by != "authors":

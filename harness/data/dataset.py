@@ -21,7 +21,9 @@ class Sample:
 
     `file` is relative to the data set's root and never leaves it; it is empty if the annotation's path was refused,
     and `captions` are empty if the annotation has none: such images are in `Dataset.faults`. `boxes` are x1, y1, x2,
-    y2 in pixels of the stored image, or None if they are unknown (an empty tuple: known to have none).
+    y2 in pixels of the stored image, or None if they are unknown (an empty tuple: known to have none). `tokens` are the
+    file's own words of each caption, joined by spaces, or None if a caption has none. `restval` marks images that
+    Karpathy's file keeps apart and nearly everybody trains on.
     """
 
     image_id: int
@@ -30,6 +32,8 @@ class Sample:
     captions: tuple[str, ...]
     domain: str | None = None
     boxes: tuple[Box, ...] | None = None
+    tokens: tuple[str, ...] | None = None
+    restval: bool = False
 
 
 def told_size(entry: Mapping[str, Any]) -> tuple[int, int] | None:

@@ -10,6 +10,10 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+OWN_TOKENS = "karpathy-tokens"
+"""The preparation that reads the tokens of a data set's file (`harness.data.own_tokens`)."""
+UNKNOWN = "<unk>"
+"""The unknown word, where no preparation gives it another name."""
 _WORD = re.compile(r"[^\s'-]+(?:['-][^\s'-]+)*")
 _APOSTROPHES = str.maketrans({"’": "'", "ʼ": "'", "‐": "-", "‑": "-"})
 _SYMBOL = re.compile(r"([^\w0-9])")
@@ -50,9 +54,15 @@ class Preparation:
     tokenize: Callable[[str], list[str]]
     specials: tuple[str, str, str, str] | None = None
 
+    @property
+    def unknown(self) -> str:
+        """The unknown word as generated captions show it."""
+        return UNKNOWN if self.specials is None else self.specials[3]
+
 
 PREPARATIONS: Mapping[str, Preparation] = {
     "words": Preparation(tokenize),
+    OWN_TOKENS: Preparation(str.split),
     "expansionnet": Preparation(tokenize_expansionnet, ("PAD", "SOS", "EOS", "UNK")),
 }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,8 +18,10 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import Split
 from tokenizers.trainers import BpeTrainer
 
-from harness.data.preparation import PREPARATIONS
+from harness.data.preparation import PREPARATIONS, UNKNOWN
 from harness.data.vocabulary import Vocabulary
+from harness.utils.errors import BenchError
+from harness.utils.files import shortened
 
 FORMAT = "captionbench subwords 1"
 MERGES = 5000
@@ -89,6 +91,15 @@ class SubwordVocabulary(Vocabulary):
             word = found[-1]
             found[-1] = None if word is None or piece is None else word + piece.removeprefix(" ")
         return [word for word in found if word != ""]
+
+    def numbers_of(self, words: Sequence[str], setting: str) -> tuple[int, ...]:
+        """See `Vocabulary.numbers_of`; no word but the unknown one is sure to be a single entry."""
+        if others := [word for word in words if word != UNKNOWN]:
+            raise BenchError(
+                f"{setting} names {shortened(', '.join(others))}, but this vocabulary is of subwords",
+                f"name {UNKNOWN} alone, or nothing",
+            )
+        return super().numbers_of(words, setting)
 
     def digest(self) -> str:
         """A hex digest of the entries in their order and of the merges."""

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from harness.data.preparation import PREPARATIONS, tokenize
+from harness.data.preparation import PREPARATIONS, UNKNOWN, tokenize
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 
@@ -105,12 +105,22 @@ class Vocabulary:
         return [self._ids.get(word, self.unk) for word in self.tokenize(caption)[: max_len - 1]] + [self.eos]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The words up to the first `eos`, separated by spaces, without special tokens."""
-        return " ".join(word for word in self.words_of(ids) if word is not None)
+        """The words up to the first `eos`, separated by spaces; unknown ones as the preparation names them."""
+        unknown = PREPARATIONS[self.preparation].unknown
+        return " ".join(unknown if word is None else word for word in self.words_of(ids))
 
     def words_of(self, ids: Iterable[int]) -> list[str | None]:
         """The words up to the first `eos`; None for unknown ones."""
         return [self._words_by_id.get(number) for number in self._spoken(ids)]
+
+    def numbers_of(self, words: Sequence[str], setting: str) -> tuple[int, ...]:  # noqa: ARG002
+        """The numbers of words that a setting names, less those that the vocabulary lacks; `<unk>` is the unknown word.
+
+        Raises:
+            BenchError: the entries are no words.
+        """
+        known = {**self._ids, UNKNOWN: self.unk}
+        return tuple(dict.fromkeys(known[word] for word in words if word in known))
 
     def _spoken(self, ids: Iterable[int]) -> Iterator[int]:
         """The numbers before the first `eos`, without padding and begin."""

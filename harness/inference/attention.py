@@ -119,7 +119,7 @@ def words_with_positions(vocabulary: Vocabulary, tokens: Sequence[int]) -> list[
         count = len(text.split())
         if count > len(positions):
             positions += [[position] for _ in range(count - len(positions))]
-        elif count < len(positions):  # an unknown subword makes the whole word unknown
+        elif count < len(positions):  # a tokenizer that joins pieces only once it has seen the next
             del positions[count:]
         elif text != before:
             positions[-1].append(position)

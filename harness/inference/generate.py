@@ -14,7 +14,7 @@ from harness.data.vocabulary import Vocabulary
 from harness.utils.precision import autocast
 from harness.utils.progress import Reporter
 from zoo import Captioner
-from zoo.decoding import beam_search
+from zoo.decoding import SearchRules, beam_search
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,9 @@ def caption_images(
 
     `precision` is that of `harness.utils.precision.autocast`; the search itself compares in float32.
     """
+    banned = vocabulary.numbers_of(decoding.banned, "decoding.banned")
+    bad_endings = vocabulary.numbers_of(decoding.bad_endings, "decoding.bad_endings")
+    rules = SearchRules(bad_endings, decoding.trigram_penalty)
     was_training = model.training
     model.eval()
     found: dict[int, list[int]] = {}
@@ -65,6 +68,9 @@ def caption_images(
                 eos=vocabulary.eos,
                 length_penalty=decoding.length_penalty,
                 count_bos=decoding.count_bos,
+                banned=banned,
+                release_finished=decoding.release_finished,
+                rules=rules,
             )
             best = hypotheses.tokens[:, 0].tolist()
             if decoding.cut_unfinished:

@@ -26,6 +26,7 @@ class DataShape:
         words: size of the vocabulary, special tokens included.
         caption_length: tokens of the longest caption of a batch, the end token included.
         cells, channels: of an image's features, unless given by options.
+        restval: how many of `train` Karpathy's file keeps apart.
     """
 
     train: int
@@ -36,11 +37,12 @@ class DataShape:
     caption_length: int
     cells: int = 144
     channels: int = 1536
+    restval: int = 0
 
 
 KNOWN = {
     "scenes": DataShape(1_500, 150, 540, 5.0, 118, 16, 64, 311),
-    "coco": DataShape(113_287, 5_000, 5_000, 5.0028, 10_000, 18),
+    "coco": DataShape(113_287, 5_000, 5_000, 5.0028, 10_000, 18, restval=30_504),
     "flickr30k": DataShape(29_000, 1_014, 1_000, 5.0, 7_500, 20),
     "flickr8k": DataShape(6_000, 1_000, 1_000, 5.0, 2_600, 18),
 }

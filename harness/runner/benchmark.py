@@ -26,7 +26,7 @@ from harness.runner.engines.entering import limit_threads
 from harness.runner.engines.interface import Engine
 from harness.runner.engines.local import LocalEngine
 from harness.runner.identity.reuse import settle
-from harness.runner.models import RequestedModel, resolve_models
+from harness.runner.models import RequestedModel, resolve_models, within_recipe
 from harness.runner.plan import plan_runs
 from harness.runner.timing import time_deferred
 from harness.runner.worker import Ended, Shared, Worker
@@ -100,6 +100,9 @@ def run_benchmark(
         on_run: called when a run has ended, with the number of those that have, and of all.
     """
     models = resolve_models(request.models, request.workspace, request.pretrained)
+    models, left_out = within_recipe(models, request.models, request.preset)
+    if left_out:
+        reporter.note(f"left out, since {request.preset.name} is a recipe for other models: {', '.join(left_out)}")
     control = None if request.control is None else choose_control(request.control, models, request.features)
     for model in models:
         if model.kind in {"trained", "pretrained"}:

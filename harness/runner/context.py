@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from harness.data.batches import VisualSource
 from harness.data.chunks import Spread
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import Features, NullSource, VisualFeatures
+from harness.data.own_tokens import counted_captions
 from harness.data.pixels import PixelSource, Preprocessing
 from harness.data.prepare_features import TRAINING_SPLITS, Prepared, configured_backbone, prepare_features
 from harness.data.subwords import SubwordVocabulary
@@ -213,11 +214,16 @@ def assemble_context(
     recipe = preset.recipe
     splits = _splits(dataset, seen.skipped)
     evaluated = {name: samples for name, samples in splits.items() if name not in TRAINING_SPLITS}
+    without_restval = recipe is not None and recipe.restval == "dropped"
+    if without_restval:
+        splits["train"] = _without_restval(dataset, splits["train"])
     preparation = recipe.captions if recipe is not None else "words"
-    vocabulary = _build_vocabulary(splits["train"], preset.vocabulary, preparation)
+    vocabulary = _build_vocabulary(
+        counted_captions(dataset, splits["train"], preparation), preset.vocabulary, preparation
+    )
     signature = model_signature(
         preset,
-        data=data_field(dataset, seen.skipped),
+        data=data_field(dataset, seen.skipped, without_restval=without_restval),
         nrefs=nrefs_field(evaluated),
         evaluation=evaluation,
         features=seen.described,
@@ -240,8 +246,17 @@ def assemble_context(
     return RunContext(data, inputs, execution, preset, signature)
 
 
-def _build_vocabulary(train: Sequence[Sample], config: VocabularyConfig, preparation: str) -> Vocabulary:
-    captions = (caption for sample in train for caption in sample.captions)
+def _without_restval(dataset: Dataset, train: tuple[Sample, ...]) -> tuple[Sample, ...]:
+    kept = tuple(sample for sample in train if not sample.restval)
+    if not kept:
+        raise BenchError(
+            f"recipe.restval is dropped, and all training images of {dataset.name} are of its split 'restval'",
+            "add --set recipe.restval=train",
+        )
+    return kept
+
+
+def _build_vocabulary(captions: Iterable[str], config: VocabularyConfig, preparation: str) -> Vocabulary:
     if config.kind == "bpe":
         return SubwordVocabulary.build(captions, config.min_count, preparation, config.merges)
     return Vocabulary.build(captions, config.min_count, preparation)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.config.model_patterns import expand_models
+from harness.config.preset import Preset
 from harness.runner.baselines import REFERENCE_ROWS
 from harness.runner.pretrained import Pretrained
 from harness.runner.saved_model import SavedModel, is_saved
@@ -49,6 +50,24 @@ def resolve_models(
     """
     names = expand_models(patterns, references=REFERENCE_ROWS, is_stored=lambda name: is_saved(name, workspace))
     return [_resolve(name, workspace, pretrained or {}) for name in names]
+
+
+def within_recipe(
+    models: Sequence[RequestedModel], patterns: Sequence[str], preset: Preset
+) -> tuple[list[RequestedModel], list[str]]:
+    """The models less those that a shell pattern alone selects and that the preset is no recipe for; and their names.
+
+    A preset without a recipe is for all models, and what is asked for by its name, or by `all`, is never left out.
+    """
+    globs = [pattern for pattern in patterns if set(pattern) & set("*?[")]
+    if preset.recipe is None or not globs or "all" in patterns:
+        return list(models), []
+    kept: list[RequestedModel] = []
+    left_out: list[RequestedModel] = []
+    for model in models:
+        others = model.kind in {"trained", "pretrained"} and not preset.recipe.covers(model.name)
+        (left_out if others and model.name not in patterns else kept).append(model)
+    return (kept, [model.name for model in left_out]) if kept else (list(models), [])
 
 
 def _resolve(name: str, workspace: Workspace, pretrained: Mapping[str, str]) -> RequestedModel:

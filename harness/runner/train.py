@@ -18,6 +18,7 @@ from harness.config.schedule import Schedule, Stage
 from harness.data.batches import CaptionBatches, VisualSource
 from harness.data.dataset import Sample
 from harness.data.features import Features
+from harness.data.own_tokens import as_read
 from harness.data.vocabulary import Vocabulary
 from harness.inference.generate import caption_images
 from harness.metrics.cider import CiderD
@@ -68,7 +69,7 @@ def fit(
         model,
         seed,
         context.preset.schedule,
-        context.data.train,
+        as_read(context.data.train, context.inputs.vocabulary.preparation),
         context.inputs.vocabulary,
         context.source(model.visual),
         context.preset.vocabulary.max_len,
@@ -204,7 +205,8 @@ class _Validation:
         self._model, self._context, self._reporter = model, context, reporter
         words = context.inputs.vocabulary.tokenize
         self._references = {
-            sample.image_id: [" ".join(words(caption)) for caption in sample.captions] for sample in context.data.val
+            sample.image_id: [" ".join(words(caption)) for caption in sample.captions]
+            for sample in as_read(context.data.val, context.inputs.vocabulary.preparation)
         }
         self._scorer = CiderD(self._references)
 

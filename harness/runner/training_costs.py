@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from harness.config.schedule import Stage
+from harness.data.own_tokens import as_read
 from harness.measure.accelerators import a100_seconds, peak_macs
 from harness.measure.estimate import DataShape, PassCosts, StagePlan, plan_stages
 from harness.measure.flops.counting import FlopCounts
@@ -180,8 +181,9 @@ def _pass_costs(model: Captioner, visual: Visual, counts: FlopCounts, length: in
 
 def usual_length(context: RunContext) -> int:
     """Tokens of the longest caption of a batch, the end token included: of one caption in a hundred."""
-    captions = [caption for sample in context.data.train[:1000] for caption in sample.captions]
-    lengths = [len(context.inputs.vocabulary.tokenize(caption)) + 1 for caption in captions]
+    vocabulary = context.inputs.vocabulary
+    read = as_read(context.data.train[:1000], vocabulary.preparation)
+    lengths = [len(vocabulary.tokenize(caption)) + 1 for sample in read for caption in sample.captions]
     return min(round(float(np.percentile(lengths, 99))), context.preset.vocabulary.max_len - 1)
 
 

@@ -125,14 +125,32 @@ NAMES: dict[str, tuple[Printed, ...]] = {
 }
 """Models of the zoo that have printed numbers; the others have none."""
 
+_V1_ABLATIONS = ("ablation; static NE=64; dynamic NE=1; N=3", "ablation; static NE=64; dynamic NE=16; N=3")
+
 RECIPES: dict[str, PresetRecipe] = {
-    "aoanet-paper": PresetRecipe("6445147036d7", (Printed("aoanet", ("",)),)),
-    "cgru-paper": PresetRecipe("ca11d8d7f434", (Printed("cgru"),)),
+    "aoanet-paper": PresetRecipe("0f97c4bb90b6", (Printed("aoanet", ("",)),)),
+    "cgru-paper": PresetRecipe("692f6ab0b341", (Printed("cgru"),)),
     "dlct-paper": PresetRecipe(
         "57697645ea22", whose="that of the released code, but for how captions become words, and their order"
     ),
+    "expansionnet-v1-ablation": PresetRecipe(
+        "de223e638e7a",
+        (
+            Printed("expansionnet_v1", tables=("Table 3",)),
+            Printed("expansionnet_v1", _V1_ABLATIONS),
+            *NAMES["expansionnet_v1/baseline"],
+        ),
+    ),
     "expansionnet-v1-paper": PresetRecipe(
         "e298cc95c827", whose="that of the released code, whose model is wider than the paper's"
+    ),
+    "expansionnet-v2-ablation": PresetRecipe(
+        "b879bcecff5d",
+        (
+            Printed("expansionnet_v2", tables=("Table 2", "Table I"), backbone="frozen"),
+            Printed("transformer_base", (_V2_BASE,)),
+        ),
+        "the first of the paper's four steps",
     ),
     "expansionnet-v2-paper": PresetRecipe("7467ad63fb99", (Printed("expansionnet_v2", backbone="trained"),)),
     "expansionnet-v2-paper-frozen": PresetRecipe(
@@ -140,29 +158,35 @@ RECIPES: dict[str, PresetRecipe] = {
         (Printed("expansionnet_v2", backbone="frozen"), Printed("transformer_base", (_V2_BASE,))),
         "two of the paper's four steps",
     ),
-    "gcn-lstm-paper": PresetRecipe("8d895064d410", whose="that of X-modaler for a semantic graph, not the paper's"),
-    "grit-paper": PresetRecipe(
-        "1254efad1089", whose="that of the released code's caption head, on other features and sampled captions"
+    "gcn-lstm-paper": PresetRecipe("bc29c75110e6", whose="that of X-modaler for a semantic graph, not the paper's"),
+    "grit-paper": PresetRecipe("8f4a0dee1471", whose="that of the released code's caption head, on other features"),
+    "image-transformer-ablation": PresetRecipe(
+        "6a48c62e47c7",
+        (
+            Printed("image_transformer", tables=("Table 3",)),
+            Printed("aoanet", ("baseline (AoA)",), tables=("Table 3",)),
+        ),
+        "cross-entropy alone",
     ),
     "image-transformer-paper": PresetRecipe(
-        "dbc08eae7b8c", (Printed("image_transformer"), Printed("aoanet", ("baseline (AoA)",)))
+        "22b4fc370116", (Printed("image_transformer"), Printed("aoanet", ("baseline (AoA)",)))
     ),
     "m2-paper": PresetRecipe(
         "83f0330ebe6a",
         whose="that of the released code, but for how captions become words; no row of it is printed here",
     ),
-    "noam-paper": PresetRecipe("4a3179362023", whose="that of ImageCaptioning.pytorch, not the paper's"),
+    "noam-paper": PresetRecipe("bbfedf13478c", whose="that of ImageCaptioning.pytorch, not the paper's"),
     "object-relation-luo": PresetRecipe(
-        "79516065faf8", whose="that of Luo's Transformer in ImageCaptioning.pytorch, not the paper's"
+        "aa51d58ed2e0", whose="that of Luo's Transformer in ImageCaptioning.pytorch, not the paper's"
     ),
-    "puret-paper": PresetRecipe("939a3f73c528", (Printed("puret"),)),
+    "puret-paper": PresetRecipe("37f57d1ca127", (Printed("puret"),)),
     "rstnet-paper": PresetRecipe(
         "fc42d24bcd22",
         whose="that of the released code, but for a language signal that learns, and how captions become words",
     ),
-    "updown-paper": PresetRecipe("8773633c023e", whose="that of ImageCaptioning.pytorch, not the paper's"),
-    "x-lan-paper": PresetRecipe("51cf95fe6607", (Printed("x_lan"),)),
-    "x-transformer-paper": PresetRecipe("8c3c3d89cbb0", (Printed("x_transformer"),)),
+    "updown-paper": PresetRecipe("cd87372034be", whose="that of ImageCaptioning.pytorch, not the paper's"),
+    "x-lan-paper": PresetRecipe("3b50dfe4df65", (Printed("x_lan"),)),
+    "x-transformer-paper": PresetRecipe("8d38d5b66e05", (Printed("x_transformer"),)),
 }
 """Presets of the paper track. Digests are those of `harness.config.load.shipped_preset`: a preset that is changed
 needs its new one here, and runs by the preset as it was are then no longer taken for runs by the paper's recipe."""

@@ -159,7 +159,7 @@ def _sample(entry: Mapping[str, Any], image_id: int, split: str, paths: PictureP
     except RefusedPath as refusal:
         file = ""
         reasons.append(str(refusal))
-    captions = _captions(entry.get("sentences"))
+    captions, tokens = _captions(entry.get("sentences"))
     if not captions:
         reasons.append(f"{name!r} has no sentences")
     domain, boxes = entry.get("domain"), None
@@ -174,16 +174,29 @@ def _sample(entry: Mapping[str, Any], image_id: int, split: str, paths: PictureP
             reasons.append(f"the boxes of {name!r} are not lists of x1, y1, x2, y2 with x1 <= x2 and y1 <= y2{found}")
     if reasons:
         faults[image_id] = "; ".join(reasons)
-    return Sample(image_id, file, split, captions, domain, boxes)
+    return Sample(image_id, file, split, captions, domain, boxes, tokens, entry["split"] == "restval")
 
 
-def _captions(sentences: object) -> tuple[str, ...]:
-    """The sentences' raw texts, with white space collapsed; empty ones are dropped."""
+def _captions(sentences: object) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+    """The sentences' raw texts, white space collapsed, and their tokens, if all have some; empty ones are dropped."""
     if not isinstance(sentences, list):
-        return ()
-    raw = [sentence.get("raw") for sentence in sentences if isinstance(sentence, dict)]
-    cleaned = (" ".join(sanitise_caption(text).split()) for text in raw if isinstance(text, str))
-    return tuple(text for text in cleaned if text)
+        return (), None
+    told = [sentence for sentence in sentences if isinstance(sentence, dict) and isinstance(sentence.get("raw"), str)]
+    pairs = [(_collapsed(sentence["raw"]), _tokens(sentence.get("tokens"))) for sentence in told]
+    pairs = [pair for pair in pairs if pair[0]]
+    tokens = tuple(own for _, own in pairs if own is not None)
+    return tuple(text for text, _ in pairs), tokens if pairs and len(tokens) == len(pairs) else None
+
+
+def _tokens(tokens: object) -> str | None:
+    """A sentence's own tokens, joined by spaces; None where it has none."""
+    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+        return None
+    return _collapsed(" ".join(tokens))
+
+
+def _collapsed(text: str) -> str:
+    return " ".join(sanitise_caption(text).split())
 
 
 class _NotCornersError(ValueError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from harness.data.vocabulary import PAD, Vocabulary
 from harness.utils.errors import BenchError
+from harness.utils.files import shortened
 from zoo.errors import first_line
 
 _FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
@@ -58,6 +59,22 @@ class HubVocabulary(Vocabulary):
     def _library(self) -> Tokenizer:
         return Tokenizer.from_str(self.tokenizer)
 
+    @cached_property
+    def _unspoken(self) -> frozenset[int]:
+        """Special tokens that are no part of a text; the unknown word is one."""
+        unknown = getattr(self._library.model, "unk_token", None)
+        added = self._library.get_added_tokens_decoder().items()
+        return frozenset(number for number, token in added if token.special and token.content != unknown)
+
+    def numbers_of(self, words: Sequence[str], setting: str) -> tuple[int, ...]:
+        """See `Vocabulary.numbers_of`; a tokenizer's entries are no words."""
+        if words:
+            raise BenchError(
+                f"{setting} names {shortened(', '.join(words))}, but this model brings its own tokenizer",
+                f"add --set {setting}=[]",
+            )
+        return ()
+
     def __len__(self) -> int:
         """Count the tokenizer's entries, its special tokens included."""
         return int(self._library.get_vocab_size())
@@ -70,7 +87,8 @@ class HubVocabulary(Vocabulary):
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of the tokens before the first `eos`, as the tokenizer joins them."""
-        return str(self._library.decode(list(self._spoken(ids)), skip_special_tokens=True)).strip()
+        spoken = [number for number in self._spoken(ids) if number not in self._unspoken]
+        return str(self._library.decode(spoken, skip_special_tokens=False)).strip()
 
     def words_of(self, ids: Iterable[int]) -> list[str | None]:
         """See `Vocabulary.words_of`; the words of the text."""

@@ -23,10 +23,14 @@ from zoo.registry import NOT_DOCUMENTED, Pretraining
 NOT_APPLICABLE = "none"
 
 
-def data_field(dataset: Dataset, skipped: Iterable[int]) -> str:
-    """Name and digest of the data as used: annotations, pictures and the ids that were skipped."""
+def data_field(dataset: Dataset, skipped: Iterable[int], *, without_restval: bool = False) -> str:
+    """Name and digest of the data as used: annotations, pictures and the ids that were skipped.
+
+    `without_restval` is named where there is such an image: rows without a model depend on it too.
+    """
     left_out = sorted(skipped)
     suffix = f",skipped:{len(left_out)}" if left_out else ""
+    suffix += ",restval:dropped" if without_restval and any(sample.restval for sample in dataset.samples) else ""
     return f"{dataset.name}#{digest([dataset.fingerprint, left_out], 8)}{suffix}"
 
 

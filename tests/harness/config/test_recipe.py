@@ -59,6 +59,10 @@ def test_the_controlled_track_has_no_recipe_in_its_signature() -> None:
     [
         ("decoding.count_bos=true", "ranking=count-bos"),
         ("decoding.cut_unfinished=true", "unfinished=cut"),
+        ("decoding.banned=[<unk>]", "banned=<unk>"),
+        ("decoding.release_finished=true", "finished=released"),
+        ("decoding.bad_endings=[a, of]", r"never-last=a\+of"),
+        ("decoding.trigram_penalty=1.5", "trigrams-1.5"),
         ("schedule.stages.0.optimiser.name=radam_liu", "radam_liu"),
         ("schedule.stages.0.learning_rate.warmup=hyperbolic", "warmup=hyperbolic"),
         ("schedule.stages.0.accumulation.gradients=summed", "gradients=summed"),

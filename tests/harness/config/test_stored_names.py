@@ -34,15 +34,18 @@ PINNED = {
 }
 """Of all that runs are stored under, as it was before `paper` became `matched-width`."""
 SECOND_PASS = "self_critical.gradient=second-pass"
+LUO = ("recipe.captions=words", "decoding.banned=[]", "decoding.release_finished=false")
 SINCE_CHANGED = {
     **dict.fromkeys(
-        ("aoanet-paper", "expansionnet-v1-paper", "expansionnet-v2-paper-frozen", "image-transformer-paper",
-         "updown-paper"), (f"schedule.stages.1.{SECOND_PASS}",),
+        ("aoanet-paper", "image-transformer-paper", "updown-paper"), (f"schedule.stages.1.{SECOND_PASS}", *LUO)
     ),
+    "cgru-paper": ("recipe.restval=train",),
+    "expansionnet-v1-paper": (f"schedule.stages.1.{SECOND_PASS}",),
     "expansionnet-v2-paper": (f"schedule.stages.2.{SECOND_PASS}", f"schedule.stages.3.{SECOND_PASS}"),
+    "expansionnet-v2-paper-frozen": (f"schedule.stages.1.{SECOND_PASS}",),
     "matched-width-scst": ("schedule.stages.1.dropout=0.1",),
     "noam-paper": (
-        f"schedule.stages.1.{SECOND_PASS}", "recipe.models=[transformer, m2, object_relation_transformer]",
+        f"schedule.stages.1.{SECOND_PASS}", *LUO, "recipe.models=[transformer, m2, object_relation_transformer]",
     ),
     "small-scst": ("schedule.stages.1.dropout=0.1",),
 }  # fmt: skip

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.data.subwords import SubwordVocabulary
 from harness.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary, tokenize
 from harness.data.vocabulary_file import load_vocabulary
 from harness.utils.errors import BenchError
@@ -80,7 +81,17 @@ def test_rare_words_are_unknown() -> None:
     assert vocabulary.words == ("a",)
     assert len(vocabulary) == 5
     assert vocabulary.encode("a dog", 9) == [4, UNK, EOS]
-    assert vocabulary.decode([4, UNK, EOS]) == "a"
+    assert vocabulary.decode([4, UNK, EOS]) == "a <unk>"
+    assert Vocabulary.build(["a"], 1, "expansionnet").decode([3]) == "UNK"
+
+
+def test_words_of_settings_are_found_by_number() -> None:
+    vocabulary = Vocabulary(("a", "b"))
+    assert vocabulary.numbers_of(["b", "zebra", "<unk>", "b"], "decoding.banned") == (5, UNK)
+    pieces = SubwordVocabulary.build(["a b"], 1)
+    assert pieces.numbers_of(["<unk>"], "decoding.banned") == (UNK,)
+    with pytest.raises(BenchError, match=r"decoding.banned names a, but this vocabulary is of subwords"):
+        pieces.numbers_of(["a", "<unk>"], "decoding.banned")
 
 
 def test_long_captions_are_cut_with_the_end_token_in_place() -> None:
@@ -124,7 +135,7 @@ def test_paper_vocabulary_has_special_tokens_among_words(tmp_path: Path) -> None
     assert (vocabulary.pad, vocabulary.bos, vocabulary.eos, vocabulary.unk) == (2, 3, 1, 4)
     assert len(vocabulary) == 7
     assert vocabulary.encode("A dog's\nUNK!", 9) == [5, 6, 4, 0, 4, 1]
-    assert vocabulary.decode([3, 0, 5, 4, 6, 1, 5]) == "\n a dog"
+    assert vocabulary.decode([3, 0, 5, 4, 6, 1, 5]) == "\n a UNK dog"
     assert vocabulary.digest() != Vocabulary(vocabulary.words).digest()
     vocabulary.save(tmp_path / "v.json")
     assert load_vocabulary(tmp_path / "v.json") == vocabulary

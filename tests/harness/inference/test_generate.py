@@ -14,7 +14,7 @@ from harness.data.vocabulary import Vocabulary
 from harness.inference.generate import Captions, caption_images
 from harness.utils.progress import Reporter
 from zoo import Visual, VisualSpec, create_model, model_card
-from zoo.decoding import Hypotheses
+from zoo.decoding import Hypotheses, SearchRules
 
 WORDS = Vocabulary.of_entries(["EOS", "PAD", "SOS", "UNK", "a", "b", "c"], "expansionnet")
 
@@ -56,6 +56,14 @@ def test_a_recipe_may_cut_what_has_no_end_and_count_the_begin(monkeypatch: pytes
     found, asked = captions(monkeypatch, cut_unfinished=True, count_bos=True)
     assert list(found.by_image.values()) == ["a b", "c b a"]
     assert asked["count_bos"] is True
+
+
+def test_rules_of_a_recipe_reach_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, asked = captions(monkeypatch)
+    assert (asked["banned"], asked["release_finished"], asked["rules"]) == ((), False, SearchRules())
+    settings = {"banned": ["<unk>", "b"], "release_finished": True, "bad_endings": ["a", "of"], "trigram_penalty": 1.5}
+    _, asked = captions(monkeypatch, **settings)
+    assert (asked["banned"], asked["release_finished"], asked["rules"]) == ((3, 5), True, SearchRules((4,), 1.5))
 
 
 def test_generated_tokens_include_ends_and_cut_words(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,19 @@ def test_each_picture_gets_a_line_from_a_run_by_key_or_folder(pictures: list[Pat
     assert by_folder.stdout == by_key.stdout
     lines = by_folder.stdout.splitlines()
     assert [line.split(": ")[0] for line in lines] == [str(path) for path in pictures]
-    assert all(set(line.split(": ")[1].split()) <= set(WORDS) for line in lines)
+    assert all(set(line.split(": ")[1].split()) <= {*WORDS, "<unk>"} for line in lines)
+
+
+def test_unknown_words_are_shown_unless_the_run_bans_them(pictures: list[Path], make_run: MakeRun) -> None:
+    folder = make_run()
+    shown = [line.split(": ")[1].split() for line in caption(*pictures, "--run", folder).stdout.splitlines()]
+    assert "<unk>" in {*shown[0], *shown[1]}, "what these random weights say"
+    run = SavedModel.load(folder)
+    banned = run.decoding.model_copy(update={"banned": ("<unk>", "dog")})
+    run.model_copy(update={"decoding": banned}).save(folder)
+    others = [line.split(": ")[1].split() for line in caption(*pictures, "--run", folder).stdout.splitlines()]
+    assert all(others)
+    assert {*others[0], *others[1]} <= {*WORDS} - {"dog"}
 
 
 def test_captions_do_not_depend_on_the_other_pictures(pictures: list[Path], make_run: MakeRun) -> None:

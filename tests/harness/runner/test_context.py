@@ -99,7 +99,13 @@ def test_skipped_images_are_in_no_split() -> None:
 
 def test_the_vocabulary_is_of_the_preset_s_kind(small: RunContext) -> None:
     config = load_preset("smoke").vocabulary
-    words = module._build_vocabulary(small.data.train, config, "words")
-    pieces = module._build_vocabulary(small.data.train, config.model_copy(update={"kind": "bpe", "merges": 5}), "words")
+    words = module._build_vocabulary(
+        [caption for sample in small.data.train for caption in sample.captions], config, "words"
+    )
+    pieces = module._build_vocabulary(
+        [caption for sample in small.data.train for caption in sample.captions],
+        config.model_copy(update={"kind": "bpe", "merges": 5}),
+        "words",
+    )
     assert words == small.inputs.vocabulary
     assert isinstance(pieces, SubwordVocabulary)

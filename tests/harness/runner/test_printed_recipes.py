@@ -100,7 +100,10 @@ def test_any_one_set_makes_another_recipe_and_is_named(name: str, tiny: RunConte
     as_it_comes = load_preset(name)
     assert as_it_comes.recipe is not None
     other = "convert" if as_it_comes.recipe.non_rgb == "black" else "black"
+    stages = len(as_it_comes.schedule.stages)
     for change, said in ONE_A_ROOM.items():
+        if stages == 1 and "stages.1." in change:
+            continue
         override = change.format(other)
         first, _, last = said.partition("{}")
         for match in beside(load_preset(name, (override,)), tiny, tmp_path).values():

@@ -1,0 +1,125 @@
+"""The page of the paper track, docs/papers.md: what a paper or its code does, what the preset does, what still differs.
+
+`python -m harness.config.papers docs` writes it anew from the presets and from docs/papers.yaml; a test holds that it
+is current.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from harness.config.load import list_presets, load_preset
+from harness.config.preset import Preset
+from harness.config.schedule import Stage
+from harness.utils.atomic import write_text
+from harness.utils.errors import BenchError
+
+SOURCE, PAGE = "papers.yaml", "papers.md"
+_DIFFERENTIATED: Final = {
+    "second-pass": "captions in a second pass",
+    "steps": "pass that drew the captions",
+    "prefixes": "pass that drew the captions, over whole prefixes",
+}
+_HEAD: Final = """\
+# The paper track
+
+Presets with a recipe train and decode the models of one paper as its authors did. For each, this page says what the
+paper or its code does, what the preset does, and what still differs and why. What the preset does is read from it; the
+page is written by `python -m harness.config.papers docs`, from what `docs/papers.yaml` says of the papers.
+
+Where paper and released code disagree, the code counts, unless it is known to train another model than the printed one.
+A generated unknown word is shown (`<unk>`, or UNK where a paper's vocabulary calls it so), unless `decoding.banned`
+names it. The rules of Luo's code for last words and repeated trigrams are `decoding.bad_endings` and
+`decoding.trigram_penalty`. Both are off by default in that code and in what builds on it, and so in the presets; its
+trigram rule is for greedy decoding and sampling alone, here it works in beam search.
+
+When a preset that ends with `-ablation` has run, `bench run` prints the paper's table with the measured scores beside.
+"""
+
+
+def page(folder: Path) -> str:
+    """The page's text, from `papers.yaml` in `folder`.
+
+    Raises:
+        BenchError: a preset of the paper track, or a topic of one, has no entry there, or an entry no preset.
+    """
+    stated = yaml.safe_load((folder / SOURCE).read_text(encoding="utf-8"))
+    presets = [preset for preset in map(load_preset, list_presets()) if preset.recipe is not None]
+    if unlike := {preset.name for preset in presets} ^ stated.keys():
+        raise BenchError(f"{SOURCE} and the presets differ in {', '.join(sorted(unlike))}", "add or remove entries")
+    return _HEAD + "".join(_section(preset, stated[preset.name]) for preset in presets)
+
+
+def _section(preset: Preset, stated: Mapping[str, Mapping[str, str]]) -> str:
+    assert preset.recipe is not None
+    if stated.keys() != _TOPICS.keys():
+        raise BenchError(f"{SOURCE}: {preset.name} needs the topics {', '.join(_TOPICS)}", "add or remove topics")
+    lines = [f"\n## {preset.name}\n", f"Models: {', '.join(f'`{each}`' for each in preset.recipe.models)}.\n"]
+    lines += ["| | Paper or code | Preset | Still differs |", "|---|---|---|---|"]
+    for topic, describe in _TOPICS.items():
+        said = stated[topic]
+        cells = (topic, said["source"], describe(preset), said["differs"])
+        lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _captions(preset: Preset) -> str:
+    recipe, vocabulary = preset.recipe, preset.vocabulary
+    assert recipe is not None
+    merges = f", BPE of {vocabulary.merges:,} merges" if vocabulary.kind == "bpe" else ""
+    text = f"`captions: {recipe.captions}`{merges}, at least {vocabulary.min_count} times, {vocabulary.max_len} tokens"
+    return f"{text}; restval: {recipe.restval}; images not in RGB: {recipe.non_rgb}"
+
+
+def _decoding(preset: Preset) -> str:
+    decoding = preset.decoding
+    named = [f"beam {decoding.beam_size}", f"{decoding.max_len} tokens", f"length penalty {decoding.length_penalty:g}"]
+    return ", ".join([*named, *(f"`{name}`" for name in decoding.paper_deviations())])
+
+
+def _training(preset: Preset) -> str:
+    return "; ".join(f"{stage.name}: {', '.join(_stage(stage))}" for stage in preset.schedule.stages)
+
+
+def _stage(stage: Stage) -> Iterator[str]:
+    rate = stage.learning_rate
+    yield f"{stage.epochs} epochs of {stage.objective.replace('_', '-')}"
+    yield f"batches of {stage.batch_size} {stage.batch_of}"
+    yield f"{stage.optimiser.name} at {rate.peak:g} ({rate.annealing}, warm-up {rate.warmup_steps:,})"
+    if stage.accumulation.parts > 1:
+        yield f"{stage.accumulation.parts} gradients {stage.accumulation.gradients}"
+    if stage.label_smoothing:
+        yield f"smoothing {stage.label_smoothing:g}"
+    if stage.scheduled_sampling is not None:
+        yield f"scheduled sampling to {stage.scheduled_sampling.most:g}"
+    if reward := stage.reward_signature():
+        yield f"`{reward}`"
+    if stage.objective == "self_critical":
+        yield f"gradient of the {_DIFFERENTIATED[stage.self_critical.gradient]}"
+    if stage.clip_norm is not None:
+        yield f"clipped at a norm of {stage.clip_norm:g}"
+    if stage.clip_value is not None:
+        yield f"clipped to ±{stage.clip_value:g}"
+    yield "dropout as built" if stage.dropout is None else f"dropout {stage.dropout:g}"
+
+
+_TOPICS: Final[Mapping[str, Callable[[Preset], str]]] = {
+    "captions": _captions,
+    "decoding": _decoding,
+    "training": _training,
+}
+
+
+def main(arguments: list[str]) -> None:
+    """Write the page into the folder that is named."""
+    folder = Path(arguments[0]) if arguments else Path("docs")
+    write_text(folder / PAGE, page(folder))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

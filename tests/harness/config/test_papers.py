@@ -1,0 +1,57 @@
+"""The page of the paper track is what the presets say, and every preset can be planned at its paper's sizes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness.config.load import list_presets, load_preset
+from harness.config.papers import PAGE, SOURCE, page
+from harness.utils.errors import BenchError
+from tests.harness.conftest import ROOT, bench
+from zoo import list_models
+
+DOCS = ROOT / "docs"
+PAPER = [name for name in list_presets() if load_preset(name).recipe is not None]
+
+
+def test_the_page_is_current() -> None:
+    assert (DOCS / PAGE).read_text(encoding="utf-8") == page(DOCS), "python -m harness.config.papers docs"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [("aoanet-paper:", "other-paper:", "differ in aoanet-paper, other-paper"), ("  decoding:", "  search:", "topics")],
+)
+def test_a_preset_or_topic_without_an_entry_is_named(tmp_path: Path, old: str, new: str, said: str) -> None:
+    shutil.copy(DOCS / SOURCE, tmp_path)
+    text = (tmp_path / SOURCE).read_text(encoding="utf-8")
+    (tmp_path / SOURCE).write_text(text.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(BenchError, match=said):
+        page(tmp_path)
+
+
+def plan(name: str) -> str:
+    """What `bench plan` says of the first model of a preset that it can build without a backbone's weights."""
+    recipe = load_preset(name).recipe
+    assert recipe is not None
+    model = next(model for model in list_models() if recipe.covers(model))
+    done = bench("plan", "--preset", name, "--models", model, "--data", "coco", "--throughput", 60)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_the_smallest_paper_model_is_planned_without_restval() -> None:
+    said = plan("cgru-paper")
+    assert "20,707,350 images" in said, "50 epochs of 82,783 images with 5.0028 captions each"
+    assert "device-hours" in said
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", PAPER)
+def test_every_paper_preset_is_planned_at_its_sizes(name: str) -> None:
+    said = plan(name)
+    assert "device-hours" in said
+    assert "disk: about" in said

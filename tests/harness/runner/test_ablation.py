@@ -1,0 +1,70 @@
+"""`bench run` of a paper's ablation at a tiny size: the rows that it trains, beside the paper's table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.config.load import list_presets, load_preset
+from harness.runner.models import resolve_models, within_recipe
+from harness.utils.errors import BenchError
+from harness.utils.workspace import Workspace
+from results.published.ablations import ABLATIONS, ablation_tables
+from tests.harness.conftest import DrawScenes, bench, run_words
+from zoo import list_models
+
+SMALL = {
+    "size.d_model": 16, "size.d_ff": 16, "size.n_heads": 2, "size.n_encoder_layers": 1, "size.n_decoder_layers": 1,
+    "decoding.max_len": 8, "decoding.beam_size": 2, "latency_repeats": 2, "energy_seconds": 0,
+    "vocabulary.min_count": 2, "schedule.stages.0.epochs": 1, "schedule.stages.0.batch_size": 8,
+    "schedule.stages.0.validation_beam_size": 1, "size.max_len": 12, "vocabulary.max_len": 10,
+}  # fmt: skip
+
+
+def test_rows_stand_beside_the_papers_table(draw_scenes: DrawScenes, tmp_path: Path) -> None:
+    data = draw_scenes(train=4, val=2, test=3, nocaps_per_domain=1)
+    words = run_words(data, tmp_path, "transformer_base,expansionnet_v1/rel*", SMALL)
+    done = bench(*words, "--preset", "expansionnet-v2-ablation", "--backbone", "filterbank", env={"COLUMNS": "250"})
+    assert done.exit_code == 0, done.output
+    assert "recipe for other models: expansionnet_v1/released, expansionnet_v1/released-no-reduce" in done.output
+    lines = done.output.splitlines()
+    tables = [at for at, line in enumerate(lines) if "printed / measured" in line]
+    assert [lines[at].partition(" of ")[0] for at in tables] == ["Table 2", "Table I"]
+    assert "printed on karpathy-test, XE, beam 3; measured on scenes test, beam 2" in lines[tables[0] + 1]
+    assert "printed on karpathy-val" in lines[tables[1] + 1]
+    rows = {line.partition("[")[2].partition("]")[0]: line for line in lines[tables[1] :] if "[" in line}
+    assert rows.keys() == {"transformer_base"}
+    assert "115.8 / " in rows["transformer_base"]
+    assert "115.8 / —" not in rows["transformer_base"]
+    full = next(line for line in lines[tables[1] :] if "G={32, 64, 128, 256, 512}; dynamic NE=16" in line)
+    assert "123.5 / —" in full, "a row that was not trained"
+
+
+@pytest.mark.parametrize("preset", ABLATIONS)
+def test_every_row_of_a_table_has_a_model_that_the_preset_trains(preset: str) -> None:
+    recipe = load_preset(preset).recipe
+    assert recipe is not None
+    tables = ablation_tables(preset)
+    assert tables
+    for table in tables:
+        for row in table.rows:
+            assert any(recipe.covers(model) and model in list_models() for model in row.models), row.name
+
+
+def test_ablations_are_of_shipped_presets_and_no_others_have_tables() -> None:
+    assert set(list_presets()) >= set(ABLATIONS) == {name for name in list_presets() if name.endswith("-ablation")}
+    assert ablation_tables("quick") == ()
+
+
+def test_a_pattern_leaves_out_what_a_name_is_refused_for(tmp_path: Path) -> None:
+    preset, workspace = load_preset("expansionnet-v1-ablation"), Workspace(tmp_path)
+    patterns = ["expansionnet_v1/*"]
+    kept, left_out = within_recipe(resolve_models(patterns, workspace), patterns, preset)
+    assert left_out == ["expansionnet_v1/released", "expansionnet_v1/released-no-reduce"]
+    assert "expansionnet_v1/static-64" in [model.name for model in kept]
+    for asked in (["expansionnet_v1/released", "expansionnet_v1/s*"], ["aoanet/*"], ["all", "expansionnet_v1/*"]):
+        models = resolve_models(asked, workspace)
+        assert within_recipe(models, asked, preset) == (models, [])
+    with pytest.raises(BenchError, match="recipe for other models than expansionnet_v1/released"):
+        preset.check_model("expansionnet_v1/released")
