@@ -38,9 +38,12 @@ class Batch:
         return replace(self, visual=self.visual.to(device), tokens=self.tokens.to(device, non_blocking=True))
 
     def pinned(self) -> Batch:
-        """The same batch in pinned memory, for asynchronous copies to a GPU."""
+        """The same batch in pinned memory, for asynchronous copies to a GPU; what is there already stays there."""
         parts = {part.name: getattr(self.visual, part.name) for part in fields(self.visual)}
-        visual = Visual(**{name: value.pin_memory() for name, value in parts.items() if value is not None})
+        there = {name: value for name, value in parts.items() if value is not None}
+        visual = Visual(
+            **{name: value.pin_memory() if value.device.type == "cpu" else value for name, value in there.items()}
+        )
         return replace(self, visual=visual, tokens=self.tokens.pin_memory())
 
     def split(self, parts: int) -> list[Batch]:

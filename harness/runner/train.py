@@ -18,6 +18,7 @@ from harness.config.schedule import Schedule, Stage
 from harness.data.batches import CaptionBatches, VisualSource
 from harness.data.dataset import Sample
 from harness.data.features import Features
+from harness.data.resident import resident
 from harness.data.vocabulary import Vocabulary
 from harness.inference.generate import caption_images
 from harness.metrics.cider import CiderD
@@ -76,11 +77,10 @@ def fit(
 
     def train(collective: Collective) -> TrainingSummary:
         trained = task.compiled_model()
-        data = _StageDataMaker(task, collective, context.execution.device, lambda: _cache(model, context, reporter))
+        device = context.execution.device
+        data = _StageDataMaker(task, collective, device, lambda: _cache(model, context, reporter), reporter)
         validation = _Validation(trained, context, reporter)
-        return task.trainer(
-            trained, data, validation, context.execution.device, collective, report_epoch, reporter, on_step
-        ).fit()
+        return task.trainer(trained, data, validation, device, collective, report_epoch, reporter, on_step).fit()
 
     devices = context.execution.config.devices
     if devices == 1:
@@ -160,12 +160,20 @@ class _StageDataMaker:
     Args:
         cache_features: extracts the features of the model's own backbone as it stands, and gives their folder; called
             on rank 0 alone.
+        reporter: told where the features lie.
     """
 
     def __init__(
-        self, task: _Task, collective: Collective, device: torch.device, cache_features: Callable[[], Path]
+        self,
+        task: _Task,
+        collective: Collective,
+        device: torch.device,
+        cache_features: Callable[[], Path],
+        reporter: Reporter,
     ) -> None:
         self._task, self._collective, self._device, self._cache_features = task, collective, device, cache_features
+        self._reporter = reporter
+        self._held: VisualSource | None = None  # the task's own features on the device, for all stages
 
     def __call__(self, stage: Stage) -> StageData:
         """The data of a stage; one that leaves the model's own backbone as it is reads cached features of it."""
@@ -175,12 +183,13 @@ class _StageDataMaker:
             folder = self._collective.broadcast(self._cache_features() if rank == 0 else Path())
             source = CachedBackboneSource(Features(folder))
         samples = list(task.train)
+        seen = self._resident(source)
         if stage.batch_of == "captions":
             samples = [replace(image, captions=(caption,)) for image in samples for caption in image.captions]
         batches = CaptionBatches(
             samples,
             task.vocabulary,
-            source,
+            seen,
             task.model.visual,
             batch_size=stage.batch_size,
             captions_per_image=1 if stage.batch_of == "captions" else stage.captions_per_image,
@@ -191,6 +200,17 @@ class _StageDataMaker:
             pinned=self._device.type == "cuda",
         )
         return StageData(batches, source)
+
+    def _resident(self, source: VisualSource) -> VisualSource:
+        """The training features on the device where they fit; those of a tuned backbone are of one stage."""
+        task, own = self._task, source is self._task.source
+        if own and self._held is not None:
+            return self._held
+        self._held = None  # before others take its memory
+        images = [sample.image_id for sample in task.train]
+        held = resident(source, images, task.model.visual, self._device, self._reporter.note)
+        self._held = held if own else None
+        return held
 
 
 class _Validation:
@@ -230,6 +250,6 @@ def _train_on_other_rank(pickled: bytes, plugins: Sequence[str], collective: Dis
     task: _Task = pickle.loads(pickled)  # noqa: S301  # rank 0 made it
     device = collective.device
     task.model.to(device)
-    data = _StageDataMaker(task, collective, device, Path)
     silent = Reporter(Console(file=io.StringIO()))
+    data = _StageDataMaker(task, collective, device, Path, silent)
     task.trainer(task.compiled_model(), data, lambda *_: 0.0, device, collective, lambda _: None, silent).fit()

@@ -17,6 +17,7 @@ from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
 from harness.config.schedule import Schedule
+from harness.data import resident
 from harness.data.features import Features
 from harness.data.pixels import PixelSource
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
@@ -198,6 +199,21 @@ def test_compiling_is_for_passes_over_whole_captions(
     assert context.execution.config.record(torch.device("cpu"), 1) == {
         "devices": 1, "compile": "on (CPU)", "passes_per_batch": 1,
     }  # fmt: skip
+
+
+def test_features_on_the_device_train_the_same_weights(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = [STAGE | {"epochs": 1}, STAGE | {"name": "again", "epochs": 1}]
+    trained, said = [], io.StringIO()
+    for free in (None, 2**30):
+        monkeypatch.setattr(resident, "free_memory", lambda _, free=free: free)
+        context = context_of(data, tmp_path, stages)
+        model = model_of("transformer_base", context)
+        fit(model, 0, context, tmp_path / f"run-{free}", lambda _: None, reporter(said))
+        trained.append(model.state_dict())
+    assert all(torch.equal(value, trained[1][name]) for name, value in trained[0].items())
+    assert said.getvalue().count("features of 29 training images lie on the device") == 1, "once for both stages"
 
 
 def test_devices_that_are_not_there_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
