@@ -76,8 +76,8 @@ def fit(
     )
 
     def train(collective: Collective) -> TrainingSummary:
-        trained = task.compiled_model()
         device = context.execution.device
+        trained = task.compiled_model(device)
         data = _StageDataMaker(task, collective, device, lambda: _cache(model, context, reporter), reporter)
         validation = _Validation(trained, context, reporter)
         return task.trainer(trained, data, validation, device, collective, report_epoch, reporter, on_step).fit()
@@ -117,12 +117,17 @@ class _Task:
     compiled: bool
     folder: Path
 
-    def compiled_model(self) -> Captioner:
-        """The model to train: compiled where asked for, around the same layers."""
+    def compiled_model(self, device: torch.device) -> Captioner:
+        """The model to train: compiled where asked for, around the same layers; on a GPU replayed as CUDA graphs."""
         if not self.compiled:
             return self.model
         model = copy.copy(self.model)  # what is compiled stays so; the one that came is traced for its costs later
-        model.compile(dynamic=True)  # what is called with whole captions; decoding steps stay as they are
+        # What is called with whole captions is compiled; decoding steps stay as they are.
+        if device.type == "cuda":
+            keep_gradients(model)
+            model.compile(mode="reduce-overhead")
+        else:
+            model.compile(dynamic=True)
         return model
 
     def trainer(
@@ -152,6 +157,17 @@ class _Task:
             objective=lambda stage: make_objective(stage, model, self.train, self.vocabulary),
             collective=collective,
         )
+
+
+def keep_gradients(model: Captioner) -> None:
+    """Copy each gradient as it arrives.
+
+    Those of a CUDA graph lie in memory that the next pass writes over, and may wait longer than that: for further
+    micro-batches, or for the batches of an accumulated step.
+    """
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.register_hook(torch.clone)
 
 
 class _StageDataMaker:
@@ -198,6 +214,7 @@ class _StageDataMaker:
             drop_last=stage.drop_last,
             share=(rank, self._collective.world_size),
             pinned=self._device.type == "cuda",
+            fixed_width=task.compiled,
         )
         return StageData(batches, source)
 
@@ -252,4 +269,4 @@ def _train_on_other_rank(pickled: bytes, plugins: Sequence[str], collective: Dis
     task.model.to(device)
     silent = Reporter(Console(file=io.StringIO()))
     data = _StageDataMaker(task, collective, device, Path, silent)
-    task.trainer(task.compiled_model(), data, lambda *_: 0.0, device, collective, lambda _: None, silent).fit()
+    task.trainer(task.compiled_model(device), data, lambda *_: 0.0, device, collective, lambda _: None, silent).fit()

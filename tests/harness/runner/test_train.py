@@ -18,14 +18,14 @@ from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
 from harness.config.schedule import Schedule
 from harness.data import resident
-from harness.data.features import Features
+from harness.data.features import Features, NullSource
 from harness.data.pixels import PixelSource
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.metrics.signature import EvaluationSettings
 from harness.runner.backbone_features import CachedBackboneSource
 from harness.runner.context import RunContext, prepare_context
 from harness.runner.execute import build_model, model_arguments
-from harness.runner.train import fit
+from harness.runner.train import _Task, fit
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
@@ -199,6 +199,26 @@ def test_compiling_is_for_passes_over_whole_captions(
     assert context.execution.config.record(torch.device("cpu"), 1) == {
         "devices": 1, "compile": "on (CPU)", "passes_per_batch": 1,
     }  # fmt: skip
+
+
+def test_a_gpu_replays_compiled_passes_and_keeps_their_gradients(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[torch.nn.Module, dict[str, Any]]] = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **settings: asked.append((module, settings)))
+    context = context_of(data, tmp_path, [STAGE])
+    model = model_of("transformer_base", context)
+    task = _Task(
+        model, 0, context.preset.schedule, (), context.inputs.vocabulary, NullSource(), 9, "fp32", True, tmp_path
+    )
+    compiled = task.compiled_model(torch.device("cuda"))
+    assert asked == [(compiled, {"mode": "reduce-overhead"})]
+    weight = next(compiled.parameters())
+    arriving = torch.ones_like(weight)
+    weight.backward(arriving)
+    arriving.zero_()
+    assert weight.grad is not None
+    assert bool(weight.grad.all()), "of the next pass"
 
 
 def test_features_on_the_device_train_the_same_weights(
