@@ -167,7 +167,7 @@ def keep_gradients(model: Captioner) -> None:
     """
     for parameter in model.parameters():
         if parameter.requires_grad:
-            parameter.register_hook(torch.clone)
+            parameter.register_hook(torch.clone)  # type: ignore[no-untyped-call]
 
 
 class _StageDataMaker:
