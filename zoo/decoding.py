@@ -134,7 +134,6 @@ def beam_search(
     sums, last = _log_probs(logits, forbidden).topk(beam_size)  # (B, W) each
     state = state.expand(beam_size)
     path = _Path(sums, [last])
-    finished = last == eos
     aside: Hypotheses | None = None
     # The row of the beam that each continuation of an image's beams continues.
     rows = torch.arange(batch * beam_size, device=device).repeat_interleave(beam_size).view(batch, -1)
@@ -150,14 +149,16 @@ def beam_search(
         return _best(found if aside is None else _join(aside, found), beam_size)
 
     for _ in range(1, max_len):
+        ended = 0
         if release_finished:
+            finished = last == eos
             aside = ranked(sums.masked_fill(~finished, -torch.inf))
-            sums, finished = sums.masked_fill(finished, -torch.inf), torch.zeros_like(finished)
+            sums = sums.masked_fill(finished, -torch.inf)
             # A sum can only fall, and its score is highest for the longest caption.
             if bool((sums.amax(1) / (max_len + int(count_bos)) ** length_penalty <= aside.scores[:, -1]).all()):
                 break
-            ended = 0
-        elif (ended := int(finished.sum())) == finished.numel():
+        # The words themselves are read, which takes no kernel, and counted here.
+        elif (ended := sum(row.count(eos) for row in last.tolist())) == last.numel():
             break
         logits, state = model.step(last.flatten(), state)
         # Only the best W words of a beam can be among the best W.
@@ -167,13 +168,13 @@ def beam_search(
         gains, words = log_probs.topk(beam_size)
         gains, words = gains.view(batch, beam_size, -1), words.view(batch, beam_size, -1)
         if ended:
-            gains = torch.where(finished[..., None], itself, gains)
-            words = words.masked_fill(finished[..., None], eos)
+            finished = (last == eos)[..., None]
+            gains = torch.where(finished, itself, gains)
+            words = words.masked_fill(finished, eos)
         sums, choice = (sums[..., None] + gains).flatten(1).topk(beam_size)
         last = words.flatten(1).gather(1, choice)
         state = state.reorder(rows.gather(1, choice).flatten())
         path.go_on(last, gains.flatten(1), choice)
-        finished = last == eos
 
     return ranked(sums)
 
@@ -207,18 +208,27 @@ class _Path:
     def trace(self, max_len: int) -> tuple[Tensor, Tensor]:
         """Tokens and log-probabilities (B, W, max_len) of the prefixes, then zeros."""
         width = self.first.shape[1]
-        beams, log_probs = (
-            [torch.arange(width, device=self.first.device).expand(self.first.shape)],
-            self.first[..., None],
-        )
+        beam = torch.arange(width, device=self.first.device).expand(self.first.shape)[..., None]
+        log_probs = self.first[..., None]
         if self.gains:
             choices = torch.stack(self.choices, -1)
-            for parent in reversed((choices // width).unbind(-1)):
-                beams.append(parent.gather(1, beams[-1]))
+            beam = torch.cat((_ancestors(choices // width), beam), -1)
             log_probs = torch.cat((log_probs, torch.stack(self.gains, -1).gather(1, choices)), -1)
-        beam = torch.stack(beams[::-1], -1)
         missing = (0, max_len - beam.shape[-1])
         return F.pad(torch.stack(self.words, -1).gather(1, beam), missing), F.pad(log_probs.gather(1, beam), missing)
+
+
+def _ancestors(parents: Tensor) -> Tensor:
+    """Which beam each last one was at every position but the last, from the parents (B, W, T - 1) of each position.
+
+    Ancestors 2 n positions back are the ancestors n positions back of those, so that a few products of permutations do
+    for all positions what took one kernel a position.
+    """
+    positions, back = parents.shape[-1], 1
+    while back < positions:
+        nearer = parents[..., :-back].gather(1, parents[..., back:])
+        parents, back = torch.cat((nearer, parents[..., -back:]), -1), 2 * back
+    return parents
 
 
 def _roll_out(

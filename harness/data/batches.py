@@ -38,9 +38,12 @@ class Batch:
         return replace(self, visual=self.visual.to(device), tokens=self.tokens.to(device, non_blocking=True))
 
     def pinned(self) -> Batch:
-        """The same batch in pinned memory, for asynchronous copies to a GPU."""
+        """The same batch in pinned memory, for asynchronous copies to a GPU; what is there already stays there."""
         parts = {part.name: getattr(self.visual, part.name) for part in fields(self.visual)}
-        visual = Visual(**{name: value.pin_memory() for name, value in parts.items() if value is not None})
+        there = {name: value for name, value in parts.items() if value is not None}
+        visual = Visual(
+            **{name: value.pin_memory() if value.device.type == "cpu" else value for name, value in there.items()}
+        )
         return replace(self, visual=visual, tokens=self.tokens.pin_memory())
 
     def split(self, parts: int) -> list[Batch]:
@@ -90,6 +93,7 @@ class CaptionBatches:
         max_len: maximum length of a row of tokens, begin and end token included.
         share: (k, n): the k-th of n shares of every batch; a share of a small batch may hold no image.
         pinned: make batches in pinned memory.
+        fixed_width: pad the tokens of every batch to `max_len`, so that all of them have one shape.
     """
 
     def __init__(
@@ -106,6 +110,7 @@ class CaptionBatches:
         drop_last: bool = False,
         share: tuple[int, int] = (0, 1),
         pinned: bool = False,
+        fixed_width: bool = False,
     ) -> None:
         if min(batch_size, captions_per_image) < 1 or max_len < 2 or seed < 0:
             raise ValueError("batch_size and captions_per_image must be at least 1, max_len 2 and seed 0")
@@ -121,7 +126,7 @@ class CaptionBatches:
         ]
         self._features, self._spec, self._pad = features, spec, vocabulary.pad
         self._batch_size, self._per_image, self._seed = batch_size, captions_per_image, seed
-        self._share, self._pinned = share, pinned
+        self._share, self._pinned, self._width = share, pinned, max_len if fixed_width else 0
         self._used = len(self._ids) // batch_size * batch_size if drop_last else len(self._ids)
         if not self._used:
             raise BenchError(f"{len(self._ids)} training images do not fill a batch of {batch_size}")
@@ -144,7 +149,8 @@ class CaptionBatches:
             if not chosen:
                 yield Batch(Visual(), torch.zeros(0, 2, dtype=torch.long), ())
                 continue
-            batch = Batch(self._features.visual(image_ids, self._spec), pad_rows(rows, self._pad), image_ids)
+            tokens = pad_rows(rows, self._pad, self._width)
+            batch = Batch(self._features.visual(image_ids, self._spec), tokens, image_ids)
             yield batch.pinned() if self._pinned else batch
 
     def _draw(self, number: int) -> tuple[list[int], list[list[int]]]:
@@ -172,9 +178,9 @@ def evaluation_batches(
     return prefetched(batches())
 
 
-def pad_rows(rows: Sequence[Sequence[int]], pad: int = PAD) -> Tensor:
-    """Token rows as one tensor (rows, longest), padded on the right."""
-    padded = np.full((len(rows), max(map(len, rows))), pad, dtype=np.int64)
+def pad_rows(rows: Sequence[Sequence[int]], pad: int = PAD, width: int = 0) -> Tensor:
+    """Token rows as one tensor (rows, longest), padded on the right to at least `width`."""
+    padded = np.full((len(rows), max(width, *map(len, rows))), pad, dtype=np.int64)
     for line, row in zip(padded, rows, strict=True):
         line[: len(row)] = row
     return torch.from_numpy(padded)

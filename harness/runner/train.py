@@ -19,6 +19,7 @@ from harness.data.batches import CaptionBatches, VisualSource
 from harness.data.dataset import Sample
 from harness.data.features import Features
 from harness.data.own_tokens import as_read
+from harness.data.resident import resident
 from harness.data.vocabulary import Vocabulary
 from harness.inference.generate import caption_images
 from harness.metrics.cider import CiderD
@@ -79,12 +80,11 @@ def fit(
     )
 
     def train(collective: Collective) -> TrainingSummary:
-        trained = task.compiled_model()
-        data = _StageDataMaker(task, collective, context.execution.device, lambda: _cache(model, context, reporter))
+        device = context.execution.device
+        trained = task.compiled_model(device)
+        data = _StageDataMaker(task, collective, device, lambda: _cache(model, context, reporter), reporter)
         validation = _Validation(trained, context, reporter)
-        return task.trainer(
-            trained, data, validation, context.execution.device, collective, report_epoch, reporter, on_step
-        ).fit()
+        return task.trainer(trained, data, validation, device, collective, report_epoch, reporter, on_step).fit()
 
     devices = context.execution.config.devices
     if devices == 1:
@@ -122,12 +122,17 @@ class _Task:
     compiled: bool
     folder: Path
 
-    def compiled_model(self) -> Captioner:
-        """The model to train: compiled where asked for, around the same layers."""
+    def compiled_model(self, device: torch.device) -> Captioner:
+        """The model to train: compiled where asked for, around the same layers; on a GPU replayed as CUDA graphs."""
         if not self.compiled:
             return self.model
         model = copy.copy(self.model)  # what is compiled stays so; the one that came is traced for its costs later
-        model.compile(dynamic=True)  # what is called with whole captions; decoding steps stay as they are
+        # What is called with whole captions is compiled; decoding steps stay as they are.
+        if device.type == "cuda":
+            keep_gradients(model)
+            model.compile(mode="reduce-overhead")
+        else:
+            model.compile(dynamic=True)
         return model
 
     def trainer(
@@ -159,18 +164,37 @@ class _Task:
         )
 
 
+def keep_gradients(model: Captioner) -> None:
+    """Copy each gradient as it arrives.
+
+    Those of a CUDA graph lie in memory that the next pass writes over, and may wait longer than that: for further
+    micro-batches, or for the batches of an accumulated step.
+    """
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.register_hook(torch.clone)  # type: ignore[no-untyped-call]
+
+
 class _StageDataMaker:
     """Makes what a stage reads on this rank: its share of every batch, and what it sees of the images.
 
     Args:
         cache_features: extracts the features of the model's own backbone as it stands, and gives their folder; called
             on rank 0 alone.
+        reporter: told where the features lie.
     """
 
     def __init__(
-        self, task: _Task, collective: Collective, device: torch.device, cache_features: Callable[[], Path]
+        self,
+        task: _Task,
+        collective: Collective,
+        device: torch.device,
+        cache_features: Callable[[], Path],
+        reporter: Reporter,
     ) -> None:
         self._task, self._collective, self._device, self._cache_features = task, collective, device, cache_features
+        self._reporter = reporter
+        self._held: VisualSource | None = None  # the task's own features on the device, for all stages
 
     def __call__(self, stage: Stage) -> StageData:
         """The data of a stage; one that leaves the model's own backbone as it is reads cached features of it."""
@@ -180,12 +204,13 @@ class _StageDataMaker:
             folder = self._collective.broadcast(self._cache_features() if rank == 0 else Path())
             source = CachedBackboneSource(Features(folder))
         samples = list(task.train)
+        seen = self._resident(source)
         if stage.batch_of == "captions":
             samples = [replace(image, captions=(caption,)) for image in samples for caption in image.captions]
         batches = CaptionBatches(
             samples,
             task.vocabulary,
-            source,
+            seen,
             task.model.visual,
             batch_size=stage.batch_size,
             captions_per_image=1 if stage.batch_of == "captions" else stage.captions_per_image,
@@ -194,8 +219,20 @@ class _StageDataMaker:
             drop_last=stage.drop_last,
             share=(rank, self._collective.world_size),
             pinned=self._device.type == "cuda",
+            fixed_width=task.compiled,
         )
         return StageData(batches, source)
+
+    def _resident(self, source: VisualSource) -> VisualSource:
+        """The training features on the device where they fit; those of a tuned backbone are of one stage."""
+        task, own = self._task, source is self._task.source
+        if own and self._held is not None:
+            return self._held
+        self._held = None  # before others take its memory
+        images = [sample.image_id for sample in task.train]
+        held = resident(source, images, task.model.visual, self._device, self._reporter.note)
+        self._held = held if own else None
+        return held
 
 
 class _Validation:
@@ -236,6 +273,6 @@ def _train_on_other_rank(pickled: bytes, plugins: Sequence[str], collective: Dis
     task: _Task = pickle.loads(pickled)  # noqa: S301  # rank 0 made it
     device = collective.device
     task.model.to(device)
-    data = _StageDataMaker(task, collective, device, Path)
     silent = Reporter(Console(file=io.StringIO()))
-    task.trainer(task.compiled_model(), data, lambda *_: 0.0, device, collective, lambda _: None, silent).fit()
+    data = _StageDataMaker(task, collective, device, Path, silent)
+    task.trainer(task.compiled_model(device), data, lambda *_: 0.0, device, collective, lambda _: None, silent).fit()

@@ -106,8 +106,7 @@ class DynamicExpansion(nn.Module):
         to_expand, to_contract = weights.unbind(2)
         sums, least = weights.sum(3), width**0.5 * EPSILON
         # Append the new position's forward rows; earlier rows do not depend on it and get a row of zeros.
-        new = (to_expand / (sums[:, :, 0] + least)[:, :, None])[:, :, :, None]
-        expand = torch.cat((F.pad(cache["expand"], (0, 0, 0, 0, 0, 1)), new), 3)  # (R, 2, j, i, E)
+        expand = _extend(cache["expand"], to_expand, (sums[:, :, 0] + least)[:, :, None])  # (R, 2, j, i, E)
         gathered = torch.bmm(expand.flatten(0, 1).flatten(2), to_contract.flatten(0, 1).flatten(1)[..., None])
         gathered = gathered.view(-1, 2, 1, rows.shape[1])
         bias = torch.baddbmm(sums[:, :, 1] @ self.biases, to_contract.sum(-1), condition)  # (R, 2, D)
@@ -115,6 +114,15 @@ class DynamicExpansion(nn.Module):
         a = torch.baddbmm(bias[:, :1], gathered[:, 0], value_a) / total[:, :1]
         b = torch.baddbmm(bias[:, 1:], gathered[:, 1], value_b) / total[:, 1:]
         return gate(selector, a, b), {"rows": rows, "expand": expand}
+
+
+def _extend(expand: Tensor, weights: Tensor, total: Tensor) -> Tensor:
+    """`expand` (R, 2, j, i, E) with a row of zeros, and the new position's `weights` (R, 2, j + 1, E) over `total`."""
+    if torch.is_grad_enabled():
+        return torch.cat((F.pad(expand, (0, 0, 0, 0, 0, 1)), (weights / total)[:, :, :, None]), 3)
+    wider = F.pad(expand, (0, 0, 0, 1, 0, 1))
+    torch.div(weights, total, out=wider[:, :, :, -1])
+    return wider
 
 
 def _join(forward: Tensor, backward: Tensor, element: Tensor) -> Tensor:

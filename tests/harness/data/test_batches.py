@@ -139,6 +139,14 @@ def test_rows_begin_end_and_are_cut(features: Features) -> None:
         assert (batch.tokens[:, -1] != PAD).any(), "padded beyond the longest row"
 
 
+def test_a_fixed_width_pads_every_batch(features: Features) -> None:
+    plain, wide = batches(features), batches(features, fixed_width=True)
+    for one, other in zip(plain.epoch(0), wide.epoch(0), strict=True):
+        assert other.tokens.shape == (len(one.tokens), 10)
+        assert torch.equal(other.tokens[:, : one.tokens.shape[1]], one.tokens)
+        assert not other.tokens[:, one.tokens.shape[1] :].any()
+
+
 def test_samples_without_captions_are_named(features: Features) -> None:
     bare = Sample(0, "bare.png", "train", ())
     with pytest.raises(BenchError, match=r"bare\.png"):

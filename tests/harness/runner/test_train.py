@@ -17,14 +17,15 @@ from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
 from harness.config.schedule import Schedule
-from harness.data.features import Features
+from harness.data import resident
+from harness.data.features import Features, NullSource
 from harness.data.pixels import PixelSource
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.metrics.signature import EvaluationSettings
 from harness.runner.backbone_features import CachedBackboneSource
 from harness.runner.context import RunContext, prepare_context
 from harness.runner.execute import build_model, model_arguments
-from harness.runner.train import fit
+from harness.runner.train import _Task, fit
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
@@ -40,6 +41,19 @@ STAGE = {
 
 class Killed(KeyboardInterrupt):
     """Stands for the end of the process, which no model's code brings about."""
+
+
+class GraphMemory(torch.autograd.Function):
+    """A pass whose gradient lies in the memory given, as that of a CUDA graph does."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+        ctx.memory = memory
+        return weight.sum()
+
+    @staticmethod
+    def backward(ctx: Any, _: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return ctx.memory.view_as(ctx.memory), None
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +212,41 @@ def test_compiling_is_for_passes_over_whole_captions(
     assert context.execution.config.record(torch.device("cpu"), 1) == {
         "devices": 1, "compile": "on (CPU)", "passes_per_batch": 1,
     }  # fmt: skip
+
+
+def test_a_gpu_replays_compiled_passes_and_keeps_their_gradients(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[torch.nn.Module, dict[str, Any]]] = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **settings: asked.append((module, settings)))
+    context = context_of(data, tmp_path, [STAGE])
+    model = model_of("transformer_base", context)
+    task = _Task(
+        model, 0, context.preset.schedule, (), context.inputs.vocabulary, NullSource(), 9, "fp32", True, tmp_path
+    )
+    compiled = task.compiled_model(torch.device("cuda"))
+    assert asked == [(compiled, {"mode": "reduce-overhead"})]
+    weight = next(compiled.parameters())
+    memory = torch.ones_like(weight)
+    GraphMemory.apply(weight, memory).backward()  # type: ignore[no-untyped-call]
+    memory.zero_()
+    assert weight.grad is not None
+    assert bool(weight.grad.all()), "of the next pass"
+
+
+def test_features_on_the_device_train_the_same_weights(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = [STAGE | {"epochs": 1}, STAGE | {"name": "again", "epochs": 1}]
+    trained, said = [], io.StringIO()
+    for free in (None, 2**30):
+        monkeypatch.setattr(resident, "free_memory", lambda _, free=free: free)
+        context = context_of(data, tmp_path, stages)
+        model = model_of("transformer_base", context)
+        fit(model, 0, context, tmp_path / f"run-{free}", lambda _: None, reporter(said))
+        trained.append(model.state_dict())
+    assert all(torch.equal(value, trained[1][name]) for name, value in trained[0].items())
+    assert said.getvalue().count("features of 29 training images lie on the device") == 1, "once for both stages"
 
 
 def test_devices_that_are_not_there_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
