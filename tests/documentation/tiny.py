@@ -14,7 +14,7 @@ ONLY_PARSED = {
     r"\bray |--on (ray|slurm)|sbatch|srun|torchrun|^export MASTER": "a cluster",
     r"postgresql://": "a database server",
     r"git/pretrained": "weights from the network",
-    r"import-weights|KEY": "authors' checkpoints, which the repository does not hold",
+    r"import-weights|\bKEY\b": "authors' checkpoints, which the repository does not hold",
     r"export submission": "the servers' own lists of their images",
     r"bench tune|--tuned$": "a search of minutes",
     r"--preset cgru-paper": "a paper's schedule, hours of a GPU",
@@ -30,6 +30,8 @@ EDITS = (
     (r"--seeds \d+", "--seeds 1"),
     (r" --jobs \d+", ""),  # the suite's own number
     (r"(stages\.0\.\w*(?:epochs?|every))=[\d.]+", r"\1=1"),
+    (r" --open", ""),  # a browser
+    (r"workspace/cache/scenes-\S+/images", "scenes_tiny/images"),
     (r"^(bench evaluate .*)$", r"\1 --no-meteor"),  # Java's start
 )
 """Pattern and what it becomes, one after another."""
