@@ -6,6 +6,8 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from tests.documentation.pages import PAGES, SHELL, Block, blocks_of, commands_o
 from tests.documentation.stand_ins import write_stand_ins
 from tests.documentation.tiny import EDITS, ONLY_PARSED, reason_of, run_blocks, tiny_commands
 from tests.harness.conftest import DrawScenes, bench, bench_environment
+from zoo import registry
 
 RUN = run_blocks()
 LINES = [line for page in PAGES for block in blocks_of(page, SHELL) for line in lines_of(block.code)]
@@ -41,7 +44,8 @@ def run(block: Block, words: list[str]) -> None:
     """Run one command in this folder, and fail where it does."""
     words = [key_here(word) for word in words]
     if words[0] == "bench":
-        result = bench(*words[1:])
+        with own_registry():
+            result = bench(*words[1:])
         code, said = result.exit_code, result.output + (f"{result.exception!r}" if result.exception else "")
     else:
         done = subprocess.run(
@@ -50,6 +54,19 @@ def run(block: Block, words: list[str]) -> None:
         )  # fmt: skip
         code, said = done.returncode, done.stdout + done.stderr
     assert code == 0, f"{block}\n{' '.join(words)}\n{said[-3000:]}"
+
+
+@contextmanager
+def own_registry() -> Iterator[None]:
+    """What a command registers, the next does not see, as in a process of its own."""
+    registry.list_models()  # the zoo's own are registered
+    before = dict(registry._cards)
+    try:
+        yield
+    finally:
+        registry._cards.clear()
+        registry._cards.update(before)
+        sys.modules.pop("bench_plugin_mine", None)
 
 
 def key_here(word: str) -> str:

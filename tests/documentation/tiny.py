@@ -31,7 +31,8 @@ EDITS = (
     (r" --jobs \d+", ""),  # the suite's own number
     (r"(stages\.0\.\w*(?:epochs?|every))=[\d.]+", r"\1=1"),
     (r" --open", ""),  # a browser
-    (r"workspace/cache/scenes-\S+/images", "scenes_tiny/images"),
+    (r"--data scenes ", "--data scenes_tiny "),
+    (r"workspace/cache/scenes-[^/]+/", "scenes_tiny/"),
     (r"^(bench evaluate .*)$", r"\1 --no-meteor"),  # Java's start
 )
 """Pattern and what it becomes, one after another."""
