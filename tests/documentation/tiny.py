@@ -38,7 +38,17 @@ EDITS = (
 """Pattern and what it becomes, one after another."""
 
 DEFAULTS = {
-    "bench run": ["--data", "scenes_tiny", "--backbone", "filterbank", "--seeds", "1", *set_options(TINY)],
+    "bench run": [
+        "--models",
+        "updown,human",
+        "--data",
+        "scenes_tiny",
+        "--backbone",
+        "filterbank",
+        "--seeds",
+        "1",
+        *set_options(TINY),
+    ],
 }
 """Options that a command is given where it names none of its own."""
 
