@@ -1,0 +1,78 @@
+"""The pages of the documentation, their blocks, and the commands that these show."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = (*sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")), "CONTRIBUTING.md", "README.md")
+SHELL = ("sh", "bash", "console")
+LANGUAGES = (*SHELL, "python", "json", "yaml", "text")
+_FENCE = re.compile(r"^```(?P<language>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+_ASSIGNMENT = re.compile(r"[A-Z_]+=")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    page: str
+    language: str
+    code: str
+
+    @property
+    def first(self) -> str:
+        """Its first line, by which the tables name it."""
+        return self.code.splitlines()[0]
+
+    def __str__(self) -> str:
+        return f"{self.page}: {self.first}"
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def prose_of(page: str) -> str:
+    """A page without its blocks."""
+    return _FENCE.sub("", text_of(page))
+
+
+def blocks_of(page: str, languages: Sequence[str] = LANGUAGES) -> list[Block]:
+    """The blocks of a page in these languages, in their order."""
+    found = (Block(page, fence["language"], fence["code"]) for fence in _FENCE.finditer(text_of(page)))
+    return [block for block in found if block.language in languages]
+
+
+def languages_of(page: str) -> list[str]:
+    """The language that each fence of a page names."""
+    return [fence["language"] for fence in _FENCE.finditer(text_of(page))]
+
+
+def lines_of(code: str) -> list[str]:
+    """Command lines, each of one command or pipe: joined at a backslash, parted at `&&`, without comments."""
+    joined = (re.sub(r"\s+", " ", line).removeprefix("$ ") for line in code.replace("\\\n", " ").splitlines())
+    parts = (part.strip() for line in joined for part in line.split(" # ")[0].split(" && "))
+    return [part for part in parts if part and not part.startswith("#")]
+
+
+def commands_of(line: str) -> Iterator[list[str]]:
+    """The words of each command in a line; without variables, `uv run`, and `...` for options of the reader's own."""
+    words: list[str] = []
+    for word in (*shlex.split(line), None):
+        if word is not None and word != "exec":
+            words.append(word)
+            continue
+        while words and _ASSIGNMENT.match(words[0]):
+            words.pop(0)
+        if words[:2] == ["uv", "run"]:
+            words = words[2:]
+        if words[:2] == ["bash", "-c"]:
+            yield from commands_of(words[2])
+        elif words and words[0] != "export":
+            yield [word for word in words if word != "..."]
+        words = []

@@ -1,0 +1,84 @@
+"""Tiny files and folders under the names that the documentation uses."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.harness.conftest import DrawScenes
+
+
+def write_stand_ins(folder: Path, draw_scenes: DrawScenes) -> None:
+    """Everything that a command of README or docs reads, of 34 pictures in all."""
+    scenes = draw_scenes(train=24, val=4, test=6, copy_to=folder / "drawn")
+    content = json.loads((scenes / "dataset_scenes.json").read_text(encoding="utf-8"))
+    images: list[dict[str, Any]] = content["images"]
+    shutil.copytree(scenes, folder / "scenes_tiny")
+    for place in ("flickr8k/images", "pictures", "photos", "coco", "hub_folder"):
+        shutil.copytree(scenes / "images", folder / place)
+    _write_karpathy(folder / "dataset_photos.json", images)
+    _write_karpathy(folder / "dataset_coco.json", images)
+    with gzip.open(folder / "dataset_flickr8k.json.gz", "wt", encoding="utf-8") as file:
+        json.dump({"dataset": "flickr8k", "images": images}, file)
+    _write_nocaps(folder, images[-2:])
+    _write_other_formats(folder, images)
+    _write_regions(folder / "cocobu_att", folder / "cocobu_box", images)
+    _write_predictions(folder / "predictions.json", images)
+    _write_backbone(folder / "mobilenetv2.pth")
+
+
+def _write_karpathy(path: Path, images: Iterable[dict[str, Any]]) -> None:
+    path.write_text(json.dumps({"dataset": path.stem.removeprefix("dataset_"), "images": list(images)}))
+
+
+def _write_nocaps(folder: Path, images: Iterable[dict[str, Any]]) -> None:
+    (folder / "pictures" / "nocaps").mkdir()
+    told: dict[str, list[dict[str, Any]]] = {"images": [], "annotations": []}
+    for number, (image, domain) in enumerate(zip(images, ("in-domain", "out-domain"), strict=True)):
+        shutil.copy(folder / "pictures" / image["filename"], folder / "pictures" / "nocaps")
+        told["images"].append({"id": number, "file_name": image["filename"], "domain": domain})
+        told["annotations"] += [{"image_id": number, "caption": each["raw"]} for each in image["sentences"]]
+    (folder / "nocaps_val_4500_captions.json").write_text(json.dumps(told))
+
+
+def _write_other_formats(folder: Path, images: list[dict[str, Any]]) -> None:
+    """COCO's captions and instances, a CSV, and an imagefolder's lines."""
+    for year, chosen in (("train2017", images[:-6]), ("val2017", images[-6:])):
+        named = [{"id": image["imgid"], "file_name": image["filename"], "width": 96, "height": 96} for image in chosen]
+        captions = [{"image_id": i["imgid"], "caption": said["raw"]} for i in chosen for said in i["sentences"]]
+        boxes = [{"image_id": i["imgid"], "bbox": [1, 2, 3, 4]} for i in chosen]
+        for name, told in (("captions", captions), ("instances", boxes)):
+            (folder / f"{name}_{year}.json").write_text(json.dumps({"images": named, "annotations": told}))
+    first = [(image["filename"], image["sentences"][0]["raw"]) for image in images]
+    (folder / "photos" / "captions.csv").write_text("".join(f'{a},"{b}"\n' for a, b in [("file", "caption"), *first]))
+    lines = [json.dumps({"file_name": name, "text": said}) for name, said in first]
+    (folder / "hub_folder" / "metadata.jsonl").write_text("\n".join(lines))
+
+
+def _write_regions(arrays: Path, boxes: Path, images: Iterable[dict[str, Any]]) -> None:
+    arrays.mkdir()
+    boxes.mkdir()
+    random = np.random.default_rng(0)
+    for image in images:
+        np.savez(arrays / f"{image['imgid']}.npz", feat=random.random((3, 8), dtype=np.float32))
+        np.save(boxes / f"{image['imgid']}.npy", np.array([[0, 0, 40, 40], [8, 8, 60, 50], [1, 2, 30, 90]], np.float32))
+
+
+def _write_predictions(path: Path, images: Iterable[dict[str, Any]]) -> None:
+    test = (image for image in images if image["split"] == "test")
+    path.write_text(json.dumps([{"image_id": i["imgid"], "caption": i["sentences"][0]["raw"]} for i in test]))
+
+
+def _write_backbone(path: Path) -> None:
+    """A MobileNetV2 that was never trained."""
+    import timm
+    import torch
+
+    torch.manual_seed(0)
+    torch.save(timm.create_model("mobilenetv2_100", pretrained=False).state_dict(), path)

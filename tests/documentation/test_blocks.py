@@ -1,0 +1,99 @@
+"""Every block of the documentation runs, at tiny sizes, on files that stand in for those that it names."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.documentation.pages import PAGES, SHELL, Block, blocks_of, commands_of, lines_of
+from tests.documentation.stand_ins import write_stand_ins
+from tests.documentation.tiny import EDITS, ONLY_PARSED, reason_of, run_blocks, tiny_commands
+from tests.harness.conftest import DrawScenes, bench, bench_environment
+from zoo import registry
+
+RUN = run_blocks()
+LINES = [line for page in PAGES for block in blocks_of(page, SHELL) for line in lines_of(block.code)]
+_KEY = re.compile(r"\w+-s\d+-[0-9a-f]{10}")
+PYTHON = [
+    pytest.param(block, id=f"{page}-{number}")
+    for page in PAGES
+    if page not in ("docs/notebook.md", "docs/own_model.md")  # tests of their own run these
+    for number, block in enumerate(blocks_of(page, ["python"]))
+]
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_the_blocks_of_a_page_run(
+    page: str, tmp_path: Path, draw_scenes: DrawScenes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_stand_ins(tmp_path, draw_scenes)
+    monkeypatch.chdir(tmp_path)
+    for block in RUN[page]:
+        for words in tiny_commands(block):
+            run(block, words)
+
+
+def run(block: Block, words: list[str]) -> None:
+    """Run one command in this folder, and fail where it does."""
+    words = [key_here(word) for word in words]
+    if words[0] == "bench":
+        with own_registry():
+            result = bench(*words[1:])
+        code, said = result.exit_code, result.output + (f"{result.exception!r}" if result.exception else "")
+    else:
+        done = subprocess.run(
+            [sys.executable, "-m", *words, *(["-n", "0"] if words[0] == "pytest" else [])],
+            env=bench_environment(), capture_output=True, text=True,
+        )  # fmt: skip
+        code, said = done.returncode, done.stdout + done.stderr
+    assert code == 0, f"{block}\n{' '.join(words)}\n{said[-3000:]}"
+
+
+@contextmanager
+def own_registry() -> Iterator[None]:
+    """What a command registers, the next does not see, as in a process of its own."""
+    registry.list_models()  # the zoo's own are registered
+    before = dict(registry._cards)
+    try:
+        yield
+    finally:
+        registry._cards.clear()
+        registry._cards.update(before)
+        sys.modules.pop("bench_plugin_mine", None)
+
+
+def key_here(word: str) -> str:
+    """The key of this workspace's run for one that a page shows: its digest is another at tiny sizes."""
+    if not _KEY.fullmatch(word):
+        return word
+    (found,) = Path("workspace/runs").glob(word.rpartition("-")[0] + "-*")
+    return found.name
+
+
+@pytest.mark.parametrize("block", PYTHON)
+def test_the_python_of_a_page_runs(block: Block, tmp_path: Path) -> None:
+    """Whole where nothing is needed but made-up numbers; elsewhere what it imports, since it reads checkpoints."""
+    tree = ast.parse(block.code)
+    if "CiderReward" not in block.code:
+        tree.body = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    captions = [[[4, 5, 6], [4, 6]], [[7, 8], [7, 9]]]
+    given = {"training_references": captions, "references": captions, "samples": [[[4, 5]], [[7]]]}
+    exec(compile(tree, block.page, "exec"), {**given, "path": tmp_path / "frequencies.npz"})  # noqa: S102
+
+
+@pytest.mark.parametrize("pattern", ONLY_PARSED)
+def test_what_is_only_parsed_is_there(pattern: str) -> None:
+    assert any(re.search(pattern, line) for line in LINES)
+
+
+@pytest.mark.parametrize("pattern", [pattern for pattern, _ in EDITS])
+def test_what_is_made_smaller_is_there(pattern: str) -> None:
+    commands = [" ".join(words) for line in LINES for words in commands_of(line) if reason_of(line) is None]
+    assert any(re.search(pattern, command) for command in commands)

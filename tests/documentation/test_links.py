@@ -1,0 +1,74 @@
+"""Links of the documentation lead to files, to headings, and to pages that the site has."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.documentation.pages import PAGES, ROOT, prose_of
+
+_LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+_HEADING = re.compile(r"^#{1,6} +(?P<title>.+?)\s*$", re.MULTILINE)
+_LARGEST_KB = 110
+
+
+def links_of(page: str) -> list[str]:
+    """Targets of a page's links that are no addresses of the network."""
+    targets = (link["target"] for link in _LINK.finditer(re.sub(r"`[^`\n]*`", "", prose_of(page))))
+    return [target for target in targets if not target.startswith(("https://", "http://", "mailto:"))]
+
+
+def anchors_of(page: str) -> set[str]:
+    """The anchors of a page's headings: in lower case, without marks, with hyphens for spaces."""
+    titles = (heading["title"].replace("`", "").lower() for heading in _HEADING.finditer(prose_of(page)))
+    return {re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", title)) for title in titles}
+
+
+def broken(page: str, target: str) -> bool:
+    """Whether a link of `page` leads nowhere, or out of the site."""
+    path, _, anchor = target.partition("#")
+    file = (ROOT / page).parent / path if path else ROOT / page
+    if not file.is_file() or (page.startswith("docs/") and not file.resolve().is_relative_to(ROOT / "docs")):
+        return True
+    return bool(anchor) and anchor not in anchors_of(str(file.resolve().relative_to(ROOT)))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_leads_somewhere(page: str) -> None:
+    assert not [target for target in links_of(page) if broken(page, target)]
+
+
+@pytest.mark.parametrize("target", ["nowhere.md", "tour.md#nothing", "#nothing", "../README.md"])
+def test_a_broken_link_is_found(target: str) -> None:
+    assert broken("docs/index.md", target)
+
+
+def test_a_link_to_a_heading_is_none() -> None:
+    assert not broken("docs/index.md", "own_data.md#from-other-formats")
+
+
+def test_every_page_is_in_the_index_and_in_the_site() -> None:
+    pages = {Path(page).name for page in PAGES if page.startswith("docs/")}
+    site = tomllib.loads((ROOT / "docs/zensical.toml").read_text(encoding="utf-8"))
+    assert set(_files(site["project"]["nav"])) == pages
+    assert {target.partition("#")[0] for target in links_of("docs/index.md")} == pages - {"index.md"}
+
+
+def test_pictures_are_small_and_shown() -> None:
+    pictures = {path.name: path.stat().st_size for path in (ROOT / "docs/images").iterdir()}
+    shown = {Path(target).name for page in PAGES for target in links_of(page) if "images/" in target}
+    assert set(pictures) == shown
+    assert max(pictures.values()) < _LARGEST_KB * 1000
+
+
+def _files(nav: Any) -> Iterator[str]:
+    """The files of a navigation, at whatever depth."""
+    if isinstance(nav, str):
+        yield nav
+    for entry in nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else ():
+        yield from _files(entry)

@@ -1,0 +1,95 @@
+"""How commands of the documentation become tiny, and which are only parsed, with the reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tests.documentation.pages import PAGES, SHELL, Block, blocks_of, commands_of, lines_of
+from tests.harness.conftest import TINY, set_options
+
+ONLY_PARSED = {
+    r"^pip install|^uv sync": "installs from the network",
+    r"\bpytest( |$)(?!test_mine)": "the suite itself, or minutes of benchmarks",
+    r"\bray |--on (ray|slurm)|sbatch|srun|torchrun|^export MASTER": "a cluster",
+    r"postgresql://": "a database server",
+    r"git/pretrained": "weights from the network",
+    r"import-weights|\bKEY\b": "authors' checkpoints, which the repository does not hold",
+    r"export submission": "the servers' own lists of their images",
+    r"bench tune|--tuned$": "a search of minutes",
+    r"--preset cgru-paper": "a paper's schedule, hours of a GPU",
+    r"train_scenesnet": "trains the backbone that ships, an hour",
+}
+"""Reason by a pattern of the command's line."""
+
+EDITS = (
+    (r"--models all\b", "--models updown,human"),
+    (r"my_model\b", "updown"),  # of the reader's own
+    (r"--backbone resnet50", "--backbone filterbank"),  # published weights are on the network
+    (r"--image-size 224", "--image-size 64"),
+    (r"--seeds \d+", "--seeds 1"),
+    (r" --jobs \d+", ""),  # the suite's own number
+    (r"(stages\.0\.\w*(?:epochs?|every))=[\d.]+", r"\1=1"),
+    (r" --open", ""),  # a browser
+    (r"--data scenes ", "--data scenes_tiny "),
+    (r"workspace/cache/scenes-[^/]+/", "scenes_tiny/"),
+    (r"^(bench evaluate .*)$", r"\1 --no-meteor"),  # Java's start
+)
+"""Pattern and what it becomes, one after another."""
+
+DEFAULTS = {
+    "bench run": [
+        "--models",
+        "updown,human",
+        "--data",
+        "scenes_tiny",
+        "--backbone",
+        "filterbank",
+        "--seeds",
+        "1",
+        *set_options(TINY),
+    ],
+}
+"""Options that a command is given where it names none of its own."""
+
+
+def reason_of(line: str) -> str | None:
+    """Why a line is only parsed; None where it is run."""
+    return next((reason for pattern, reason in ONLY_PARSED.items() if re.search(pattern, line)), None)
+
+
+def tiny_words(words: Sequence[str]) -> list[str]:
+    """The words of a command, with what makes it one of seconds."""
+    text = " ".join(words)
+    for pattern, becomes in EDITS:
+        text = re.sub(pattern, becomes, text)
+    made = text.split()
+    given = DEFAULTS.get(" ".join(made[:2]), [])
+    for option, value in zip(given[::2], given[1::2], strict=True):
+        named = (
+            option in made if option != "--set" else any(word.startswith(f"{value.split('=')[0]}=") for word in made)
+        )
+        made += [] if named else [option, value]
+    return made
+
+
+def run_blocks() -> dict[str, list[Block]]:
+    """By page, the blocks that have a command to run.
+
+    Those of pages of docs are run whole, since one needs what another made; of the others, what no page of docs runs.
+    """
+    seen: set[str] = set()
+    found: dict[str, list[Block]] = {}
+    for page in PAGES:
+        for block in blocks_of(page, SHELL):
+            made = {" ".join(words) for words in tiny_commands(block)}
+            if made - seen or (made and page.startswith("docs/")):
+                found.setdefault(page, []).append(block)
+            seen |= made
+    return found
+
+
+def tiny_commands(block: Block) -> list[list[str]]:
+    """The commands of a block that are run, as they are run."""
+    lines = (line for line in lines_of(block.code) if reason_of(line) is None)
+    return [tiny_words(words) for line in lines for words in commands_of(line)]
