@@ -8,7 +8,7 @@ and those of one image do not depend on the other images of the batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import ParamSpec
 
@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from zoo.captioner import Captioner, Memory
 from zoo.ensemble import Ensemble
 from zoo.errors import ZooError
+from zoo.hypotheses import Hypotheses
 from zoo.search_rules import SearchRules
 
 __all__ = ["Ensemble", "Hypotheses", "SearchRules", "beam_search", "greedy", "sample"]
@@ -26,21 +27,6 @@ __all__ = ["Ensemble", "Hypotheses", "SearchRules", "beam_search", "greedy", "sa
 PAD = 0
 Arguments = ParamSpec("Arguments")
 _NO_RULES = SearchRules()
-
-
-@dataclass(frozen=True, slots=True)
-class Hypotheses:
-    """W captions for each of B images.
-
-    tokens: (B, W, max_len) long, without the begin token, end token kept, then zeros; log_probs: (B, W, max_len) of
-    each token, then zeros; lengths: (B, W), end token counted; scores: (B, W), sum of log-probabilities over
-    length ** length_penalty. Best first, except for samples, which stay as drawn.
-    """
-
-    tokens: Tensor
-    log_probs: Tensor
-    lengths: Tensor
-    scores: Tensor
 
 
 def _graph_where_asked(search: Callable[Arguments, Hypotheses]) -> Callable[Arguments, Hypotheses]:
@@ -146,7 +132,7 @@ def beam_search(
         tokens = tokens.masked_fill(torch.arange(max_len, device=device) >= lengths[..., None], PAD)
         scores = sums / (lengths + int(count_bos)).to(sums.dtype) ** length_penalty
         found = Hypotheses(tokens, log_probs, lengths, scores)
-        return _best(found if aside is None else _join(aside, found), beam_size)
+        return (found if aside is None else aside.joined(found)).best(beam_size)
 
     for _ in range(1, max_len):
         ended = 0
@@ -280,24 +266,6 @@ def _forbidden(model: Captioner, banned: Sequence[int], device: torch.device) ->
     if not all(0 <= token < model.vocab_size for token in banned):
         raise ZooError(f"banned {list(banned)} must be entries of the vocabulary of {model.vocab_size}")
     return torch.tensor(sorted(set(banned)), device=device)
-
-
-def _join(first: Hypotheses, second: Hypotheses) -> Hypotheses:
-    """The hypotheses of both, image by image."""
-    pairs = ((getattr(first, part.name), getattr(second, part.name)) for part in fields(Hypotheses))
-    return Hypotheses(*(torch.cat(pair, 1) for pair in pairs))
-
-
-def _best(found: Hypotheses, width: int) -> Hypotheses:
-    """The `width` best of each image, best first; the earlier on a tie."""
-    scores, order = found.scores.sort(dim=1, descending=True, stable=True)
-    order = order[:, :width]
-    return Hypotheses(
-        found.tokens.gather(1, order[..., None].expand(-1, -1, found.tokens.shape[2])),
-        found.log_probs.gather(1, order[..., None].expand(-1, -1, found.tokens.shape[2])),
-        found.lengths.gather(1, order),
-        scores[:, :width],
-    )
 
 
 def _lengths(tokens: Tensor, eos: int) -> Tensor:

@@ -18,6 +18,10 @@ ONLY_PARSED = {
     r"export submission": "the servers' own lists of their images",
     r"bench tune|--tuned$": "a search of minutes",
     r"--preset cgru-paper": "a paper's schedule, hours of a GPU",
+    r"--preset updown-paper": "the words of Karpathy's file, which scenes do not have",
+    r" coco/dataset_coco": "public data from the network",
+    r"--preset quick-scst": "self-critical training, minutes",
+    r"bench data download": "public data from the network",
     r"train_scenesnet": "trains the backbone that ships, an hour",
 }
 """Reason by a pattern of the command's line."""

@@ -21,8 +21,8 @@ from pathlib import Path
 import zoo
 from harness.runner.identity.sources import REFACTORS, files_digest, harness_files, refactors, tree_digest
 
-REVISION = 2
-SOURCES = "ebc40a07"
+REVISION = 3
+SOURCES = "969d771e"
 
 
 @cache
