@@ -102,7 +102,8 @@ def chosen_features(
     from harness.data.regions.opening import needs_backbone
 
     unnamed = backbone is None and regions is None and not backbone_option and backbone_weights is None
-    if data == "scenes" and unnamed and preset.features is not None and (image_size, normalisation) == (None, None):
+    unnamed &= (image_size, normalisation, region_count, region_bins) == (None, None, "all", 1)
+    if data == "scenes" and unnamed and preset.features is not None:
         return preset.features
     check_dataset(data)
     seen = region_config(regions, region_count, region_bins)

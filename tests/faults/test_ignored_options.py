@@ -23,7 +23,7 @@ from tests.harness.conftest import bench
             "--workspace: predictions.json is a file",
             "leave these out",
         ),
-        ("plan --device cpu", "--device is where --measure times", "add --measure"),
+        ("plan --region-count first:3", "--region-count and --region-bins need --regions", "add --regions"),
         ("run --data nowhere", "there is no data set at nowhere", "give scenes"),
         ("tune --data nowhere", "there is no data set at nowhere", "give scenes"),
         ("run --data .", "holds no dataset*.json", "name the annotation file"),

@@ -41,6 +41,8 @@ def context_of(*stages: dict[str, Any], device: str = "cpu", precision: str = "f
 
 
 class _Words:
+    preparation = "words"
+
     def __len__(self) -> int:
         return 12
 
