@@ -96,6 +96,13 @@ PluginOption = Annotated[
     list[str] | None, typer.Option("--plugin", help="Python module or file that registers models.")
 ]
 ModelsOption = Annotated[str, typer.Option(help="Names or globs, separated by commas, or 'all'.")]
+RowsOption = Annotated[
+    str, typer.Option(help="Names or globs, hf:ORG/NAME or hf:FOLDER, separated by commas, or 'all'.")
+]
+PromptOption = Annotated[
+    str | None,
+    typer.Option(help="What models of hf: are asked: a template's name (one word), or a text; '' for none."),
+]
 PresetOption = Annotated[str, typer.Option(help="Name of a preset: sizes, schedule and decoding.")]
 ChangeOption = Annotated[list[str] | None, typer.Option("--set", help="KEY.PATH=VALUE: change the preset.")]
 SeedsOption = Annotated[

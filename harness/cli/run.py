@@ -35,16 +35,17 @@ from harness.cli.options import (
     ImagesOption,
     JobsOption,
     MemoryPerRunOption,
-    ModelsOption,
     NormalisationOption,
     OnOption,
     PlaceUnfinishedOption,
     PluginOption,
     PrecisionOption,
     PresetOption,
+    PromptOption,
     RegionBinsOption,
     RegionCountOption,
     RegionsOption,
+    RowsOption,
     SeedsOption,
     SkipBadImagesOption,
     StorageOption,
@@ -79,6 +80,8 @@ Examples:
   bench run --models transformer_base --data flickr8k/ --preset small
   --backbone mobilenetv2_100 --backbone-weights mobilenetv2.safetensors
 
+  bench run --models hf:Salesforce/blip2-opt-2.7b,hf:folder,transformer_base --prompt 'a photo of'
+
   bench run --models all --regions boxes --jobs 2
 
   bench run --models updown,transformer_base --tuned
@@ -95,7 +98,7 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    models: ModelsOption = "all",
+    models: RowsOption = "all",
     data: DataOption = "scenes",
     images: ImagesOption = None,
     preset: PresetOption = "quick",
@@ -150,6 +153,7 @@ def run(
     pretrained: Annotated[
         list[str] | None, typer.Option(help="MODEL=FOLDER or hub repository of a pretrained model's weights.")
     ] = None,
+    prompt: PromptOption = None,
     log: Annotated[
         list[str] | None,
         typer.Option(metavar="TRACKER", help="Also show runs in tensorboard, wandb or mlflow; may be repeated."),
@@ -231,6 +235,7 @@ def run(
         accept_code_changes=accept_code_changes,
         execution=ExecutionConfig(processes, at_once, compiled, tuple(plugin or ()), tuple(log or ())),
         pretrained=parse_places(tuple(pretrained or ())),
+        prompt=prompt,
         tuned=find_tuned(settings, place, tuned, tuned_from, untuned),
         engine=engine(),
     )

@@ -45,6 +45,7 @@ class Request:
     """What the user asked for.
 
     Attributes:
+        prompt: of checkpoints of transformers' own interface, if not their family's.
         control: a trained model or "auto" (`harness.runner.control`).
         tuned: finds the tuned values of trained models, once the conditions are known; where it is or gives None, the
             preset is trained as it is.
@@ -66,6 +67,7 @@ class Request:
     rerun: bool = False
     accept_code_changes: bool = False
     pretrained: Mapping[str, str] = field(default_factory=dict)
+    prompt: str | None = None
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
     tuned: Callable[[RunContext, Sequence[RequestedModel], Reporter], Tuned | None] | None = None
     engine: Engine = field(default_factory=LocalEngine)
@@ -98,10 +100,10 @@ def run_benchmark(
     Args:
         on_run: called when a run has ended, with the number of those that have, and of all.
     """
-    models = resolve_models(request.models, request.workspace, request.pretrained)
+    models = resolve_models(request.models, request.workspace, request.pretrained, request.prompt)
     control = None if request.control is None else choose_control(request.control, models, request.features)
     for model in models:
-        if model.kind in {"trained", "pretrained"}:
+        if model.kind in {"trained", "pretrained", "hub"}:
             request.preset.check_model(model.name)  # before any work
     device = choose_device(request.device)
     if not request.engine.finds_devices:
