@@ -110,8 +110,12 @@ class HubCaptioner:
         return tokens[:, before.count :]
 
     def _length(self, tokens: list[int]) -> int:
-        ends, tokenizer = self.network.generation_config.eos_token_id, self.processor.tokenizer
-        last = {*([ends] if isinstance(ends, int) else ends or ()), tokenizer.eos_token_id, tokenizer.sep_token_id}
+        """Tokens up to and including the end token, or all; the part that generates may have an end of its own."""
+        tokenizer = self.processor.tokenizer
+        last = {tokenizer.eos_token_id, tokenizer.sep_token_id}
+        for module in self.network.modules():
+            ends = getattr(getattr(module, "generation_config", None), "eos_token_id", None)
+            last |= {ends} if isinstance(ends, int) else set(ends or ())
         return next((number for number, token in enumerate(tokens, 1) if token in last), len(tokens))
 
     def _placed(self, value: Tensor) -> Tensor:
