@@ -103,6 +103,10 @@ PromptOption = Annotated[
     str | None,
     typer.Option(help="What models of hf: are asked: a template's name (one word), or a text; '' for none."),
 ]
+CleanOption = Annotated[
+    str | None,
+    typer.Option(help="What is done to captions of hf:, in this order: prompt, quotes, first-sentence."),
+]
 PresetOption = Annotated[str, typer.Option(help="Name of a preset: sizes, schedule and decoding.")]
 ChangeOption = Annotated[list[str] | None, typer.Option("--set", help="KEY.PATH=VALUE: change the preset.")]
 SeedsOption = Annotated[

@@ -23,6 +23,7 @@ from harness.cli.options import (
     BackboneSettingOption,
     BackboneWeightsOption,
     ChangeOption,
+    CleanOption,
     ControlOption,
     CpusPerRunOption,
     DatabaseOption,
@@ -154,6 +155,7 @@ def run(
         list[str] | None, typer.Option(help="MODEL=FOLDER or hub repository of a pretrained model's weights.")
     ] = None,
     prompt: PromptOption = None,
+    clean: CleanOption = None,
     log: Annotated[
         list[str] | None,
         typer.Option(metavar="TRACKER", help="Also show runs in tensorboard, wandb or mlflow; may be repeated."),
@@ -210,6 +212,7 @@ def run(
 
     from harness.config.execution import ExecutionConfig, usable_cores
     from harness.config.model_patterns import split_patterns
+    from harness.inference.hub.cleaning import choose_rules
     from harness.runner.benchmark import Request, choose_device, run_benchmark
     from harness.runner.pretrained import parse_places
     from harness.utils.progress import Reporter
@@ -236,6 +239,7 @@ def run(
         execution=ExecutionConfig(processes, at_once, compiled, tuple(plugin or ()), tuple(log or ())),
         pretrained=parse_places(tuple(pretrained or ())),
         prompt=prompt,
+        clean=choose_rules(clean),
         tuned=find_tuned(settings, place, tuned, tuned_from, untuned),
         engine=engine(),
     )

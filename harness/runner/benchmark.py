@@ -46,6 +46,7 @@ class Request:
 
     Attributes:
         prompt: of checkpoints of transformers' own interface, if not their family's.
+        clean: what is done to their captions.
         control: a trained model or "auto" (`harness.runner.control`).
         tuned: finds the tuned values of trained models, once the conditions are known; where it is or gives None, the
             preset is trained as it is.
@@ -68,6 +69,7 @@ class Request:
     accept_code_changes: bool = False
     pretrained: Mapping[str, str] = field(default_factory=dict)
     prompt: str | None = None
+    clean: tuple[str, ...] = ()
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
     tuned: Callable[[RunContext, Sequence[RequestedModel], Reporter], Tuned | None] | None = None
     engine: Engine = field(default_factory=LocalEngine)
@@ -100,7 +102,7 @@ def run_benchmark(
     Args:
         on_run: called when a run has ended, with the number of those that have, and of all.
     """
-    models = resolve_models(request.models, request.workspace, request.pretrained, request.prompt)
+    models = resolve_models(request.models, request.workspace, request.pretrained, request.prompt, request.clean)
     control = None if request.control is None else choose_control(request.control, models, request.features)
     for model in models:
         if model.kind in {"trained", "pretrained", "hub"}:

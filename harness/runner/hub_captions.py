@@ -17,24 +17,26 @@ from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 
 
-def find_hub(run: str, workspace: Workspace, prompt: str | None) -> SavedHubModel | None:
+def find_hub(run: str, workspace: Workspace, prompt: str | None, clean: tuple[str, ...] = ()) -> SavedHubModel | None:
     """The checkpoint that `run` names, itself or as the key of its run; None where it is a run of another kind.
 
     Args:
-        prompt: what it is asked instead.
+        prompt, clean: what it is asked, and what is done to its captions, instead.
 
     Raises:
         BenchError: there is no such checkpoint or run, or a prompt is given to a run of another kind.
     """
     if run.startswith(PREFIX):
-        return SavedHubModel.of(HubModel.parse(run, prompt), Decoding())
+        return SavedHubModel.of(HubModel.parse(run, prompt, clean), Decoding())
     folder = find_run(run, workspace)
     if not (folder / SavedHubModel.file).is_file():
-        if prompt is not None:
-            raise BenchError(f"--prompt is for models of hf:, and {run} is none", "leave it out")
+        if prompt is not None or clean:
+            option = "--prompt" if prompt is not None else "--clean"
+            raise BenchError(f"{option} is for models of hf:, and {run} is none", "leave it out")
         return None
     saved = SavedHubModel.load(folder)
-    return saved if prompt is None else saved.model_copy(update={"prompt": prompt})
+    changes = {"prompt": prompt} if prompt is not None else {}
+    return saved.model_copy(update={**changes, **({"clean": clean} if clean else {})})
 
 
 def caption_with_checkpoint(

@@ -40,14 +40,16 @@ class HubModel:
         where: a repository on the hub, or the absolute path of a folder.
         revision: of the repository: a branch, a tag or a commit; None: its default branch.
         prompt: a template's name, a text, or None for the family's default.
+        clean: what is done to its captions: rules of `harness.inference.hub.cleaning`, none by default.
     """
 
     where: str
     revision: str | None = None
     prompt: str | None = None
+    clean: tuple[str, ...] = ()
 
     @classmethod
-    def parse(cls, name: str, prompt: str | None = None) -> Self:
+    def parse(cls, name: str, prompt: str | None = None, clean: tuple[str, ...] = ()) -> Self:
         """The checkpoint of a word of `--models`; an existing folder goes before a repository of the same name.
 
         Raises:
@@ -56,14 +58,14 @@ class HubModel:
         rest = name.removeprefix(PREFIX)
         folder = expanded(rest)
         if rest and folder.is_dir():
-            return cls(str(absolute(folder)), None, prompt)
+            return cls(str(absolute(folder)), None, prompt, clean)
         found = _REPOSITORY.fullmatch(rest)
         if found is None:
             raise BenchError(
                 f"{name}: there is no such folder, and it is no repository's name",
                 "write hf:FOLDER, hf:ORG/NAME or hf:ORG/NAME@REVISION",
             )
-        return cls(found[1], found[2], prompt)
+        return cls(found[1], found[2], prompt, clean)
 
     @property
     def row(self) -> str:
@@ -140,6 +142,7 @@ class HubModel:
             **pretraining_field(self.pretraining()),
             "prompt": "unknown" if prompt is None else prompt.signature(),
             "search": "transformers",
+            **({"clean": ",".join(self.clean)} if self.clean else {}),
         }
 
     def pretraining(self) -> Pretraining:
@@ -174,7 +177,8 @@ class HubModel:
         from harness.inference.hub.captioner import HubCaptioner
 
         checkpoint = self.checkpoint()
-        return HubCaptioner(checkpoint, choose_prompt(checkpoint.family, self.prompt), device, precision)
+        prompt = choose_prompt(checkpoint.family, self.prompt)
+        return HubCaptioner(checkpoint, prompt, device, precision, self.clean)
 
 
 class SavedHubModel(Strict):
@@ -186,16 +190,19 @@ class SavedHubModel(Strict):
     revision: str | None
     prompt: str | None
     decoding: Decoding
+    clean: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, model: HubModel, decoding: Decoding) -> Self:
         """The description of a model as a run uses it."""
-        return cls(where=model.where, revision=model.revision, prompt=model.prompt, decoding=decoding)
+        return cls(
+            where=model.where, revision=model.revision, prompt=model.prompt, decoding=decoding, clean=model.clean
+        )
 
     @property
     def model(self) -> HubModel:
         """The checkpoint."""
-        return HubModel(self.where, self.revision, self.prompt)
+        return HubModel(self.where, self.revision, self.prompt, self.clean)
 
     def save(self, folder: Path) -> None:
         """Write the file in one instant."""

@@ -41,6 +41,7 @@ def resolve_models(
     workspace: Workspace,
     pretrained: Mapping[str, str] | None = None,
     prompt: str | None = None,
+    clean: tuple[str, ...] = (),
 ) -> list[RequestedModel]:
     """Resolve names, globs and `all`, each model once, in the order asked for.
 
@@ -50,6 +51,7 @@ def resolve_models(
     Args:
         pretrained: where pretrained models lie, by name, if not where their cards say.
         prompt: what all checkpoints of `hf:` are asked, if not their family's own (`choose_prompt`).
+        clean: what is done to their captions (`choose_rules`).
 
     Raises:
         BenchError: no pattern at all, a saved run that cannot be read, a checkpoint that cannot caption, or a prompt
@@ -61,16 +63,17 @@ def resolve_models(
         references=REFERENCE_ROWS,
         is_stored=lambda name: name.startswith(PREFIX) or is_saved(name, workspace),
     )
-    if prompt is not None and not any(name.startswith(PREFIX) for name in names):
-        raise BenchError("--prompt is for models of hf:, and --models names none", "add hf:ORG/NAME or hf:FOLDER")
+    if not any(name.startswith(PREFIX) for name in names) and (prompt is not None or clean):
+        option = "--prompt" if prompt is not None else "--clean"
+        raise BenchError(f"{option} is for models of hf:, and --models names none", "add hf:ORG/NAME or hf:FOLDER")
     return [
-        _resolve_hub(name, prompt) if name.startswith(PREFIX) else _resolve(name, workspace, pretrained or {})
+        _resolve_hub(name, prompt, clean) if name.startswith(PREFIX) else _resolve(name, workspace, pretrained or {})
         for name in names
     ]
 
 
-def _resolve_hub(name: str, prompt: str | None) -> RequestedModel:
-    model = HubModel.parse(name, prompt)
+def _resolve_hub(name: str, prompt: str | None, clean: tuple[str, ...]) -> RequestedModel:
+    model = HubModel.parse(name, prompt, clean)
     model.chosen_prompt()  # refuses what cannot caption, before any work
     return RequestedModel(model.row, "hub", "pixels", hub=model)
 

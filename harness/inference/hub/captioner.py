@@ -13,6 +13,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from harness.config.preset import Decoding
 from harness.inference.hub.checkpoint import Checkpoint
+from harness.inference.hub.cleaning import clean
 from harness.inference.hub.prompts import Prompt
 from zoo.models.hub import load_network
 
@@ -34,17 +35,20 @@ class HubCaptioner:
         checkpoint: checked before.
         prompt: the same for every image.
         device: of the network.
+        rules: of `harness.inference.hub.cleaning`, for every caption.
         precision: "fp32" or "bf16", the type of the weights and of the arithmetic.
 
     Raises:
         ZooError: the weights are damaged or incomplete.
     """
 
-    def __init__(self, checkpoint: Checkpoint, prompt: Prompt, device: torch.device, precision: str) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, prompt: Prompt, device: torch.device, precision: str, rules: Sequence[str] = ()
+    ) -> None:
         from transformers import AutoModelForImageTextToText
 
         self.device, self.dtype = device, torch.bfloat16 if precision == "bf16" else torch.float32
-        self.prompt, self.processor = prompt, checkpoint.processor
+        self.prompt, self.rules, self.processor = prompt, tuple(rules), checkpoint.processor
         kind: Any = AutoModelForImageTextToText
         network: Any = load_network(kind, checkpoint.folder)
         self.network = network
@@ -85,7 +89,8 @@ class HubCaptioner:
         """Caption a batch of RGB images; see `generate`."""
         said = self.generate(self.inputs(images), decoding)
         captions = self.processor.tokenizer.batch_decode(said, skip_special_tokens=True)
-        return Generated([caption.strip() for caption in captions], [self._length(row) for row in said.tolist()])
+        cleaned = [clean(caption.strip(), self.prompt.text, self.rules) for caption in captions]
+        return Generated(cleaned, [self._length(row) for row in said.tolist()])
 
     @torch.inference_mode()
     def generate(self, inputs: dict[str, Tensor], decoding: Decoding, *, full_length: bool = False) -> Tensor:

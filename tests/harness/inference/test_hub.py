@@ -15,6 +15,7 @@ import harness.inference.hub.captioner
 from harness.config.preset import Decoding
 from harness.inference.hub.captioner import HubCaptioner
 from harness.inference.hub.checkpoint import Checkpoint
+from harness.inference.hub.cleaning import choose_rules, clean
 from harness.inference.hub.prompts import OWN, Prompt, choose_prompt
 from harness.measure.flops.generation import GenerationCounts, count_generation
 from harness.utils.errors import BenchError
@@ -126,6 +127,43 @@ def test_prompts_are_templates_or_texts() -> None:
     with pytest.raises(BenchError, match="llava has no template of that name") as caught:
         choose_prompt("llava", "detaild")
     assert "caption, detailed" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("rule", "said", "kept"),
+    [
+        ("first-sentence", "A dog of 3.5 kg runs. It is wet.", "A dog of 3.5 kg runs."),
+        ("first-sentence", "a dog\nassistant: a cat.", "a dog"),
+        ("first-sentence", "a dog", "a dog"),
+        ("quotes", '"A dog."', "A dog."),
+        ("quotes", 'a dog\'s "ball"', 'a dog\'s "ball"'),
+        ("quotes", '"', '"'),
+        ("prompt", "Say it: a dog say it", "a dog"),
+        ("prompt", "they say it all", "they say it all"),
+        ("first-sentence,prompt,quotes", 'SAY IT "A dog. A cat."', "A dog."),
+    ],
+)
+def test_captions_are_cleaned_by_named_rules(rule: str, said: str, kept: str) -> None:
+    assert clean(said, "say it", choose_rules(rule)) == kept
+    assert clean(said, "say it", choose_rules(None)) == said
+
+
+def test_rules_have_one_order_and_are_known_by_name() -> None:
+    assert choose_rules("first-sentence, prompt") == ("prompt", "first-sentence")
+    for wrong in ("", ",", "first", "quotes,all"):
+        with pytest.raises(BenchError, match="--clean"):
+            choose_rules(wrong)
+
+
+def test_a_captioner_cleans_as_it_is_asked(hub: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint, prompt = Checkpoint(hub["llava"], "hf:llava"), choose_prompt("llava", None)
+    found = []
+    for rules in ((), choose_rules("quotes,first-sentence")):
+        captioner = HubCaptioner(checkpoint, prompt, torch.device("cpu"), "fp32", rules)
+        said = captioner.processor.tokenizer('"A dog. A cat."', return_tensors="pt")["input_ids"]
+        monkeypatch.setattr(captioner, "generate", lambda *_, said=said: said)
+        found += captioner.caption(PICTURES[:1], DECODING).captions
+    assert found == ['"A dog. A cat."', "A dog."]
 
 
 @pytest.mark.parametrize("family", ["blip", "llava"])

@@ -139,6 +139,9 @@ def test_what_weights_saw_is_that_of_a_card_of_the_same_repository() -> None:
 def test_prompts_have_tables_of_their_own(llava: Path) -> None:
     signed = {HubModel(str(llava), prompt=asked).signature({})["prompt"] for asked in (None, "detailed", "Why?", "")}
     assert len(signed) == 4
+    plain, cleaned = HubModel(str(llava)).signature({}), HubModel(str(llava), clean=("quotes",)).signature({})
+    assert cleaned == plain | {"clean": "quotes"}
+    assert "clean" not in plain
     assert "asked 'Why?'" in HubModel(str(llava), prompt="Why?").card()["summary"]
 
 
