@@ -19,7 +19,7 @@ from harness.inference.hub.cleaning import choose_rules, clean
 from harness.inference.hub.prompts import OWN, Prompt, choose_prompt
 from harness.measure.flops.generation import GenerationCounts, count_generation
 from harness.utils.errors import BenchError
-from tests.harness.inference.hub_families import FAMILIES, write_family
+from tests.harness.inference.hub_families import END, FAMILIES, PAD, write_family
 
 _RANDOM = np.random.default_rng(0)
 PICTURES = [
@@ -97,6 +97,17 @@ def test_the_end_token_ends_a_caption(hub: dict[str, Path], family: str) -> None
     assert captioner.generate(inputs, greedy)[0].tolist() == tokens[: place + 1]
     assert captioner.caption(PICTURES[:1], greedy).lengths == [place + 1]
     assert captioner.generate(inputs, greedy, full_length=True).shape[1] == greedy.max_len
+
+
+def test_a_caption_is_as_long_as_its_tokens_up_to_the_end(
+    hub: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captioner = opened(hub["llava"])
+    said = torch.tensor([[40, END, PAD, PAD], [40, 41, 42, 43], [END, PAD, PAD, PAD]])
+    monkeypatch.setattr(captioner, "generate", lambda *_: said)
+    found = captioner.caption(PICTURES, DECODING)
+    assert found.lengths == [2, 4, 1]
+    assert found.captions[2] == ""
 
 
 @pytest.mark.parametrize("family", PADDED)
