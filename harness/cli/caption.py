@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.options import PluginOption, StorageOption, WorkspaceOption, refuse_empty
+from harness.cli.options import CleanOption, PluginOption, PromptOption, StorageOption, WorkspaceOption, refuse_empty
 from harness.cli.output import check_out, check_out_folder, deliver, write_errors
 from harness.config.limits import MAX_BEAM
 from harness.utils.errors import BenchError
@@ -30,6 +30,8 @@ Examples:
 
   bench caption dog.jpg --run transformer_base-s0-77aa01bc32 --storage s3://bucket/captionbench
 
+  bench caption dog.jpg --run hf:Salesforce/blip2-opt-2.7b --prompt 'a photo of'
+
   bench caption --data coco/ --run expansionnet_v2-imported-5d2c90aa14 --out predictions.json
 """
 
@@ -40,7 +42,10 @@ def register(app: typer.Typer) -> None:
 
 
 def caption(
-    run: Annotated[str, typer.Option(callback=refuse_empty, help="Key of a run in the workspace, or its folder.")],
+    run: Annotated[
+        str,
+        typer.Option(callback=refuse_empty, help="Key of a run, its folder, or hf:ORG/NAME, hf:FOLDER."),
+    ],
     images: Annotated[list[Path] | None, typer.Argument(help="Pictures: JPEG, PNG, WebP, GIF, TIFF, ...")] = None,
     workspace: WorkspaceOption = DEFAULT,
     storage: StorageOption = None,
@@ -62,9 +67,11 @@ def caption(
     ] = None,
     attention: Annotated[bool, typer.Option("--attention", help="Draw each word's attention map, as PNGs.")] = False,
     attention_out: Annotated[Path, typer.Option(help="Folder for these PNGs, one per picture.")] = Path("attention"),
+    prompt: PromptOption = None,
+    clean: CleanOption = None,
     plugin: PluginOption = None,
 ) -> None:
-    """Caption pictures with a trained model, in float32: one line each, the picture and its caption.
+    """Caption pictures with a trained model or one of hf:, in float32: one line each, the picture and its caption.
 
     Pictures that cannot be read are named on stderr, the others are captioned, and the exit code is 1.
     """
@@ -78,7 +85,9 @@ def caption(
 
     from harness.config.features import region_config
     from harness.inference.attention_plots import draw_attention
+    from harness.inference.hub.cleaning import choose_rules
     from harness.runner.caption_images import caption_dataset, of_files, of_numbered_files
+    from harness.runner.hub_captions import caption_with_checkpoint, find_hub
     from harness.runner.saved_model import find_run
     from harness.utils.plugins import load_plugins
     from harness.utils.progress import Reporter
@@ -100,17 +109,24 @@ def caption(
 
     own = of_numbered_files if seen else of_files
     pictures = own(images) if images else _split(data or "", data_images, split, place)
+    checkpoint = find_hub(run, place, prompt, choose_rules(clean))
+    given = {"--attention": attention, "--regions": regions, "--backbone-weights": backbone_weights}
+    if checkpoint is not None and (unknown := [name for name, value in given.items() if value]):
+        raise BenchError(f"{unknown[0]} is not for models of hf:, which see pictures in their own way", "leave it out")
     with Reporter(Console(stderr=True, highlight=False)) as reporter:
-        found = caption_dataset(
-            pictures,
-            find_run(run, place),
-            reporter=reporter,
-            beam_size=beam_size,
-            backbone_weights=backbone_weights,
-            regions=seen.source if seen else None,
-            as_trained=data is not None,
-            on_attention=draw if attention else None,
-        )
+        if checkpoint is not None:
+            found = caption_with_checkpoint(pictures, checkpoint, reporter=reporter, beam_size=beam_size)
+        else:
+            found = caption_dataset(
+                pictures,
+                find_run(run, place),
+                reporter=reporter,
+                beam_size=beam_size,
+                backbone_weights=backbone_weights,
+                regions=seen.source if seen else None,
+                as_trained=data is not None,
+                on_attention=draw if attention else None,
+            )
     if out is not None:
         entries = [{"image_id": image_id, "caption": text} for image_id, text in found.captions.items()]
         deliver(json.dumps(entries, ensure_ascii=False, indent=0) + "\n", out)

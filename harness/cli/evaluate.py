@@ -12,8 +12,11 @@ import typer
 from harness.cli.output import check_out, deliver
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from harness.data.formats import References
     from harness.metrics.report import Report
+    from results.records import Quantity
 
 _EPILOG = """**Examples**
 
@@ -63,6 +66,9 @@ def evaluate(
     tokenizer: Annotated[
         Tokenizer, typer.Option(help="The Python tokenizer, or its Java original.")
     ] = Tokenizer.python,
+    more: Annotated[
+        bool, typer.Option("--more", help="Also length, distinct n-grams and vocabulary of the captions.")
+    ] = False,
     no_meteor: Annotated[bool, typer.Option("--no-meteor", help="Leave METEOR out: no Java, and faster.")] = False,
     spice_heap: Annotated[int, typer.Option(help="Memory for SPICE's Java in MB.", min=256, max=1 << 20)] = 8192,
 ) -> None:
@@ -72,6 +78,7 @@ def evaluate(
     """
     from harness.data.annotations.domains import read_domains
     from harness.data.formats import check_predictions, read_predictions, read_references
+    from harness.metrics.diversity import measure_diversity
     from harness.metrics.evaluator import Evaluator
     from harness.metrics.report import evaluate as run
     from harness.metrics.signature import EvaluationSettings
@@ -103,13 +110,29 @@ def evaluate(
             progress=lambda done, _: task.reach(done),
         )
     _print(report, wanted)
+    others = measure_diversity([captions[image_id] for image_id in chosen]) if more else {}
+    if more:
+        _print_more(others)
     if out is not None:
         from harness.utils.hashing import canonical_json
 
-        deliver(canonical_json(report.to_json()) + "\n", out)
+        measured = {"more": {name: quantity.value for name, quantity in others.items()}} if more else {}
+        deliver(canonical_json(report.to_json() | measured) + "\n", out)
         typer.echo(f"written to {out}")
     if any(report.quantity(metric).value is None for metric in ("BLEU-4", *([] if no_meteor else ["METEOR"]))):
         raise typer.Exit(1)
+
+
+def _print_more(others: Mapping[str, Quantity]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="More metrics", title_justify="left")
+    table.add_column("metric", no_wrap=True)
+    table.add_column("value", justify="right")
+    for metric, found in others.items():
+        table.add_row(metric, f"{found.value:.4g}" if found.value is not None else found.reason)
+    Console(highlight=False).print(table)
 
 
 def _print(report: Report, references: References) -> None:

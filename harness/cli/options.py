@@ -102,6 +102,20 @@ ModelsOption = Annotated[
 PresetOption = Annotated[
     str, typer.Option(help="Name of a preset: sizes, schedule and decoding.", autocompletion=complete_preset)
 ]
+RowsOption = Annotated[
+    str,
+    typer.Option(
+        help="Names or globs, hf:ORG/NAME or hf:FOLDER, separated by commas, or 'all'.", autocompletion=complete_models
+    ),
+]
+PromptOption = Annotated[
+    str | None,
+    typer.Option(help="What models of hf: are asked: a template's name (one word), or a text; '' for none."),
+]
+CleanOption = Annotated[
+    str | None,
+    typer.Option(help="What is done to captions of hf:, in this order: prompt, quotes, first-sentence."),
+]
 ChangeOption = Annotated[list[str] | None, typer.Option("--set", help="KEY.PATH=VALUE: change the preset.")]
 SeedsOption = Annotated[
     int | None,

@@ -142,11 +142,11 @@ def plan(
     from harness.utils.progress import Reporter
 
     device, console = choose_device(request.device), Console(highlight=False)
-    models = resolve_models(request.models, request.workspace, request.pretrained)
+    models = resolve_models(request.models, request.workspace, request.pretrained, request.prompt, request.clean)
     models, _ = within_recipe(models, request.models, request.preset)
     control = None if request.control is None else choose_control(request.control, models, request.features)
     for model in models:
-        if model.kind in {"trained", "pretrained"}:
+        if model.kind in {"trained", "pretrained", "hub"}:
             request.preset.check_model(model.name)
     with Reporter(console) as reporter:
         found = _look(request, models, control, by_size, device, reporter)

@@ -38,6 +38,8 @@ Examples:
   bench run --models transformer_base --data flickr8k/ --preset small
   --backbone mobilenetv2_100 --backbone-weights mobilenetv2.safetensors
 
+  bench run --models hf:Salesforce/blip2-opt-2.7b,hf:folder,transformer_base --prompt 'a photo of'
+
   bench run --models all --regions boxes --jobs 2
 
   bench run --models updown,transformer_base --tuned

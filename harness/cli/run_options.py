@@ -15,6 +15,7 @@ from harness.cli.options import (
     BackboneSettingOption,
     BackboneWeightsOption,
     ChangeOption,
+    CleanOption,
     ControlOption,
     CpusPerRunOption,
     DatabaseOption,
@@ -27,16 +28,17 @@ from harness.cli.options import (
     ImagesOption,
     JobsOption,
     MemoryPerRunOption,
-    ModelsOption,
     NormalisationOption,
     OnOption,
     PlaceUnfinishedOption,
     PluginOption,
     PrecisionOption,
     PresetOption,
+    PromptOption,
     RegionBinsOption,
     RegionCountOption,
     RegionsOption,
+    RowsOption,
     SeedsOption,
     SkipBadImagesOption,
     StorageOption,
@@ -53,7 +55,7 @@ P = ParamSpec("P")
 class RunOptions:
     """What `bench run` and `bench plan` are given; each field is an option."""
 
-    models: ModelsOption = "all"
+    models: RowsOption = "all"
     data: DataOption = "scenes"
     images: ImagesOption = None
     preset: PresetOption = "quick"
@@ -108,6 +110,8 @@ class RunOptions:
     pretrained: Annotated[
         list[str] | None, typer.Option(help="MODEL=FOLDER or hub repository of a pretrained model's weights.")
     ] = None
+    prompt: PromptOption = None
+    clean: CleanOption = None
     log: Annotated[
         list[str] | None,
         typer.Option(metavar="TRACKER", help="Also show runs in tensorboard, wandb or mlflow; may be repeated."),

@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import nn
 
 from harness.measure.energy import measure_energy, missing_energy
 from harness.measure.environment import describe_state
 from harness.measure.flops.counting import COSTS as GMAC
 from harness.measure.flops.counting import FlopCounts, count_caption, count_flops
+from harness.measure.flops.generation import count_generation
 from harness.measure.flops.kept import KeptCounts
-from harness.measure.latency import captioning, measure_latency, missing_latency
+from harness.measure.latency import captioning, measure_latency, missing_latency, time_work
 from harness.measure.model_modes import eval_mode
 from harness.utils.plugins import contain_exits
 from harness.utils.precision import autocast
@@ -154,6 +156,53 @@ def time_captioning(
             return measure_energy(work, seen[0].batch_size, device, window_s=effort.energy_seconds)
 
     found.costs = _or_missing(clock, missing_latency) | _or_missing(weigh, missing_energy)
+    return found
+
+
+def time_generation(
+    work: Callable[[], None], count: int, device: torch.device, *, effort: Effort, threads: int | None = None
+) -> Timed:
+    """Measure time and energy of captioning `count` images, one by one.
+
+    Args:
+        work: captions the next image on the device.
+        count: different images.
+        effort, threads: as in `time_captioning`.
+    """
+    found = Timed()
+
+    def clock() -> dict[str, Quantity]:
+        timed = time_work(work, count, device, batch=1, repeats=effort.repeats, threads=threads)
+        found.state = {**describe_state(device), "threads": timed.threads, "noise": list(timed.noise)}
+        return timed.quantities()
+
+    def weigh() -> dict[str, Quantity]:
+        with torch.inference_mode():
+            return measure_energy(work, 1, device, window_s=effort.energy_seconds)
+
+    found.costs = _or_missing(clock, missing_latency) | _or_missing(weigh, missing_energy)
+    return found
+
+
+def count_generating(
+    network: nn.Module,
+    vision: nn.Module | None,
+    generate: Callable[[int, int], None],
+    *,
+    beam_size: int,
+    max_len: int,
+) -> Counted:
+    """Count captioning of one image by a network's own `generate`; arguments as of `count_generation`."""
+    found = Counted()
+
+    def count() -> dict[str, Quantity]:
+        macs = count_generation(vision, generate, beam_size=beam_size, max_len=max_len)
+        return macs.quantities()
+
+    parameters = Quantity(float(sum(parameter.numel() for parameter in network.parameters())))
+    found.costs = {"parameters": parameters} | _or_missing(
+        count, lambda reason: {name: Quantity(None, reason, "GMAC") for name in GMAC}
+    )
     return found
 
 

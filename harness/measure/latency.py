@@ -107,18 +107,42 @@ def measure_latency(
     Raises:
         BenchError: `repeats` is below 2.
     """
-    if repeats < 2:
-        raise BenchError(f"{repeats} timed runs have no spread", hint="time at least 2 runs")
     device, count = next(model.parameters()).device, len(visuals)
     seen = [visual.to(device) for visual in visuals]
     caption = captioning(model, seen, beam_size=beam_size, max_len=max_len, bos=bos, eos=eos, full_length=full_length)
-    casts = autocast(device, precision)
-    with torch.inference_mode(), eval_mode(model), _threads(threads) as used_threads, casts, OtherLoad() as load:
+    with eval_mode(model), autocast(device, precision):
+        return time_work(
+            caption, count, device, batch=seen[0].batch_size, repeats=repeats, warmup=warmup, threads=threads
+        )
+
+
+def time_work(
+    caption: Callable[[], None],
+    count: int,
+    device: torch.device,
+    *,
+    batch: int,
+    repeats: int,
+    warmup: int | None = None,
+    threads: int | None = None,
+) -> Latency:
+    """Time captioning of `count` batches in turn.
+
+    Args:
+        caption: captions the next batch, of `batch` images.
+        repeats, warmup, threads: as in `measure_latency`.
+
+    Raises:
+        BenchError: `repeats` is below 2.
+    """
+    if repeats < 2:
+        raise BenchError(f"{repeats} timed runs have no spread", hint="time at least 2 runs")
+    with torch.inference_mode(), _threads(threads) as used_threads, OtherLoad() as load:
         for _ in range(max(repeats // 10, count // 10, 1) if warmup is None else warmup):
             caption()
         seconds = tuple(seconds_of(caption, device) for _ in range(repeats * count))
     timing = Timing(seconds, count)
-    return Latency(timing, seen[0].batch_size, used_threads, (*timing.noise(), *load.noise()))
+    return Latency(timing, batch, used_threads, (*timing.noise(), *load.noise()))
 
 
 def captioning(

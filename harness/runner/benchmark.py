@@ -46,6 +46,8 @@ class Request:
     """What the user asked for.
 
     Attributes:
+        prompt: of checkpoints of transformers' own interface, if not their family's.
+        clean: what is done to their captions.
         control: a trained model or "auto" (`harness.runner.control`).
         tuned: finds the tuned values of trained models, once the conditions are known; where it is or gives None, the
             preset is trained as it is.
@@ -67,6 +69,8 @@ class Request:
     rerun: bool = False
     accept_code_changes: bool = False
     pretrained: Mapping[str, str] = field(default_factory=dict)
+    prompt: str | None = None
+    clean: tuple[str, ...] = ()
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
     tuned: Callable[[RunContext, Sequence[RequestedModel], Reporter], Tuned | None] | None = None
     engine: Engine = field(default_factory=LocalEngine)
@@ -99,13 +103,13 @@ def run_benchmark(
     Args:
         on_run: called when a run has ended, with the number of those that have, and of all.
     """
-    models = resolve_models(request.models, request.workspace, request.pretrained)
+    models = resolve_models(request.models, request.workspace, request.pretrained, request.prompt, request.clean)
     models, left_out = within_recipe(models, request.models, request.preset)
     if left_out:
         reporter.note(f"left out, since {request.preset.name} is a recipe for other models: {', '.join(left_out)}")
     control = None if request.control is None else choose_control(request.control, models, request.features)
     for model in models:
-        if model.kind in {"trained", "pretrained"}:
+        if model.kind in {"trained", "pretrained", "hub"}:
             request.preset.check_model(model.name)  # before any work
     device = choose_device(request.device)
     if not request.engine.finds_devices:

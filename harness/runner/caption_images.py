@@ -89,7 +89,7 @@ def caption_dataset(
             attention maps are asked of a model without attention.
     """
     run = SavedModel.load(folder)
-    complaints = {sample.image_id: _complaint(images.path(sample)) for sample in images.samples}
+    complaints = {sample.image_id: complaint(images.path(sample)) for sample in images.samples}
     unusable = tuple(bad for bad in complaints.values() if bad is not None)
     usable = tuple(sample for sample in images.samples if complaints[sample.image_id] is None)
     if not usable:
@@ -122,7 +122,8 @@ def caption_dataset(
     return Captioned(captions.by_image, unusable)
 
 
-def _complaint(path: Path) -> BadImage | None:
+def complaint(path: Path) -> BadImage | None:
+    """Why the picture cannot be read; None where it can."""
     try:
         load_image(path)
     except BadImage as bad:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from harness.config.model_patterns import expand_models
 from harness.config.preset import Preset
 from harness.runner.baselines import REFERENCE_ROWS
+from harness.runner.hub_model import PREFIX, HubModel
 from harness.runner.pretrained import Pretrained
 from harness.runner.saved_model import SavedModel, is_saved
+from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results.records import RunKind
 from zoo import model_card
@@ -25,31 +27,56 @@ class RequestedModel:
         kind: which executor runs it.
         visual: the kind of visual input.
         weights: the published weights that it starts from, None where it has none.
+        hub: the checkpoint of transformers' own interface, of a row of that kind.
     """
 
     name: str
     kind: RunKind
     visual: VisualKind
     weights: Pretrained | None = None
+    hub: HubModel | None = None
 
 
 def resolve_models(
-    patterns: Sequence[str], workspace: Workspace, pretrained: Mapping[str, str] | None = None
+    patterns: Sequence[str],
+    workspace: Workspace,
+    pretrained: Mapping[str, str] | None = None,
+    prompt: str | None = None,
+    clean: tuple[str, ...] = (),
 ) -> list[RequestedModel]:
     """Resolve names, globs and `all`, each model once, in the order asked for.
 
     `all` is every model but variants, and every reference row. The key of a run that the workspace holds scores that
-    run again, without training.
+    run again, without training. A word that begins with `hf:` is a checkpoint of transformers' own interface.
 
     Args:
         pretrained: where pretrained models lie, by name, if not where their cards say.
+        prompt: what all checkpoints of `hf:` are asked, if not their family's own (`choose_prompt`).
+        clean: what is done to their captions (`choose_rules`).
 
     Raises:
-        BenchError: no pattern at all, or a saved run that cannot be read.
+        BenchError: no pattern at all, a saved run that cannot be read, a checkpoint that cannot caption, or a prompt
+            without a checkpoint.
         ZooError: a pattern that matches nothing, with the nearest names.
     """
-    names = expand_models(patterns, references=REFERENCE_ROWS, is_stored=lambda name: is_saved(name, workspace))
-    return [_resolve(name, workspace, pretrained or {}) for name in names]
+    names = expand_models(
+        patterns,
+        references=REFERENCE_ROWS,
+        is_stored=lambda name: name.startswith(PREFIX) or is_saved(name, workspace),
+    )
+    if not any(name.startswith(PREFIX) for name in names) and (prompt is not None or clean):
+        option = "--prompt" if prompt is not None else "--clean"
+        raise BenchError(f"{option} is for models of hf:, and --models names none", "add hf:ORG/NAME or hf:FOLDER")
+    return [
+        _resolve_hub(name, prompt, clean) if name.startswith(PREFIX) else _resolve(name, workspace, pretrained or {})
+        for name in names
+    ]
+
+
+def _resolve_hub(name: str, prompt: str | None, clean: tuple[str, ...]) -> RequestedModel:
+    model = HubModel.parse(name, prompt, clean)
+    model.chosen_prompt()  # refuses what cannot caption, before any work
+    return RequestedModel(model.row, "hub", "pixels", hub=model)
 
 
 def within_recipe(

@@ -13,8 +13,10 @@ from harness.data.regions.opening import needs_backbone
 from harness.data.vocabulary_file import load_vocabulary
 from harness.runner.baselines import REFERENCE_ROWS
 from harness.runner.context import BenchmarkData, RunContext
+from harness.runner.hub_model import HubModel
 from harness.runner.identity.run_key import (
     built_with,
+    code_of_hub,
     code_of_model,
     code_of_reference,
     identify,
@@ -60,7 +62,9 @@ def _plan(model: RequestedModel, seed: int, context: RunContext, workspace: Work
     if model.kind == "trained" and context.tuned is not None and model.name in context.tuned.values:
         values = context.tuned.record(model.name, context.preset)
         context = context.for_model(model.name)
-    if model.weights is not None:
+    if model.hub is not None:
+        spec = _hub(model.hub, context)
+    elif model.weights is not None:
         spec = _with_published_weights(model, model.weights, seed, context)
     else:
         spec = _trained(model.name, seed, context)
@@ -124,6 +128,20 @@ def _with_published_weights(model: RequestedModel, weights: Pretrained, seed: in
         settings = {"max_len": preset.size["max_len"], "decoding": preset.decoding.model_dump(mode="json")}
     code = code_of_model(weights.model, {})
     return _spec(weights.model, model.kind, seed, config, settings, signature, code, context)
+
+
+def _hub(model: HubModel, context: RunContext) -> RunSpec:
+    """A checkpoint of transformers' own interface, as it is."""
+    config = {
+        "arguments": {},
+        "pretrained": model.where,
+        "hub": asdict(model),
+        "preset": context.preset.model_dump(mode="json"),
+        "card": model.card(),
+    }
+    settings = {"decoding": context.preset.decoding.model_dump(mode="json")}
+    signature = model.signature(context.signature)
+    return _spec(model.row, "hub", 0, config, settings, signature, code_of_hub(), context)
 
 
 def _reference(model: str, context: RunContext) -> RunSpec:

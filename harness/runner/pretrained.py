@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -78,11 +78,7 @@ class Pretrained:
 
     def name(self) -> str:
         """The repository, or a folder's name with a digest over the sizes and times of its files."""
-        folder = expanded(self.where)
-        if not folder.is_dir():
-            return self.where
-        files = sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in folder.glob("*.*"))
-        return f"{folder.resolve().name}#{digest(files, 6)}"
+        return folder_name(self.where)
 
     def open(self, context: RunContext) -> tuple[Captioner, RunContext, dict[str, Any]]:
         """The model in float32, the context with its own tokenizer and image processor, and its arguments.
@@ -126,6 +122,15 @@ class Pretrained:
             ) from error
 
 
+def folder_name(where: str) -> str:
+    """A folder's name with a digest over the sizes and times of its files; `where` itself if it is no folder."""
+    folder = expanded(where)
+    if not folder.is_dir():
+        return where
+    files = sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in folder.glob("*.*"))
+    return f"{folder.resolve().name}#{digest(files, 6)}"
+
+
 def parse_places(options: tuple[str, ...]) -> dict[str, str]:
     """Places by model from `NAME=FOLDER-OR-REPOSITORY` options.
 
@@ -159,22 +164,35 @@ def prefetch_model(model: str, where: str | None) -> Path:
     card = model_card(model)
     if not card.hub:
         raise BenchError(f"{model} has no pretrained weights", "`bench models list '*/pretrained'` shows who has")
+    named = f"name a folder: --pretrained {model}=FOLDER"
+    return fetch(where or card.hub, None, WEIGHTS_FILES, named, f"the usual one is {card.hub}")
+
+
+def fetch(source: str, revision: str | None, files: Sequence[str], elsewhere: str, usual: str) -> Path:
+    """Fetch a repository's files into the hub's cache.
+
+    Args:
+        source: the repository.
+        revision: None for its default branch.
+        files: shell patterns of what is fetched.
+        elsewhere, usual: hints where the hub cannot be reached, and where there is no such repository.
+
+    Raises:
+        BenchError: the repository does not exist or cannot be reached.
+    """
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 
-    source = where or card.hub
     if constants.HF_HUB_OFFLINE:
         raise BenchError(
             "HF_HUB_OFFLINE is set: nothing may be fetched", "unset it, or give a folder to `bench run --pretrained`"
         )
     if not hub_is_reachable():  # the client would try again for a minute
-        raise BenchError(
-            f"{source} cannot be fetched: the hub cannot be reached", f"name a folder: --pretrained {model}=FOLDER"
-        )
+        raise BenchError(f"{source} cannot be fetched: the hub cannot be reached", elsewhere)
     try:
-        return Path(snapshot_download(source, allow_patterns=list(WEIGHTS_FILES)))
+        return Path(snapshot_download(source, revision=revision, allow_patterns=list(files)))
     except (RepositoryNotFoundError, HFValidationError) as error:
-        raise BenchError(f"there is no repository {source!r} on the hub", f"the usual one is {card.hub}") from error
+        raise BenchError(f"there is no repository {source!r} on the hub", usual) from error
     except (HfHubHTTPError, OSError) as error:
         raise BenchError(
             f"{source} cannot be fetched: {first_line(error)}",

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import cycle, pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.measure.captioning_costs import Effort, Timed, time_captioning
+from harness.data.images import load_image
+from harness.measure.captioning_costs import Effort, Timed, time_captioning, time_generation
 from harness.measure.energy import missing_energy
 from harness.measure.environment import describe_environment
 from harness.measure.latency import missing_latency
 from harness.runner.context import RunContext
+from harness.runner.hub_model import described
 from harness.runner.saved_model import SavedModel, open_saved
 from harness.utils.plugins import contain_exits
 from harness.utils.progress import Reporter
@@ -21,6 +24,9 @@ from results import Store
 from results.db.recosting import add_costs, runs_without_cost
 from results.records import RunSpec
 from zoo import Captioner, Visual
+
+if TYPE_CHECKING:
+    from harness.inference.hub.captioner import HubCaptioner
 
 ROUNDS = 2
 """How often each image is captioned: what rounds differ by is noise, what images differ by is not."""
@@ -86,12 +92,40 @@ def time_deferred(
     chosen = [spec for runs in by_model.values() for spec in runs[:seeds]]
     with reporter.task("timing captions", len(chosen)) as task:
         for spec in chosen:
-            timed = _time_stored(workspace, spec.model if spec.kind == "stored" else spec.key, alone)
+            timed = _time_hub(spec, alone) if spec.kind == "hub" else _time_stored(workspace, _folder(spec), alone)
             add_costs(store, spec.key, timed.costs, {"measurement": where | timed.state})
             task.advance(detail=spec.model)
     for spec in (spec for runs in by_model.values() for spec in runs[seeds:]):
         add_costs(store, spec.key, _untimed(OTHER_SEED).costs, {})
     reporter.note(f"timed captions of {len(chosen)} models, one at a time")
+
+
+def _folder(spec: RunSpec) -> str:
+    return spec.model if spec.kind == "stored" else spec.key
+
+
+def time_hub(captioner: HubCaptioner, context: RunContext) -> Timed:
+    """As `time_model`, for a checkpoint of transformers' own interface, from its processor's output to its tokens."""
+    if context.execution.config.jobs != 1:
+        return _untimed(DEFERRED)
+    preset, data, device = context.preset, context.data, context.execution.device
+    samples = {sample.image_id: sample for sample in data.evaluated["test"]}
+    chosen = [samples[image_id] for image_id in timed_images(list(samples), preset.latency_repeats)]
+    seen = [captioner.inputs([load_image(data.dataset.path(sample))]) for sample in chosen]
+    turns = cycle(seen)
+
+    def work() -> None:
+        captioner.generate(next(turns), context.inputs.decoding)
+
+    effort = Effort(ROUNDS, preset.energy_seconds)
+    return time_generation(work, len(seen), device, effort=effort, threads=THREADS)
+
+
+def _time_hub(spec: RunSpec, context: RunContext) -> Timed:
+    try:
+        return time_hub(described(spec.config).open(context.execution.device, context.execution.precision), context)
+    except Exception as error:  # as of `_time_stored`
+        return _untimed(str(error) or type(error).__name__)
 
 
 def _time_stored(workspace: Workspace, key: str, context: RunContext) -> Timed:

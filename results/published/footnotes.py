@@ -53,8 +53,8 @@ def domain_footnote(images: Mapping[str, int]) -> Footnote | None:
     )
     told = f"are of other images here: {here}, as the annotations say" if all(images.values()) else "may differ here"
     return Footnote(
-        f"Domains {told}; printed scores by domain are of the nocaps server's {there}, but for ExpansionNet v2's, which "
-        "fit the annotations' (docs/evaluation.md)."
+        f"Domains {told}; printed scores by domain are of the nocaps server's {there}, but for ExpansionNet v2's, "
+        "which fit the annotations' (docs/evaluation.md)."
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
 from typing import Any, Final
 
 from harness.config.features import FeatureConfig
@@ -60,7 +61,8 @@ def identify(
     conditions = {name: value for name, value in signature.items() if name not in CODE_FIELDS}
     chosen = {"model": model, "seed": seed, "settings": dict(settings), "signature": conditions}
     whole = {**chosen, "code": {"model": code.model, "revision": code.revision}}
-    return Identity(f"{model.replace('/', '.')}-s{seed}-{digest(whole, 10)}", digest(chosen, 16))
+    folder = model.replace("/", ".").replace(":", ".")
+    return Identity(f"{folder}-s{seed}-{digest(whole, 10)}", digest(chosen, 16))
 
 
 @cache
@@ -68,6 +70,13 @@ def code_of_reference() -> CodeRecord:
     """The code of a row without a model."""
     files = harness_files()
     return CodeRecord(None, files_digest(files), results_revision(), files)
+
+
+def code_of_hub() -> CodeRecord:
+    """The code of a checkpoint of transformers' own interface: the release of that library, and the harness."""
+    own = {"transformers": version("transformers")}
+    shared = code_of_reference()
+    return CodeRecord(files_digest(own), shared.harness, shared.revision, {**shared.files, **own})
 
 
 def code_of_model(model: str, arguments: Mapping[str, Any]) -> CodeRecord:

@@ -59,6 +59,20 @@ def test_scores_go_to_the_terminal_and_to_a_file(files, tmp_path):
     assert f"{100 * scores['scores']['BLEU-1']:.2f}" in result.output
 
 
+def test_more_metrics_have_a_table_of_their_own(files, tmp_path):
+    out = tmp_path / "scores.json"
+    words = ("evaluate", files[0], "--references", files[1], "--no-meteor", "--out", out)
+    assert "More metrics" not in bench(*words).output
+    plain = json.loads(out.read_text())
+    result = bench(*words, "--more")
+    assert "More metrics" in result.output
+    scores = json.loads(out.read_text())
+    assert scores.pop("more") == {
+        "caption_words": 7 / 3, "distinct-1": 6 / 7, "distinct-2": 1.0, "vocabulary_used": 6.0,
+    }  # fmt: skip
+    assert scores == plain
+
+
 def test_what_does_not_fit_is_refused_unless_allowed(files, tmp_path):
     predictions, references = files
     write(predictions, {7: "a dog runs", 3: "two cats", 8: "x"})

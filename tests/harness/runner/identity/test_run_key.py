@@ -42,6 +42,8 @@ IN_KEY = {
     "precision": "the signature's `prec`",
     "skip_bad_images": "the ids that were left out are in the digest of the data",
     "pretrained": "the signature's `feat`, `vocab` and `size` name the weights",
+    "prompt": "the signature's `prompt`",
+    "clean": "the signature's `clean`",
 }
 MOVES_NO_SCORE = {
     "workspace": "where results are written",

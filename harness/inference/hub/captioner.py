@@ -1,0 +1,156 @@
+"""A checkpoint of transformers' own interface as a captioner: its processor, its prompt and its own `generate`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from transformers import LogitsProcessor, LogitsProcessorList
+
+from harness.config.preset import Decoding
+from harness.inference.hub.checkpoint import Checkpoint
+from harness.inference.hub.cleaning import clean
+from harness.inference.hub.prompts import Prompt
+from zoo.models.hub import load_network
+
+_VISION = frozenset({"vision_tower", "vision_model", "visual", "vision_encoder", "image_encoder"})
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """The captions of a batch, and the tokens generated for each, the end token included."""
+
+    captions: list[str]
+    lengths: list[int]
+
+
+class HubCaptioner:
+    """A network of transformers with its processor, in evaluation mode.
+
+    Args:
+        checkpoint: checked before.
+        prompt: the same for every image.
+        device: of the network.
+        rules: of `harness.inference.hub.cleaning`, for every caption.
+        precision: "fp32" or "bf16", the type of the weights and of the arithmetic.
+
+    Raises:
+        ZooError: the weights are damaged or incomplete.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, prompt: Prompt, device: torch.device, precision: str, rules: Sequence[str] = ()
+    ) -> None:
+        from transformers import AutoModelForImageTextToText
+
+        self.device, self.dtype = device, torch.bfloat16 if precision == "bf16" else torch.float32
+        self.prompt, self.rules, self.processor = prompt, tuple(rules), checkpoint.processor
+        kind: Any = AutoModelForImageTextToText
+        network: Any = load_network(kind, checkpoint.folder)
+        self.network = network
+        network.to(device, self.dtype).eval()
+        tokenizer = self.processor.tokenizer
+        tokenizer.padding_side = "left"  # a decoder goes on after the last token of its prompt
+        if tokenizer.pad_token is None:
+            tokenizer.pad_token = tokenizer.eos_token
+        if self.network.generation_config.pad_token_id is None:
+            self.network.generation_config.pad_token_id = tokenizer.pad_token_id
+
+    @property
+    def attention(self) -> str:
+        """The implementation of attention that transformers chose."""
+        return str(self.network.config._attn_implementation)
+
+    @property
+    def vision(self) -> nn.Module | None:
+        """The module that sees; None where no module has one of the names that transformers gives it."""
+        named = ((name.rpartition(".")[2], module) for name, module in self.network.named_modules())
+        return next((module for last, module in named if last in _VISION), None)
+
+    def inputs(self, images: Sequence[Image.Image]) -> dict[str, Tensor]:
+        """RGB images of any size, with the prompt, as the network takes them, on its device."""
+        if self.prompt.bare:
+            found = self.processor.image_processor(images=list(images), return_tensors="pt")
+        else:
+            # One list of images per text: processors that allow several images cannot tell them apart otherwise.
+            nested: list[Any] = [[image] for image in images] if self._nests() else list(images)
+            text = self._text()
+            begin = self.processor.tokenizer.bos_token
+            # A chat template may write the begin token itself, which the tokenizer must not repeat.
+            again = {"add_special_tokens": False} if begin and text.startswith(begin) else {}
+            found = self.processor(images=nested, text=[text] * len(images), padding=True, return_tensors="pt", **again)
+        return {name: self._placed(value) for name, value in found.items() if isinstance(value, Tensor)}
+
+    def caption(self, images: Sequence[Image.Image], decoding: Decoding) -> Generated:
+        """Caption a batch of RGB images; see `generate`."""
+        said = self.generate(self.inputs(images), decoding)
+        captions = self.processor.tokenizer.batch_decode(said, skip_special_tokens=True)
+        cleaned = [clean(caption.strip(), self.prompt.text, self.rules) for caption in captions]
+        return Generated(cleaned, [self._length(row) for row in said.tolist()])
+
+    @torch.inference_mode()
+    def generate(self, inputs: dict[str, Tensor], decoding: Decoding, *, full_length: bool = False) -> Tensor:
+        """The tokens (B, T) of the captions, without the prompt's, by the network's own beam search without sampling.
+
+        Args:
+            inputs: of `inputs`.
+            decoding: width, most tokens and length penalty.
+            full_length: no caption ends before it has the most tokens.
+        """
+        before = _TokensBefore()
+        tokens: Tensor = self.network.generate(
+            **inputs,
+            do_sample=False,
+            num_beams=decoding.beam_size,
+            num_return_sequences=1,
+            max_new_tokens=decoding.max_len,
+            min_new_tokens=decoding.max_len if full_length else None,
+            length_penalty=decoding.length_penalty,
+            logits_processor=LogitsProcessorList([before]),
+        )
+        return tokens[:, before.count :]
+
+    def _length(self, tokens: list[int]) -> int:
+        """Tokens up to and including the end token, or all; the part that generates may have an end of its own."""
+        tokenizer = self.processor.tokenizer
+        last = {tokenizer.eos_token_id, tokenizer.sep_token_id}
+        for module in self.network.modules():
+            ends = getattr(getattr(module, "generation_config", None), "eos_token_id", None)
+            last |= {ends} if isinstance(ends, int) else set(ends or ())
+        return next((number for number, token in enumerate(tokens, 1) if token in last), len(tokens))
+
+    def _placed(self, value: Tensor) -> Tensor:
+        return value.to(self.device, self.dtype if value.is_floating_point() else None)
+
+    def _nests(self) -> bool:
+        return "{image}" in self.prompt.layout
+
+    def _text(self) -> str:
+        """The prompt as the processor takes it, from its chat template where it has one."""
+        prompt = self.prompt
+        if prompt.chat and getattr(self.processor, "chat_template", None):
+            parts = [{"type": "image"}, *([{"type": "text", "text": prompt.text}] if prompt.text else [])]
+            said = [{"role": "user", "content": parts}]
+            return str(self.processor.apply_chat_template(said, add_generation_prompt=True, tokenize=False))
+        image = getattr(self.processor, "image_token", "") if "{image}" in prompt.layout else ""
+        return prompt.layout.replace("{image}", str(image)).replace("{prompt}", prompt.text)
+
+
+class _TokensBefore(LogitsProcessor):
+    """Takes down how many tokens a sequence has before the first is generated, and changes nothing.
+
+    It is what `generate` gives back before the caption: the prompt of a decoder, its start token, or nothing.
+    """
+
+    def __init__(self) -> None:
+        self.count: int = -1
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """See `LogitsProcessor`."""
+        if self.count < 0:
+            self.count = input_ids.shape[1]
+        return scores

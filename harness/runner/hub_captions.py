@@ -1,0 +1,72 @@
+"""Captions for image files or a data set, by a checkpoint of transformers' own interface or a run of one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from harness.config.preset import Decoding
+from harness.data.dataset import Dataset
+from harness.inference.hub.generate import caption_with_hub
+from harness.runner.caption_images import Captioned, complaint
+from harness.runner.hub_model import PREFIX, HubModel, SavedHubModel
+from harness.runner.saved_model import find_run
+from harness.utils.errors import BenchError
+from harness.utils.progress import Reporter
+from harness.utils.workspace import Workspace
+
+
+def find_hub(run: str, workspace: Workspace, prompt: str | None, clean: tuple[str, ...] = ()) -> SavedHubModel | None:
+    """The checkpoint that `run` names, itself or as the key of its run; None where it is a run of another kind.
+
+    Args:
+        prompt, clean: what it is asked, and what is done to its captions, instead.
+
+    Raises:
+        BenchError: there is no such checkpoint or run, or a prompt is given to a run of another kind.
+    """
+    if run.startswith(PREFIX):
+        return SavedHubModel.of(HubModel.parse(run, prompt, clean), Decoding())
+    folder = find_run(run, workspace)
+    if not (folder / SavedHubModel.file).is_file():
+        if prompt is not None or clean:
+            option = "--prompt" if prompt is not None else "--clean"
+            raise BenchError(f"{option} is for models of hf:, and {run} is none", "leave it out")
+        return None
+    saved = SavedHubModel.load(folder)
+    changes = {"prompt": prompt} if prompt is not None else {}
+    return saved.model_copy(update={**changes, **({"clean": clean} if clean else {})})
+
+
+def caption_with_checkpoint(
+    images: Dataset, saved: SavedHubModel, *, reporter: Reporter, beam_size: int | None = None
+) -> Captioned:
+    """Caption all images that can be read, in float32.
+
+    Args:
+        images: of any sizes.
+        saved: the checkpoint with its prompt and decoding.
+        beam_size: in place of that of its decoding.
+
+    Raises:
+        WeightsMissing: they are not on this machine.
+        BenchError, ZooError: the checkpoint is damaged, or of no model that captions.
+    """
+    complaints = {sample.image_id: complaint(images.path(sample)) for sample in images.samples}
+    unusable = tuple(bad for bad in complaints.values() if bad is not None)
+    usable = tuple(sample for sample in images.samples if complaints[sample.image_id] is None)
+    if not usable:
+        return Captioned({}, unusable)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    captioner = saved.model.open(device, "fp32")
+    decoding = saved.decoding if beam_size is None else saved.decoding.model_copy(update={"beam_size": beam_size})
+    captions = caption_with_hub(
+        captioner,
+        replace(images, samples=usable),
+        [sample.image_id for sample in usable],
+        decoding,
+        reporter=reporter,
+        title="captioning",
+    )
+    return Captioned(captions.by_image, unusable)

@@ -1,0 +1,213 @@
+"""Families of the transformers library as captioners: tiny random checkpoints, batches, prompts and ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fvcore.nn import FlopCountAnalysis
+from PIL import Image
+
+import harness.inference.hub.captioner
+from harness.config.preset import Decoding
+from harness.inference.hub.captioner import HubCaptioner
+from harness.inference.hub.checkpoint import Checkpoint
+from harness.inference.hub.cleaning import choose_rules, clean
+from harness.inference.hub.prompts import OWN, Prompt, choose_prompt
+from harness.measure.flops.generation import GenerationCounts, count_generation
+from harness.utils.errors import BenchError
+from tests.harness.inference.hub_families import END, FAMILIES, PAD, write_family
+
+_RANDOM = np.random.default_rng(0)
+PICTURES = [
+    Image.fromarray(_RANDOM.integers(0, 255, (height, width, 3), dtype=np.uint8))
+    for height, width in ((40, 61), (97, 33), (28, 28))
+]
+DECODING = Decoding(beam_size=2, max_len=6)
+PADDED = ("idefics3", "qwen2_vl")
+"""Families in which an image of another size has another number of tokens."""
+NORMS = {"layer_norm", "batch_norm"}
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("hub")
+    return {family: write_family(family, folder / family) for family in FAMILIES}
+
+
+def opened(folder: Path, prompt: str | None = None) -> HubCaptioner:
+    checkpoint = Checkpoint(folder, f"hf:{folder.name}")
+    checkpoint.check()
+    return HubCaptioner(checkpoint, choose_prompt(checkpoint.family, prompt), torch.device("cpu"), "fp32")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_batch_of_odd_sizes_is_captioned_as_its_images_one_by_one(hub: dict[str, Path], family: str) -> None:
+    captioner = opened(hub[family])
+    found = captioner.caption(PICTURES, DECODING)
+    alone = [captioner.caption([picture], DECODING) for picture in PICTURES]
+    assert found.captions == [each.captions[0] for each in alone]
+    assert found.lengths == [each.lengths[0] for each in alone]
+    assert all(1 <= length <= DECODING.max_len for length in found.lengths)
+    assert opened(hub[family]).caption(PICTURES, DECODING) == found
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("prompt", ["", "Zebra, zebra?"])
+def test_a_prompt_may_be_empty_and_is_never_part_of_the_caption(hub: dict[str, Path], family: str, prompt: str) -> None:
+    captioner = opened(hub[family], prompt)
+    assert captioner.prompt.name == OWN
+    tokens = captioner.generate(captioner.inputs(PICTURES), DECODING)
+    assert tokens.shape[0] == len(PICTURES)
+    assert tokens.shape[1] <= DECODING.max_len
+    for caption in captioner.caption(PICTURES, DECODING).captions:
+        assert "ebra" not in caption
+
+
+@pytest.mark.parametrize("family", ["blip", "llava", "kosmos-2"])
+def test_a_prompt_that_is_left_in_would_be_found(
+    hub: dict[str, Path], family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(harness.inference.hub.captioner._TokensBefore, "__call__", _count_nothing)
+    captions = opened(hub[family], "Zebra, zebra?").caption(PICTURES, DECODING).captions
+    assert all("Zebra" in caption for caption in captions)
+
+
+def _count_nothing(counter: Any, _: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    counter.count = 0
+    return scores
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_end_token_ends_a_caption(hub: dict[str, Path], family: str) -> None:
+    captioner = opened(hub[family], "what is this.")
+    greedy = Decoding(beam_size=1, max_len=6)
+    inputs = captioner.inputs(PICTURES[:1])
+    tokens = captioner.generate(inputs, greedy)[0].tolist()
+    place = next(place for place, token in enumerate(tokens) if place == len(tokens) - 1 or token not in tokens[:place])
+    for module in captioner.network.modules():
+        if getattr(module, "generation_config", None) is not None:
+            module.generation_config.eos_token_id = tokens[place]
+            module.generation_config.forced_eos_token_id = None
+    if family == "blip":
+        captioner.network.config.text_config.sep_token_id = tokens[place]
+    assert captioner.generate(inputs, greedy)[0].tolist() == tokens[: place + 1]
+    assert captioner.caption(PICTURES[:1], greedy).lengths == [place + 1]
+    assert captioner.generate(inputs, greedy, full_length=True).shape[1] == greedy.max_len
+
+
+def test_a_caption_is_as_long_as_its_tokens_up_to_the_end(
+    hub: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captioner = opened(hub["llava"])
+    said = torch.tensor([[40, END, PAD, PAD], [40, 41, 42, 43], [END, PAD, PAD, PAD]])
+    monkeypatch.setattr(captioner, "generate", lambda *_: said)
+    found = captioner.caption(PICTURES, DECODING)
+    assert found.lengths == [2, 4, 1]
+    assert found.captions[2] == ""
+
+
+@pytest.mark.parametrize("family", PADDED)
+def test_shorter_prompts_are_padded_on_the_left(hub: dict[str, Path], family: str) -> None:
+    mask = opened(hub[family]).inputs(PICTURES)["attention_mask"]
+    starts = mask[:, 0].tolist()
+    assert set(starts) == {0, 1}
+    assert mask[:, -1].all()
+
+
+def test_a_begin_token_of_a_chat_template_is_not_repeated(hub: dict[str, Path]) -> None:
+    captioner = opened(hub["idefics3"])
+    plain = captioner.inputs(PICTURES[:1])["input_ids"]
+    captioner.processor.chat_template = "<s>" + captioner.processor.chat_template
+    begin = captioner.processor.tokenizer.bos_token_id
+    for tokens in (plain, captioner.inputs(PICTURES[:1])["input_ids"]):
+        assert (tokens == begin).sum() == 1
+
+
+def test_prompts_are_templates_or_texts() -> None:
+    assert choose_prompt("florence2", None).text == "<CAPTION>"
+    assert choose_prompt("blip", "photo") == Prompt("photo", "a photo of", "{prompt}", chat=False, bare=False)
+    assert choose_prompt("blip", "").bare
+    assert not choose_prompt("llava", "").bare
+    assert choose_prompt("of-next-year", "Say it all.") == Prompt(OWN, "Say it all.", "{image}{prompt}", True, False)
+    signed = [choose_prompt("llava", asked).signature() for asked in (None, "caption", "detailed", "Why?", "How?", "")]
+    assert len(set(signed)) == len(signed) - 1, "the first template is the default"
+    with pytest.raises(BenchError, match="llava has no template of that name") as caught:
+        choose_prompt("llava", "detaild")
+    assert "caption, detailed" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("rule", "said", "kept"),
+    [
+        ("first-sentence", "A dog of 3.5 kg runs. It is wet.", "A dog of 3.5 kg runs."),
+        ("first-sentence", "a dog\nassistant: a cat.", "a dog"),
+        ("first-sentence", "a dog", "a dog"),
+        ("quotes", '"A dog."', "A dog."),
+        ("quotes", 'a dog\'s "ball"', 'a dog\'s "ball"'),
+        ("quotes", '"', '"'),
+        ("prompt", "Say it: a dog say it", "a dog"),
+        ("prompt", "they say it all", "they say it all"),
+        ("first-sentence,prompt,quotes", 'SAY IT "A dog. A cat."', "A dog."),
+    ],
+)
+def test_captions_are_cleaned_by_named_rules(rule: str, said: str, kept: str) -> None:
+    assert clean(said, "say it", choose_rules(rule)) == kept
+    assert clean(said, "say it", choose_rules(None)) == said
+
+
+def test_rules_have_one_order_and_are_known_by_name() -> None:
+    assert choose_rules("first-sentence, prompt") == ("prompt", "first-sentence")
+    for wrong in ("", ",", "first", "quotes,all"):
+        with pytest.raises(BenchError, match="--clean"):
+            choose_rules(wrong)
+
+
+def test_a_captioner_cleans_as_it_is_asked(hub: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint, prompt = Checkpoint(hub["llava"], "hf:llava"), choose_prompt("llava", None)
+    found = []
+    for rules in ((), choose_rules("quotes,first-sentence")):
+        captioner = HubCaptioner(checkpoint, prompt, torch.device("cpu"), "fp32", rules)
+        said = captioner.processor.tokenizer('"A dog. A cat."', return_tensors="pt")["input_ids"]
+        monkeypatch.setattr(captioner, "generate", lambda *_, said=said: said)
+        found += captioner.caption(PICTURES[:1], DECODING).captions
+    assert found == ['"A dog. A cat."', "A dog."]
+
+
+@pytest.mark.parametrize("family", ["blip", "llava"])
+def test_what_is_counted_is_what_a_second_counter_counts(hub: dict[str, Path], family: str) -> None:
+    captioner = opened(hub[family])
+    captioner.network.set_attn_implementation("eager")
+    counts = counted(captioner)
+    vision = captioner.vision
+    assert vision is not None
+    pixels = captioner.inputs(PICTURES[:1])["pixel_values"]
+    second = FlopCountAnalysis(vision, (pixels,)).unsupported_ops_warnings(False).uncalled_modules_warnings(False)
+    assert counts.vision == sum(macs for name, macs in second.by_operator().items() if name not in NORMS)
+
+
+def test_a_step_costs_what_its_layers_multiply(hub: dict[str, Path]) -> None:
+    captioner = opened(hub["llava"])
+    counts = counted(captioner)
+    vocabulary = captioner.network.config.text_config.vocab_size
+    prompt = captioner.inputs(PICTURES[:1])["input_ids"].shape[1]
+    d_model = d_ff = 16
+    projections = 2 * d_model * d_model + 2 * d_model * (d_model // 2)  # two heads of queries, one of keys and values
+    seen = prompt + DECODING.max_len - 1
+    assert counts.step == projections + 2 * seen * d_model + 3 * d_model * d_ff + d_model * vocabulary
+    assert counts.vision is not None
+    steps = sum(range(prompt + 1, seen + 1)) * 2 * d_model + (counts.step - 2 * seen * d_model) * (DECODING.max_len - 1)
+    assert counts.greedy == counts.vision + counts.prefill + steps
+    assert counts.greedy < counts.beam <= 2 * counts.greedy
+
+
+def counted(captioner: HubCaptioner) -> GenerationCounts:
+    inputs = captioner.inputs(PICTURES[:1])
+
+    def generate(length: int, beam_size: int) -> None:
+        captioner.generate(inputs, Decoding(beam_size=beam_size, max_len=length), full_length=True)
+
+    return count_generation(captioner.vision, generate, beam_size=2, max_len=DECODING.max_len)
