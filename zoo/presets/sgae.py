@@ -8,7 +8,7 @@ register_model(
     ModelCard(
         name="sgae",
         entry="zoo.models.sgae:SGAE",
-        summary="Regions re-encoded through a dictionary, beside themselves; dictionary without pre-training",
+        summary="Regions re-encoded by a dictionary, without its pre-training on sentences",
         paper="Yang, Tang, Zhang, Cai: Auto-Encoding Scene Graphs for Image Captioning, CVPR 2019",
         year=2019,
         source="https://github.com/yangxuntu/SGAE",
