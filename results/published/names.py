@@ -117,6 +117,7 @@ NAMES: dict[str, tuple[Printed, ...]] = {
     "dlct": (Printed("dlct"),),
     "gcn_lstm": (Printed("gcn_lstm"),),
     "get": (Printed("get"),),
+    "sgae": (Printed("sgae"),),
     "rstnet": (Printed("rstnet"),),
     "x_lan": (Printed("x_lan"),),
     "x_transformer": (Printed("x_transformer"),),

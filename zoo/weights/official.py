@@ -30,6 +30,7 @@ CONVERTERS = {
     "m2": "zoo.weights.m2",
     "puret": "zoo.weights.puret",
     "rstnet": "zoo.weights.grid",
+    "sgae": "zoo.weights.sgae",
     "show_tell": "zoo.weights.recurrent",
     "transformer": "zoo.weights.transformer",
     "transformer_base": "zoo.weights.expansionnet",

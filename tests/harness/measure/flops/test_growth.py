@@ -18,7 +18,7 @@ STEP = {
     # Multiply-accumulates of a step as a polynomial of its position: a state that summarises what went before (0),
     # attention over what went before (1), expansion of all that went before by all that went before (2).
     **dict.fromkeys(("adaptive_attention", "aoanet", "att2all", "att2in", "cgru", "gcn_lstm"), 0),
-    **dict.fromkeys(("image_transformer", "show_attend_tell", "show_tell", "updown", "x_lan"), 0),
+    **dict.fromkeys(("image_transformer", "sgae", "show_attend_tell", "show_tell", "updown", "x_lan"), 0),
     **dict.fromkeys(("blind", "blip", "get", "git", "vit_gpt2", "m2", "object_relation_transformer"), 1),
     **dict.fromkeys(("dlct", "grit", "rstnet", "transformer", "transformer_aoa", "transformer_base"), 1),
     **dict.fromkeys(("puret", "x_transformer"), 1),
@@ -30,7 +30,7 @@ ENCODER = {
     # The same of the encoder and the number of regions: projections and static expansion (1), attention between
     # regions (2), dynamic expansion of all regions by all regions (3).
     **dict.fromkeys(("adaptive_attention", "aoanet/no-refiner", "att2all", "att2in", "cgru"), 1),
-    **dict.fromkeys(("gcn_lstm/no-graph", "show_attend_tell", "updown"), 1),
+    **dict.fromkeys(("gcn_lstm/no-graph", "sgae", "show_attend_tell", "updown"), 1),
     **dict.fromkeys(("expansionnet_v1", "expansionnet_v2", "grit", "x_lan", "x_transformer"), 1),
     **dict.fromkeys(("aoanet", "dlct", "get", "image_transformer", "m2", "object_relation_transformer"), 2),
     **dict.fromkeys(("gcn_lstm", "puret", "rstnet"), 2),
