@@ -121,6 +121,12 @@ FOOTNOTES = (
         ("CIDEr-D",),
     ),
     Footnote(
+        "SGAE's printed scores are of a dictionary that was trained on scene graphs of sentences first; here it learns with "
+        "the captions alone.",
+        (),
+        ("sgae",),
+    ),
+    Footnote(
         "GCN-LSTM's BLEU-1 online is printed in image_transformer alone; the other papers leave it out.",
         ("image_transformer, Table 2",),
         ("gcn_lstm",),
