@@ -121,8 +121,8 @@ FOOTNOTES = (
         ("CIDEr-D",),
     ),
     Footnote(
-        "SGAE's printed scores are of a dictionary that was trained on scene graphs of sentences first; here it learns with "
-        "the captions alone.",
+        "SGAE's printed scores are of a dictionary that was trained on scene graphs of sentences first; here it learns "
+        "with the captions alone.",
         (),
         ("sgae",),
     ),
