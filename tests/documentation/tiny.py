@@ -13,7 +13,7 @@ ONLY_PARSED = {
     r"\bpytest( |$)(?!test_mine)": "the suite itself, or minutes of benchmarks",
     r"\bray |--on (ray|slurm)|sbatch|srun|torchrun|^export MASTER": "a cluster",
     r"postgresql://": "a database server",
-    r"git/pretrained": "weights from the network",
+    r"git/pretrained|\bhf:": "weights from the network",
     r"import-weights|\bKEY\b": "authors' checkpoints, which the repository does not hold",
     r"export submission": "the servers' own lists of their images",
     r"bench tune|--tuned$": "a search of minutes",
