@@ -130,7 +130,7 @@ _V1_ABLATIONS = ("ablation; static NE=64; dynamic NE=1; N=3", "ablation; static 
 
 RECIPES: dict[str, PresetRecipe] = {
     "aoanet-paper": PresetRecipe("0f97c4bb90b6", (Printed("aoanet", ("",)),)),
-    "cgru-paper": PresetRecipe("692f6ab0b341", (Printed("cgru"),)),
+    "cgru-paper": PresetRecipe("608e88f3c726", (Printed("cgru"),)),
     "dlct-paper": PresetRecipe(
         "57697645ea22", whose="that of the released code, but for how captions become words, and their order"
     ),

@@ -39,7 +39,7 @@ SINCE_CHANGED = {
     **dict.fromkeys(
         ("aoanet-paper", "image-transformer-paper", "updown-paper"), (f"schedule.stages.1.{SECOND_PASS}", *LUO)
     ),
-    "cgru-paper": ("recipe.restval=train",),
+    "cgru-paper": ("recipe.restval=train", "schedule.stages.1.dropout=null"),
     "expansionnet-v1-paper": (f"schedule.stages.1.{SECOND_PASS}",),
     "expansionnet-v2-paper": (f"schedule.stages.2.{SECOND_PASS}", f"schedule.stages.3.{SECOND_PASS}"),
     "expansionnet-v2-paper-frozen": (f"schedule.stages.1.{SECOND_PASS}",),
