@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal, Protocol, Self, runtime_checkable
+from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -163,16 +163,16 @@ class Captioner(nn.Module, ABC):
                 module.p = p
 
 
-@runtime_checkable
-class HasBackbone(Protocol):
+class HasBackbone(Captioner):
     """A captioner on pixels that owns its backbone: `body` is the captioner behind it, on the backbone's grid features.
 
     While the backbone is frozen, `encode` takes its cached features in place of pixels.
     """
 
+    # A class to inherit from, not a protocol: from Python 3.12 on, a protocol does not see a module's submodules.
     backbone: nn.Module
     body: Captioner
 
+    @abstractmethod
     def freeze_backbone(self, frozen: bool = True) -> None:
         """Freeze the backbone's weights, or train them."""
-        ...

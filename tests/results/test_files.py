@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import socket
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def test_names_that_lead_nowhere_have_the_systems_reason(tmp_path: Path) -> None
     assert refusal(tmp_path / "loop") == os.strerror(errno.ELOOP)
     assert refusal(tmp_path / "absent") == os.strerror(errno.ENOENT)
     assert refusal(tmp_path / ("x" * 300)) == os.strerror(errno.ENAMETOOLONG)
-    assert "null byte" in refusal(tmp_path / "a\0b")
+    assert re.search("null (byte|character)", refusal(tmp_path / "a\0b")), "Python 3.14 has another word"
 
 
 def test_the_limit_is_stated_and_adjustable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

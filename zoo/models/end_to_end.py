@@ -11,12 +11,12 @@ from typing import Any, Self
 
 from torch import Tensor, nn
 
-from zoo.captioner import Captioner, DecodingState, Memory, Visual, VisualSpec
+from zoo.captioner import DecodingState, HasBackbone, Memory, Visual, VisualSpec
 from zoo.errors import ZooError
 from zoo.registry import create_model
 
 
-class EndToEnd(Captioner):
+class EndToEnd(HasBackbone):
     """Any timm model, without its head, in front of any captioner of visual tokens.
 
     Args:
