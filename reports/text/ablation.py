@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from rich.console import Console
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from reports.content import numbers
 from reports.content.facts import NOT_STATED
+from reports.content.tables import SHORT
 from results import Store
 from results.published import PAPERS
-from results.published.ablations import AblationRow, AblationTable, ablation_tables
+from results.published.ablations import AblationTable, ablation_tables
 from results.queries import fetch
 from results.queries.views import Group, Row
 
@@ -22,7 +22,7 @@ SPLIT = "test"
 def print_ablations(store: Store, preset: str, keys: Collection[str], console: Console) -> None:
     """Print every table whose rows the preset trains, each score as printed and as measured by these runs.
 
-    Prints nothing for other presets. Scores are means over seeds; a row that was not trained has dashes.
+    Prints nothing for other presets. Measured scores are means over seeds; a row that was not trained has none.
 
     Args:
         keys: of the runs to show.
@@ -42,27 +42,29 @@ def _print(table: AblationTable, group: Group, measured: Mapping[str, Row], cons
     paper, first = PAPERS[table.paper], table.rows[0].first
     beam = NOT_STATED if first.beam is None else str(first.beam)
     console.print()
-    console.print(Text(f"{table.table} of “{paper.title}” ({paper.year}): printed / measured", style="bold"))
+    console.print(Text(f"{table.table} of “{paper.title}” ({paper.year}): printed and measured", style="bold"))
     printed = f"printed on {first.split or NOT_STATED}, {first.objective or NOT_STATED}, beam {beam}"
     own = f"measured on {group.dataset} {group.split}, beam {group.signature.get('beam', NOT_STATED)}"
     console.print(Text(f"{printed}; {own}; no conclusion where data, features or seeds differ"))
-    shown = RichTable(box=None, pad_edge=False)
-    shown.add_column("row", overflow="fold")
-    shown.add_column("seeds", justify="right")
-    for metric in table.metrics:
-        shown.add_column(metric, justify="right", overflow="fold")
+    console.print(Text(_line("", (SHORT[metric] for metric in table.metrics)), style="dim"))
     for row in table.rows:
-        for name in [model for model in row.models if model in measured] or [""]:
-            shown.add_row(*_cells(row, table, measured.get(name)))
-    console.print(shown)
+        scores = [
+            f"{row.scores[metric].value:.1f}" if metric in row.scores else numbers.DASH for metric in table.metrics
+        ]
+        trained = [measured[model] for model in row.models if model in measured]
+        # The names of rows are longer than any column: they have lines of their own.
+        for own_row in trained or [None]:
+            console.print(Text(row.name if own_row is None else f"{row.name} [{own_row.model}]"))
+            console.print(Text(_line("printed", scores)))
+            if own_row is not None:
+                label = f"measured, {len(own_row.seeds)} seed{'s' if len(own_row.seeds) > 1 else ''}"
+                console.print(Text(_line(label, (_mean(own_row, metric) for metric in table.metrics))))
 
 
-def _cells(row: AblationRow, table: AblationTable, own: Row | None) -> list[Text]:
-    name = Text(row.name if own is None else f"{row.name} [{own.model}]")
-    cells = [name, Text(numbers.DASH if own is None else str(len(own.seeds)))]
-    for metric in table.metrics:
-        printed = f"{row.scores[metric].value:.1f}" if metric in row.scores else numbers.DASH
-        found = own.scores.get(metric) if own is not None else None
-        mean = None if found is None else found.mean
-        cells.append(Text(f"{printed} / {numbers.DASH if mean is None else numbers.percent(mean)}"))
-    return cells
+def _mean(row: Row, metric: str) -> str:
+    score = row.scores.get(metric)
+    return numbers.DASH if score is None or score.mean is None else numbers.percent(score.mean)
+
+
+def _line(label: str, values: Iterable[str]) -> str:
+    return f"  {label:<20}" + "".join(f"{value:>7}" for value in values)

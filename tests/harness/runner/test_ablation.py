@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -25,20 +26,23 @@ SMALL = {
 def test_rows_stand_beside_the_papers_table(draw_scenes: DrawScenes, tmp_path: Path) -> None:
     data = draw_scenes(train=4, val=2, test=3, nocaps_per_domain=1)
     words = run_words(data, tmp_path, "transformer_base,expansionnet_v1/rel*", SMALL)
-    done = bench(*words, "--preset", "expansionnet-v2-ablation", "--backbone", "filterbank", env={"COLUMNS": "250"})
+    done = bench(*words, "--preset", "expansionnet-v2-ablation", "--backbone", "filterbank", env={"COLUMNS": "80"})
     assert done.exit_code == 0, done.output
     assert "recipe for other models: expansionnet_v1/released, expansionnet_v1/released-no-reduce" in done.output
-    lines = done.output.splitlines()
-    tables = [at for at, line in enumerate(lines) if "printed / measured" in line]
-    assert [lines[at].partition(" of ")[0] for at in tables] == ["Table 2", "Table I"]
-    assert "printed on karpathy-test, XE, beam 3; measured on scenes test, beam 2" in lines[tables[0] + 1]
-    assert "printed on karpathy-val" in lines[tables[1] + 1]
-    rows = {line.partition("[")[2].partition("]")[0]: line for line in lines[tables[1] :] if "[" in line}
-    assert rows.keys() == {"transformer_base"}
-    assert "115.8 / " in rows["transformer_base"]
-    assert "115.8 / —" not in rows["transformer_base"]
-    full = next(line for line in lines[tables[1] :] if "G={32, 64, 128, 256, 512}; dynamic NE=16" in line)
-    assert "123.5 / —" in full, "a row that was not trained"
+    shown = done.output[done.output.index("\nTable ") :].partition("\n1 finished")[0]
+    assert max(map(len, shown.splitlines())) <= 80
+    tables = [" ".join(text.split()) for text in shown.split("\nTable ")[1:]]
+    assert [text.partition(" of ")[0] for text in tables] == ["2", "I"]
+    assert all("printed and measured" in text for text in tables)
+    assert "printed on karpathy-test, XE, beam 3; measured on scenes test, beam 2" in tables[0]
+    assert "printed on karpathy-val" in tables[1]
+    for text in tables:
+        assert re.findall(r"\[(\w+)\] printed [\d. ]+ 115\.8 [\d.]+ measured, 1 seed [\d.]+", text) == [
+            "transformer_base"
+        ]
+    full = "G={32, 64, 128, 256, 512}; dynamic NE=16 printed 77.6 62.0 48.2 37.2 29.4 58.1 123.5 22.5"
+    assert full in tables[1]
+    assert f"{full} measured" not in tables[1], "a row that was not trained"
 
 
 @pytest.mark.parametrize("preset", ABLATIONS)
