@@ -51,7 +51,7 @@ def _print(table: AblationTable, group: Group, measured: Mapping[str, Row], cons
         scores = [
             f"{row.scores[metric].value:.1f}" if metric in row.scores else numbers.DASH for metric in table.metrics
         ]
-        trained = [measured[model] for model in row.models if model in measured]
+        trained: list[Row | None] = [measured[model] for model in row.models if model in measured]
         # The names of rows are longer than any column: they have lines of their own.
         for own_row in trained or [None]:
             console.print(Text(row.name if own_row is None else f"{row.name} [{own_row.model}]"))
