@@ -68,7 +68,7 @@ def test_more_metrics_have_a_table_of_their_own(files, tmp_path):
     assert "More metrics" in result.output
     scores = json.loads(out.read_text())
     assert scores.pop("more") == {
-        "caption_words": 7 / 3, "distinct-1": 6 / 7, "distinct-2": 1.0, "vocabulary_used": 6.0,
+        "caption_words": 7 / 3, "caption_words_sd": pytest.approx((2 / 9) ** 0.5), "distinct-1": 6 / 7, "distinct-2": 1.0, "vocabulary_used": 6.0,
     }  # fmt: skip
     assert scores == plain
 
