@@ -16,13 +16,11 @@ import torch
 from torch import nn
 
 from harness.data.hub.weights import HubWeights
-from harness.metrics.more.measured import Measured, mean_measured, not_measured
+from harness.metrics.more.measured import BERT_NAME, Measured, mean_measured, not_measured
 from harness.utils.errors import BenchError
 from zoo.errors import first_line
 from zoo.models.hub import load_network
 
-NAME: Final = "BERTScore"
-NO_MODEL: Final = "no BERT model is named: --bert FOLDER or --bert FacebookAI/roberta-large"
 _NO_LIMIT: Final = 1_000_000
 """Tokens; a tokenizer that names more states no limit."""
 
@@ -80,13 +78,13 @@ class BertScorer:
         ids = list(captions)
         texts = {image_id: [text for text in references.get(image_id, ()) if text.strip()] for image_id in ids}
         if not all(texts.values()):
-            return not_measured([NAME], "an image has no reference", self.depends_on)
+            return not_measured([BERT_NAME], "an image has no reference", self.depends_on)
         pairs = [(image_id, captions[image_id], text) for image_id in ids for text in texts[image_id]]
         pairs = [pair for pair in pairs if pair[1].strip()]
         scores = dict.fromkeys(ids, 0.0)
         for (image_id, *_), score in zip(pairs, self._f1([pair[1:] for pair in pairs]), strict=True):
             scores[image_id] = max(scores[image_id], score)
-        return mean_measured(NAME, np.array(list(scores.values())), ids, self.depends_on)
+        return mean_measured(BERT_NAME, np.array(list(scores.values())), ids, self.depends_on)
 
     def _f1(self, pairs: Sequence[tuple[str, ...]]) -> list[float]:
         """F1 of each pair of caption and reference."""

@@ -18,15 +18,13 @@ import torch
 from harness.data.hub.weights import HubWeights
 from harness.data.images import load_image
 from harness.metrics.contract import Array
-from harness.metrics.more.measured import Measured, mean_measured, not_measured
+from harness.metrics.more.measured import CLIP_NAMES, Measured, mean_measured, not_measured
 from harness.utils.errors import BenchError
 from zoo.errors import first_line
 from zoo.models.hub import load_network
 
-NAMES: Final = ("CLIPScore", "RefCLIPScore")
 PROMPT: Final = "A photo depicts "
 SCALE: Final = 2.5
-NO_MODEL: Final = "no CLIP model is named: --clip FOLDER or --clip openai/clip-vit-base-patch32"
 NO_IMAGES: Final = "the images are not known: name their folder with --images DIR"
 _BATCH: Final = 64
 
@@ -85,18 +83,18 @@ class ClipScorer:
         """
         ids = list(captions)
         if not all(image_id in images for image_id in ids):
-            return not_measured(NAMES, NO_IMAGES, self.depends_on)
+            return not_measured(CLIP_NAMES, NO_IMAGES, self.depends_on)
         said = self._embed_texts([captions[image_id] for image_id in ids])
         seen = self._embed_images([images[image_id] for image_id in ids])
         scores = SCALE * np.clip((said * seen).sum(axis=1), 0, None)
-        found = mean_measured(NAMES[0], scores, ids, self.depends_on)
+        found = mean_measured(CLIP_NAMES[0], scores, ids, self.depends_on)
         if not all(references.get(image_id) for image_id in ids):
-            return found | not_measured(NAMES[1:], "an image has no reference", self.depends_on)
+            return found | not_measured(CLIP_NAMES[1:], "an image has no reference", self.depends_on)
         closest = np.array([
             max(0.0, float((self._embed_texts(references[image_id]) @ caption).max()))
             for image_id, caption in zip(ids, said, strict=True)
         ])  # fmt: skip
-        return found | mean_measured(NAMES[1], harmonic_mean(scores, closest), ids, self.depends_on)
+        return found | mean_measured(CLIP_NAMES[1], harmonic_mean(scores, closest), ids, self.depends_on)
 
     def _embed_texts(self, texts: Sequence[str]) -> Array:
         """Unit vectors (N, D) of texts behind the prompt, cut to the model's length."""

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from harness.metrics.contract import Array, Mean, Statistics
 from results.records import Quantity
 from results.statistics.significance import bootstrap
+
+CLIP_NAMES: Final = ("CLIPScore", "RefCLIPScore")
+BERT_NAME: Final = "BERTScore"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,148 @@
+"""All further metrics of one system's captions; each that cannot be measured is NULL, with the reason and a hint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import numpy as np
+
+from harness.data.hub.weights import HubWeights
+from harness.data.images import BadImage
+from harness.metrics.chair.objects import KnownObjects, objects_of_coco
+from harness.metrics.diversity import measure_diversity
+from harness.metrics.more.hallucination import measure_hallucination
+from harness.metrics.more.measured import BERT_NAME, CLIP_NAMES, Measured, mean_measured, not_measured
+from harness.metrics.more.self_cider import measure_self_cider
+from harness.metrics.ptb.python import tokenize_ptb
+from harness.utils.errors import BenchError
+from zoo.errors import ZooError
+
+if TYPE_CHECKING:
+    import torch
+
+    from harness.metrics.more.bert import BertScorer
+    from harness.metrics.more.clip import ClipScorer
+
+T = TypeVar("T")
+
+NO_CLIP: Final = "no CLIP model is named: --clip FOLDER, or --clip openai/clip-vit-base-patch32"
+NO_BERT: Final = "no BERT model is named: --bert FOLDER, or --bert FacebookAI/roberta-large"
+
+
+@dataclass(frozen=True)
+class MoreSettings:
+    """What further metrics are computed with; picklable.
+
+    Attributes:
+        clip, bert: the models of CLIPScore and BERTScore; None: these are NULL.
+        instances: COCO's files of objects, for CHAIR.
+    """
+
+    clip: HubWeights | None = None
+    bert: HubWeights | None = None
+    instances: tuple[Path, ...] = ()
+
+    @classmethod
+    def parse(cls, clip: str | None, bert: str | None, instances: Sequence[Path]) -> MoreSettings:
+        """From the options `--clip`, `--bert` and `--instances`; BenchError where one names nothing."""
+        return cls(
+            None if clip is None else HubWeights.parse("--clip", clip),
+            None if bert is None else HubWeights.parse("--bert", bert),
+            tuple(instances),
+        )
+
+
+@dataclass(frozen=True)
+class Captioned:
+    """One system's captions of a split, and what is known of its images.
+
+    Attributes:
+        captions: one of each image, by image id.
+        references: of the same images; a caption that is one of them is no reference of its own.
+        sets: several captions of each image where the system gives several, for self-CIDEr.
+        images: files, where they are known.
+    """
+
+    captions: Mapping[int, str]
+    references: Mapping[int, Sequence[str]]
+    sets: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    images: Mapping[int, Path] = field(default_factory=dict)
+
+
+class MoreEvaluator:
+    """Computes the further metrics of one system after another; models are opened once, on first use.
+
+    Args:
+        settings: models and files.
+        objects: of the images, where the data set itself knows them; COCO's of `settings` go first.
+        device: of the models; None: a GPU where there is one.
+
+    Raises:
+        BenchError: a file of COCO's objects cannot be used.
+    """
+
+    def __init__(self, settings: MoreSettings, objects: KnownObjects | None, device: str | None = None) -> None:
+        self._settings, self._device = settings, device
+        self._objects = objects_of_coco(settings.instances) if settings.instances else objects
+        self._clip: ClipScorer | str | None = None
+        self._bert: BertScorer | str | None = None
+
+    def measure(self, system: Captioned) -> Measured:
+        """Every metric of `results.queries.more_metrics`, in its order."""
+        captions, references = system.captions, system.references
+        found = self._words(captions)
+        found |= measure_self_cider(system.sets, references, tokenize_ptb)
+        found |= measure_hallucination(captions, references, self._objects)
+        return found | self._by_clip(system) | self._by_bert(captions, references)
+
+    def _words(self, captions: Mapping[int, str]) -> Measured:
+        values = measure_diversity(list(captions.values()))
+        if not captions:
+            return Measured(values)
+        lengths = np.array([len(text.split()) for text in tokenize_ptb(list(captions.values()))], np.float64)
+        mean = mean_measured("caption_words", lengths, list(captions), unit="words")
+        return Measured(values | mean.values, mean.per_image)
+
+    def _by_clip(self, system: Captioned) -> Measured:
+        named = self._settings.clip
+        if named is None:
+            return not_measured(CLIP_NAMES, NO_CLIP)
+        from harness.metrics.more.clip import ClipScorer
+
+        if self._clip is None:
+            self._clip = _opened(lambda: ClipScorer(named, _device(self._device)))
+        if isinstance(self._clip, str):
+            return not_measured(CLIP_NAMES, self._clip, f"clip:{named.asked}")
+        try:
+            return self._clip.measure(system.captions, system.references, system.images)
+        except BadImage as error:
+            return not_measured(CLIP_NAMES, f"an image cannot be read: {error}", self._clip.depends_on)
+
+    def _by_bert(self, captions: Mapping[int, str], references: Mapping[int, Sequence[str]]) -> Measured:
+        named = self._settings.bert
+        if named is None:
+            return not_measured([BERT_NAME], NO_BERT)
+        from harness.metrics.more.bert import BertScorer
+
+        if self._bert is None:
+            self._bert = _opened(lambda: BertScorer(named, _device(self._device)))
+        if isinstance(self._bert, str):
+            return not_measured([BERT_NAME], self._bert, f"bert:{named.asked}")
+        return self._bert.measure(captions, references)
+
+
+def _opened(open_model: Callable[[], T]) -> T | str:
+    """The model, or why there is none and what to type."""
+    try:
+        return open_model()
+    except (BenchError, ZooError) as error:
+        return f"{error} ({error.hint})" if error.hint else str(error)
+
+
+def _device(name: str | None) -> torch.device:
+    import torch
+
+    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
