@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, Literal
 
 Better = Literal["higher", "lower", "neither"]
@@ -50,6 +51,7 @@ def depends_on(metric: str) -> str:
     return metric.partition(" (")[2].removesuffix(")")
 
 
+@cache
 def is_more(metric: str) -> bool:
     """Whether a stored metric is one of these."""
     return base_name(metric) in MORE_METRICS

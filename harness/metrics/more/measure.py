@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -11,10 +12,12 @@ import numpy as np
 
 from harness.data.hub.weights import HubWeights
 from harness.data.images import BadImage
+from harness.metrics.chair.metric import CHAIR
 from harness.metrics.chair.objects import KnownObjects, objects_of_coco
+from harness.metrics.diversity import NAMES as WORD_NAMES
 from harness.metrics.diversity import measure_diversity
 from harness.metrics.more.hallucination import measure_hallucination
-from harness.metrics.more.measured import BERT_NAME, CLIP_NAMES, Measured, mean_measured, not_measured
+from harness.metrics.more.measured import BERT_NAME, CLIP_NAMES, Measured, mean_measured, not_measured, stored_name
 from harness.metrics.more.self_cider import measure_self_cider
 from harness.metrics.ptb.python import tokenize_ptb
 from harness.utils.errors import BenchError
@@ -72,6 +75,14 @@ class Captioned:
     images: Mapping[int, Path] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Absent:
+    """A model that cannot be opened, as it was asked for."""
+
+    reason: str
+    depends_on: str = ""
+
+
 class MoreEvaluator:
     """Computes the further metrics of one system after another; models are opened once, on first use.
 
@@ -87,8 +98,6 @@ class MoreEvaluator:
     def __init__(self, settings: MoreSettings, objects: KnownObjects | None, device: str | None = None) -> None:
         self._settings, self._device = settings, device
         self._objects = objects_of_coco(settings.instances) if settings.instances else objects
-        self._clip: ClipScorer | str | None = None
-        self._bert: BertScorer | str | None = None
 
     def measure(self, system: Captioned) -> Measured:
         """Every metric of `results.queries.more_metrics`, in its order."""
@@ -98,6 +107,19 @@ class MoreEvaluator:
         found |= measure_hallucination(captions, references, self._objects)
         return found | self._by_clip(system) | self._by_bert(captions, references)
 
+    def names(self) -> set[str]:
+        """The stored names of what a caption of each image has a value of, as far as models and files are named."""
+        found = set(WORD_NAMES)
+        if self._objects is not None:
+            found |= {stored_name(name, f"objects:{self._objects.label}") for name in CHAIR.names}
+        for scorer, named, names in (
+            (self._clip, self._settings.clip, CLIP_NAMES),
+            (self._bert, self._settings.bert, (BERT_NAME,)),
+        ):
+            if named is not None:
+                found |= {stored_name(name, scorer.depends_on) for name in names}
+        return found
+
     def _words(self, captions: Mapping[int, str]) -> Measured:
         values = measure_diversity(list(captions.values()))
         if not captions:
@@ -106,40 +128,54 @@ class MoreEvaluator:
         mean = mean_measured("caption_words", lengths, list(captions), unit="words")
         return Measured(values | mean.values, mean.per_image)
 
-    def _by_clip(self, system: Captioned) -> Measured:
+    @cached_property
+    def _clip(self) -> ClipScorer | _Absent:
         named = self._settings.clip
         if named is None:
-            return not_measured(CLIP_NAMES, NO_CLIP)
-        from harness.metrics.more.clip import ClipScorer
+            return _Absent(NO_CLIP)
 
-        if self._clip is None:
-            self._clip = _opened(lambda: ClipScorer(named, _device(self._device)))
-        if isinstance(self._clip, str):
-            return not_measured(CLIP_NAMES, self._clip, f"clip:{named.asked}")
-        try:
-            return self._clip.measure(system.captions, system.references, system.images)
-        except BadImage as error:
-            return not_measured(CLIP_NAMES, f"an image cannot be read: {error}", self._clip.depends_on)
+        def opened() -> ClipScorer:
+            from harness.metrics.more.clip import ClipScorer
 
-    def _by_bert(self, captions: Mapping[int, str], references: Mapping[int, Sequence[str]]) -> Measured:
+            return ClipScorer(named, _device(self._device))
+
+        return _opened(opened, f"clip:{named.asked}")
+
+    @cached_property
+    def _bert(self) -> BertScorer | _Absent:
         named = self._settings.bert
         if named is None:
-            return not_measured([BERT_NAME], NO_BERT)
-        from harness.metrics.more.bert import BertScorer
+            return _Absent(NO_BERT)
 
-        if self._bert is None:
-            self._bert = _opened(lambda: BertScorer(named, _device(self._device)))
-        if isinstance(self._bert, str):
-            return not_measured([BERT_NAME], self._bert, f"bert:{named.asked}")
-        return self._bert.measure(captions, references)
+        def opened() -> BertScorer:
+            from harness.metrics.more.bert import BertScorer
+
+            return BertScorer(named, _device(self._device))
+
+        return _opened(opened, f"bert:{named.asked}")
+
+    def _by_clip(self, system: Captioned) -> Measured:
+        scorer = self._clip
+        if isinstance(scorer, _Absent):
+            return not_measured(CLIP_NAMES, scorer.reason, scorer.depends_on)
+        try:
+            return scorer.measure(system.captions, system.references, system.images)
+        except BadImage as error:
+            return not_measured(CLIP_NAMES, f"an image cannot be read: {error}", scorer.depends_on)
+
+    def _by_bert(self, captions: Mapping[int, str], references: Mapping[int, Sequence[str]]) -> Measured:
+        scorer = self._bert
+        if isinstance(scorer, _Absent):
+            return not_measured([BERT_NAME], scorer.reason, scorer.depends_on)
+        return scorer.measure(captions, references)
 
 
-def _opened(open_model: Callable[[], T]) -> T | str:
+def _opened(open_model: Callable[[], T], asked: str) -> T | _Absent:
     """The model, or why there is none and what to type."""
     try:
         return open_model()
     except (BenchError, ZooError) as error:
-        return f"{error} ({error.hint})" if error.hint else str(error)
+        return _Absent(f"{error} ({error.hint})" if error.hint else str(error), asked)
 
 
 def _device(name: str | None) -> torch.device:
