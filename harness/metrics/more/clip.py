@@ -49,7 +49,7 @@ class ClipScorer:
         if (family := weights.family()) != "clip":
             raise BenchError(
                 f"{weights.option} {weights.asked} is no CLIP model of transformers ({family})",
-                f"name one: {weights.option} openai/clip-vit-base-patch32",
+                f"name one: {weights.option} openai/clip-vit-large-patch14",
             )
         self.depends_on = f"clip:{weights.name()}"
         network: Any = load_network(CLIPModel, folder)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-NO_CLIP: Final = "no CLIP model is named: --clip FOLDER, or --clip openai/clip-vit-base-patch32"
+NO_CLIP: Final = "no CLIP model is named: --clip FOLDER, or --clip openai/clip-vit-large-patch14"
 NO_BERT: Final = "no BERT model is named: --bert FOLDER, or --bert FacebookAI/roberta-large"
 
 
