@@ -1,7 +1,7 @@
 """Metrics beside the usual ones: what each measures, which direction is better, and how its stored names begin.
 
 A stored name is that of the metric, and in parentheses the model or list that it depends on, as "CLIPScore
-(clip:openai/clip-vit-base-patch32@3d74acf9a28c)": scores of different models never share a name.
+(clip:openai/clip-vit-large-patch14@0123456789ab)": scores of different models never share a name.
 """
 
 from __future__ import annotations
