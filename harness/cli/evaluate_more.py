@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def refuse_without_more(more: str, **options: object) -> None:
     """BenchError where an option is given that only `more` reads."""
-    given = [f"--{name}" for name, value in options.items() if value]
+    given = [f"--{name}" for name, value in options.items() if value is not None]
     if given:
         raise BenchError(f"{', '.join(given)}: read by {more} alone", f"add {more}, or leave it out")
 

@@ -118,11 +118,15 @@ CleanOption = Annotated[
 ]
 ClipOption = Annotated[
     str | None,
-    typer.Option(metavar="MODEL", help="With more metrics: a CLIP model, FOLDER or ORG/NAME[@REVISION]."),
+    typer.Option(
+        metavar="MODEL", callback=refuse_empty, help="With more metrics: a CLIP model, FOLDER or ORG/NAME[@REVISION]."
+    ),
 ]
 BertOption = Annotated[
     str | None,
-    typer.Option(metavar="MODEL", help="With more metrics: a BERT model, FOLDER or ORG/NAME[@REVISION]."),
+    typer.Option(
+        metavar="MODEL", callback=refuse_empty, help="With more metrics: a BERT model, FOLDER or ORG/NAME[@REVISION]."
+    ),
 ]
 InstancesOption = Annotated[
     list[Path] | None,
