@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from harness.cli.evaluate_more import measure, print_more, refuse_without_more, to_json
+from harness.cli.options import BertOption, ClipOption, InstancesOption
 from harness.cli.output import check_out, deliver
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from harness.data.formats import References
     from harness.metrics.report import Report
-    from results.records import Quantity
 
 _EPILOG = """**Examples**
 
@@ -25,6 +24,8 @@ _EPILOG = """**Examples**
     bench evaluate results.json --references dataset_coco.json.gz --split test --out scores.json
 
     bench evaluate nocaps.json --references nocaps_val_4500_captions.json --domain-df subset
+
+    bench evaluate results.json --references captions_val2014.json --more --instances instances_val2014.json
 """
 
 
@@ -67,8 +68,15 @@ def evaluate(
         Tokenizer, typer.Option(help="The Python tokenizer, or its Java original.")
     ] = Tokenizer.python,
     more: Annotated[
-        bool, typer.Option("--more", help="Also length, distinct n-grams and vocabulary of the captions.")
+        bool, typer.Option("--more", help="Also diversity, hallucinated objects, and scores by CLIP and BERT models.")
     ] = False,
+    clip: ClipOption = None,
+    bert: BertOption = None,
+    instances: InstancesOption = None,
+    images: Annotated[Path | None, typer.Option(help="With --more: the folder of the images, for --clip.")] = None,
+    sets: Annotated[
+        Path | None, typer.Option(help="With --more: several captions of each image, for self-CIDEr.")
+    ] = None,
     no_meteor: Annotated[bool, typer.Option("--no-meteor", help="Leave METEOR out: no Java, and faster.")] = False,
     spice_heap: Annotated[int, typer.Option(help="Memory for SPICE's Java in MB.", min=256, max=1 << 20)] = 8192,
 ) -> None:
@@ -78,14 +86,17 @@ def evaluate(
     """
     from harness.data.annotations.domains import read_domains
     from harness.data.formats import check_predictions, read_predictions, read_references
-    from harness.metrics.diversity import measure_diversity
     from harness.metrics.evaluator import Evaluator
+    from harness.metrics.more.measure import MoreSettings
     from harness.metrics.report import evaluate as run
     from harness.metrics.signature import EvaluationSettings
     from harness.metrics.spice.process import find_spice
     from harness.utils.progress import Reporter
 
     check_out(out)
+    if not more:
+        refuse_without_more("--more", clip=clip, bert=bert, instances=instances, images=images, sets=sets)
+    settings_of_more = MoreSettings.parse(clip, bert, instances or ())
     wanted = read_references(references, split=split)
     if domains is not None:
         wanted = replace(wanted, domains=read_domains(domains, wanted))
@@ -110,29 +121,17 @@ def evaluate(
             progress=lambda done, _: task.reach(done),
         )
     _print(report, wanted)
-    others = measure_diversity([captions[image_id] for image_id in chosen]) if more else {}
+    found = None
     if more:
-        _print_more(others)
+        found = measure(settings_of_more, references, wanted, chosen, captions, images=images, sets=sets)
+        print_more(found)
     if out is not None:
         from harness.utils.hashing import canonical_json
 
-        measured = {"more": {name: quantity.value for name, quantity in others.items()}} if more else {}
-        deliver(canonical_json(report.to_json() | measured) + "\n", out)
+        deliver(canonical_json(report.to_json() | ({} if found is None else to_json(found))) + "\n", out)
         typer.echo(f"written to {out}")
     if any(report.quantity(metric).value is None for metric in ("BLEU-4", *([] if no_meteor else ["METEOR"]))):
         raise typer.Exit(1)
-
-
-def _print_more(others: Mapping[str, Quantity]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title="More metrics", title_justify="left")
-    table.add_column("metric", no_wrap=True)
-    table.add_column("value", justify="right")
-    for metric, found in others.items():
-        table.add_row(metric, f"{found.value:.4g}" if found.value is not None else found.reason)
-    Console(highlight=False).print(table)
 
 
 def _print(report: Report, references: References) -> None:

@@ -116,6 +116,22 @@ CleanOption = Annotated[
     str | None,
     typer.Option(help="What is done to captions of hf:, in this order: prompt, quotes, first-sentence."),
 ]
+ClipOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODEL", callback=refuse_empty, help="With more metrics: a CLIP model, FOLDER or ORG/NAME[@REVISION]."
+    ),
+]
+BertOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODEL", callback=refuse_empty, help="With more metrics: a BERT model, FOLDER or ORG/NAME[@REVISION]."
+    ),
+]
+InstancesOption = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="FILE", help="With more metrics: COCO's instances_*.json, for CHAIR; may be repeated."),
+]
 ChangeOption = Annotated[list[str] | None, typer.Option("--set", help="KEY.PATH=VALUE: change the preset.")]
 SeedsOption = Annotated[
     int | None,

@@ -14,8 +14,10 @@ from harness.cli.options import (
     BackboneOption,
     BackboneSettingOption,
     BackboneWeightsOption,
+    BertOption,
     ChangeOption,
     CleanOption,
+    ClipOption,
     ControlOption,
     CpusPerRunOption,
     DatabaseOption,
@@ -26,6 +28,7 @@ from harness.cli.options import (
     HoursPerRunOption,
     ImageSizeOption,
     ImagesOption,
+    InstancesOption,
     JobsOption,
     MemoryPerRunOption,
     NormalisationOption,
@@ -112,6 +115,15 @@ class RunOptions:
     ] = None
     prompt: PromptOption = None
     clean: CleanOption = None
+    more_metrics: Annotated[
+        bool,
+        typer.Option(
+            "--more-metrics", help="Also diversity and hallucinated objects of all captions; see --clip and --bert."
+        ),
+    ] = False
+    clip: ClipOption = None
+    bert: BertOption = None
+    instances: InstancesOption = None
     log: Annotated[
         list[str] | None,
         typer.Option(metavar="TRACKER", help="Also show runs in tensorboard, wandb or mlflow; may be repeated."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.cli.engines import chosen_engine
+from harness.cli.evaluate_more import refuse_without_more
 from harness.cli.inputs import check_precision, check_tuned, chosen_features, find_tuned, number_of_jobs
 from harness.cli.options import check_seeds
 from harness.cli.run_options import RunOptions
@@ -58,6 +59,8 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
             "leave out --storage, or write another URL",
         )
     seeds = options.seeds or settings.seeds
+    if not options.more_metrics:
+        refuse_without_more("--more-metrics", clip=options.clip, bert=options.bert, instances=options.instances)
     check_seeds(options.first_seed, seeds, 2 if options.control else 1)
     check_tuned(options.tuned, options.tuned_from, options.untuned)
     processes = process_count(options.devices)
@@ -84,6 +87,7 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
     from harness.config.execution import ExecutionConfig
     from harness.config.model_patterns import split_patterns
     from harness.inference.hub.cleaning import choose_rules
+    from harness.metrics.more.measure import MoreSettings
     from harness.runner.benchmark import Request
     from harness.runner.pretrained import parse_places
 
@@ -109,6 +113,7 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
         pretrained=parse_places(tuple(options.pretrained or ())),
         prompt=options.prompt,
         clean=choose_rules(options.clean),
+        more=MoreSettings.parse(options.clip, options.bert, options.instances or ()) if options.more_metrics else None,
         tuned=find_tuned(settings, place, options.tuned, options.tuned_from, options.untuned),
         engine=engine(),
     )

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import pstdev
 
 from harness.metrics.ptb.python import tokenize_ptb
 from results.records import Quantity
 
-NAMES = ("caption_words", "distinct-1", "distinct-2", "vocabulary_used")
+NAMES = ("caption_words", "caption_words_sd", "distinct-1", "distinct-2", "vocabulary_used")
 
 
 def measure_diversity(captions: Sequence[str]) -> dict[str, Quantity]:
     """Measures of one system's captions, one of each image, in PTB tokens without punctuation.
 
     Returns:
-        `caption_words` (mean words of a caption), `distinct-1`, `distinct-2` (fractions) and `vocabulary_used`
-        (different words); a fraction of no n-gram at all is NULL.
+        `caption_words` and `caption_words_sd` (mean and standard deviation of a caption's words), `distinct-1`,
+        `distinct-2` (fractions) and `vocabulary_used` (different words); a fraction of no n-gram at all is NULL.
     """
     words = [tokens.split() for tokens in tokenize_ptb(list(captions))]
     single = [word for caption in words for word in caption]
@@ -30,6 +31,7 @@ def measure_diversity(captions: Sequence[str]) -> dict[str, Quantity]:
         return dict.fromkeys(NAMES, Quantity(None, reason))
     return {
         "caption_words": Quantity(len(single) / len(words), unit="words"),
+        "caption_words_sd": Quantity(pstdev(map(len, words)), unit="words"),
         "distinct-1": _distinct(single, "word"),
         "distinct-2": _distinct(double, "pair of words"),
         "vocabulary_used": Quantity(float(len(set(single))), unit="words"),

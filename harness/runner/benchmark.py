@@ -18,6 +18,7 @@ from harness.config.preset import Preset
 from harness.config.tuning import Tuned
 from harness.measure.environment import describe_state
 from harness.metrics.evaluator import Evaluator
+from harness.metrics.more.measure import MoreSettings
 from harness.metrics.signature import EvaluationSettings
 from harness.metrics.spice.process import find_spice
 from harness.runner.context import RunContext, prepare_context
@@ -27,6 +28,7 @@ from harness.runner.engines.interface import Engine
 from harness.runner.engines.local import LocalEngine
 from harness.runner.identity.reuse import settle
 from harness.runner.models import RequestedModel, resolve_models, within_recipe
+from harness.runner.more_metrics import add_more_metrics, more_evaluator
 from harness.runner.plan import plan_runs
 from harness.runner.timing import time_deferred
 from harness.runner.worker import Ended, Shared, Worker
@@ -48,6 +50,7 @@ class Request:
     Attributes:
         prompt: of checkpoints of transformers' own interface, if not their family's.
         clean: what is done to their captions.
+        more: what further metrics are computed with, once all runs have ended; None: there are none.
         control: a trained model or "auto" (`harness.runner.control`).
         tuned: finds the tuned values of trained models, once the conditions are known; where it is or gives None, the
             preset is trained as it is.
@@ -71,6 +74,7 @@ class Request:
     pretrained: Mapping[str, str] = field(default_factory=dict)
     prompt: str | None = None
     clean: tuple[str, ...] = ()
+    more: MoreSettings | None = None
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
     tuned: Callable[[RunContext, Sequence[RequestedModel], Reporter], Tuned | None] | None = None
     engine: Engine = field(default_factory=LocalEngine)
@@ -138,6 +142,7 @@ def run_benchmark(
         )
         if request.tuned is not None and (trained := [model for model in models if model.kind == "trained"]):
             context = replace(context, tuned=request.tuned(context, trained, reporter))
+        more = None if request.more is None else more_evaluator(request.more, context.data, str(device))
         # The plan: a spec for every run, less those that finished runs stand for.
         workspace = request.workspace
         specs, apart, changed = plan_benchmark(models, control, request, context, reporter)
@@ -177,6 +182,9 @@ def run_benchmark(
                 _fail_all(apart, error, summary, store, reporter)
             else:
                 _run_all(apart, replace(shared, context=changed), engine, summary, store, evaluator, reporter)
+        if more is not None:
+            ended = [spec for spec in settled if spec.key in {*summary.finished, *summary.reused}]
+            add_more_metrics(ended, more, context.data, store, reporter)
         return summary
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from pydantic import ValidationError
 
 from harness.config.preset import Decoding
 from harness.config.schedule import Strict
+from harness.data.hub.weights import REPOSITORY
 from harness.inference.hub.checkpoint import Checkpoint
 from harness.inference.hub.prompts import Prompt, choose_prompt
 from harness.runner.identity.signature import NOT_APPLICABLE, pretraining_field
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from harness.inference.hub.captioner import HubCaptioner
 
 PREFIX = "hf:"
-_REPOSITORY = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ class HubModel:
         folder = expanded(rest)
         if rest and folder.is_dir():
             return cls(str(absolute(folder)), None, prompt, clean)
-        found = _REPOSITORY.fullmatch(rest)
+        found = REPOSITORY.fullmatch(rest)
         if found is None:
             raise BenchError(
                 f"{name}: there is no such folder, and it is no repository's name",

@@ -11,6 +11,7 @@ from reports.content.columns import Columns, absent_columns, filled_columns
 from reports.content.controls import control_sentences
 from reports.content.facts import card, objective
 from reports.content.fields import ROLES
+from reports.content.more_metrics import MoreMetrics, more_metrics
 from reports.content.people import People, beside_people
 from reports.content.printed import PUBLISHED, has_published, published_cell
 from reports.content.table_values import Notes, TableValue
@@ -59,6 +60,7 @@ class Board:
     table: Table
     signature: str
     people: People | None = None
+    more: MoreMetrics | None = None
     groups: int = 1
 
     @property
@@ -106,6 +108,7 @@ def boards(
                 table=table,
                 signature=signature_text(group.signature, group.split) if group.rows else "",
                 people=_people(group, runs),
+                more=_more([group], runs),
             )
         )
     for (dataset, split), members in small.items():
@@ -219,6 +222,14 @@ def _people(group: Group, runs: Mapping[str, RunDetail]) -> People | None:
     return people and replace(people, table=replace(people.table, lines=dressed(people.table.lines, runs)))
 
 
+def _more(groups: Sequence[Group], runs: Mapping[str, RunDetail]) -> MoreMetrics | None:
+    more = more_metrics(groups)
+    if more is None:
+        return None
+    lines, references = dressed(more.table.lines, runs), dressed(more.table.references, runs)
+    return replace(more, table=replace(more.table, lines=lines, references=references))
+
+
 def _place(row: Row, group: Group, notes: Notes) -> TableValue:
     """The row's place on the group's metric, and those on the others for tables that are sorted by these."""
     shown = table_values.place_value(_standing(row, group), notes)
@@ -257,5 +268,6 @@ def _together(
         controls=(),
         table=Table(found[0].headings, (), (), notes, tuple(bodies)),
         signature="",
+        more=_more([replace(group, references=()) for group in members], runs),
         groups=len(members),
     )

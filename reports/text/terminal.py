@@ -18,6 +18,7 @@ from reports.content.table_values import Notes, TableValue, cost_value, interval
 from reports.content.tables import Line, Table
 from reports.content.verdict import needs_longer_training, verdict
 from reports.text.layout import folded, plain_table
+from reports.text.more_metrics import print_more_metrics
 from results.db.store import Store
 from results.queries import fetch
 from results.queries.leaderboard import RANKING_METRIC
@@ -124,6 +125,7 @@ def _print_group(group: Group, console: Console) -> None:
     if group.separating:
         own = ", ".join(f"{name}: {group.signature.get(name, 'none')}" for name in group.separating)
         console.print(Text(f"Not comparable with this split's other tables; here {printable(own)}", style="yellow"))
+    print_more_metrics(group, console)
     _print_people(group, console)
 
 

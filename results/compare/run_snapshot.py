@@ -15,6 +15,7 @@ from results.db.schema import Caption, DatasetRow, Epoch, Image, ImageInfluences
 from results.db.store import Store
 from results.errors import StoreError
 from results.queries.finished_runs import ByImage, FinishedRun, finished_runs
+from results.queries.more_metrics import is_more
 from results.records import ImageRecord
 
 
@@ -64,7 +65,8 @@ def run_snapshots(store: Store, keys: Sequence[str] | None = None) -> list[RunSn
             found[run_id].losses.append((stage, epoch, loss))
         scored = select(ImageScores.cell_id, ImageScores.split, ImageScores.metric, ImageScores.scores)
         for run_id, split, metric, scores in connection.execute(scored.where(ImageScores.cell_id.in_(ids))):
-            found[run_id].by_image.setdefault(split, {})[metric] = scores
+            if not is_more(metric):
+                found[run_id].by_image.setdefault(split, {})[metric] = scores
         weighed = select(ImageInfluences.cell_id, ImageInfluences.split, ImageInfluences.metric, ImageInfluences.scores)
         for run_id, split, metric, values in connection.execute(weighed.where(ImageInfluences.cell_id.in_(ids))):
             found[run_id].influences.setdefault(split, {})[metric] = values

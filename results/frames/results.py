@@ -132,6 +132,17 @@ class Results:
         """
         return self._read(lambda connection: run_frames.scores(connection, split, metric))
 
+    def more_metrics(self, *, split: str | None = None, metric: str | None = None) -> pd.DataFrame:
+        """One row a finished run, split and metric of `bench run --more-metrics`; nothing is times 100.
+
+        - split (category)
+        - metric (category): with the model or list that it depends on, in parentheses
+        - value, low, high (float64): as stored, with the 95 % interval over images where there is one
+        - reason (string): why there is no value
+        - better (category): "higher", "lower" or "neither"
+        """
+        return self._read(lambda connection: run_frames.more_metrics(connection, split, metric))
+
     def image_scores(self, *, split: str | None = None, metric: str | None = None) -> pd.DataFrame:
         """One row a finished run, split, metric and image.
 

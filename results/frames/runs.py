@@ -14,6 +14,7 @@ from results.db.intact import intact_images, intact_runs
 from results.db.schema import Base, Caption, Cost, DatasetRow, Epoch, HeldOutScore, Image, ImageScores, RunRow, Score
 from results.errors import StoreError
 from results.queries.finished_runs import code_of
+from results.queries.more_metrics import MORE_METRICS, base_name, is_more
 
 Rows = Sequence[Sequence[Any]]
 
@@ -42,6 +43,7 @@ def scores(connection: Connection, split: str | None, metric: str | None) -> pd.
     query = select(Score.cell_id, *columns, HeldOutScore.value, HeldOutScore.reason)
     query = query.join(RunRow, RunRow.id == Score.cell_id).outerjoin(HeldOutScore, held_out)
     rows = _read(connection, query.order_by(Score.cell_id, Score.id), Score, split=split, metric=metric)
+    rows = [row for row in rows if not is_more(row[3])]
     dtypes = {
         **dict.fromkeys(("split", "domain", "metric"), "category"),
         **dict.fromkeys(("score_percent", "low_percent", "high_percent"), "float64"),
@@ -54,11 +56,27 @@ def scores(connection: Connection, split: str | None, metric: str | None) -> pd.
     return found
 
 
+def more_metrics(connection: Connection, split: str | None, metric: str | None) -> pd.DataFrame:
+    """One row a finished run, split and further metric."""
+    columns = (Score.split, Score.metric, Score.value, Score.low, Score.high, Score.reason)
+    query = select(Score.cell_id, *columns).join(RunRow, RunRow.id == Score.cell_id)
+    rows = _read(connection, query.order_by(Score.cell_id, Score.id), Score, split=split, metric=metric)
+    found = [(*row, MORE_METRICS[base_name(row[2])].better) for row in rows if is_more(row[2])]
+    dtypes = {
+        **dict.fromkeys(("split", "metric"), "category"),
+        **dict.fromkeys(("value", "low", "high"), "float64"),
+        "reason": "string",
+        "better": "category",
+    }
+    return _frame(connection, found, dtypes)
+
+
 def image_scores(connection: Connection, split: str | None, metric: str | None) -> pd.DataFrame:
     """One row a finished run, split, metric and image."""
     query = select(ImageScores.cell_id, ImageScores.split, ImageScores.metric, RunRow.dataset_id, ImageScores.scores)
     query = query.join(RunRow).order_by(ImageScores.cell_id, ImageScores.split, ImageScores.metric)
     rows = _read(connection, query, ImageScores, split=split, metric=metric)
+    rows = [row for row in rows if not is_more(row[2])]
     domains: dict[int, dict[int, str | None]] = {}
     of_images = select(Image.dataset_id, Image.image_id, Image.domain).where(intact_images(connection))
     for dataset, image, domain in connection.execute(of_images):

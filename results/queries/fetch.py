@@ -15,6 +15,7 @@ from results.errors import StoreError
 from results.queries.finished_runs import FinishedRun, code_of, finished_runs, one_dataset, quantity_columns
 from results.queries.gallery import chunks, gallery
 from results.queries.leaderboard import leaderboard
+from results.queries.more_metrics import is_more
 from results.queries.views import CostRow, DatasetInfo, Failure, RunDetail
 from results.records import AttentionRecord, EpochRecord, Quantity
 
@@ -94,7 +95,8 @@ def run_details(store: Store, keys: Sequence[str]) -> dict[str, RunDetail]:
             of_score = (Score.split, Score.domain, Score.metric, *quantity_columns(Score))
             scored = select(Score.cell_id, *of_score).where(Score.cell_id.in_(some)).order_by(Score.id)
             for run_id, split, domain, metric, *measured in connection.execute(scored):
-                scores[run_id].setdefault(split, {}).setdefault(domain, {})[metric] = Quantity(*measured)
+                if not is_more(metric):
+                    scores[run_id].setdefault(split, {}).setdefault(domain, {})[metric] = Quantity(*measured)
             spent = select(Cost.cell_id, Cost.name, *quantity_columns(Cost)).where(Cost.cell_id.in_(some))
             for run_id, name, *measured in connection.execute(spent.order_by(Cost.id)):
                 costs[run_id][name] = Quantity(*measured)

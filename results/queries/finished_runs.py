@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, or_, select, true
 from results.db.intact import intact_datasets, intact_runs
 from results.db.schema import Cost, DatasetRow, HeldOutScore, ImageInfluences, ImageScores, RunRow, Score
 from results.errors import StoreError
+from results.queries.more_metrics import is_more
 from results.records import CodeRecord, Quantity, Role
 from results.statistics.paired import MEANS
 
@@ -24,7 +25,7 @@ ByImage = dict[int, float]
 class FinishedRun:
     """One finished run; `scores[split][domain][metric]` and `costs[name]` in the order they were recorded in.
 
-    `held_out[split][metric]` as of `SplitResult`.
+    `held_out[split][metric]` as of `SplitResult`. `more[split][metric]` are those of `results.queries.more_metrics`.
     """
 
     id: int
@@ -43,6 +44,7 @@ class FinishedRun:
     fingerprint: str
     scores: Scores = field(default_factory=dict)
     held_out: dict[str, dict[str, Quantity]] = field(default_factory=dict)
+    more: dict[str, dict[str, Quantity]] = field(default_factory=dict)
     costs: dict[str, Quantity] = field(default_factory=dict)
 
     @property
@@ -123,7 +125,10 @@ def finished_runs(connection: Connection, dataset: str | None = None) -> list[Fi
     of_score = (Score.split, Score.domain, Score.metric, *quantity_columns(Score))
     scored = select(Score.cell_id, *of_score).join(RunRow).join(DatasetRow).where(*chosen).order_by(Score.id)
     for run_id, split, domain, metric, *measured in connection.execute(scored):
-        runs[run_id].scores.setdefault(split, {}).setdefault(domain, {})[metric] = Quantity(*measured)
+        if is_more(metric):
+            runs[run_id].more.setdefault(split, {})[metric] = Quantity(*measured)
+        else:
+            runs[run_id].scores.setdefault(split, {}).setdefault(domain, {})[metric] = Quantity(*measured)
     of_held_out = (HeldOutScore.split, HeldOutScore.metric, HeldOutScore.value, HeldOutScore.reason)
     held_out = select(HeldOutScore.cell_id, *of_held_out).join(RunRow).join(DatasetRow).where(*chosen)
     for run_id, split, metric, value, reason in connection.execute(

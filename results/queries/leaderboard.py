@@ -176,6 +176,7 @@ def _row(runs: Sequence[FinishedRun], split: str, differs: dict[str, str | None]
         differs=differs,
         pretraining=stored_pretraining(runs[0].config),
         held_out=spreads({run.seed: run.held_out.get(split, {}) for run in runs}),
+        more=spreads({run.seed: run.more.get(split, {}) for run in runs}),
         learning={run.seed: context.learning[run.id] for run in runs if run.id in context.learning},
     )
 

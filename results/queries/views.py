@@ -141,7 +141,8 @@ class Row:
     row of `Group.references`: from the group's signature. `standings` has the row's place by metric, and nothing for
     references. `learning[seed]` says how the seed's training ended, of those that were trained. `outdated` says why the
     row is not of the newest code, None where it is. `held_out[metric]` are scores over the whole split against one
-    reference less, each left out in turn; empty where releases before 0.3.0 scored.
+    reference less, each left out in turn; empty where releases before 0.3.0 scored. `more[metric]` are those of
+    `results.queries.more_metrics`, empty unless asked for.
     """
 
     model: str
@@ -158,6 +159,7 @@ class Row:
     outdated: str | None = None
     pretraining: Pretraining | None = None
     held_out: dict[str, Spread] = field(default_factory=dict)
+    more: dict[str, Spread] = field(default_factory=dict)
 
     @property
     def still_learning(self) -> bool:
@@ -171,11 +173,10 @@ class Group:
 
     `signature` is common to all `rows`, in display order. `rows` are sorted by mean `metric`, best first; rows
     without one come last, by name. `references` (human, retrieval ...) are rows of the same data set and split whose
-    signature may differ, as their `differs` says: show them apart, never ranked.
-    `separating` names the fields
-    that differ between this group and any other group of the same data set name and split; empty when it is the only
-    one. A group whose `rows` are empty has references only, no model yet; its signature is empty too. `test` is what
-    the rows' places on `metric` come from, None where nothing was tested. `reseeding` is of this group, or else of the
+    signature may differ, as their `differs` says: show them apart, never ranked. `separating` names the fields that
+    differ between this group and any other group of the same data set name and split; empty when it is the only one.
+    A group whose `rows` are empty has references only, no model yet; its signature is empty too. `test` is what the
+    rows' places on `metric` come from, None where nothing was tested. `reseeding` is of this group, or else of the
     newest other one of the same data set and split that has rows with several seeds.
     """
 

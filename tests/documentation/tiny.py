@@ -14,6 +14,7 @@ ONLY_PARSED = {
     r"\bray |--on (ray|slurm)|sbatch|srun|torchrun|^export MASTER": "a cluster",
     r"postgresql://": "a database server",
     r"git/pretrained|\bhf:": "weights from the network",
+    r"--clip |--instances ": "weights and data from the network",
     r"import-weights|\bKEY\b": "authors' checkpoints, which the repository does not hold",
     r"export submission": "the servers' own lists of their images",
     r"bench tune|--tuned$": "a search of minutes",

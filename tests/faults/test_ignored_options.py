@@ -24,6 +24,7 @@ from tests.harness.conftest import bench
             "leave these out",
         ),
         ("plan --region-count first:3", "--region-count and --region-bins need --regions", "add --regions"),
+        ("run --clip org/name", "--clip: read by --more-metrics alone", "add --more-metrics"),
         ("run --data nowhere", "there is no data set at nowhere", "give scenes"),
         ("tune --data nowhere", "there is no data set at nowhere", "give scenes"),
         ("run --data .", "holds no dataset*.json", "name the annotation file"),

@@ -117,18 +117,26 @@ def draw_scene(config: ScenesConfig, split: str, domain: str | None, number: int
 
     Each has its own random generator, so that the size of one split does not change the images of another.
     """
-    name = f"{config.seed}/{split}/{domain}/{number}"
-    chance = Chance(name)
-    scene = compose(chance, domain or "in-domain", Sizes(config.image_size, config.small, config.large))
+    chance, scene = composed(config, split, domain, number)
     captions = describe(chance, scene, config.captions)
-    png, boxes = _draw(chance, scene, config, name)
+    png, boxes = _draw(chance, scene, config, _name(config, split, domain, number))
     return DrawnScene(scene, captions, png, boxes)
+
+
+def composed(config: ScenesConfig, split: str, domain: str | None, number: int) -> tuple[Chance, Scene]:
+    """One scene, neither described nor drawn, and its random generator as it then is."""
+    chance = Chance(_name(config, split, domain, number))
+    return chance, compose(chance, domain or "in-domain", Sizes(config.image_size, config.small, config.large))
+
+
+def _name(config: ScenesConfig, split: str, domain: str | None, number: int) -> str:
+    return f"{config.seed}/{split}/{domain}/{number}"
 
 
 def _write(folder: Path, config: ScenesConfig) -> None:
     (folder / "images").mkdir(parents=True)
     entries = []
-    for image_id, (split, domain, number) in enumerate(_plan(config)):
+    for image_id, (split, domain, number) in enumerate(planned(config)):
         entry, png = _image(config, image_id, split, domain, number)
         (folder / "images" / entry["filename"]).write_bytes(png)
         entries.append(entry)
@@ -139,8 +147,8 @@ def _write(folder: Path, config: ScenesConfig) -> None:
         os.fsync(file.fileno())
 
 
-def _plan(config: ScenesConfig) -> Iterator[tuple[str, str | None, int]]:
-    """Split, domain and number within them, of each image."""
+def planned(config: ScenesConfig) -> Iterator[tuple[str, str | None, int]]:
+    """Split, domain and number within them, of each image, in the order of their ids."""
     for split in ("train", "val", "test"):
         for number in range(getattr(config, split)):
             yield split, None, number

@@ -96,6 +96,16 @@ def describe(chance: Chance, scene: Scene, count: int) -> tuple[str, ...]:
     return tuple(captions)
 
 
+def nouns(shape: str) -> tuple[str, ...]:
+    """All nouns that captions use for a shape."""
+    return tuple(_NOUNS.get(shape, {shape: 1.0}))
+
+
+def plurals() -> dict[str, str]:
+    """Plurals of nouns that are not formed by an s alone."""
+    return dict(_PLURALS)
+
+
 def _sentence(chance: Chance, scene: Scene) -> str:
     if scene.arrangement == "single":
         content = _thing(chance, scene, scene.items[0])

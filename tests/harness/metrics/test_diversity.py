@@ -12,6 +12,7 @@ def test_words_and_pairs_are_counted_over_all_captions() -> None:
     # Words: a dog runs | a dog a cat | dog. Pairs: a-dog dog-runs | a-dog dog-a a-cat.
     assert found == {
         "caption_words": pytest.approx(8 / 3),
+        "caption_words_sd": pytest.approx((42 / 27) ** 0.5),  # of 3, 4 and 1
         "distinct-1": pytest.approx(4 / 8),
         "distinct-2": pytest.approx(4 / 5),
         "vocabulary_used": 4.0,

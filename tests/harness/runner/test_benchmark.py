@@ -176,7 +176,12 @@ def test_missing_influences_are_computed_from_stored_captions(
     for place, values in again.items():
         assert values == pytest.approx(made[place], abs=1e-12)
     assert {metric for _, _, metric in made} == set(CORPUS_METRICS)
-    assert "influences on" not in bench(*words(data, workspace, "human")).stdout
+    done = bench(*words(data, workspace, "human", "--more-metrics"))
+    assert "influences on" not in done.stdout
+    assert "More metrics, scenes test" in done.stdout
+    found = {name: row.more for name, row in rows(workspace).items() if row.more}
+    assert found["human"]["CHAIR-s (objects:scenes)"].mean == 0
+    assert set(found) == {"human"}, "nothing of other runs is measured"
 
 
 def test_kills_at_any_moment_leave_the_same_results(undisturbed: Path, data: Path, tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ IN_KEY = {
     "clean": "the signature's `clean`",
 }
 MOVES_NO_SCORE = {
+    "more": "adds metrics whose names hold what they depend on",
     "workspace": "where results are written",
     "device": "another machine rounds otherwise, and computes the same",
     "rerun": "whether finished runs are made again",

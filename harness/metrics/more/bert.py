@@ -1,0 +1,103 @@
+"""BERTScore by the bert-score package, with the model named and neither idf weights nor rescaling.
+
+Zhang et al., "BERTScore: Evaluating Text Generation with BERT", ICLR 2020: each token of the caption is matched with
+the most similar of a reference and the other way round, by the cosine of their contextual embeddings; F1 of both, the
+best of all references. The package matches and weighs; weights are read here, as safetensors and without their code.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import nn
+
+from harness.data.hub.weights import HubWeights
+from harness.metrics.more.measured import BERT_NAME, Measured, mean_measured, not_measured
+from harness.utils.errors import BenchError
+from zoo.errors import first_line
+from zoo.models.hub import load_network
+
+_NO_LIMIT: Final = 1_000_000
+"""Tokens; a tokenizer that names more states no limit."""
+
+
+class BertScorer:
+    """A BERT-like encoder, up to the layer that bert-score recommends for its name, or else the last.
+
+    Args:
+        weights: where they lie.
+        device: of the network.
+
+    Raises:
+        WeightsAbsent: they are not on this machine.
+        BenchError: the package is not installed, or the model is of another kind.
+        ZooError: the weights are damaged.
+    """
+
+    def __init__(self, weights: HubWeights, device: torch.device) -> None:
+        try:
+            from bert_score import utils
+        except ImportError as error:
+            raise BenchError(
+                "BERTScore needs the bert-score package, which is not installed",
+                "install it: uv sync --inexact --extra bert",
+            ) from error
+        from transformers import AutoModel, AutoTokenizer
+
+        self._library, self._device, folder = utils, device, weights.folder()
+        network: Any = load_network(AutoModel, folder, unused="pooler")  # type: ignore[arg-type]
+        body = getattr(network, "encoder", None) or getattr(network, "transformer", None)
+        layers = getattr(body, "layer", None)
+        if body is None or not isinstance(layers, nn.ModuleList):
+            raise BenchError(
+                f"{weights.option} {weights.asked} is no encoder like BERT ({network.config.model_type})",
+                f"name one that is: {weights.option} FacebookAI/roberta-large",
+            )
+        name = weights.asked.partition("@")[0].rpartition("/")[2]
+        layer = min(utils.model2layers.get(name, len(layers)), len(layers))
+        body.layer = nn.ModuleList(layers[:layer])
+        self._network = network.to(device, torch.float32).eval()
+        try:
+            tokenizer: Any = AutoTokenizer
+            self._tokenizer = tokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        except Exception as error:  # the library may raise anything
+            raise BenchError(
+                f"{weights.option} {weights.asked} has no usable tokenizer: {first_line(error)}",
+                "name the folder of a complete model: tokenizer.json beside the weights",
+            ) from error
+        if self._tokenizer.model_max_length > _NO_LIMIT:  # the package would hand it to the tokenizer as it is
+            self._tokenizer.model_max_length = network.config.max_position_embeddings - 2  # RoBERTa's start at 2
+        self.depends_on = f"bert:{weights.name()}, layer {layer}"
+
+    def measure(self, captions: Mapping[int, str], references: Mapping[int, Sequence[str]]) -> Measured:
+        """The mean F1 of one caption of each image; an empty caption scores 0. NULL where an image has no reference."""
+        ids = list(captions)
+        texts = {image_id: [text for text in references.get(image_id, ()) if text.strip()] for image_id in ids}
+        if not all(texts.values()):
+            return not_measured([BERT_NAME], "an image has no reference", self.depends_on)
+        pairs = [(image_id, captions[image_id], text) for image_id in ids for text in texts[image_id]]
+        pairs = [pair for pair in pairs if pair[1].strip()]
+        scores = dict.fromkeys(ids, 0.0)
+        for (image_id, *_), score in zip(pairs, self._f1([pair[1:] for pair in pairs]), strict=True):
+            scores[image_id] = max(scores[image_id], score)
+        return mean_measured(BERT_NAME, np.array(list(scores.values())), ids, self.depends_on)
+
+    def _f1(self, pairs: Sequence[tuple[str, ...]]) -> list[float]:
+        """F1 of each pair of caption and reference."""
+        if not pairs:
+            return []
+        weights: dict[int, float] = defaultdict(lambda: 1.0)
+        weights |= {self._tokenizer.sep_token_id: 0.0, self._tokenizer.cls_token_id: 0.0}
+        found: torch.Tensor = self._library.bert_cos_score_idf(
+            self._network,
+            [reference for _, reference in pairs],
+            [caption for caption, _ in pairs],
+            self._tokenizer,
+            weights,
+            device=str(self._device),
+        )
+        return [float(score) for score in found[:, 2]]

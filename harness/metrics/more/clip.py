@@ -1,0 +1,139 @@
+"""CLIPScore and RefCLIPScore by a CLIP model of the transformers library, in float32.
+
+Hessel et al., "CLIPScore: A Reference-free Evaluation Metric for Image Captioning", EMNLP 2021, section 3:
+CLIP-S(c, v) = 2.5 max(cos(c, v), 0) of a caption's and an image's embedding, every text being put behind "A photo
+depicts "; RefCLIP-S is the harmonic mean of CLIP-S and max(max_r cos(c, r), 0) over the references r. The paper's model
+is ViT-B/32. Weights are read as safetensors, and no code of theirs is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from harness.data.hub.weights import HubWeights
+from harness.data.images import load_image
+from harness.metrics.contract import Array
+from harness.metrics.more.measured import CLIP_NAMES, Measured, mean_measured, not_measured
+from harness.utils.errors import BenchError
+from zoo.errors import first_line
+from zoo.models.hub import load_network
+
+PROMPT: Final = "A photo depicts "
+SCALE: Final = 2.5
+NO_IMAGES: Final = "the images are not known: name their folder with --images DIR"
+_BATCH: Final = 64
+
+
+class ClipScorer:
+    """A CLIP model; embeddings of images and texts are kept, since the captions of many runs are of the same images.
+
+    Args:
+        weights: where they lie.
+        device: of the network.
+
+    Raises:
+        WeightsAbsent: they are not on this machine.
+        BenchError: they are of another model, or its tokenizer or image processor cannot be used.
+        ZooError: they are damaged.
+    """
+
+    def __init__(self, weights: HubWeights, device: torch.device) -> None:
+        from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel
+
+        folder = weights.folder()
+        if (family := weights.family()) != "clip":
+            raise BenchError(
+                f"{weights.option} {weights.asked} is no CLIP model of transformers ({family})",
+                f"name one: {weights.option} openai/clip-vit-large-patch14",
+            )
+        self.depends_on = f"clip:{weights.name()}"
+        network: Any = load_network(CLIPModel, folder)
+        self._network = network.to(device, torch.float32).eval()
+        self._device = device
+        try:
+            tokenizer: Any = AutoTokenizer
+            processor: Any = AutoImageProcessor
+            self._tokenizer = tokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+            self._processor = processor.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        except Exception as error:  # the library may raise anything
+            raise BenchError(
+                f"{weights.option} {weights.asked} has no usable tokenizer and image processor: {first_line(error)}",
+                "name the folder of a complete model: preprocessor_config.json and tokenizer.json beside the weights",
+            ) from error
+        self._longest: int = network.config.text_config.max_position_embeddings
+        self._texts: dict[str, Array] = {}
+        self._images: dict[Path, Array] = {}
+
+    def measure(
+        self, captions: Mapping[int, str], references: Mapping[int, Sequence[str]], images: Mapping[int, Path]
+    ) -> Measured:
+        """Both scores of one caption of each image; by image too.
+
+        Args:
+            references: of the same images; where an image has none, RefCLIPScore is NULL.
+            images: the files of the same images.
+
+        Raises:
+            BadImage: a file cannot be read.
+        """
+        ids = list(captions)
+        if not all(image_id in images for image_id in ids):
+            return not_measured(CLIP_NAMES, NO_IMAGES, self.depends_on)
+        said = self._embed_texts([captions[image_id] for image_id in ids])
+        seen = self._embed_images([images[image_id] for image_id in ids])
+        scores = SCALE * np.clip((said * seen).sum(axis=1), 0, None)
+        found = mean_measured(CLIP_NAMES[0], scores, ids, self.depends_on)
+        if not all(references.get(image_id) for image_id in ids):
+            return found | not_measured(CLIP_NAMES[1:], "an image has no reference", self.depends_on)
+        closest = np.array([
+            max(0.0, float((self._embed_texts(references[image_id]) @ caption).max()))
+            for image_id, caption in zip(ids, said, strict=True)
+        ])  # fmt: skip
+        return found | mean_measured(CLIP_NAMES[1], harmonic_mean(scores, closest), ids, self.depends_on)
+
+    def _embed_texts(self, texts: Sequence[str]) -> Array:
+        """Unit vectors (N, D) of texts behind the prompt, cut to the model's length."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._texts]
+        for first in range(0, len(new), _BATCH):
+            part = new[first : first + _BATCH]
+            tokens = self._tokenizer(
+                [PROMPT + text for text in part],
+                padding=True,
+                truncation=True,
+                max_length=self._longest,
+                return_tensors="pt",
+            ).to(self._device)
+            chosen = {name: tokens[name] for name in ("input_ids", "attention_mask")}
+            with torch.inference_mode():
+                pooled = self._network.text_model(**chosen).pooler_output
+                units = _units(self._network.text_projection(pooled))
+            self._texts |= zip(part, units, strict=True)
+        return np.stack([self._texts[text] for text in texts])
+
+    def _embed_images(self, files: Sequence[Path]) -> Array:
+        """Unit vectors (N, D) of images."""
+        new = [file for file in dict.fromkeys(files) if file not in self._images]
+        for first in range(0, len(new), _BATCH):
+            part = new[first : first + _BATCH]
+            pixels = self._processor(images=[load_image(file) for file in part], return_tensors="pt")["pixel_values"]
+            with torch.inference_mode():
+                pooled = self._network.vision_model(pixel_values=pixels.to(self._device)).pooler_output
+                units = _units(self._network.visual_projection(pooled))
+            self._images |= zip(part, units, strict=True)
+        return np.stack([self._images[file] for file in files])
+
+
+def harmonic_mean(first: Array, second: Array) -> Array:
+    """Of two arrays of numbers that are not negative; 0 where either is."""
+    total = first + second
+    return np.divide(2 * first * second, total, out=np.zeros_like(total), where=total > 0)
+
+
+def _units(vectors: torch.Tensor) -> Array:
+    units: Array = torch.nn.functional.normalize(vectors.double(), dim=-1).cpu().numpy()
+    return units

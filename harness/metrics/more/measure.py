@@ -1,0 +1,184 @@
+"""All further metrics of one system's captions; each that cannot be measured is NULL, with the reason and a hint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import numpy as np
+
+from harness.data.hub.weights import HubWeights
+from harness.data.images import BadImage
+from harness.metrics.chair.metric import CHAIR
+from harness.metrics.chair.objects import KnownObjects, objects_of_coco
+from harness.metrics.diversity import NAMES as WORD_NAMES
+from harness.metrics.diversity import measure_diversity
+from harness.metrics.more.hallucination import measure_hallucination
+from harness.metrics.more.measured import BERT_NAME, CLIP_NAMES, Measured, mean_measured, not_measured, stored_name
+from harness.metrics.more.self_cider import measure_self_cider
+from harness.metrics.ptb.python import tokenize_ptb
+from harness.utils.errors import BenchError
+from zoo.errors import ZooError
+
+if TYPE_CHECKING:
+    import torch
+
+    from harness.metrics.more.bert import BertScorer
+    from harness.metrics.more.clip import ClipScorer
+
+T = TypeVar("T")
+
+NO_CLIP: Final = "no CLIP model is named: --clip FOLDER, or --clip openai/clip-vit-large-patch14"
+NO_BERT: Final = "no BERT model is named: --bert FOLDER, or --bert FacebookAI/roberta-large"
+
+
+@dataclass(frozen=True)
+class MoreSettings:
+    """What further metrics are computed with; picklable.
+
+    Attributes:
+        clip, bert: the models of CLIPScore and BERTScore; None: these are NULL.
+        instances: COCO's files of objects, for CHAIR.
+    """
+
+    clip: HubWeights | None = None
+    bert: HubWeights | None = None
+    instances: tuple[Path, ...] = ()
+
+    @classmethod
+    def parse(cls, clip: str | None, bert: str | None, instances: Sequence[Path]) -> MoreSettings:
+        """From the options `--clip`, `--bert` and `--instances`; BenchError where one names nothing."""
+        return cls(
+            None if clip is None else HubWeights.parse("--clip", clip),
+            None if bert is None else HubWeights.parse("--bert", bert),
+            tuple(instances),
+        )
+
+
+@dataclass(frozen=True)
+class Captioned:
+    """One system's captions of a split, and what is known of its images.
+
+    Attributes:
+        captions: one of each image, by image id.
+        references: of the same images; a caption that is one of them is no reference of its own.
+        sets: several captions of each image where the system gives several, for self-CIDEr.
+        images: files, where they are known.
+    """
+
+    captions: Mapping[int, str]
+    references: Mapping[int, Sequence[str]]
+    sets: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    images: Mapping[int, Path] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Absent:
+    """A model that cannot be opened, as it was asked for."""
+
+    reason: str
+    depends_on: str = ""
+
+
+class MoreEvaluator:
+    """Computes the further metrics of one system after another; models are opened once, on first use.
+
+    Args:
+        settings: models and files.
+        objects: of the images, where the data set itself knows them; COCO's of `settings` go first.
+        device: of the models; None: a GPU where there is one.
+
+    Raises:
+        BenchError: a file of COCO's objects cannot be used.
+    """
+
+    def __init__(self, settings: MoreSettings, objects: KnownObjects | None, device: str | None = None) -> None:
+        self._settings, self._device = settings, device
+        self._objects = objects_of_coco(settings.instances) if settings.instances else objects
+
+    def measure(self, system: Captioned) -> Measured:
+        """Every metric of `results.queries.more_metrics`, in its order."""
+        captions, references = system.captions, system.references
+        found = self._words(captions)
+        found |= measure_self_cider(system.sets, references, tokenize_ptb)
+        found |= measure_hallucination(captions, references, self._objects)
+        return found | self._by_clip(system) | self._by_bert(captions, references)
+
+    def names(self) -> set[str]:
+        """The stored names of what a caption of each image has a value of, as far as models and files are named."""
+        found = set(WORD_NAMES)
+        if self._objects is not None:
+            found |= {stored_name(name, f"objects:{self._objects.label}") for name in CHAIR.names}
+        for scorer, named, names in (
+            (self._clip, self._settings.clip, CLIP_NAMES),
+            (self._bert, self._settings.bert, (BERT_NAME,)),
+        ):
+            if named is not None:
+                found |= {stored_name(name, scorer.depends_on) for name in names}
+        return found
+
+    def _words(self, captions: Mapping[int, str]) -> Measured:
+        values = measure_diversity(list(captions.values()))
+        if not captions:
+            return Measured(values)
+        lengths = np.array([len(text.split()) for text in tokenize_ptb(list(captions.values()))], np.float64)
+        mean = mean_measured("caption_words", lengths, list(captions), unit="words")
+        return Measured(values | mean.values, mean.per_image)
+
+    @cached_property
+    def _clip(self) -> ClipScorer | _Absent:
+        named = self._settings.clip
+        if named is None:
+            return _Absent(NO_CLIP)
+
+        def opened() -> ClipScorer:
+            from harness.metrics.more.clip import ClipScorer
+
+            return ClipScorer(named, _device(self._device))
+
+        return _opened(opened, f"clip:{named.asked}")
+
+    @cached_property
+    def _bert(self) -> BertScorer | _Absent:
+        named = self._settings.bert
+        if named is None:
+            return _Absent(NO_BERT)
+
+        def opened() -> BertScorer:
+            from harness.metrics.more.bert import BertScorer
+
+            return BertScorer(named, _device(self._device))
+
+        return _opened(opened, f"bert:{named.asked}")
+
+    def _by_clip(self, system: Captioned) -> Measured:
+        scorer = self._clip
+        if isinstance(scorer, _Absent):
+            return not_measured(CLIP_NAMES, scorer.reason, scorer.depends_on)
+        try:
+            return scorer.measure(system.captions, system.references, system.images)
+        except BadImage as error:
+            return not_measured(CLIP_NAMES, f"an image cannot be read: {error}", scorer.depends_on)
+
+    def _by_bert(self, captions: Mapping[int, str], references: Mapping[int, Sequence[str]]) -> Measured:
+        scorer = self._bert
+        if isinstance(scorer, _Absent):
+            return not_measured([BERT_NAME], scorer.reason, scorer.depends_on)
+        return scorer.measure(captions, references)
+
+
+def _opened(open_model: Callable[[], T], asked: str) -> T | _Absent:
+    """The model, or why there is none and what to type."""
+    try:
+        return open_model()
+    except (BenchError, ZooError) as error:
+        return _Absent(f"{error} ({error.hint})" if error.hint else str(error), asked)
+
+
+def _device(name: str | None) -> torch.device:
+    import torch
+
+    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))

@@ -1,0 +1,92 @@
+"""Self-CIDEr diversity: how much the several captions of one image differ.
+
+Wang and Chan, "Describing like Humans: on Diversity in Image Captioning", CVPR 2019 (arXiv:1903.12020), section 3: with
+the eigenvalues e1 >= e2 >= ... of the matrix of CIDEr between all m captions of an image, the ratio
+r = sqrt(e1) / sum(sqrt(e)) is 1 where all are the same and 1/m where none share an n-gram; the diversity is -log_m(r).
+CIDEr is the plain one (Vedantam et al., CVPR 2015), the mean over n-grams of order 1 to 4 of the cosine of tf-idf
+vectors: with the clipping and length penalty of CIDEr-D the matrix is neither symmetric nor free of negative
+eigenvalues. The authors' code takes document frequencies of COCO's training set; here they are over the references of
+the images scored, as for CIDEr-D.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import Final
+
+import numpy as np
+
+from harness.metrics.contract import Array
+from harness.metrics.more.measured import Measured, mean_measured, not_measured
+from harness.metrics.ngrams.counting import MAX_ORDER
+from harness.metrics.tokenizer import tokenize_by_image
+
+NAME: Final = "self-CIDEr"
+ONE_CAPTION: Final = "one caption of each image: several of each are needed to compare them"
+_Gram = tuple[str, ...]
+_ROUNDING: Final = 1e-12
+
+
+def measure_self_cider(
+    sets: Mapping[int, Sequence[str]],
+    references: Mapping[int, Sequence[str]],
+    tokenize: Callable[[Sequence[str]], list[str]],
+) -> Measured:
+    """The mean diversity of the captions of each image; NULL where an image has fewer than two.
+
+    Args:
+        sets: captions by image id.
+        references: of all images scored, for the document frequencies.
+    """
+    if not sets or min(map(len, sets.values())) < 2:
+        return not_measured([NAME], ONE_CAPTION)
+    if len(references) < 2:
+        return not_measured([NAME], "one image alone has no document frequencies")
+    frequencies = _frequencies(tokenize_by_image(references, tokenize))
+    found = tokenize_by_image(sets, tokenize)
+    scores = [diversity(_similarity(texts, frequencies, len(references))) for texts in found.values()]
+    counts = sorted({len(texts) for texts in sets.values()})
+    number = str(counts[0]) if len(counts) == 1 else f"{counts[0]}-{counts[-1]}"
+    return mean_measured(NAME, np.array(scores), list(sets), f"captions:{number}, df:references")
+
+
+def diversity(similarity: Array) -> float:
+    """Diversity of a matrix (m, m) of similarities, m at least 2: 0 to 1."""
+    roots = np.sqrt(np.clip(np.linalg.eigvalsh(similarity), 0, None))
+    total = float(roots.sum())
+    if total <= _ROUNDING:  # captions without a weighted n-gram say nothing, each as the others
+        return 0.0
+    return float(max(0.0, -np.log(roots[-1] / total) / np.log(len(similarity))))
+
+
+def _similarity(captions: Sequence[str], frequencies: Mapping[_Gram, int], images: int) -> Array:
+    """Plain CIDEr between all captions, as fractions: (m, m)."""
+    total = np.zeros((len(captions), len(captions)))
+    for order in range(1, MAX_ORDER + 1):
+        counted = [Counter(_grams(caption, order)) for caption in captions]
+        places = {gram: place for place, gram in enumerate(dict.fromkeys(chain.from_iterable(counted)))}
+        vectors = np.zeros((len(captions), len(places)))
+        for row, counts in enumerate(counted):
+            for gram, count in counts.items():
+                vectors[row, places[gram]] = count * np.log(images / max(frequencies.get(gram, 0), 1))
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        units = np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
+        total += units @ units.T
+    return np.asarray(total / MAX_ORDER)
+
+
+def _frequencies(references: Mapping[int, Sequence[str]]) -> Counter[_Gram]:
+    """In the references of how many images each n-gram occurs."""
+    return Counter(
+        chain.from_iterable(
+            {gram for text in texts for order in range(1, MAX_ORDER + 1) for gram in _grams(text, order)}
+            for texts in references.values()
+        )
+    )
+
+
+def _grams(caption: str, order: int) -> list[_Gram]:
+    words = caption.split()
+    return [tuple(words[start : start + order]) for start in range(len(words) - order + 1)]
