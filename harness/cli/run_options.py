@@ -24,6 +24,8 @@ from harness.cli.options import (
     FirstSeedOption,
     GpusPerRunOption,
     HoursPerRunOption,
+    HubAttentionOption,
+    HubDtypeOption,
     ImageSizeOption,
     ImagesOption,
     JobsOption,
@@ -112,6 +114,8 @@ class RunOptions:
     ] = None
     prompt: PromptOption = None
     clean: CleanOption = None
+    hub_attention: HubAttentionOption = None
+    hub_dtype: HubDtypeOption = None
     log: Annotated[
         list[str] | None,
         typer.Option(metavar="TRACKER", help="Also show runs in tensorboard, wandb or mlflow; may be repeated."),

@@ -55,9 +55,7 @@ def load_network(
         logging.set_verbosity(verbosity)
     network: PreTrainedModel = loaded[0]
     if mismatched := sorted(found[0] for found in loaded[1]["mismatched_keys"]):
-        raise ZooError(
-            f"the weights in {folder} have other shapes than config.json says, {mismatched[0]} first", _HINT
-        )
+        raise ZooError(f"the weights in {folder} have other shapes than config.json says, {mismatched[0]} first", _HINT)
     if lacking := sorted(name for name in loaded[1]["missing_keys"] if not unused or not name.startswith(unused)):
         raise ZooError(f"the weights in {folder} lack {len(lacking)} tensors, {lacking[0]} first", _HINT)
     return network

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from harness.config.preset import Decoding
-from harness.inference.hub.checkpoint import Checkpoint
+from harness.inference.hub.checkpoint import DTYPES, FLASH, Checkpoint
 from harness.inference.hub.cleaning import clean
 from harness.inference.hub.prompts import Prompt
+from harness.utils.errors import BenchError
 from zoo.models.hub import load_network
 
 _VISION = frozenset({"vision_tower", "vision_model", "visual", "vision_encoder", "image_encoder"})
@@ -36,21 +37,34 @@ class HubCaptioner:
         prompt: the same for every image.
         device: of the network.
         rules: of `harness.inference.hub.cleaning`, for every caption.
-        precision: "fp32" or "bf16", the type of the weights and of the arithmetic.
+        precision: of `DTYPES`, the type of the weights and of the arithmetic.
+        attention: how it is computed: of `ATTENTION`, or None for the network's own choice.
 
     Raises:
         ZooError: the weights are damaged or incomplete.
+        BenchError: attention is not computed so in this precision, or on this device.
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, prompt: Prompt, device: torch.device, precision: str, rules: Sequence[str] = ()
+        self,
+        checkpoint: Checkpoint,
+        prompt: Prompt,
+        device: torch.device,
+        precision: str,
+        rules: Sequence[str] = (),
+        attention: str | None = None,
     ) -> None:
         from transformers import AutoModelForImageTextToText
 
-        self.device, self.dtype = device, torch.bfloat16 if precision == "bf16" else torch.float32
+        if attention == FLASH and (device.type != "cuda" or precision == "fp32"):
+            raise BenchError(
+                f"--hub-attention {FLASH} works on CUDA devices in bf16 and fp16, not on {device.type} in {precision}",
+                "add --hub-dtype bf16 --device cuda, or leave it out",
+            )
+        self.device, self.dtype = device, getattr(torch, DTYPES[precision])
         self.prompt, self.rules, self.processor = prompt, tuple(rules), checkpoint.processor
         kind: Any = AutoModelForImageTextToText
-        network: Any = load_network(kind, checkpoint.folder)
+        network: Any = load_network(kind, checkpoint.folder, attention=attention)
         self.network = network
         network.to(device, self.dtype).eval()
         tokenizer = self.processor.tokenizer

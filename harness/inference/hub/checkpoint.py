@@ -9,13 +9,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-import torch
-
 from harness.utils.errors import BenchError
 from harness.utils.files import require_file
 from zoo.errors import first_sentence
 
 FLASH: Final = "flash_attention_2"
+DTYPES: Final = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+"""Types of weights and arithmetic, with torch's names for them."""
+ATTENTION: Final = ("eager", "sdpa", FLASH)
 _FETCH = "fetch it again, or name the folder of a complete model: config.json, its processor's files, *.safetensors"
 _COMPLETE = "add preprocessor_config.json and the tokenizer's files, with processor.save_pretrained(FOLDER)"
 _IMAGES = ("preprocessor_config.json", "processor_config.json")
@@ -109,22 +110,19 @@ class Checkpoint:
             why = first_sentence(error) if damaged is None else f"{damaged.name} is no JSON"
             raise BenchError(f"{self.asked} has no usable processor: {why}", _FETCH) from error
         if not (hasattr(found, "tokenizer") and hasattr(found, "image_processor")):
-            raise BenchError(
-                f"{self.asked} has no processor: its files give a {type(found).__name__} alone", _COMPLETE
-            )
+            raise BenchError(f"{self.asked} has no processor: its files give a {type(found).__name__} alone", _COMPLETE)
         return found
 
-    def attention(self, asked: str | None) -> tuple[str, bool]:
-        """How attention is computed, "eager", "sdpa" or "flash_attention_2", and whether that is not the default.
+    def unusual_attention(self, asked: str) -> str | None:
+        """`asked`, one of `ATTENTION`; None where the network computes attention so by itself.
 
         The network is made without weights for it, since its parts may differ in what they have.
 
         Raises:
             BenchError: the network or this machine has no such implementation.
         """
-        usual = self._built(None)
-        if asked is None:
-            return usual, False
+        import torch
+
         if asked == FLASH:
             # Without its package the library would fetch kernels, which are code, from the hub.
             lacking = None if find_spec("flash_attn") else "the package flash-attn"
@@ -132,13 +130,15 @@ class Checkpoint:
             if lacking:
                 raise BenchError(f"--hub-attention {FLASH} needs {lacking}, which is not here", "leave it out")
         try:
-            return self._built(asked), asked != usual
+            return None if self._built(asked) == self._built(None) else asked
         except Exception as error:  # the library may raise anything
             raise BenchError(
                 f"--hub-attention {asked} is not for {self.asked}: {first_sentence(error)}", "leave it out"
             ) from error
 
     def _built(self, attention: str | None) -> str:
+        """What a network without weights computes attention with, asked for this or, for None, for nothing."""
+        import torch
         from transformers import AutoConfig, AutoModelForImageTextToText
 
         config: Any = AutoConfig.from_pretrained(str(self.folder), local_files_only=True, trust_remote_code=False)

@@ -11,6 +11,7 @@ import pytest
 import transformers
 
 from harness.runner.hub_model import HubModel, prefetch_hub
+from harness.runner.hub_options import HubOptions
 from harness.runner.models import resolve_models
 from harness.runner.pretrained import WeightsMissing
 from harness.utils.errors import BenchError
@@ -107,13 +108,13 @@ def test_names_are_folders_or_repositories(llava: Path, tmp_path: Path, monkeypa
     assert HubModel.parse(f"hf:{llava}") == HubModel(str(llava))
     monkeypatch.chdir(llava.parent)
     assert HubModel.parse("hf:llava").row == "hf:llava"
-    assert HubModel.parse("hf:org/name@v1.0", "photo") == HubModel("org/name", "v1.0", "photo")
+    assert HubModel.parse("hf:org/name@v1.0", HubOptions("photo")) == HubModel("org/name", "v1.0", "photo")
     assert HubModel.parse("hf:org/name@v1.0").row == "hf:org/name@v1.0"
     for wrong in ("hf:", "hf:name", "hf:/nowhere/at/all", "hf:a/b/c", "hf:a/b@"):
         with pytest.raises(BenchError, match="no such folder"):
             HubModel.parse(wrong)
     with pytest.raises(BenchError, match="--prompt is for models of hf:"):
-        resolve_models(["blind"], Workspace(tmp_path), prompt="photo")
+        resolve_models(["blind"], Workspace(tmp_path), hub=HubOptions("photo"))
 
 
 def test_weights_that_are_not_here_are_skipped_with_what_to_type(tmp_path: Path) -> None:
