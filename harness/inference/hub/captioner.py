@@ -66,7 +66,8 @@ class HubCaptioner:
         kind: Any = AutoModelForImageTextToText
         network: Any = load_network(kind, checkpoint.folder, attention=attention)
         self.network = network
-        network.to(device, self.dtype).eval()
+        # Gradients are off in `generate` too, but counters of torch follow parameters that could have some.
+        network.to(device, self.dtype).eval().requires_grad_(False)
         tokenizer = self.processor.tokenizer
         tokenizer.padding_side = "left"  # a decoder goes on after the last token of its prompt
         if tokenizer.pad_token is None:
