@@ -107,6 +107,7 @@ def flops(
     import torch
 
     from harness.config.model_patterns import expand_models, split_patterns
+    from harness.runner.hub_model import PREFIX
 
     torch.set_num_threads(1)  # a trace is thousands of tiny operators: handing them to threads only costs time
     if preset == TABLE_VI:
@@ -117,8 +118,8 @@ def flops(
         print_table_vi(output)
         return
     load_plugins(plugin)
-    found = CountedModels(expand_models(split_patterns(models), is_stored=lambda name: name.startswith("hf:")))
-    if prompt is not None or any(name.startswith("hf:") for name in found.names):
+    found = CountedModels(expand_models(split_patterns(models), is_stored=lambda name: name.startswith(PREFIX)))
+    if prompt is not None or any(name.startswith(PREFIX) for name in found.names):
         from harness.runner.hub_costs import find_checkpoints
         from harness.runner.hub_options import HubOptions
 

@@ -144,7 +144,8 @@ class Checkpoint:
         config: Any = AutoConfig.from_pretrained(str(self.folder), local_files_only=True, trust_remote_code=False)
         config._attn_implementation = attention  # as `load_network`
         with torch.device("meta"):
-            network: Any = AutoModelForImageTextToText.from_config(config)
+            kind: Any = AutoModelForImageTextToText
+            network = kind.from_config(config)
         return str(network.config._attn_implementation)
 
     def _wants_code(self) -> BenchError:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from harness.measure.flops.tracing import FlopCountAnalysis, macs_of, unfused
+from harness.measure.flops.tracing import macs_of, unfused
 
 NORMS = {"layer_norm", "batch_norm", "group_norm", "instance_norm"}
 """Operators in which fvcore counts five for each element, and torch's counter nothing."""
@@ -39,7 +39,7 @@ def _count(call: Call) -> int:
     traced = _Traced(module, leaves, structure)
     with torch.inference_mode(), unfused():
         tensors = tuple(leaf for leaf in leaves if isinstance(leaf, Tensor))
-        by_operator = macs_of(FlopCountAnalysis(traced, tensors))
+        by_operator = macs_of(traced, tensors)
     return sum(macs for name, macs in by_operator.items() if name not in NORMS)
 
 
