@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,15 +90,17 @@ class HubCaptioner:
         """RGB images of any size, with the prompt, as the network takes them, on its device."""
         if self.prompt.bare:
             found = self.processor.image_processor(images=list(images), return_tensors="pt")
-        else:
-            # One list of images per text: processors that allow several images cannot tell them apart otherwise.
-            nested: list[Any] = [[image] for image in images] if self._nests() else list(images)
-            text = self._text()
-            begin = self.processor.tokenizer.bos_token
-            # A chat template may write the begin token itself, which the tokenizer must not repeat.
-            again = {"add_special_tokens": False} if begin and text.startswith(begin) else {}
-            found = self.processor(images=nested, text=[text] * len(images), padding=True, return_tensors="pt", **again)
-        return {name: self._placed(value) for name, value in found.items() if isinstance(value, Tensor)}
+            return self._placed(found)
+        return self._together(images, [self._text()] * len(images))
+
+    def _together(self, images: Sequence[Image.Image], texts: Sequence[str]) -> dict[str, Tensor]:
+        """Images, each with its text, as the network takes them; shorter texts are padded."""
+        # One list of images per text: processors that allow several images cannot tell them apart otherwise.
+        nested: list[Any] = [[image] for image in images] if self._nests() else list(images)
+        begin = self.processor.tokenizer.bos_token
+        # A chat template may write the begin token itself, which the tokenizer must not repeat.
+        again = {"add_special_tokens": False} if begin and texts[0].startswith(begin) else {}
+        return self._placed(self.processor(images=nested, text=list(texts), padding=True, return_tensors="pt", **again))
 
     def caption(self, images: Sequence[Image.Image], decoding: Decoding) -> Generated:
         """Caption a batch of RGB images; see `generate`."""
@@ -138,8 +140,13 @@ class HubCaptioner:
             last |= {ends} if isinstance(ends, int) else set(ends or ())
         return next((number for number, token in enumerate(tokens, 1) if token in last), len(tokens))
 
-    def _placed(self, value: Tensor) -> Tensor:
-        return value.to(self.device, self.dtype if value.is_floating_point() else None)
+    def _placed(self, found: Mapping[str, Any]) -> dict[str, Tensor]:
+        """The tensors on the device, numbers in the network's type."""
+        tensors = {name: value for name, value in found.items() if isinstance(value, Tensor)}
+        return {
+            name: value.to(self.device, self.dtype if value.is_floating_point() else None)
+            for name, value in tensors.items()
+        }
 
     def _nests(self) -> bool:
         return "{image}" in self.prompt.layout
