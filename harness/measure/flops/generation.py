@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -72,6 +73,7 @@ def count_generation(
         step_position: of the one step, from 2, since the first token is that of the prefill.
     """
 
+    @cache
     def macs(length: int, width: int) -> tuple[int, int]:
         return _count(vision, lambda: generate(length, width))
 
