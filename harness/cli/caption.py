@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.options import CleanOption, PluginOption, PromptOption, StorageOption, WorkspaceOption, refuse_empty
+from harness.cli.options import (
+    CleanOption,
+    HubAttentionOption,
+    HubDtypeOption,
+    PluginOption,
+    PromptOption,
+    StorageOption,
+    WorkspaceOption,
+    refuse_empty,
+)
 from harness.cli.output import check_out, check_out_folder, deliver, write_errors
 from harness.config.limits import MAX_BEAM
 from harness.utils.errors import BenchError
@@ -69,6 +78,8 @@ def caption(
     attention_out: Annotated[Path, typer.Option(help="Folder for these PNGs, one per picture.")] = Path("attention"),
     prompt: PromptOption = None,
     clean: CleanOption = None,
+    hub_attention: HubAttentionOption = None,
+    hub_dtype: HubDtypeOption = None,
     plugin: PluginOption = None,
 ) -> None:
     """Caption pictures with a trained model or one of hf:, in float32: one line each, the picture and its caption.
@@ -85,9 +96,9 @@ def caption(
 
     from harness.config.features import region_config
     from harness.inference.attention_plots import draw_attention
-    from harness.inference.hub.cleaning import choose_rules
     from harness.runner.caption_images import caption_dataset, of_files, of_numbered_files
     from harness.runner.hub_captions import caption_with_checkpoint, find_hub
+    from harness.runner.hub_options import hub_options
     from harness.runner.saved_model import find_run
     from harness.utils.plugins import load_plugins
     from harness.utils.progress import Reporter
@@ -109,7 +120,7 @@ def caption(
 
     own = of_numbered_files if seen else of_files
     pictures = own(images) if images else _split(data or "", data_images, split, place)
-    checkpoint = find_hub(run, place, prompt, choose_rules(clean))
+    checkpoint = find_hub(run, place, hub_options(prompt, clean, hub_attention, hub_dtype))
     given = {"--attention": attention, "--regions": regions, "--backbone-weights": backbone_weights}
     if checkpoint is not None and (unknown := [name for name, value in given.items() if value]):
         raise BenchError(f"{unknown[0]} is not for models of hf:, which see pictures in their own way", "leave it out")

@@ -132,6 +132,14 @@ InstancesOption = Annotated[
     list[Path] | None,
     typer.Option(metavar="FILE", help="With more metrics: COCO's instances_*.json, for CHAIR; may be repeated."),
 ]
+HubAttentionOption = Annotated[
+    str | None,
+    typer.Option(help="How models of hf: compute attention: eager, sdpa or flash_attention_2.  [default: the model's]"),
+]
+HubDtypeOption = Annotated[
+    str | None,
+    typer.Option(help="Weights and arithmetic of models of hf:: fp32, bf16 or fp16.  [default: the run's]"),
+]
 ChangeOption = Annotated[list[str] | None, typer.Option("--set", help="KEY.PATH=VALUE: change the preset.")]
 SeedsOption = Annotated[
     int | None,

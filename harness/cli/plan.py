@@ -142,7 +142,7 @@ def plan(
     from harness.utils.progress import Reporter
 
     device, console = choose_device(request.device), Console(highlight=False)
-    models = resolve_models(request.models, request.workspace, request.pretrained, request.prompt, request.clean)
+    models = resolve_models(request.models, request.workspace, request.pretrained, request.hub)
     models, _ = within_recipe(models, request.models, request.preset)
     control = None if request.control is None else choose_control(request.control, models, request.features)
     for model in models:

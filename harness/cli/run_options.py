@@ -26,6 +26,8 @@ from harness.cli.options import (
     FirstSeedOption,
     GpusPerRunOption,
     HoursPerRunOption,
+    HubAttentionOption,
+    HubDtypeOption,
     ImageSizeOption,
     ImagesOption,
     InstancesOption,
@@ -115,6 +117,8 @@ class RunOptions:
     ] = None
     prompt: PromptOption = None
     clean: CleanOption = None
+    hub_attention: HubAttentionOption = None
+    hub_dtype: HubDtypeOption = None
     more_metrics: Annotated[
         bool,
         typer.Option(

@@ -86,9 +86,9 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
 
     from harness.config.execution import ExecutionConfig
     from harness.config.model_patterns import split_patterns
-    from harness.inference.hub.cleaning import choose_rules
     from harness.metrics.more.measure import MoreSettings
     from harness.runner.benchmark import Request
+    from harness.runner.hub_options import hub_options
     from harness.runner.pretrained import parse_places
 
     place = Workspace(options.workspace, options.db, options.storage)
@@ -111,8 +111,7 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
             processes, at_once, options.compiled, tuple(options.plugin or ()), tuple(options.log or ())
         ),
         pretrained=parse_places(tuple(options.pretrained or ())),
-        prompt=options.prompt,
-        clean=choose_rules(options.clean),
+        hub=hub_options(options.prompt, options.clean, options.hub_attention, options.hub_dtype),
         more=MoreSettings.parse(options.clip, options.bert, options.instances or ()) if options.more_metrics else None,
         tuned=find_tuned(settings, place, options.tuned, options.tuned_from, options.untuned),
         engine=engine(),

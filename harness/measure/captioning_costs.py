@@ -160,25 +160,32 @@ def time_captioning(
 
 
 def time_generation(
-    work: Callable[[], None], count: int, device: torch.device, *, effort: Effort, threads: int | None = None
+    work: Callable[[], None],
+    count: int,
+    device: torch.device,
+    *,
+    effort: Effort,
+    threads: int | None = None,
+    batch: int = 1,
 ) -> Timed:
-    """Measure time and energy of captioning `count` images, one by one.
+    """Measure time and energy of captioning `count` batches, one by one.
 
     Args:
-        work: captions the next image on the device.
-        count: different images.
+        work: captions the next batch on the device.
+        count: different batches.
+        batch: images of each.
         effort, threads: as in `time_captioning`.
     """
     found = Timed()
 
     def clock() -> dict[str, Quantity]:
-        timed = time_work(work, count, device, batch=1, repeats=effort.repeats, threads=threads)
+        timed = time_work(work, count, device, batch=batch, repeats=effort.repeats, threads=threads)
         found.state = {**describe_state(device), "threads": timed.threads, "noise": list(timed.noise)}
         return timed.quantities()
 
     def weigh() -> dict[str, Quantity]:
         with torch.inference_mode():
-            return measure_energy(work, 1, device, window_s=effort.energy_seconds)
+            return measure_energy(work, batch, device, window_s=effort.energy_seconds)
 
     found.costs = _or_missing(clock, missing_latency) | _or_missing(weigh, missing_energy)
     return found

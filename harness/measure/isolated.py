@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,8 @@ class BenchmarkJob:
         threads: of the processor; as many of its cores are pinned.
         effort: how long to measure each pair.
         plugins: that the model needs.
+        checkpoint: of a model that is none of the zoo's, what `answered_by` opens; its weights are its own.
+        answered_by: the module whose `answer` measures it.
     """
 
     model: str
@@ -58,6 +61,8 @@ class BenchmarkJob:
     threads: int
     effort: Effort
     plugins: tuple[str, ...] = ()
+    checkpoint: dict[str, Any] | None = None
+    answered_by: str = "harness.measure.isolated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,7 @@ def run_isolated(job: BenchmarkJob) -> tuple[list[BenchmarkResult], dict[str, An
     environment = os.environ | {"OMP_NUM_THREADS": str(job.threads), "PYTHONPATH": paths}
     program = (
         f"from harness.utils.processes import die_with; die_with({os.getpid()}); "  # before torch is imported
-        "from harness.measure.isolated import answer; answer()"
+        f"from {job.answered_by} import answer; answer()"
     )
     command = [sys.executable, "-c", program]
     done = subprocess.run(
@@ -138,7 +143,7 @@ def _pin(threads: int) -> list[int] | None:
     return cores
 
 
-def answer() -> None:
+def answer(measured: Callable[[BenchmarkJob], list[BenchmarkResult]] = measure) -> None:
     """In the new process: read a job, measure it, and write the results."""
     given = json.load(sys.stdin)
     job = BenchmarkJob(**{**given, "effort": Effort(**given["effort"])})
@@ -148,6 +153,6 @@ def answer() -> None:
     cores = _pin(job.threads)
     torch.manual_seed(0)
     environment = describe_environment(job.device) | {"pinned_cores": cores}
-    results = [asdict(result) for result in measure(job)]
+    results = [asdict(result) for result in measured(job)]
     with answers:
         json.dump({"results": results, "environment": environment}, answers)

@@ -26,6 +26,7 @@ from harness.runner.control import choose_control, prepare_varied, vary
 from harness.runner.engines.entering import limit_threads
 from harness.runner.engines.interface import Engine
 from harness.runner.engines.local import LocalEngine
+from harness.runner.hub_options import HubOptions
 from harness.runner.identity.reuse import settle
 from harness.runner.models import RequestedModel, resolve_models, within_recipe
 from harness.runner.more_metrics import add_more_metrics, more_evaluator
@@ -72,9 +73,8 @@ class Request:
     rerun: bool = False
     accept_code_changes: bool = False
     pretrained: Mapping[str, str] = field(default_factory=dict)
-    prompt: str | None = None
-    clean: tuple[str, ...] = ()
     more: MoreSettings | None = None
+    hub: HubOptions = field(default_factory=HubOptions)
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
     tuned: Callable[[RunContext, Sequence[RequestedModel], Reporter], Tuned | None] | None = None
     engine: Engine = field(default_factory=LocalEngine)
@@ -107,7 +107,7 @@ def run_benchmark(
     Args:
         on_run: called when a run has ended, with the number of those that have, and of all.
     """
-    models = resolve_models(request.models, request.workspace, request.pretrained, request.prompt, request.clean)
+    models = resolve_models(request.models, request.workspace, request.pretrained, request.hub)
     models, left_out = within_recipe(models, request.models, request.preset)
     if left_out:
         reporter.note(f"left out, since {request.preset.name} is a recipe for other models: {', '.join(left_out)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import torch
 
@@ -11,38 +11,37 @@ from harness.data.dataset import Dataset
 from harness.inference.hub.generate import caption_with_hub
 from harness.runner.caption_images import Captioned, complaint
 from harness.runner.hub_model import PREFIX, HubModel, SavedHubModel
+from harness.runner.hub_options import HubOptions
 from harness.runner.saved_model import find_run
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 
 
-def find_hub(run: str, workspace: Workspace, prompt: str | None, clean: tuple[str, ...] = ()) -> SavedHubModel | None:
+def find_hub(run: str, workspace: Workspace, options: HubOptions) -> SavedHubModel | None:
     """The checkpoint that `run` names, itself or as the key of its run; None where it is a run of another kind.
 
     Args:
-        prompt, clean: what it is asked, and what is done to its captions, instead.
+        options: those that are given stand for the run's own.
 
     Raises:
-        BenchError: there is no such checkpoint or run, or a prompt is given to a run of another kind.
+        BenchError: there is no such checkpoint or run, or an option of checkpoints is given to a run of another kind.
     """
     if run.startswith(PREFIX):
-        return SavedHubModel.of(HubModel.parse(run, prompt, clean), Decoding())
+        return SavedHubModel.of(HubModel.parse(run, options), Decoding())
     folder = find_run(run, workspace)
     if not (folder / SavedHubModel.file).is_file():
-        if prompt is not None or clean:
-            option = "--prompt" if prompt is not None else "--clean"
-            raise BenchError(f"{option} is for models of hf:, and {run} is none", "leave it out")
+        if options.given:
+            raise BenchError(f"{options.given} is for models of hf:, and {run} is none", "leave it out")
         return None
     saved = SavedHubModel.load(folder)
-    changes = {"prompt": prompt} if prompt is not None else {}
-    return saved.model_copy(update={**changes, **({"clean": clean} if clean else {})})
+    return saved.model_copy(update={name: value for name, value in asdict(options).items() if value not in (None, ())})
 
 
 def caption_with_checkpoint(
     images: Dataset, saved: SavedHubModel, *, reporter: Reporter, beam_size: int | None = None
 ) -> Captioned:
-    """Caption all images that can be read, in float32.
+    """Caption all images that can be read, in float32 unless the checkpoint was asked for in another type.
 
     Args:
         images: of any sizes.

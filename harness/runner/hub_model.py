@@ -14,6 +14,7 @@ from harness.config.schedule import Strict
 from harness.data.hub.weights import REPOSITORY
 from harness.inference.hub.checkpoint import Checkpoint
 from harness.inference.hub.prompts import Prompt, choose_prompt
+from harness.runner.hub_options import AS_USUAL, HubOptions
 from harness.runner.identity.signature import NOT_APPLICABLE, pretraining_field
 from harness.runner.pretrained import WEIGHTS_FILES, WeightsMissing, fetch, folder_name
 from harness.utils.atomic import write_text
@@ -39,16 +40,18 @@ class HubModel:
         where: a repository on the hub, or the absolute path of a folder.
         revision: of the repository: a branch, a tag or a commit; None: its default branch.
         prompt: a template's name, a text, or None for the family's default.
-        clean: what is done to its captions: rules of `harness.inference.hub.cleaning`, none by default.
+        clean, attention, dtype: as of `HubOptions`.
     """
 
     where: str
     revision: str | None = None
     prompt: str | None = None
     clean: tuple[str, ...] = ()
+    attention: str | None = None
+    dtype: str | None = None
 
     @classmethod
-    def parse(cls, name: str, prompt: str | None = None, clean: tuple[str, ...] = ()) -> Self:
+    def parse(cls, name: str, options: HubOptions = AS_USUAL) -> Self:
         """The checkpoint of a word of `--models`; an existing folder goes before a repository of the same name.
 
         Raises:
@@ -57,14 +60,14 @@ class HubModel:
         rest = name.removeprefix(PREFIX)
         folder = expanded(rest)
         if rest and folder.is_dir():
-            return cls(str(absolute(folder)), None, prompt, clean)
+            return cls(str(absolute(folder)), None, **asdict(options))
         found = REPOSITORY.fullmatch(rest)
         if found is None:
             raise BenchError(
                 f"{name}: there is no such folder, and it is no repository's name",
                 "write hf:FOLDER, hf:ORG/NAME or hf:ORG/NAME@REVISION",
             )
-        return cls(found[1], found[2], prompt, clean)
+        return cls(found[1], found[2], **asdict(options))
 
     @property
     def row(self) -> str:
@@ -110,6 +113,15 @@ class HubModel:
         found.check()
         return found
 
+    def refuse(self) -> None:
+        """Find what keeps it from captioning, before any work; weights that are not here are told by their run.
+
+        Raises:
+            BenchError: it cannot caption, or not as it is asked to.
+        """
+        self.chosen_prompt()
+        self._unusual_attention()
+
     def chosen_prompt(self) -> Prompt | None:
         """What it is asked; None where its files are not on this machine, so that its family is unknown."""
         try:
@@ -129,7 +141,7 @@ class HubModel:
 
     def signature(self, conditions: Mapping[str, str]) -> dict[str, str]:
         """The conditions of its row: its own processor, tokenizer and search, its prompt, and what its weights saw."""
-        name, prompt = self.name(), self.chosen_prompt()
+        name, prompt, attention = self.name(), self.chosen_prompt(), self._unusual_attention()
         return {
             **conditions,
             "feat": f"pixels[processor of {name}]",
@@ -142,7 +154,18 @@ class HubModel:
             "prompt": "unknown" if prompt is None else prompt.signature(),
             "search": "transformers",
             **({"clean": ",".join(self.clean)} if self.clean else {}),
+            **({"attn": attention} if attention else {}),
+            **({"prec": self.dtype} if self.dtype else {}),
         }
+
+    def _unusual_attention(self) -> str | None:
+        """The implementation of attention where it is asked for, and not what the network uses by itself."""
+        if self.attention is None:
+            return None
+        try:
+            return self.checkpoint().unusual_attention(self.attention)
+        except WeightsMissing:
+            return self.attention
 
     def pretraining(self) -> Pretraining:
         """What a card of the zoo says of the same repository; not documented for any other."""
@@ -177,7 +200,7 @@ class HubModel:
 
         checkpoint = self.checkpoint()
         prompt = choose_prompt(checkpoint.family, self.prompt)
-        return HubCaptioner(checkpoint, prompt, device, precision, self.clean)
+        return HubCaptioner(checkpoint, prompt, device, self.dtype or precision, self.clean, self.attention)
 
 
 class SavedHubModel(Strict):
@@ -190,18 +213,18 @@ class SavedHubModel(Strict):
     prompt: str | None
     decoding: Decoding
     clean: tuple[str, ...] = ()
+    attention: str | None = None
+    dtype: str | None = None
 
     @classmethod
     def of(cls, model: HubModel, decoding: Decoding) -> Self:
         """The description of a model as a run uses it."""
-        return cls(
-            where=model.where, revision=model.revision, prompt=model.prompt, decoding=decoding, clean=model.clean
-        )
+        return cls(decoding=decoding, **asdict(model))
 
     @property
     def model(self) -> HubModel:
         """The checkpoint."""
-        return HubModel(self.where, self.revision, self.prompt, self.clean)
+        return HubModel(**self.model_dump(exclude={"format", "decoding"}))
 
     def save(self, folder: Path) -> None:
         """Write the file in one instant."""

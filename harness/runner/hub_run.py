@@ -45,7 +45,13 @@ def run_hub(
         ids = [sample.image_id for sample in samples]
         with PeakMemory(execution.device) as memory:
             captions = caption_with_hub(
-                captioner, data.dataset, ids, decoding, reporter=reporter, title=f"  captioning {split}"
+                captioner,
+                data.dataset,
+                ids,
+                decoding,
+                reporter=reporter,
+                title=f"  captioning {split}",
+                jobs=execution.config.jobs,
             )
         result, seconds = score_split(split, captions.by_image, data, evaluator)
         if split == "test":

@@ -9,6 +9,7 @@ from harness.config.model_patterns import expand_models
 from harness.config.preset import Preset
 from harness.runner.baselines import REFERENCE_ROWS
 from harness.runner.hub_model import PREFIX, HubModel
+from harness.runner.hub_options import AS_USUAL, HubOptions
 from harness.runner.pretrained import Pretrained
 from harness.runner.saved_model import SavedModel, is_saved
 from harness.utils.errors import BenchError
@@ -41,8 +42,7 @@ def resolve_models(
     patterns: Sequence[str],
     workspace: Workspace,
     pretrained: Mapping[str, str] | None = None,
-    prompt: str | None = None,
-    clean: tuple[str, ...] = (),
+    hub: HubOptions = AS_USUAL,
 ) -> list[RequestedModel]:
     """Resolve names, globs and `all`, each model once, in the order asked for.
 
@@ -51,12 +51,11 @@ def resolve_models(
 
     Args:
         pretrained: where pretrained models lie, by name, if not where their cards say.
-        prompt: what all checkpoints of `hf:` are asked, if not their family's own (`choose_prompt`).
-        clean: what is done to their captions (`choose_rules`).
+        hub: how all checkpoints of `hf:` caption.
 
     Raises:
-        BenchError: no pattern at all, a saved run that cannot be read, a checkpoint that cannot caption, or a prompt
-            without a checkpoint.
+        BenchError: no pattern at all, a saved run that cannot be read, a checkpoint that cannot caption, or an
+            option of checkpoints without one.
         ZooError: a pattern that matches nothing, with the nearest names.
     """
     names = expand_models(
@@ -64,18 +63,17 @@ def resolve_models(
         references=REFERENCE_ROWS,
         is_stored=lambda name: name.startswith(PREFIX) or is_saved(name, workspace),
     )
-    if not any(name.startswith(PREFIX) for name in names) and (prompt is not None or clean):
-        option = "--prompt" if prompt is not None else "--clean"
-        raise BenchError(f"{option} is for models of hf:, and --models names none", "add hf:ORG/NAME or hf:FOLDER")
+    if hub.given and not any(name.startswith(PREFIX) for name in names):
+        raise BenchError(f"{hub.given} is for models of hf:, and --models names none", "add hf:ORG/NAME or hf:FOLDER")
     return [
-        _resolve_hub(name, prompt, clean) if name.startswith(PREFIX) else _resolve(name, workspace, pretrained or {})
+        _resolve_hub(name, hub) if name.startswith(PREFIX) else _resolve(name, workspace, pretrained or {})
         for name in names
     ]
 
 
-def _resolve_hub(name: str, prompt: str | None, clean: tuple[str, ...]) -> RequestedModel:
-    model = HubModel.parse(name, prompt, clean)
-    model.chosen_prompt()  # refuses what cannot caption, before any work
+def _resolve_hub(name: str, options: HubOptions) -> RequestedModel:
+    model = HubModel.parse(name, options)
+    model.refuse()
     return RequestedModel(model.row, "hub", "pixels", hub=model)
 
 

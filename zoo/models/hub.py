@@ -14,32 +14,48 @@ if TYPE_CHECKING:
 _HINT = "fetch it again, or name the folder of a complete model: config.json and model.safetensors"
 
 
-def load_network(kind: type[PreTrainedModel], folder: Path, unused: str = "") -> PreTrainedModel:
+def load_network(
+    kind: type[PreTrainedModel], folder: Path, unused: str = "", attention: str | None = None
+) -> PreTrainedModel:
     """The network in `folder`, in the type of its stored weights.
 
     Args:
         kind: the class that the folder must hold.
         folder: config.json and weights as .safetensors.
         unused: prefix of names of weights that may be missing, since they are not used.
+        attention: how it is computed: "eager", "sdpa" or "flash_attention_2"; None: as the library chooses. Never as
+            the configuration says, which may name a repository of kernels, and those are code.
 
     Raises:
         ZooError: naming the folder and what is wrong with it: no configuration, of another architecture, weights that
             are missing, cut short or of other shapes.
     """
+    from transformers import AutoConfig
     from transformers.utils import logging
 
+    described: Any = getattr(kind, "config_class", None) or AutoConfig
     verbosity = logging.get_verbosity()
     logging.set_verbosity(CRITICAL)
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
+        config = described.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        config._attn_implementation = attention
         loaded: Any = kind.from_pretrained(
-            str(folder), local_files_only=True, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+            str(folder),
+            config=config,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            ignore_mismatched_sizes=True,  # they are told below, by name
+            output_loading_info=True,
         )
     except Exception as error:  # the library may raise anything: OSError, SafetensorError, ValueError ...
         raise ZooError(f"{folder} holds no usable {kind.__name__}: {first_line(error)}", _HINT) from error
     finally:
         logging.set_verbosity(verbosity)
     network: PreTrainedModel = loaded[0]
+    if mismatched := sorted(found[0] for found in loaded[1]["mismatched_keys"]):
+        raise ZooError(f"the weights in {folder} have other shapes than config.json says, {mismatched[0]} first", _HINT)
     if lacking := sorted(name for name in loaded[1]["missing_keys"] if not unused or not name.startswith(unused)):
         raise ZooError(f"the weights in {folder} lack {len(lacking)} tensors, {lacking[0]} first", _HINT)
     return network

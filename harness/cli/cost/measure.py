@@ -13,8 +13,10 @@ from harness.cli.inputs import optional_preset, positive_integers
 from harness.cli.options import (
     ChangeOption,
     DeviceOption,
-    ModelsOption,
+    HubAttentionOption,
     PluginOption,
+    PromptOption,
+    RowsOption,
     TableFormatOption,
     VocabularySizeOption,
     finite,
@@ -35,6 +37,8 @@ _EXAMPLES = """
 
 - `bench cost measure --models updown,m2` : batches of 1, 16 and 64 images, greedy and by a beam of 5
 
+- `bench cost measure --models hf:FOLDER,git --batch 1,4` : a checkpoint of the hub, with its own weights
+
 - `bench cost measure --batch 1 --beam 1 --threads 1 --format csv`
 
 - `bench cost measure --preset matched-width --device cuda --precision fp32,bf16 --out costs.json`
@@ -47,7 +51,7 @@ def register(group: typer.Typer) -> None:
 
 
 def measure(
-    models: ModelsOption = "all",
+    models: RowsOption = "all",
     preset: Annotated[
         str | None, typer.Option(help="Sizes of a preset. Without it, each paper's.", autocompletion=complete_preset)
     ] = None,
@@ -77,17 +81,23 @@ def measure(
     out: Annotated[
         Path | None, typer.Option("--out", help="Write everything that was measured to this JSON file.")
     ] = None,
+    prompt: PromptOption = None,
+    hub_attention: HubAttentionOption = None,
     plugin: PluginOption = None,
 ) -> None:
     """Measure latency, throughput, memory and energy of captioning, each model in its own process.
 
-    From features to finished captions, with random weights and captions of full length. A time is marked
+    From features to finished captions, with random weights and captions of full length; of hf:, from what its
+    processor gives, with its own weights. A time is marked
     as noisy (~) where its spread is wide, where it drifts, or where other processes keep the machine busy.
     """
     from harness.config.model_patterns import expand_models, split_patterns
     from harness.measure.captioning_costs import Effort
     from harness.measure.isolated import BenchmarkJob, run_isolated
     from harness.runner.benchmark import choose_device
+    from harness.runner.hub_costs import checkpoint_job, find_checkpoints
+    from harness.runner.hub_model import PREFIX
+    from harness.runner.hub_options import hub_options
     from harness.utils.plugins import load_plugins
 
     check_out(out)
@@ -105,29 +115,34 @@ def measure(
     environment: dict[str, Any] = {}
     failures: dict[str, str] = {}
     sizes = {"vocab_size": vocab_size, "visual_dim": visual_dim}
-    for name in expand_models(split_patterns(models)):
-        question = BenchmarkJob(
-            model=name,
-            arguments=settings.model_arguments(name, **sizes) if settings else {},
-            **sizes,
-            regions=regions,
-            max_len=caption_length,
-            batches=batches,
-            widths=widths,
-            device=where,
-            precisions=precisions,
-            threads=threads or usable_cores(),
-            effort=Effort(repeats, energy_seconds),
-            plugins=tuple(plugin or ()),
-        )
+    common: dict[str, Any] = {
+        **sizes,
+        "regions": regions,
+        "max_len": caption_length,
+        "batches": batches,
+        "widths": widths,
+        "device": where,
+        "precisions": precisions,
+        "threads": threads or usable_cores(),
+        "effort": Effort(repeats, energy_seconds),
+        "plugins": tuple(plugin or ()),
+    }
+    names = expand_models(split_patterns(models), is_stored=lambda name: name.startswith(PREFIX))
+    checkpoints = find_checkpoints(names, hub_options(prompt, None, hub_attention, None))
+    for name in names:
+        if name in checkpoints:
+            question = checkpoint_job(checkpoints[name], common)
+        else:
+            arguments = settings.model_arguments(name, **sizes) if settings else {}
+            question = BenchmarkJob(model=name, arguments=arguments, **common)
         try:
             found, environment = run_isolated(question)
             answers += found
             times = [answer.costs["latency_median"] for answer in found]
             if all(time.value is None for time in times):
-                failures[name] = f"nothing was measured: {times[0].reason}"
+                failures[question.model] = f"nothing was measured: {times[0].reason}"
         except BenchError as error:
-            failures[name] = str(error)
+            failures[question.model] = str(error)
         if out is not None:  # after every model: an interrupted command keeps what it has
             write_answers(out, question, answers, failures, environment)
     typer.echo(format_answers(answers, output), nl=False)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from results.records import Quantity
 
 _COLUMNS = ("latency_median", "latency_margin", "latency_throughput", "caption_peak_memory_host")
+_OF_A_MODEL = {"model", "arguments", "checkpoint", "answered_by"}
 _ON_DEVICES = ("caption_peak_memory_device", "caption_peak_memory_reserved", "energy_per_image")
 
 
@@ -76,6 +77,10 @@ def measurement_notes(answers: Sequence[BenchmarkResult], environment: dict[str,
         )
         if others := environment["state"].get("other_processes"):
             notes.append(f"Warning: {others} other processes used the device.")
+    if any(answer.model.startswith("hf:") for answer in answers):
+        notes.append(
+            "hf: from the processor's output for copies of a picture of 640 x 480, by transformers' own search."
+        )
     if noisy := [answer for answer in answers if answer.state.get("noise")]:
         reasons = dict.fromkeys(reason for answer in noisy for reason in answer.state["noise"])
         shown = "; ".join(list(reasons)[:3])
@@ -100,7 +105,7 @@ def write_answers(
     import json
     from dataclasses import asdict
 
-    asked = {name: value for name, value in asdict(question).items() if name not in {"model", "arguments"}}
+    asked = {name: value for name, value in asdict(question).items() if name not in _OF_A_MODEL}
     content = {
         "asked": asked,
         "environment": environment,

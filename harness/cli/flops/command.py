@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli.completion import complete_preset
+from harness.cli.flops.checkpoints import checkpoint_header, checkpoint_notes, checkpoint_row
 from harness.cli.flops.counts import CountedModels, as_csv, counting_notes, model_row
 from harness.cli.flops.table_vi import TABLE_VI, print_table_vi
 from harness.cli.inputs import optional_preset
 from harness.cli.options import (
     ChangeOption,
     ImageSizeOption,
-    ModelsOption,
     PluginOption,
+    PromptOption,
+    RowsOption,
     TableFormatOption,
     VocabularySizeOption,
     refuse_empty,
@@ -41,10 +43,14 @@ _EXAMPLES = f"""
 
 - `bench flops --models expansionnet_v2 --with-backbone` : what the features cost on top
 
+- `bench flops --models hf:FOLDER,git --prompt 'a photo of'` : a checkpoint of the hub, by two counters
+
 - `bench flops --preset {TABLE_VI}` : a published table, its convention, and the honest count beside it
 """
 _DIM, _LENGTH = 1536, 144
 _BACKBONE = "swin_large_patch4_window12_384"
+_PICTURE = 640, 480
+"""Width and height that checkpoints of `hf:` see, the most frequent size in COCO."""
 _UNIT = "GMAC: 10^9 multiply-accumulates, 1 MAC being 1 of fvcore's flops; training by torch's counter."
 
 
@@ -54,7 +60,7 @@ def register(app: typer.Typer) -> None:
 
 
 def flops(
-    models: ModelsOption = "all",
+    models: RowsOption = "all",
     preset: Annotated[
         str | None,
         typer.Option(
@@ -90,6 +96,7 @@ def flops(
     image_size: ImageSizeOption = None,
     output: TableFormatOption = TableFormat.table,
     operators: Annotated[bool, typer.Option("--operators", help="List counted and uncounted operators.")] = False,
+    prompt: PromptOption = None,
     plugin: PluginOption = None,
 ) -> None:
     """Count parameters and multiply-accumulates (GMAC) of one image, by part.
@@ -100,6 +107,7 @@ def flops(
     import torch
 
     from harness.config.model_patterns import expand_models, split_patterns
+    from harness.runner.hub_model import PREFIX
 
     torch.set_num_threads(1)  # a trace is thousands of tiny operators: handing them to threads only costs time
     if preset == TABLE_VI:
@@ -109,12 +117,20 @@ def flops(
             )
         print_table_vi(output)
         return
-    if not with_backbone and (backbone is not None or image_size is not None):
+    load_plugins(plugin)
+    found = CountedModels(expand_models(split_patterns(models), is_stored=lambda name: name.startswith(PREFIX)))
+    if prompt is not None or any(name.startswith(PREFIX) for name in found.names):
+        from harness.runner.hub_costs import find_checkpoints
+        from harness.runner.hub_options import HubOptions
+
+        found.hub = find_checkpoints(found.names, HubOptions(prompt))
+    if found.hub and operators:
+        raise BenchError("--operators is not for models of hf:", "leave it out")
+    if not with_backbone and (backbone is not None or (image_size is not None and not found.hub)):
         raise BenchError(
             f"{'--image-size' if backbone is None else '--backbone'} is about the backbone, which is not counted",
             "add --with-backbone, or leave it out",
         )
-    load_plugins(plugin)
     settings = optional_preset(preset, change)
     tokens = caption_length or (settings.decoding.max_len if settings else 20)
     width = beam or (settings.decoding.beam_size if settings else 5)
@@ -123,31 +139,42 @@ def flops(
             f"--position {position} is behind the last of {tokens} tokens",
             f"give a longer --caption-length, or --position {tokens} at most",
         )
-    found = CountedModels(expand_models(split_patterns(models)))
     if with_backbone:
         from harness.measure.flops.backbone import count_backbone
 
         found.backbone = count_backbone(backbone or _BACKBONE, image_size)
     dim = visual_dim or (found.backbone.channels if found.backbone else _DIM)
     length = regions or (found.backbone.tokens if found.backbone else _LENGTH)
+    picture = (image_size, image_size) if image_size else _PICTURE
     for name in found.names:
         try:
             with contain_exits():
-                found.counts[name] = _count(name, settings, dim, length, vocab_size, tokens, width, position)
+                if name in found.hub:
+                    from harness.runner.hub_costs import count_checkpoint
+
+                    found.checkpoints[name] = count_checkpoint(
+                        found.hub[name], picture, max_len=tokens, beam_size=width, position=position
+                    )
+                else:
+                    found.counts[name] = _count(name, settings, dim, length, vocab_size, tokens, width, position)
         except Exception as error:  # whatever one model raises becomes its row; the others are counted all the same
             found.failures[name] = f"{type(error).__name__}: {' '.join(str(error).split())}"
 
     if output is TableFormat.csv:
         typer.echo(as_csv(found), nl=False)
-    else:
+    lead = "\n" if output is TableFormat.markdown else ""
+    if output is not TableFormat.csv and (own := [name for name in found.names if name not in found.hub]):
         header = ["Model", "Params", "Encoder", "Step", "Greedy", f"Beam {width}", "Teacher", "Training"]
         header += ["With backbone"] * with_backbone
-        typer.echo(format_table(header, [model_row(name, found) for name in found.names], output), nl=False)
+        typer.echo(format_table(header, [model_row(name, found) for name in own], output), nl=False)
         conditions = f"One image of {length} x {dim} features, {vocab_size:,} words, {tokens} tokens."
-        notes = [_UNIT, conditions, *counting_notes(found, operators)]
-        print_notes(notes, output, "\n" if output is TableFormat.markdown else "")
+        print_notes([_UNIT, conditions, *counting_notes(found, operators)], output, lead)
+    if output is not TableFormat.csv and found.hub:
+        header = checkpoint_header(width, tokens, position)
+        typer.echo(format_table(header, [checkpoint_row(name, found) for name in found.hub], output), nl=False)
+        print_notes(checkpoint_notes(found, picture, tokens), output, lead)
     for name, reason in found.failures.items():
-        typer.echo(f"failed: {name}: {reason}", err=True)
+        typer.echo(f"failed: {found.shown(name)}: {reason}", err=True)
     if found.failures:
         raise typer.Exit(1)
 

@@ -10,6 +10,8 @@ from harness.cli.tables import TableFormat, format_table
 if TYPE_CHECKING:
     from harness.measure.flops.backbone import BackboneCount
     from harness.measure.flops.counting import FlopCounts
+    from harness.runner.hub_costs import CheckpointCount
+    from harness.runner.hub_model import HubModel
 
 _PARTS = ("encoder", "step", "greedy", "beam", "teacher_forced", "training")
 _SEES_BACKBONE = {"grid", "regions", "regions+grid", "pooled"}
@@ -17,12 +19,18 @@ _SEES_BACKBONE = {"grid", "regions", "regions+grid", "pooled"}
 
 @dataclass(slots=True)
 class CountedModels:
-    """The models in the order asked for, with the count or the failure of each."""
+    """The models in the order asked for, with the count or the failure of each; `hub` has the checkpoints of `hf:`."""
 
     names: list[str]
+    hub: dict[str, HubModel] = field(default_factory=dict)
+    checkpoints: dict[str, CheckpointCount] = field(default_factory=dict)
     counts: dict[str, FlopCounts] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     backbone: BackboneCount | None = None
+
+    def shown(self, name: str) -> str:
+        """The name of a model's row."""
+        return self.hub[name].row if name in self.hub else name
 
     def with_backbone(self, name: str) -> int | None:
         """Multiply-accumulates of a beam-searched caption with the backbone's, where the model looks through it."""
@@ -41,10 +49,11 @@ def model_row(name: str, found: CountedModels) -> list[str]:
     macs = [getattr(count, part).macs for part in _PARTS]
     if (whole := found.with_backbone(name)) is not None:
         macs.append(whole)
-    return [name, f"{count.parameters / 1e6:.2f} M", *map(_gmac, macs)]
+    return [name, f"{count.parameters / 1e6:.2f} M", *map(gmac, macs)]
 
 
-def _gmac(macs: int) -> str:
+def gmac(macs: int) -> str:
+    """Multiply-accumulates in GMAC."""
     return f"{macs / 1e9:.3f}" if macs < 100e9 else f"{macs / 1e9:.1f}"
 
 
@@ -64,7 +73,7 @@ def counting_notes(found: CountedModels, operators: bool) -> list[str]:
         return notes
     for name, count in found.counts.items():
         part = count.beam
-        counted = [f"{operator} {_gmac(macs)}" for operator, macs in part.by_operator.items()]
+        counted = [f"{operator} {gmac(macs)}" for operator, macs in part.by_operator.items()]
         work = sum(part.element_wise.values()) + part.macs
         missing = [
             f"{operator} x{times}"
@@ -79,19 +88,28 @@ def counting_notes(found: CountedModels, operators: bool) -> list[str]:
 
 
 def as_csv(found: CountedModels) -> str:
-    """Exact multiply-accumulates, one line a model."""
+    """Exact multiply-accumulates, one line a model; with checkpoints of `hf:`, three columns more at the end."""
     header = ["model", "parameters", *(f"{part}_mac" for part in _PARTS), "beam_and_backbone_mac"]
+    header += ["uncounted", "uncounted_share", "failure"]
+    header += ["start_mac", "second_first_token_mac", "second_step_mac"] if found.hub else []
     rows = []
     for name in found.names:
+        row: list[object | None] = [found.shown(name), *[None] * (len(header) - 1)]
+        row[header.index("failure")] = found.failures.get(name)
         if name in found.counts:
-            count = found.counts[name]
-            macs = [*(getattr(count, part).macs for part in _PARTS), found.with_backbone(name)]
-            uncounted = " ".join(f"{operator}:{times}" for operator, times in count.uncounted.items())
-            share = f"{count.beam.uncounted_share:.6f}"
-            rows.append(
-                [name, count.parameters, *("" if value is None else value for value in macs), uncounted, share, ""]
-            )
-        else:
-            rows.append([name, *[""] * (len(_PARTS) + 4), found.failures[name]])
-    cells = [[str(value) for value in row] for row in rows]
-    return format_table([*header, "uncounted", "uncounted_share", "failure"], cells, TableFormat.csv)
+            row[1:] = _exact(name, found)[: len(header) - 1]
+        elif name in found.checkpoints:
+            count = found.checkpoints[name]
+            counts, again = count.counts, (None, None) if isinstance(count.again, str) else count.again
+            row[1:6] = [count.parameters, counts.vision, counts.step, counts.greedy, counts.beam]
+            row[-3:] = [counts.prefill, *again]
+        rows.append(["" if value is None else str(value) for value in row])
+    return format_table(header, rows, TableFormat.csv)
+
+
+def _exact(name: str, found: CountedModels) -> list[object | None]:
+    count = found.counts[name]
+    macs = [*(getattr(count, part).macs for part in _PARTS), found.with_backbone(name)]
+    uncounted = " ".join(f"{operator}:{times}" for operator, times in count.uncounted.items())
+    share = f"{count.beam.uncounted_share:.6f}"
+    return [count.parameters, *macs, uncounted, share, None, count.start.macs, None, None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from harness.config.preset import Decoding
-from harness.inference.hub.checkpoint import Checkpoint
+from harness.inference.hub.checkpoint import DTYPES, FLASH, Checkpoint
 from harness.inference.hub.cleaning import clean
 from harness.inference.hub.prompts import Prompt
+from harness.utils.errors import BenchError
 from zoo.models.hub import load_network
 
 _VISION = frozenset({"vision_tower", "vision_model", "visual", "vision_encoder", "image_encoder"})
@@ -36,23 +37,37 @@ class HubCaptioner:
         prompt: the same for every image.
         device: of the network.
         rules: of `harness.inference.hub.cleaning`, for every caption.
-        precision: "fp32" or "bf16", the type of the weights and of the arithmetic.
+        precision: of `DTYPES`, the type of the weights and of the arithmetic.
+        attention: how it is computed: of `ATTENTION`, or None for the network's own choice.
 
     Raises:
         ZooError: the weights are damaged or incomplete.
+        BenchError: attention is not computed so in this precision, or on this device.
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, prompt: Prompt, device: torch.device, precision: str, rules: Sequence[str] = ()
+        self,
+        checkpoint: Checkpoint,
+        prompt: Prompt,
+        device: torch.device,
+        precision: str,
+        rules: Sequence[str] = (),
+        attention: str | None = None,
     ) -> None:
         from transformers import AutoModelForImageTextToText
 
-        self.device, self.dtype = device, torch.bfloat16 if precision == "bf16" else torch.float32
+        if attention == FLASH and (device.type != "cuda" or precision == "fp32"):
+            raise BenchError(
+                f"--hub-attention {FLASH} works on CUDA devices in bf16 and fp16, not on {device.type} in {precision}",
+                "add --hub-dtype bf16 --device cuda, or leave it out",
+            )
+        self.device, self.dtype = device, getattr(torch, DTYPES[precision])
         self.prompt, self.rules, self.processor = prompt, tuple(rules), checkpoint.processor
         kind: Any = AutoModelForImageTextToText
-        network: Any = load_network(kind, checkpoint.folder)
+        network: Any = load_network(kind, checkpoint.folder, attention=attention)
         self.network = network
-        network.to(device, self.dtype).eval()
+        # Gradients are off in `generate` too, but counters of torch follow parameters that could have some.
+        network.to(device, self.dtype).eval().requires_grad_(False)
         tokenizer = self.processor.tokenizer
         tokenizer.padding_side = "left"  # a decoder goes on after the last token of its prompt
         if tokenizer.pad_token is None:
@@ -75,15 +90,17 @@ class HubCaptioner:
         """RGB images of any size, with the prompt, as the network takes them, on its device."""
         if self.prompt.bare:
             found = self.processor.image_processor(images=list(images), return_tensors="pt")
-        else:
-            # One list of images per text: processors that allow several images cannot tell them apart otherwise.
-            nested: list[Any] = [[image] for image in images] if self._nests() else list(images)
-            text = self._text()
-            begin = self.processor.tokenizer.bos_token
-            # A chat template may write the begin token itself, which the tokenizer must not repeat.
-            again = {"add_special_tokens": False} if begin and text.startswith(begin) else {}
-            found = self.processor(images=nested, text=[text] * len(images), padding=True, return_tensors="pt", **again)
-        return {name: self._placed(value) for name, value in found.items() if isinstance(value, Tensor)}
+            return self._placed(found)
+        return self._together(images, [self._text()] * len(images))
+
+    def _together(self, images: Sequence[Image.Image], texts: Sequence[str]) -> dict[str, Tensor]:
+        """Images, each with its text, as the network takes them; shorter texts are padded."""
+        # One list of images per text: processors that allow several images cannot tell them apart otherwise.
+        nested: list[Any] = [[image] for image in images] if self._nests() else list(images)
+        begin = self.processor.tokenizer.bos_token
+        # A chat template may write the begin token itself, which the tokenizer must not repeat.
+        again = {"add_special_tokens": False} if begin and texts[0].startswith(begin) else {}
+        return self._placed(self.processor(images=nested, text=list(texts), padding=True, return_tensors="pt", **again))
 
     def caption(self, images: Sequence[Image.Image], decoding: Decoding) -> Generated:
         """Caption a batch of RGB images; see `generate`."""
@@ -123,8 +140,13 @@ class HubCaptioner:
             last |= {ends} if isinstance(ends, int) else set(ends or ())
         return next((number for number, token in enumerate(tokens, 1) if token in last), len(tokens))
 
-    def _placed(self, value: Tensor) -> Tensor:
-        return value.to(self.device, self.dtype if value.is_floating_point() else None)
+    def _placed(self, found: Mapping[str, Any]) -> dict[str, Tensor]:
+        """The tensors on the device, numbers in the network's type."""
+        tensors = {name: value for name, value in found.items() if isinstance(value, Tensor)}
+        return {
+            name: value.to(self.device, self.dtype if value.is_floating_point() else None)
+            for name, value in tensors.items()
+        }
 
     def _nests(self) -> bool:
         return "{image}" in self.prompt.layout

@@ -5,14 +5,22 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from harness.utils.errors import BenchError
 from harness.utils.files import require_file
-from zoo.errors import first_line
+from zoo.errors import first_sentence
 
+FLASH: Final = "flash_attention_2"
+DTYPES: Final = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+"""Types of weights and arithmetic, with torch's names for them."""
+ATTENTION: Final = ("eager", "sdpa", FLASH)
 _FETCH = "fetch it again, or name the folder of a complete model: config.json, its processor's files, *.safetensors"
+_COMPLETE = "add preprocessor_config.json and the tokenizer's files, with processor.save_pretrained(FOLDER)"
+_IMAGES = ("preprocessor_config.json", "processor_config.json")
+_WORDS = ("tokenizer.json", "tokenizer.model", "sentencepiece.bpe.model", "spiece.model", "vocab.json", "vocab.txt")
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,13 @@ class Checkpoint:
                 f"{self.asked} is no image-to-text model that the installed transformers knows ({family})",
                 "name one of another family, or install a newer transformers",
             )
+        parts = (self._config, *(part for part in self._config.values() if isinstance(part, dict)))
+        if stored := next((part["quantization_config"] for part in parts if "quantization_config" in part), None):
+            method = stored.get("quant_method", "unknown") if isinstance(stored, dict) else "unknown"
+            raise BenchError(
+                f"{self.asked} has quantised weights ({method}), which are not supported",
+                "name the model that it was made of, with --hub-dtype bf16 where memory is short",
+            )
         if not any(self.folder.glob("*.safetensors")):
             raise BenchError(f"{self.asked} has no weights as .safetensors", _FETCH)
         self.processor  # noqa: B018 - reads it
@@ -82,22 +97,68 @@ class Checkpoint:
         """
         from transformers import AutoProcessor
 
+        for what, files in (("images", _IMAGES), ("text", _WORDS)):
+            if not any((self.folder / name).is_file() for name in files):
+                raise BenchError(f"{self.asked} has no processor of {what}: no {' and no '.join(files[:2])}", _COMPLETE)
         try:
             kind: Any = AutoProcessor
             found: Any = kind.from_pretrained(str(self.folder), local_files_only=True, trust_remote_code=False)
         except Exception as error:  # the library may raise anything
             if "trust_remote_code" in str(error):
                 raise self._wants_code() from error
-            raise BenchError(f"{self.asked} has no usable processor: {first_line(error)}", _FETCH) from error
+            damaged = next(filter(_is_damaged, sorted(self.folder.glob("*.json"))), None)
+            why = first_sentence(error) if damaged is None else f"{damaged.name} is no JSON"
+            raise BenchError(f"{self.asked} has no usable processor: {why}", _FETCH) from error
         if not (hasattr(found, "tokenizer") and hasattr(found, "image_processor")):
-            raise BenchError(
-                f"{self.asked} has no processor: its files give a {type(found).__name__} alone",
-                "add preprocessor_config.json and the tokenizer's files, with processor.save_pretrained(FOLDER)",
-            )
+            raise BenchError(f"{self.asked} has no processor: its files give a {type(found).__name__} alone", _COMPLETE)
         return found
+
+    def unusual_attention(self, asked: str) -> str | None:
+        """`asked`, one of `ATTENTION`; None where the network computes attention so by itself.
+
+        The network is made without weights for it, since its parts may differ in what they have.
+
+        Raises:
+            BenchError: the network or this machine has no such implementation.
+        """
+        import torch
+
+        if asked == FLASH:
+            # Without its package the library would fetch kernels, which are code, from the hub.
+            lacking = None if find_spec("flash_attn") else "the package flash-attn"
+            lacking = lacking or (None if torch.cuda.is_available() else "a CUDA device")
+            if lacking:
+                raise BenchError(f"--hub-attention {FLASH} needs {lacking}, which is not here", "leave it out")
+        try:
+            return None if self._built(asked) == self._built(None) else asked
+        except Exception as error:  # the library may raise anything
+            raise BenchError(
+                f"--hub-attention {asked} is not for {self.asked}: {first_sentence(error)}", "leave it out"
+            ) from error
+
+    def _built(self, attention: str | None) -> str:
+        """What a network without weights computes attention with, asked for this or, for None, for nothing."""
+        import torch
+        from transformers import AutoConfig, AutoModelForImageTextToText
+
+        config: Any = AutoConfig.from_pretrained(str(self.folder), local_files_only=True, trust_remote_code=False)
+        config._attn_implementation = attention  # as `load_network`
+        with torch.device("meta"):
+            kind: Any = AutoModelForImageTextToText
+            network = kind.from_config(config)
+        return str(network.config._attn_implementation)
 
     def _wants_code(self) -> BenchError:
         return BenchError(
             f"{self.asked} wants to run Python code of its own (auto_map), which is never done",
             "name a model that the installed transformers knows by itself",
         )
+
+
+def _is_damaged(path: Path) -> bool:
+    """Whether a file holds no JSON."""
+    try:
+        json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return True
+    return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -26,7 +27,7 @@ class GenerationCounts:
     Attributes:
         vision: the vision part, once; None where the network has no module of its own for it.
         prefill: all else up to the first token: the projection, the prompt, and an encoder of text if there is one.
-        step: one token of one row, the last of a caption of `max_len`.
+        step: one token of one row, the last of a caption of `max_len` unless another position was asked for.
         greedy: a whole caption of `max_len` tokens.
         beam: the same by beam search, as the network's own search does it.
     """
@@ -56,7 +57,12 @@ class GenerationCounts:
 
 
 def count_generation(
-    vision: nn.Module | None, generate: Callable[[int, int], None], *, beam_size: int, max_len: int
+    vision: nn.Module | None,
+    generate: Callable[[int, int], None],
+    *,
+    beam_size: int,
+    max_len: int,
+    step_position: int | None = None,
 ) -> GenerationCounts:
     """Count captioning of one image.
 
@@ -64,13 +70,15 @@ def count_generation(
         vision: the module of the network that sees; None where there is none.
         generate: captions the image with a number of tokens and a beam size, without an early end.
         beam_size, max_len: of the beam search and of the captions.
+        step_position: of the one step, from 2, since the first token is that of the prefill.
     """
 
+    @cache
     def macs(length: int, width: int) -> tuple[int, int]:
         return _count(vision, lambda: generate(length, width))
 
     first, seen = macs(1, 1)
-    last = max(max_len, 2)  # the first token is that of the prefill
+    last = max(step_position or max_len, 2)
     step = macs(last, 1)[0] - macs(last - 1, 1)[0]
     greedy, beam = macs(max_len, 1)[0], macs(max_len, beam_size)[0]
     return GenerationCounts(None if vision is None else seen, first - seen, step, greedy, beam)

@@ -106,6 +106,11 @@ def einsum_macs(equation: str, shapes: Sequence[Sequence[int]]) -> int:
     return macs
 
 
+def convolution(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
+    """A convolution whose padding has a name ("valid", "same"): each output meets one filter."""
+    return math.prod(_shape(outputs[0])) * math.prod(_shape(inputs[1])[1:])
+
+
 def roi_align(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
     """RoIAlign of maps (B, C, H, W): four multiply-accumulates a sample, by bilinear interpolation.
 
@@ -136,6 +141,7 @@ HANDLERS: dict[str, Handler] = {
     "aten::tensordot": tensordot,
     "aten::einsum": einsum,
     "aten::scaled_dot_product_attention": attention,
+    "aten::_convolution_mode": convolution,
     "aten::lstm": recurrent,
     "aten::gru": recurrent,
     "aten::rnn_tanh": recurrent,

@@ -77,13 +77,21 @@ def trace(inside: nn.Module, call: Callable[[Any], object], argument: Visual | M
     traced = _Traced(inside, call, argument)
     traced.training = False
     analysis = FlopCountAnalysis(traced, tuple(_tensors(argument)))
-    analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
-    analysis.set_op_handle(**HANDLERS, **_element_wise_handlers(), **dict.fromkeys(MOVES))
-    counted = {name: int(number) for name, number in analysis.by_operator().most_common() if number}
-    macs, times, operations = _separate(counted)
+    macs, times, operations = _separate(_by_operator(analysis))
     unknown = {name.removeprefix("aten::"): count for name, count in analysis.unsupported_ops().items()}
     uncounted = dict(sorted({**times, **unknown}.items(), key=lambda entry: -entry[1]))
     return PartCount(sum(macs.values()), macs, uncounted, operations)
+
+
+def macs_of(module: nn.Module, tensors: tuple[Tensor, ...]) -> dict[str, int]:
+    """The multiply-accumulates of any call by operator, counted as `trace` does; the module gives tensors alone."""
+    return _separate(_by_operator(FlopCountAnalysis(module, tensors)))[0]
+
+
+def _by_operator(analysis: FlopCountAnalysis) -> dict[str, int]:
+    analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
+    analysis.set_op_handle(**HANDLERS, **_element_wise_handlers(), **dict.fromkeys(MOVES))
+    return {name: int(number) for name, number in analysis.by_operator().most_common() if number}
 
 
 @contextmanager

@@ -1,0 +1,125 @@
+"""How many images a checkpoint of the hub captions at once: by free memory, fewer where it runs out, same captions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from harness.config.preset import Decoding
+from harness.data.dataset import Dataset, Sample
+from harness.inference.hub.captioner import Generated, HubCaptioner
+from harness.inference.hub.generate import caption_with_hub
+from harness.measure.free_memory import LiveTensors, free_memory
+from harness.utils.errors import BenchError
+from harness.utils.progress import Reporter
+
+MIB = 2**20
+
+
+class Stub:
+    """Says how bright a picture is, with a MiB for each, and has room for so many at once."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.sizes: list[int] = []
+
+    def caption(self, images: list[Image.Image], _: Decoding) -> Generated:
+        self.sizes.append(len(images))
+        if len(images) > self.room:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes.")
+        pixels = torch.zeros(len(images), MIB, dtype=torch.uint8)
+        return Generated([str(np.asarray(image).mean()) for image in images], [len(pixels[:1])] * len(images))
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Dataset:
+    for number in range(40):
+        Image.new("RGB", (4, 4), (number, number, number)).save(tmp_path / f"{number}.png")
+    samples = tuple(Sample(number, f"{number}.png", "test", ("a",)) for number in range(40))
+    return Dataset("drawn", tmp_path, samples, "print")
+
+
+def captioned(stub: Stub, pictures: Dataset, jobs: int = 1) -> dict[int, str]:
+    reporter, ids = Reporter(), [sample.image_id for sample in pictures.samples]
+    captioner = cast("HubCaptioner", stub)
+    return caption_with_hub(captioner, pictures, ids, Decoding(), reporter=reporter, title="", jobs=jobs).by_image
+
+
+EXPECTED = {number: str(float(number)) for number in range(40)}
+
+
+@pytest.mark.parametrize(
+    ("free", "jobs", "sizes"),
+    [(None, 1, [16, 16, 8]), (10**12, 1, [1, 16, 16, 8]), (17 * MIB, 1, [1, *[8] * 5]), (17 * MIB, 2, [1, *[4] * 10])],
+)
+def test_a_batch_is_as_large_as_half_of_the_free_memory_allows(
+    free: int | None, jobs: int, sizes: list[int], pictures: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.inference.hub.generate.free_memory", lambda _: free)
+    stub = Stub(room=40)
+    assert captioned(stub, pictures, jobs) == EXPECTED
+    assert stub.sizes == sizes
+
+
+def test_where_memory_runs_out_half_as_many_are_tried(pictures: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.inference.hub.generate.free_memory", lambda _: None)
+    stub = Stub(room=5)
+    assert captioned(stub, pictures) == EXPECTED
+    assert stub.sizes == [16, 8, *[4] * 10]
+    with pytest.raises(BenchError, match="a single image at a time") as caught:
+        captioned(Stub(room=0), pictures)
+    assert "--hub-dtype bf16" in (caught.value.hint or "")
+
+
+def test_another_error_is_not_taken_for_a_lack_of_memory(pictures: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    stub = Stub(room=40)
+
+    def fail(*_: Any) -> Generated:
+        raise RuntimeError("shapes do not fit")
+
+    monkeypatch.setattr(stub, "caption", fail)
+    with pytest.raises(RuntimeError, match="shapes"):
+        captioned(stub, pictures)
+
+
+def test_live_tensors_are_counted_once_and_until_they_are_freed() -> None:
+    given = torch.ones(100)
+    with LiveTensors() as live:
+        kept = torch.zeros(1000)
+        seen = kept.view(10, 100) + given  # 4,000 bytes more; views and what was there before cost nothing
+        for _ in range(3):
+            given.t().mul(2.0)
+        given.add_(1.0)
+        del seen
+        torch.zeros(10)
+    assert live.peak == 8400
+
+
+def test_free_memory_is_what_the_system_and_its_control_groups_leave(tmp_path: Path) -> None:
+    def write(name: str, text: object) -> None:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n", encoding="utf-8")
+
+    cpu = torch.device("cpu")
+    assert free_memory(cpu, tmp_path) is None
+    write("proc/meminfo", "MemTotal: 20 kB\nMemAvailable:   10 kB")
+    assert free_memory(cpu, tmp_path) == 10_240
+    write("proc/self/cgroup", "4:memory:/a/b\n0::/job/step")
+    write("sys/fs/cgroup/job/memory.max", 9000)
+    write("sys/fs/cgroup/job/memory.current", 4000)
+    write("sys/fs/cgroup/job/step/memory.max", "max")
+    write("sys/fs/cgroup/job/step/memory.current", 4000)
+    assert free_memory(cpu, tmp_path) == 5000
+    write("sys/fs/cgroup/job/memory.stat", "anon 7\ninactive_file 1500")
+    assert free_memory(cpu, tmp_path) == 6500
+    write("sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", 3000)
+    write("sys/fs/cgroup/memory/a/b/memory.usage_in_bytes", 1000)
+    assert free_memory(cpu, tmp_path) == 2000
