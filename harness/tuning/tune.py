@@ -85,6 +85,7 @@ def _tune(models: Sequence[RequestedModel], request: TuneRequest, reporter: Repo
         preset=request.preset.untuned(),
         feature_config=request.features,
         sees={model.name: model.visual for model in models},
+        graphs=graph_kinds(models),
         evaluation=EvaluationSettings(),
         skip_bad_images=request.skip_bad_images,
         device=device,

@@ -119,10 +119,20 @@ def draw_scene(config: ScenesConfig, split: str, domain: str | None, number: int
     """
     name = f"{config.seed}/{split}/{domain}/{number}"
     chance = Chance(name)
-    scene = compose(chance, domain or "in-domain", Sizes(config.image_size, config.small, config.large))
+    scene = _composed(chance, config, domain)
     captions = describe(chance, scene, config.captions)
     png, boxes = _draw(chance, scene, config, name)
     return DrawnScene(scene, captions, png, boxes)
+
+
+def compose_scenes(config: ScenesConfig) -> Iterator[Scene]:
+    """The scenes of all images of a data set, in the order of their ids, without drawing them."""
+    for split, domain, number in _plan(config):
+        yield _composed(Chance(f"{config.seed}/{split}/{domain}/{number}"), config, domain)
+
+
+def _composed(chance: Chance, config: ScenesConfig, domain: str | None) -> Scene:
+    return compose(chance, domain or "in-domain", Sizes(config.image_size, config.small, config.large))
 
 
 def _write(folder: Path, config: ScenesConfig) -> None:
