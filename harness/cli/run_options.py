@@ -23,6 +23,9 @@ from harness.cli.options import (
     DeviceOption,
     FirstSeedOption,
     GpusPerRunOption,
+    GraphLabelsOption,
+    GraphsOption,
+    GraphWordsOption,
     HoursPerRunOption,
     ImageSizeOption,
     ImagesOption,
@@ -74,6 +77,9 @@ class RunOptions:
     regions: RegionsOption = None
     region_count: RegionCountOption = "all"
     region_bins: RegionBinsOption = 1
+    graphs: GraphsOption = None
+    graph_words: GraphWordsOption = 10
+    graph_labels: GraphLabelsOption = 20
     device: DeviceOption = "auto"
     devices: Annotated[
         int | None,

@@ -245,7 +245,7 @@ def assemble_context(
 ) -> RunContext:
     """The context of data whose visual input is prepared, or known: splits, vocabulary and signature."""
     recipe = preset.recipe
-    skipped = seen.skipped | (graphs.bad if graphs is not None else {})
+    skipped = {**seen.skipped, **({} if graphs is None else graphs.bad)}
     splits = _splits(dataset, skipped)
     evaluated = {name: samples for name, samples in splits.items() if name not in TRAINING_SPLITS}
     without_restval = recipe is not None and recipe.restval == "dropped"

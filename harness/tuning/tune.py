@@ -19,7 +19,7 @@ from harness.runner.benchmark import choose_device, choose_precision
 from harness.runner.context import prepare_context
 from harness.runner.engines.interface import CrewEngine
 from harness.runner.identity.signature import tuned_field
-from harness.runner.models import RequestedModel, resolve_models
+from harness.runner.models import RequestedModel, graph_kinds, resolve_models
 from harness.tuning.chosen import TunedFile, chosen_of
 from harness.tuning.cluster import OPENER, do_trials_by_crew
 from harness.tuning.jobs import do_trials_side_by_side

@@ -105,9 +105,10 @@ def _drawn_by(dataset: Dataset) -> ScenesConfig:
             "run with --data scenes, or give a file of graphs: --graphs FILE.json",
         )
     try:
-        return ScenesConfig(
-            **{name: tuple(value) if isinstance(value, list) else value for name, value in stated.items()}
-        )
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in stated.items()
+        }
+        return ScenesConfig(**values)
     except (TypeError, ValueError) as error:
         raise BenchError(f"{file}: config: {error}", "draw the scenes anew: remove their folder") from error
 
