@@ -106,8 +106,9 @@ def chosen_features(
 
     unnamed = backbone is None and regions is None and not backbone_option and backbone_weights is None
     unnamed &= (image_size, normalisation, region_count, region_bins) == (None, None, "all", 1)
-    if data == "scenes" and unnamed and graphs is None and preset.features is not None:
-        return preset.features
+    if data == "scenes" and unnamed and preset.features is not None:
+        related = graph_config(graphs, graph_words, graph_labels, preset.features.regions)
+        return preset.features if related is None else preset.features.model_copy(update={"graphs": related})
     check_dataset(data)
     seen = region_config(regions, region_count, region_bins)
     related = graph_config(graphs, graph_words, graph_labels, seen)
