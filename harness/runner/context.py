@@ -28,6 +28,7 @@ from harness.data.two_streams import both_streams
 from harness.data.vocabulary import Vocabulary
 from harness.metrics.signature import EvaluationSettings
 from harness.runner.identity.signature import data_field, model_signature, nrefs_field, vocabulary_field
+from harness.runner.splits import usable_splits, without_restval
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
@@ -224,7 +225,7 @@ def open_inputs(
 ) -> tuple[Dataset, Backbone]:
     """Open the data and the backbone that sees them; BenchError as `prepare_context`."""
     dataset = open_dataset(data_name, cache_dir=workspace.cache, images=images)
-    _splits(dataset, dataset.faults)  # before any work
+    usable_splits(dataset, dataset.faults)  # before any work
     backbone = configured_backbone(feature_config)
     if preset.recipe is not None:
         backbone.preprocessing = replace(backbone.preprocessing, non_rgb=preset.recipe.non_rgb)
@@ -246,18 +247,18 @@ def assemble_context(
     """The context of data whose visual input is prepared, or known: splits, vocabulary and signature."""
     recipe = preset.recipe
     skipped = {**seen.skipped, **({} if graphs is None else graphs.bad)}
-    splits = _splits(dataset, skipped)
+    splits = usable_splits(dataset, skipped)
     evaluated = {name: samples for name, samples in splits.items() if name not in TRAINING_SPLITS}
-    without_restval = recipe is not None and recipe.restval == "dropped"
-    if without_restval:
-        splits["train"] = _without_restval(dataset, splits["train"])
+    drops_restval = recipe is not None and recipe.restval == "dropped"
+    if drops_restval:
+        splits["train"] = without_restval(dataset, splits["train"])
     preparation = recipe.captions if recipe is not None else "words"
     vocabulary = _build_vocabulary(
         counted_captions(dataset, splits["train"], preparation), preset.vocabulary, preparation
     )
     signature = model_signature(
         preset,
-        data=data_field(dataset, skipped, without_restval=without_restval),
+        data=data_field(dataset, skipped, without_restval=drops_restval),
         nrefs=nrefs_field(evaluated),
         evaluation=evaluation,
         features=seen.described,
@@ -281,32 +282,7 @@ def assemble_context(
     return RunContext(data, inputs, execution, preset, signature)
 
 
-def _without_restval(dataset: Dataset, train: tuple[Sample, ...]) -> tuple[Sample, ...]:
-    kept = tuple(sample for sample in train if not sample.restval)
-    if not kept:
-        raise BenchError(
-            f"recipe.restval is dropped, and all training images of {dataset.name} are of its split 'restval'",
-            "add --set recipe.restval=train",
-        )
-    return kept
-
-
 def _build_vocabulary(captions: Iterable[str], config: VocabularyConfig, preparation: str) -> Vocabulary:
     if config.kind == "bpe":
         return SubwordVocabulary.build(captions, config.min_count, preparation, config.merges)
     return Vocabulary.build(captions, config.min_count, preparation)
-
-
-def _splits(dataset: Dataset, skipped: Collection[int]) -> dict[str, tuple[Sample, ...]]:
-    """Usable images by split; BenchError where one that is needed has none."""
-    splits = {
-        name: tuple(sample for sample in samples if sample.image_id not in skipped)
-        for name, samples in dataset.splits.items()
-    }
-    for name in (*TRAINING_SPLITS, "test"):
-        if not splits.get(name):
-            raise BenchError(
-                f"{dataset.name} has no usable image in its {name!r} split",
-                "mark images with split train, val and test",
-            )
-    return splits
