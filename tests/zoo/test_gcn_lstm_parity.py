@@ -1,8 +1,7 @@
 """GCN-LSTM equals X-modaler's in float64, and its labels of boxes are ReGAT's or the rule's."""
 
-from dataclasses import replace
-
 import math
+from dataclasses import replace
 
 import pytest
 import torch

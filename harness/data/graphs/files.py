@@ -105,14 +105,14 @@ def _visual_genome(entry: Mapping[str, Any]) -> SceneGraph:
         if not isinstance(each, dict) or not is_image_id(each.get("object_id")):
             raise BadGraph('has an object without a whole number as "object_id"')
         places[each["object_id"]] = place
-        said = each.get("names") or [UNNAMED]
-        names.append(_word(said[0] if isinstance(said, list) else said))
-        attributes += [(place, _word(word)) for word in each.get("attributes") or []]
+        names.append(_word(next(iter(_listed(each, "names")), UNNAMED)))
+        attributes += [(place, _word(word)) for word in _listed(each, "attributes")]
     relations = []
     for each in _listed(entry, "relationships"):
         if not isinstance(each, dict):
             raise BadGraph(f"has a relationship that is none: {shortened(repr(each), 60)}")
-        ends = [places.get(each.get(name), -1) for name in ("subject_id", "object_id")]
+        subject, obj = (each.get(name) for name in ("subject_id", "object_id"))
+        ends = [places.get(end, -1) if is_image_id(end) else -1 for end in (subject, obj)]
         relations.append((ends[0], ends[1], _word(each.get("predicate"))))
     return SceneGraph(tuple(names), tuple(attributes), tuple(relations))
 
