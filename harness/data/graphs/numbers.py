@@ -68,8 +68,10 @@ class WithGraph:
     Relations and attributes whose words have no number are left out; of several labels of one ordered pair of regions
     the first is kept. Safe to share between threads.
 
-    Args:
+    Attributes:
         source: of the regions.
+
+    Args:
         graphs: by image id.
         entries: see `ImageGraphs.entries`.
     """
@@ -82,7 +84,7 @@ class WithGraph:
         entries: Sequence[str],
         vocabulary: Vocabulary,
     ) -> None:
-        self._source, self._kind, self._graphs = source, kind, graphs
+        self.source, self._kind, self._graphs = source, kind, graphs
         said = (word for graph in graphs.values() for word in _words(graph))
         self._numbers = numbers(kind, said, entries, vocabulary)
         # One width for all batches, so that one image is the same in each of them.
@@ -95,7 +97,7 @@ class WithGraph:
             graphs = [self._graphs[image_id] for image_id in image_ids]
         except KeyError as error:
             raise BenchError(f"no graph for image {error.args[0]}", "it was skipped or is not listed") from None
-        seen = self._source.visual(image_ids, replace(spec, graph="none"))
+        seen = self.source.visual(image_ids, replace(spec, graph="none"))
         relations = _padded([self._relations(graph) for graph in graphs], 3)
         if self._kind == "labels":
             return replace(seen, relations=relations)

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from harness.metrics.evaluator import EvaluationSettings, Evaluator
@@ -19,7 +20,7 @@ from harness.runner.saved_model import SavedModel
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results import Store
-from results.queries.fetch import failures, leaderboard
+from results.queries.fetch import attention_maps, failures, leaderboard
 from results.records import RunSpec
 from tests.harness.conftest import TINY, DrawScenes, bench, run_words
 from tests.harness.runner.small_runs import make_context
@@ -132,6 +133,16 @@ def test_rows_that_read_other_graphs_are_not_ranked_together(trained: Path) -> N
     }
     assert failed.model == "sgae/graph"
     assert "needs a scene graph of each image" in failed.reason
+
+
+def test_attention_is_shown_on_the_boxes_and_not_on_what_the_graph_adds(trained: Path, data: Path) -> None:
+    known = {image["imgid"]: image for image in json.loads((data / "dataset_scenes.json").read_text())["images"]}
+    with Store(trained / "bench.sqlite", read_only=True) as store:
+        keys = [row.keys[0] for group in leaderboard(store) for row in group.rows if row.model in READERS]
+        maps = [record for key in keys for record in attention_maps(store, key, "test").values()]
+    assert maps
+    for record in maps:
+        np.testing.assert_allclose(record.boxes or (), np.array(known[record.image_id]["boxes"]) / 96, atol=1e-6)
 
 
 def test_a_run_keeps_its_numbers_and_captions_with_them(trained: Path, data: Path, tmp_path: Path) -> None:
