@@ -18,7 +18,7 @@ from harness.data.backbones.backbone import Backbone
 from harness.data.chunks import Chunks
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import Features
-from harness.data.graphs.prepare import prepare_graphs
+from harness.data.graphs.prepare import check_source, prepare_graphs
 from harness.data.opening import SCENES
 from harness.data.prepare_features import Prepared, configured_backbone, missing_features, prepare_features
 from harness.data.regions.features import RegionFeatures
@@ -87,6 +87,8 @@ def preview(
         configured_backbone(request.features)  # what it refuses is refused now
         if regions is not None and isinstance(regions.source, Path):
             check_exists(regions.source)
+        if request.features.graphs is not None:
+            check_source(request.features.graphs)
         if regions is not None:
             shape = replace(shape, cells=SCENE_REGIONS[0], channels=SCENE_REGIONS[1])
         drawn = f"{shape.train + shape.val + shape.test:,} pictures drawn"

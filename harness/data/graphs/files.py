@@ -39,12 +39,7 @@ def read_graphs(path: Path) -> GraphSource:
     Raises:
         BenchError: there is no such file, it may be a pickle, or it is of another format; an id is missing or repeated.
     """
-    if path.suffix in _PICKLES:
-        raise BenchError(
-            f"--graphs {path}: {path.suffix} files of graphs are pickles, which can run code and are never loaded",
-            "write them as JSON on a machine of your own: docs/graphs.md has a script of ten lines",
-        )
-    require_file(path, "--graphs", "give scenes, scenes:noise=0.3, or a .json or .json.gz of graphs")
+    check_file(path)
     raw = read_file(path)
     content = parse_json(raw, path)
     entries, read = _entries(path, content)
@@ -63,6 +58,16 @@ def read_graphs(path: Path) -> GraphSource:
         except BadGraph as problem:
             bad[image_id] = str(problem)
     return GraphSource(path.name, hashlib.sha256(raw).hexdigest(), graphs, bad)
+
+
+def check_file(path: Path) -> None:
+    """BenchError where there is no such file, or it may be a pickle; its content is not looked at."""
+    if path.suffix in _PICKLES:
+        raise BenchError(
+            f"--graphs {path}: {path.suffix} files of graphs are pickles, which can run code and are never loaded",
+            "write them as JSON on a machine of your own: docs/graphs.md has a script of ten lines",
+        )
+    require_file(path, "--graphs", "give scenes, scenes:noise=0.3, or a .json or .json.gz of graphs")
 
 
 def _entries(path: Path, content: Any) -> tuple[list[Any], Callable[[Mapping[str, Any]], SceneGraph]]:

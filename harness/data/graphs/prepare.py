@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from harness.config.features import FeatureConfig, GraphConfig
 from harness.data.dataset import Dataset, Sample
 from harness.data.graphs.contract import SceneGraph
-from harness.data.graphs.files import read_graphs
+from harness.data.graphs.files import check_file, read_graphs
 from harness.data.graphs.numbers import ImageGraphs, graph_entries
 from harness.data.graphs.scenes import scenes_graphs
 from harness.data.graphs.source import GraphSource
@@ -53,7 +54,11 @@ def prepare_graphs(
     Raises:
         BenchError: unusable graphs, unless `may_skip`; a source that cannot be read.
     """
-    if config.graphs is None or not kinds:
+    if config.graphs is None:
+        return None
+    if not kinds:
+        check_source(config.graphs)
+        reporter.note("no model here reads the scene graphs of --graphs")
         return None
     source = open_graphs(config.graphs, dataset)
     regions = seen.features if isinstance(seen.features, RegionFeatures) else None
@@ -88,6 +93,12 @@ def open_graphs(config: GraphConfig, dataset: Dataset) -> GraphSource:
             'the ids must be those of the data set ("cocoid", or else "imgid")',
         )
     return source
+
+
+def check_source(config: GraphConfig) -> None:
+    """BenchError where the source is no file that graphs can be read from; what it holds is not looked at."""
+    if isinstance(config.source, Path):
+        check_file(config.source)
 
 
 def check_graphs(
