@@ -81,6 +81,7 @@ def test_visual_genome_is_read_in_the_order_of_its_objects(tmp_path: Path) -> No
         ({"objects": [""]}, "has '' for a word"),
         ({"objects": ["a\x00b"]}, "for a word"),
         ({"relations": [[0, 2, "on"]]}, "has a relation 'on' of objects 0 and 2, but 2 objects"),
+        ({"relations": [[2, 0, "on"]]}, "objects 2 and 0"),
         ({"relations": [[0, -1, "on"]]}, "objects 0 and -1"),
         ({"relations": [[0, 1]]}, "has [0, 1] for a relation"),
         ({"relations": [[0, 1.0, "on"]]}, "for a relation"),
