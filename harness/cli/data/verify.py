@@ -55,7 +55,6 @@ def verify(
     Exit code 0: all are sound; 1: some are not; 2: the data set itself cannot be opened.
     """
     from harness.config.features import graph_config, region_config
-    from harness.data.graphs.verify import verify_graphs
     from harness.data.opening import open_dataset
     from harness.data.regions.checking import read_regions
     from harness.data.regions.opening import needs_backbone, open_source
@@ -89,6 +88,8 @@ def verify(
             else:
                 counts[image_id] = found.count
     if related is not None:
+        from harness.data.graphs.verify import verify_graphs  # imports torch
+
         unusable, said = verify_graphs(related, dataset, counts.keys() - bad.keys(), counts.get)
         bad |= {image_id: told.removeprefix(f"image {image_id}: ") for image_id, told in sorted(unusable.items())}
         for line in said:
