@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from zoo.errors import ZooError
 
 VisualKind = Literal["grid", "regions", "regions+grid", "pooled", "pixels", "none"]
+GraphKind = Literal["none", "words", "labels"]
+"""What numbers stand for in the scene graph that a model reads: words of its embedding, or labels of edges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +26,14 @@ class VisualSpec:
     """The visual input of a model; `dim` is the number of channels (0 for pixels, and without visual input).
 
     Of two streams, `dim` is that of the regions and `grid_dim` that of the grid beside them; 0 for any other kind.
+    `graph` is read beside regions: "words" are relations and attributes, as numbers of words; "labels" are relations
+    alone, as labels of edges from 1 on, of which an ordered pair of regions has one.
     """
 
     kind: VisualKind
     dim: int
     grid_dim: int = 0
+    graph: GraphKind = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,9 @@ class Visual:
 
     features: (B, L, C), padded at the end; mask: (B, L) bool; boxes: (B, L, 4) as x1, y1, x2, y2 in [0, 1] of the
     image; pixels: (B, 3, H, W), normalised; grid: (B, h, w, C'), the cells of a feature map beside regions.
-    Models without visual input still get `features`, for B.
+    relations: (B, M, 3) int64, region of the subject, region of the object, and word or label; attributes:
+    (B, P, 1 + a) int64, a region and its words; both -1 where padded. Models without visual input still get
+    `features`, for B.
     """
 
     features: Tensor | None = None
@@ -45,6 +52,8 @@ class Visual:
     boxes: Tensor | None = None
     pixels: Tensor | None = None
     grid: Tensor | None = None
+    relations: Tensor | None = None
+    attributes: Tensor | None = None
 
     @property
     def batch_size(self) -> int:

@@ -16,7 +16,7 @@ from zoo.errors import ZooError
 from zoo.sizes import SIZES, check_sizes
 
 if TYPE_CHECKING:
-    from zoo.captioner import Captioner, VisualKind
+    from zoo.captioner import Captioner, GraphKind, VisualKind
 
 _GIVEN_TO_ALL = {"visual_dim", *SIZES}
 
@@ -61,6 +61,7 @@ class ModelCard:
         source: repository of the authors' code.
         licence: of the authors' code.
         visual: the kind of visual input with the preset's arguments.
+        graph: the kind of scene graph that it reads beside regions (`zoo.captioner.VisualSpec`).
         arguments: the preset, as keyword arguments of the constructor.
         tiny: arguments on top of the preset that give a model small enough for unit tests.
         small: sizes outside the size contract (`SIZES`) for small runs, on top of the preset.
@@ -84,6 +85,7 @@ class ModelCard:
     in_all: bool = False
     hub: str = ""
     pretraining: Pretraining | None = None
+    graph: GraphKind = "none"
 
     @property
     def has_backbone(self) -> bool:

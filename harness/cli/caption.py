@@ -74,6 +74,10 @@ def caption(
             help="For a run on regions: the images' regions, by the image id that file names end with.",
         ),
     ] = None,
+    graphs: Annotated[
+        str | None,
+        typer.Option(callback=refuse_empty, help="For a run on scene graphs: those of the regions, by image id."),
+    ] = None,
     attention: Annotated[bool, typer.Option("--attention", help="Draw each word's attention map, as PNGs.")] = False,
     attention_out: Annotated[Path, typer.Option(help="Folder for these PNGs, one per picture.")] = Path("attention"),
     prompt: PromptOption = None,
@@ -94,7 +98,7 @@ def caption(
 
     from rich.console import Console
 
-    from harness.config.features import region_config
+    from harness.config.features import graph_config, region_config
     from harness.inference.attention_plots import draw_attention
     from harness.runner.caption_images import caption_dataset, of_files, of_numbered_files
     from harness.runner.hub_captions import caption_with_checkpoint, find_hub
@@ -108,6 +112,7 @@ def caption(
     if place.remote is not None:
         place.remote.check(writing=False)
     seen = region_config(regions, "all", 1)
+    related = graph_config(graphs, 10, 20, seen or region_config("boxes", "all", 1))
     sheets: dict[Path, None] = {}
 
     def draw(picture: Path, record: AttentionRecord) -> None:
@@ -121,7 +126,7 @@ def caption(
     own = of_numbered_files if seen else of_files
     pictures = own(images) if images else _split(data or "", data_images, split, place)
     checkpoint = find_hub(run, place, hub_options(prompt, clean, hub_attention, hub_dtype))
-    given = {"--attention": attention, "--regions": regions, "--backbone-weights": backbone_weights}
+    given = {"--attention": attention, "--regions": regions, "--graphs": graphs, "--backbone-weights": backbone_weights}
     if checkpoint is not None and (unknown := [name for name, value in given.items() if value]):
         raise BenchError(f"{unknown[0]} is not for models of hf:, which see pictures in their own way", "leave it out")
     with Reporter(Console(stderr=True, highlight=False)) as reporter:
@@ -135,6 +140,7 @@ def caption(
                 beam_size=beam_size,
                 backbone_weights=backbone_weights,
                 regions=seen.source if seen else None,
+                graphs=related,
                 as_trained=data is not None,
                 on_attention=draw if attention else None,
             )

@@ -91,22 +91,27 @@ def chosen_features(
     regions: str | None,
     region_count: str,
     region_bins: int,
+    graphs: str | None = None,
+    graph_words: int = 10,
+    graph_labels: int = 20,
 ) -> FeatureConfig:
     """The features that models are trained on; on the embedded data the preset's, where no option names others.
 
     Raises:
         BenchError: there are no such data; data that are not drawn need a backbone; an option cannot be understood.
     """
-    from harness.config.features import feature_config, region_config
+    from harness.config.features import feature_config, graph_config, region_config
     from harness.data.opening import check_dataset
     from harness.data.regions.opening import needs_backbone
 
     unnamed = backbone is None and regions is None and not backbone_option and backbone_weights is None
     unnamed &= (image_size, normalisation, region_count, region_bins) == (None, None, "all", 1)
     if data == "scenes" and unnamed and preset.features is not None:
-        return preset.features
+        related = graph_config(graphs, graph_words, graph_labels, preset.features.regions)
+        return preset.features if related is None else preset.features.model_copy(update={"graphs": related})
     check_dataset(data)
     seen = region_config(regions, region_count, region_bins)
+    related = graph_config(graphs, graph_words, graph_labels, seen)
     if backbone is None and data != "scenes" and (seen is None or needs_backbone(seen.source)):
         raise BenchError(
             f"--data {data} needs a backbone to extract features with",
@@ -114,7 +119,8 @@ def chosen_features(
             "or --backbone filterbank, which needs no weights and sees little",
         )
     options = tuple(backbone_option or ())
-    return feature_config(backbone or "filterbank", backbone_weights, options, image_size, normalisation, seen)
+    named = backbone or "filterbank"
+    return feature_config(named, backbone_weights, options, image_size, normalisation, seen, related)
 
 
 def check_tuned(tuned: bool, tuned_from: str | None, untuned: bool) -> None:

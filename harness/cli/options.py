@@ -225,6 +225,18 @@ RegionsOption = Annotated[
         "--regions", callback=refuse_empty, help="Regions for all models: boxes, or a JSON, TSV, HDF5 file or folder."
     ),
 ]
+GraphsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--graphs", callback=refuse_empty, help="Scene graphs of the regions: scenes, scenes:noise=0.3, or a JSON file."
+    ),
+]
+GraphWordsOption = Annotated[
+    int, typer.Option("--graph-words", min=1, help="Times that training graphs need to have a word no caption has.")
+]
+GraphLabelsOption = Annotated[
+    int, typer.Option("--graph-labels", min=1, max=10_000, help="Predicates that have a label, most frequent first.")
+]
 ImageSizeOption = Annotated[int | None, typer.Option(min=1, max=MAX_SIDE, help="Pixels a side, if not the backbone's.")]
 NormalisationOption = Annotated[str | None, typer.Option(help="imagenet, half or clip.")]
 RegionCountOption = Annotated[str, typer.Option(help="all, fixed:36, first:50 or adaptive:10-100.")]

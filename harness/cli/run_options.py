@@ -25,6 +25,9 @@ from harness.cli.options import (
     DeviceOption,
     FirstSeedOption,
     GpusPerRunOption,
+    GraphLabelsOption,
+    GraphsOption,
+    GraphWordsOption,
     HoursPerRunOption,
     HubAttentionOption,
     HubDtypeOption,
@@ -79,6 +82,9 @@ class RunOptions:
     regions: RegionsOption = None
     region_count: RegionCountOption = "all"
     region_bins: RegionBinsOption = 1
+    graphs: GraphsOption = None
+    graph_words: GraphWordsOption = 10
+    graph_labels: GraphLabelsOption = 20
     device: DeviceOption = "auto"
     devices: Annotated[
         int | None,

@@ -45,6 +45,9 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
             regions=options.regions,
             region_count=options.region_count,
             region_bins=options.region_bins,
+            graphs=options.graphs,
+            graph_words=options.graph_words,
+            graph_labels=options.graph_labels,
         )
     check_precision(options.precision)
     at_once = number_of_jobs(options.jobs)

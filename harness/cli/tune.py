@@ -18,6 +18,9 @@ from harness.cli.options import (
     DataOption,
     DeviceOption,
     GpusPerRunOption,
+    GraphLabelsOption,
+    GraphsOption,
+    GraphWordsOption,
     ImageSizeOption,
     ImagesOption,
     JobsOption,
@@ -80,6 +83,9 @@ def tune(
     regions: RegionsOption = None,
     region_count: RegionCountOption = "all",
     region_bins: RegionBinsOption = 1,
+    graphs: GraphsOption = None,
+    graph_words: GraphWordsOption = 10,
+    graph_labels: GraphLabelsOption = 20,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",
     skip_bad_images: SkipBadImagesOption = False,
@@ -119,6 +125,9 @@ def tune(
         regions=regions,
         region_count=region_count,
         region_bins=region_bins,
+        graphs=graphs,
+        graph_words=graph_words,
+        graph_labels=graph_labels,
     )
     check_precision(precision)
     at_once = number_of_jobs(jobs)

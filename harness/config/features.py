@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 from harness.config.limits import MAX_SIDE
 from harness.config.schedule import Strict
 from harness.utils.errors import BenchError
-from harness.utils.files import absolute, expanded
+from harness.utils.files import absolute, expanded, shortened
 
 
 class RegionConfig(Strict):
@@ -42,13 +42,29 @@ class RegionConfig(Strict):
         return self.keep.startswith("first:")
 
 
+class GraphConfig(Strict):
+    """Scene graphs beside regions, for models that read them.
+
+    `source` is "scenes" (what the embedded data's generator composed) or a JSON file (`harness.data.graphs.files`).
+    `noise` is the rate of faults in graphs of scenes, `seed` theirs. Words of graphs that no caption has are read if
+    training images have them `min_count` times; edges have as many labels as the `labels` most frequent predicates.
+    """
+
+    source: Literal["scenes"] | Path
+    noise: float = Field(0.0, ge=0, le=1, allow_inf_nan=False)
+    seed: int = Field(0, ge=0)
+    min_count: int = Field(10, gt=0)
+    labels: int = Field(20, gt=0, le=10_000)
+
+
 class FeatureConfig(Strict):
     """The backbone whose features all models get; `options` go to timm's constructor.
 
     `weights` is a file, or "random" on explicit request. With `regions`, models get region features, not grid cells.
+    `graphs` are of these regions.
     """
 
-    omit_if_default: ClassVar[frozenset[str]] = frozenset({"regions"})
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"regions", "graphs"})
 
     backbone: str = "filterbank"
     weights: Literal["random"] | Path | None = None
@@ -56,6 +72,7 @@ class FeatureConfig(Strict):
     image_size: int | None = Field(None, gt=0, le=MAX_SIDE)
     normalisation: Literal["imagenet", "half", "clip"] | None = None
     regions: RegionConfig | None = None
+    graphs: GraphConfig | None = None
 
     def resolved(self) -> FeatureConfig:
         """The same configuration with absolute paths."""
@@ -65,6 +82,8 @@ class FeatureConfig(Strict):
         if self.regions is not None and isinstance(self.regions.source, Path):
             source = absolute(expanded(self.regions.source))
             changed["regions"] = self.regions.model_copy(update={"source": source})
+        if self.graphs is not None and isinstance(self.graphs.source, Path):
+            changed["graphs"] = self.graphs.model_copy(update={"source": absolute(expanded(self.graphs.source))})
         return self.model_copy(update=changed)
 
 
@@ -75,6 +94,7 @@ def feature_config(
     image_size: int | None,
     normalisation: str | None,
     regions: RegionConfig | None = None,
+    graphs: GraphConfig | None = None,
 ) -> FeatureConfig:
     """A `FeatureConfig` from command-line values; `options` are KEY=VALUE strings; weights `random` name no file.
 
@@ -94,6 +114,7 @@ def feature_config(
                 "image_size": image_size,
                 "normalisation": normalisation,
                 "regions": regions,
+                "graphs": graphs,
             }
         )
     except ValidationError as error:
@@ -116,4 +137,42 @@ def region_config(source: str | None, keep: str, bins: int) -> RegionConfig | No
     except ValidationError as error:
         raise BenchError(
             f"--region-count {keep!r} is unknown", "choose all, fixed:36, first:50 or adaptive:10-100"
+        ) from error
+
+
+def graph_config(
+    source: str | None, min_count: int, labels: int, regions: RegionConfig | None = None
+) -> GraphConfig | None:
+    """A `GraphConfig` from command-line values; None for no graphs.
+
+    Args:
+        source: a file, or `scenes`, with settings behind a colon: `scenes:noise=0.3,seed=1`.
+        regions: that the graphs are of.
+
+    Raises:
+        BenchError: an unknown setting, no regions, or regions whose places in the graph would be lost.
+    """
+    if source is None:
+        if (min_count, labels) != (10, 20):
+            raise BenchError("--graph-words and --graph-labels need --graphs", "add --graphs FILE.json")
+        return None
+    if regions is None:
+        raise BenchError(f"--graphs {source} needs --regions: objects are regions", "add --regions boxes")
+    if regions.limits is not None and not regions.as_listed:
+        raise BenchError(
+            f"--graphs {source}: with --region-count {regions.keep} objects would no longer be the regions in order",
+            "leave --region-count out, or keep the first ones: --region-count first:36",
+        )
+    name, colon, rest = source.partition(":")
+    pairs = [part.partition("=")[::2] for part in rest.split(",")] if name == "scenes" and colon else []
+    content: dict[str, object] = {"source": "scenes" if name == "scenes" else expanded(source)}
+    try:
+        if any(setting not in {"noise", "seed"} for setting, _ in pairs):
+            raise ValueError("unknown setting")
+        content |= {setting: float(value) if setting == "noise" else int(value) for setting, value in pairs}
+        return GraphConfig.model_validate({**content, "min_count": min_count, "labels": labels})
+    except ValueError as error:  # pydantic's is one
+        raise BenchError(
+            f"--graphs {shortened(source)!r} cannot be understood",
+            "write scenes, scenes:noise=0.3, scenes:noise=0.3,seed=1 or a file; noise is between 0 and 1",
         ) from error

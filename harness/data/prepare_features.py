@@ -92,7 +92,7 @@ def prepare_features(
             bad = find_bad_images(dataset, cache_dir=cache_dir, progress=lambda done, _: task.reach(done))
     else:
         bad = dict(dataset.faults)
-    _skip_or_refuse(bad, dataset, may_skip, reporter)
+    skip_or_refuse(bad, dataset, may_skip, reporter)
 
     def maps() -> Features:
         with reporter.task(f"features ({backbone.name})", len(dataset.samples) - len(bad)) as task:
@@ -113,7 +113,7 @@ def prepare_features(
 
     def maps_for(bad_boxes: Mapping[int, str]) -> Features:
         if not may_skip:
-            _skip_or_refuse(bad_boxes, dataset, may_skip, reporter)
+            skip_or_refuse(bad_boxes, dataset, may_skip, reporter)
         return maps()
 
     with reporter.task("regions converted", len(dataset.samples) - len(bad)) as task:
@@ -128,7 +128,7 @@ def prepare_features(
             notify=reporter.note,
             storage=storage,
         )
-    _skip_or_refuse(found.bad, dataset, may_skip, reporter)
+    skip_or_refuse(found.bad, dataset, may_skip, reporter)
     if found.whole_images:
         reporter.note(
             f"{found.whole_images} of {len(found)} images have no box: the whole image is used as their one region"
@@ -153,7 +153,7 @@ def prepare_features(
                 storage=storage,
             )
         if beside is not None:
-            _skip_or_refuse(beside.bad, dataset, may_skip, reporter)
+            skip_or_refuse(beside.bad, dataset, may_skip, reporter)
             grid, bad = beside.features, bad | beside.bad
     return Prepared(found, found.describe(), bad, grid)
 
@@ -200,7 +200,7 @@ def _wants_cells(sees: Mapping[str, VisualKind]) -> bool:
     return not {"grid", "regions", "regions+grid", "pooled"}.isdisjoint(sees.values())
 
 
-def _skip_or_refuse(bad: Mapping[int, str], dataset: Dataset, may_skip: bool, reporter: Reporter) -> None:
+def skip_or_refuse(bad: Mapping[int, str], dataset: Dataset, may_skip: bool, reporter: Reporter) -> None:
     """Report which images are skipped.
 
     Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 
 import torch
@@ -17,8 +17,10 @@ from zoo.captioner import Visual, VisualSpec
 SHARE_OF_FREE = 0.5
 """Of the free memory, at most: the rest is for training, and for a copy of the features while they are made wider."""
 IMAGES_AT_ONCE = 256
-_BY_TOKEN = ("features", "mask", "boxes")
-"""Parts with one entry a visual token, padded to the longest image."""
+_COUNTED = {"features": "mask", "mask": "mask", "boxes": "mask", "relations": "relations", "attributes": "attributes"}
+"""Parts padded to the longest image, each with the part that tells its length."""
+_PADDING = -1
+"""Of whole numbers; other parts are padded with zeros."""
 
 
 class ResidentSource:
@@ -32,10 +34,12 @@ class ResidentSource:
 
     Args:
         parts: of all images, by the names of `Visual`.
-        lengths: visual tokens of each image.
+        lengths: of each image, by the parts that tell them.
     """
 
-    def __init__(self, image_ids: Sequence[int], parts: dict[str, Tensor], lengths: Sequence[int]) -> None:
+    def __init__(
+        self, image_ids: Sequence[int], parts: dict[str, Tensor], lengths: Mapping[str, Sequence[int]]
+    ) -> None:
         self._rows = {image_id: row for row, image_id in enumerate(image_ids)}
         self._parts, self._lengths = parts, lengths
         self.nbytes = sum(part.nbytes for part in parts.values())
@@ -43,11 +47,11 @@ class ResidentSource:
     def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:  # noqa: ARG002  # read for one spec
         """Visual input of the images on the device, in the order given."""
         rows = [self._rows[image_id] for image_id in image_ids]
-        longest = max(self._lengths[row] for row in rows)
+        longest = {name: max(counts[row] for row in rows) for name, counts in self._lengths.items()}
         gathered = {}
         for name, part in self._parts.items():
             index = torch.tensor(rows, device=part.device)
-            taken = (part[:, :longest] if name in _BY_TOKEN else part).index_select(0, index)
+            taken = (part[:, : longest[_COUNTED[name]]] if name in _COUNTED else part).index_select(0, index)
             gathered[name] = taken.float() if taken.is_floating_point() else taken
         return Visual(**gathered)
 
@@ -85,11 +89,11 @@ def hold(
 ) -> ResidentSource | None:
     """Read the visual input of all images to `device`; None as soon as it is known to take more than `budget` bytes."""
     whole: dict[str, Tensor] = {}
-    lengths: list[int] = []
+    lengths: dict[str, list[int]] = {}
     for first in range(0, len(image_ids), IMAGES_AT_ONCE):
         visual = source.visual(image_ids[first : first + IMAGES_AT_ONCE], spec)
-        assert visual.mask is not None, "cached features have a mask"
-        lengths += visual.mask.sum(1).tolist()
+        for name, counted in _lengths(visual).items():
+            lengths.setdefault(name, []).extend(counted)
         read: dict[str, Tensor | None] = {part.name: getattr(visual, part.name) for part in fields(visual)}
         chunk = {name: value for name, value in read.items() if value is not None}
         layouts = {name: _layout(value, whole.get(name)) for name, value in chunk.items()}
@@ -99,11 +103,20 @@ def hold(
             shape, dtype = layouts[name]
             before = whole.get(name)
             if before is None or before.shape[1:] != shape or before.dtype != dtype:
-                whole[name] = torch.zeros(len(image_ids), *shape, dtype=dtype, device=device)
+                empty = _PADDING if dtype == torch.long else 0
+                whole[name] = torch.full((len(image_ids), *shape), empty, dtype=dtype, device=device)
                 if before is not None:
                     _corner(whole[name], 0, before.shape).copy_(before)
             _corner(whole[name], first, value.shape).copy_(value)
     return ResidentSource(image_ids, whole, lengths)
+
+
+def _lengths(visual: Visual) -> dict[str, list[int]]:
+    """Visual tokens, relations and attributed regions of each image."""
+    assert visual.mask is not None, "cached features have a mask"
+    rows = {"relations": visual.relations, "attributes": visual.attributes}
+    counted = {name: (each[..., 0] >= 0).sum(1).tolist() for name, each in rows.items() if each is not None}
+    return {"mask": visual.mask.sum(1).tolist(), **counted}
 
 
 def _layout(value: Tensor, before: Tensor | None) -> tuple[torch.Size, torch.dtype]:

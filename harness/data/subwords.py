@@ -92,6 +92,10 @@ class SubwordVocabulary(Vocabulary):
             found[-1] = None if word is None or piece is None else word + piece.removeprefix(" ")
         return [word for word in found if word != ""]
 
+    def number_of(self, word: str) -> int | None:  # noqa: ARG002
+        """None: no word is sure to be a single entry."""
+        return None
+
     def numbers_of(self, words: Sequence[str], setting: str) -> tuple[int, ...]:
         """See `Vocabulary.numbers_of`; no word but the unknown one is sure to be a single entry."""
         if others := [word for word in words if word != UNKNOWN]:

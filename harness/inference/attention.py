@@ -10,6 +10,7 @@ import torch
 from harness.data.batches import VisualSource, evaluation_batches, pad_rows
 from harness.data.dataset import Dataset
 from harness.data.features import Features
+from harness.data.graphs.numbers import WithGraph
 from harness.data.images import image_size
 from harness.data.pixels import Preprocessing
 from harness.data.regions.features import RegionFeatures
@@ -147,7 +148,9 @@ def cells_within(grid: tuple[int, int], part: Box) -> tuple[Box, ...]:
 
 
 def _regions_of(source: VisualSource) -> RegionFeatures | None:
-    """The regions that words are shown to look at, also where a grid stands beside them; None without regions."""
+    """The regions that words are shown to look at, also where more stands beside them; None without regions."""
+    if isinstance(source, WithGraph):
+        return _regions_of(source.source)
     if isinstance(source, RegionsAndGrid):
         return source.regions
     return source if isinstance(source, RegionFeatures) else None

@@ -17,7 +17,8 @@ def example_visual(spec: VisualSpec, *, length: int) -> Visual:
     """One image for a model with this `spec`: `length` grid cells or regions, all valid, boxes side by side.
 
     A pooled input has one vector, a model without visual input gets one empty vector, and pixels are 224 x 224. A grid
-    beside regions has 7 x 7 cells, those of its papers.
+    beside regions has 7 x 7 cells, those of its papers. In a scene graph each region but the first is related to the
+    one before it, and has one attribute.
     """
     if spec.kind == "pixels":
         return Visual(pixels=torch.zeros(1, 3, _PIXELS, _PIXELS))
@@ -30,6 +31,11 @@ def example_visual(spec: VisualSpec, *, length: int) -> Visual:
         mask=torch.ones(1, tokens, dtype=torch.bool),
         boxes=boxes[None] if spec.kind.startswith("regions") else None,
     )
+    if spec.graph != "none":
+        second = torch.arange(1, tokens)
+        pairs = torch.stack((second, second - 1, torch.ones_like(second)), dim=1)[None]
+        words = {"attributes": pairs[..., ::2]} if spec.graph == "words" else {}
+        seen = replace(seen, relations=pairs, **words)
     if not spec.grid_dim:
         return seen
     return replace(seen, grid=torch.randn(1, _GRID, _GRID, spec.grid_dim, generator=generator))

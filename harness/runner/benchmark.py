@@ -28,7 +28,7 @@ from harness.runner.engines.interface import Engine
 from harness.runner.engines.local import LocalEngine
 from harness.runner.hub_options import HubOptions
 from harness.runner.identity.reuse import settle
-from harness.runner.models import RequestedModel, resolve_models, within_recipe
+from harness.runner.models import RequestedModel, graph_kinds, resolve_models, within_recipe
 from harness.runner.more_metrics import add_more_metrics, more_evaluator
 from harness.runner.plan import plan_runs
 from harness.runner.timing import time_deferred
@@ -132,6 +132,7 @@ def run_benchmark(
             preset=request.preset.untuned(),
             feature_config=request.features,
             sees={model.name: model.visual for model in models},
+            graphs=graph_kinds(models),
             evaluation=evaluator.settings,
             skip_bad_images=request.skip_bad_images,
             device=device,

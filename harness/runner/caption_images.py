@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,19 +11,23 @@ from typing import Literal
 
 import torch
 
-from harness.config.features import FeatureConfig
+from harness.config.features import FeatureConfig, GraphConfig
 from harness.data.backbones.backbone import Backbone
 from harness.data.batches import VisualSource
 from harness.data.dataset import Dataset, Sample
 from harness.data.feature_cache import extract_features
 from harness.data.features import Features, NullSource
+from harness.data.graphs.numbers import WithGraph
+from harness.data.graphs.prepare import check_graphs, open_graphs
 from harness.data.images import BadImage, ImagePreprocessing, load_image
 from harness.data.pixels import PixelSource
 from harness.data.prepare_features import configured_backbone
 from harness.data.regions.cache import prepare_regions
+from harness.data.regions.features import RegionFeatures
 from harness.data.regions.grid_hdf5 import prepare_file_grid
 from harness.data.regions.opening import needs_backbone
 from harness.data.two_streams import both_streams
+from harness.data.vocabulary import Vocabulary
 from harness.inference.attention import attention_records, check_attends, shown_parts
 from harness.inference.generate import caption_images
 from harness.runner.saved_model import SavedModel
@@ -72,6 +76,7 @@ def caption_dataset(
     beam_size: int | None = None,
     backbone_weights: Path | None = None,
     regions: Path | Literal["boxes"] | None = None,
+    graphs: GraphConfig | None = None,
     as_trained: bool = False,
     on_attention: Callable[[Path, AttentionRecord], None] | None = None,
 ) -> Captioned:
@@ -81,7 +86,8 @@ def caption_dataset(
         beam_size: in place of the run's.
         backbone_weights: where the backbone's weights lie now, if no longer where they lay in training.
         regions: the images' regions, by image id, for a model on regions.
-        as_trained: without `regions`, read those of the source that the model was trained with.
+        graphs: scene graphs of these regions, for a model that reads them.
+        as_trained: without `regions` or `graphs`, read those of the source that the model was trained with.
         on_attention: called for each image with the attention map of its caption.
 
     Raises:
@@ -99,7 +105,10 @@ def caption_dataset(
     decoding = run.decoding if beam_size is None else run.decoding.model_copy(update={"beam_size": beam_size})
     with TemporaryDirectory(prefix="bench-caption-") as scratch:
         shown = replace(images, samples=usable)
-        source, bad = _source(run, model.visual, shown, backbone_weights, regions, as_trained, Path(scratch), device)
+        seen = replace(model.visual, graph="none")
+        source, bad = _source(run, seen, shown, backbone_weights, regions, as_trained, Path(scratch), device)
+        source, ungraphed = _with_graphs(run, model.visual, vocabulary, source, shown, bad, graphs, as_trained)
+        bad = {**bad, **ungraphed}
         paths = {sample.image_id: shown.path(sample) for sample in usable}
         unusable += tuple(BadImage(path, bad[image_id]) for image_id, path in paths.items() if image_id in bad)
         if on_attention is not None:
@@ -176,6 +185,36 @@ def _source(
     if beside is None:
         return both_streams(found, None), found.bad
     return both_streams(found, beside.features), found.bad | beside.bad
+
+
+def _with_graphs(
+    run: SavedModel,
+    spec: VisualSpec,
+    vocabulary: Vocabulary,
+    source: VisualSource,
+    images: Dataset,
+    bad: Mapping[int, str],
+    graphs: GraphConfig | None,
+    as_trained: bool,
+) -> tuple[VisualSource, dict[int, str]]:
+    """The source with what a model on scene graphs reads of them, and the reasons for images without a usable one."""
+    if spec.graph == "none":
+        if graphs is not None:
+            raise BenchError("--graphs is for models that read scene graphs; this one does not", "leave out --graphs")
+        return source, {}
+    chosen = graphs or (run.features.graphs if as_trained else None)
+    if chosen is None:
+        raise BenchError(
+            "the run was trained with scene graphs: it needs them for these images too",
+            "add --graphs FILE.json, with a graph of each image's regions, by image id",
+        )
+    ids = [sample.image_id for sample in images.samples if sample.image_id not in bad]
+    regions = source.counts(ids) if isinstance(source, RegionFeatures) else ()
+    first = run.features.regions is not None and run.features.regions.as_listed
+    found, without = check_graphs(
+        open_graphs(chosen, images), ids, dict(zip(ids, regions, strict=False)).get, first=first
+    )
+    return WithGraph(source, spec.graph, found, run.graph_entries or (), vocabulary), without
 
 
 def _open_backbone(run: SavedModel, moved_to: Path | None) -> Backbone:

@@ -18,6 +18,8 @@ from harness.data.batches import VisualSource
 from harness.data.chunks import Spread
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import Features, NullSource, VisualFeatures
+from harness.data.graphs.numbers import ImageGraphs, WithGraph
+from harness.data.graphs.prepare import ReadGraphs, number_graphs, prepare_graphs
 from harness.data.own_tokens import counted_captions
 from harness.data.pixels import PixelSource, Preprocessing
 from harness.data.prepare_features import TRAINING_SPLITS, Prepared, configured_backbone, prepare_features
@@ -26,11 +28,12 @@ from harness.data.two_streams import both_streams
 from harness.data.vocabulary import Vocabulary
 from harness.metrics.signature import EvaluationSettings
 from harness.runner.identity.signature import data_field, model_signature, nrefs_field, vocabulary_field
+from harness.runner.splits import usable_splits, without_restval
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results.records import DatasetRecord, ImageRecord
-from zoo.captioner import VisualKind, VisualSpec
+from zoo.captioner import GraphKind, VisualKind, VisualSpec
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class BenchmarkData:
         features: None where no model of the benchmark reads any.
         grid: the cells beside regions; None where no model sees both, or regions come from elsewhere.
         cache: the folder of what can be made again.
+        graphs: scene graphs; None where no model reads any, or none are given.
     """
 
     dataset: Dataset
@@ -55,6 +59,7 @@ class BenchmarkData:
     features: VisualFeatures | None
     cache: Path
     grid: Features | None = None
+    graphs: ImageGraphs | None = None
 
     @property
     def visual_dim(self) -> int:
@@ -85,11 +90,15 @@ class BenchmarkData:
 
 @dataclass(frozen=True)
 class ModelInputs:
-    """What one model reads and writes; a pretrained or saved model brings its own."""
+    """What one model reads and writes; a pretrained or saved model brings its own.
+
+    `graph_entries` are those of a saved model (`ImageGraphs.entries`); None has the data's.
+    """
 
     vocabulary: Vocabulary
     preprocessing: Preprocessing
     decoding: Decoding
+    graph_entries: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -128,12 +137,32 @@ class RunContext:
         return tuple(stage.epochs * stage.steps_per_epoch(images, captions) for stage in self.preset.schedule.stages)
 
     def source(self, spec: VisualSpec) -> VisualSource:
-        """What a model with this `spec` reads: the features, or the images as its preprocessing gives them."""
+        """What a model with this `spec` reads: the features, or the images as its preprocessing gives them.
+
+        Raises:
+            BenchError: a second stream or a scene graph that the model needs is not there.
+        """
+        if spec.graph != "none":
+            return self._with_graph(self.source(replace(spec, graph="none")), spec.graph)
         if spec.kind == "pixels":
             return PixelSource(self.data.dataset, self.inputs.preprocessing)
         if spec.kind == "regions+grid":
             return both_streams(self.data.features, self.data.grid)
         return self.data.features or NullSource()
+
+    def graph_entries(self, kind: GraphKind) -> tuple[str, ...]:
+        """What the numbers of a graph stand for besides words of the vocabulary; none without graphs."""
+        if self.inputs.graph_entries is not None or self.data.graphs is None:
+            return self.inputs.graph_entries or ()
+        return self.data.graphs.entries[kind]
+
+    def _with_graph(self, source: VisualSource, kind: GraphKind) -> VisualSource:
+        if self.data.graphs is None:
+            raise BenchError(
+                "the model needs a scene graph of each image, and none are given",
+                "add --graphs scenes or --graphs FILE.json, with --regions; or leave the model out",
+            )
+        return WithGraph(source, kind, self.data.graphs.graphs, self.graph_entries(kind), self.inputs.vocabulary)
 
 
 def prepare_context(
@@ -150,6 +179,7 @@ def prepare_context(
     workspace: Workspace,
     reporter: Reporter,
     spread: Spread | None = None,
+    graphs: Collection[GraphKind] = (),
 ) -> RunContext:
     """Open the data, verify every image, extract or re-use the features and build the vocabulary.
 
@@ -158,6 +188,7 @@ def prepare_context(
         sees: the kind of visual input of each model, by its name.
         evaluation: how the captions will be scored.
         spread: computes features elsewhere.
+        graphs: the kinds of scene graphs that models read.
 
     Raises:
         BenchError: unreadable data, an empty split, a wrong backbone, and what `prepare_features` refuses.
@@ -175,10 +206,12 @@ def prepare_context(
         storage=workspace.remote,
         spread=spread,
     )
+    read = prepare_graphs(dataset, feature_config, seen, graphs, may_skip=skip_bad_images, reporter=reporter)
     return assemble_context(
         dataset,
         backbone,
         seen,
+        graphs=read,
         preset=preset,
         feature_config=feature_config,
         evaluation=evaluation,
@@ -192,7 +225,7 @@ def open_inputs(
 ) -> tuple[Dataset, Backbone]:
     """Open the data and the backbone that sees them; BenchError as `prepare_context`."""
     dataset = open_dataset(data_name, cache_dir=workspace.cache, images=images)
-    _splits(dataset, dataset.faults)  # before any work
+    usable_splits(dataset, dataset.faults)  # before any work
     backbone = configured_backbone(feature_config)
     if preset.recipe is not None:
         backbone.preprocessing = replace(backbone.preprocessing, non_rgb=preset.recipe.non_rgb)
@@ -209,21 +242,23 @@ def assemble_context(
     evaluation: EvaluationSettings,
     execution: Execution,
     cache: Path,
+    graphs: ReadGraphs | None = None,
 ) -> RunContext:
     """The context of data whose visual input is prepared, or known: splits, vocabulary and signature."""
     recipe = preset.recipe
-    splits = _splits(dataset, seen.skipped)
+    skipped = {**seen.skipped, **({} if graphs is None else graphs.bad)}
+    splits = usable_splits(dataset, skipped)
     evaluated = {name: samples for name, samples in splits.items() if name not in TRAINING_SPLITS}
-    without_restval = recipe is not None and recipe.restval == "dropped"
-    if without_restval:
-        splits["train"] = _without_restval(dataset, splits["train"])
+    drops_restval = recipe is not None and recipe.restval == "dropped"
+    if drops_restval:
+        splits["train"] = without_restval(dataset, splits["train"])
     preparation = recipe.captions if recipe is not None else "words"
     vocabulary = _build_vocabulary(
         counted_captions(dataset, splits["train"], preparation), preset.vocabulary, preparation
     )
     signature = model_signature(
         preset,
-        data=data_field(dataset, seen.skipped, without_restval=without_restval),
+        data=data_field(dataset, skipped, without_restval=drops_restval),
         nrefs=nrefs_field(evaluated),
         evaluation=evaluation,
         features=seen.described,
@@ -232,7 +267,7 @@ def assemble_context(
     )
     data = BenchmarkData(
         dataset=dataset,
-        skipped=seen.skipped,
+        skipped=skipped,
         train=splits["train"],
         val=splits["val"],
         evaluated=evaluated,
@@ -241,37 +276,13 @@ def assemble_context(
         features=seen.features,
         cache=cache,
         grid=seen.grid,
+        graphs=None if graphs is None else number_graphs(graphs, splits["train"], vocabulary),
     )
     inputs = ModelInputs(vocabulary, backbone.preprocessing, preset.decoding)
     return RunContext(data, inputs, execution, preset, signature)
-
-
-def _without_restval(dataset: Dataset, train: tuple[Sample, ...]) -> tuple[Sample, ...]:
-    kept = tuple(sample for sample in train if not sample.restval)
-    if not kept:
-        raise BenchError(
-            f"recipe.restval is dropped, and all training images of {dataset.name} are of its split 'restval'",
-            "add --set recipe.restval=train",
-        )
-    return kept
 
 
 def _build_vocabulary(captions: Iterable[str], config: VocabularyConfig, preparation: str) -> Vocabulary:
     if config.kind == "bpe":
         return SubwordVocabulary.build(captions, config.min_count, preparation, config.merges)
     return Vocabulary.build(captions, config.min_count, preparation)
-
-
-def _splits(dataset: Dataset, skipped: Collection[int]) -> dict[str, tuple[Sample, ...]]:
-    """Usable images by split; BenchError where one that is needed has none."""
-    splits = {
-        name: tuple(sample for sample in samples if sample.image_id not in skipped)
-        for name, samples in dataset.splits.items()
-    }
-    for name in (*TRAINING_SPLITS, "test"):
-        if not splits.get(name):
-            raise BenchError(
-                f"{dataset.name} has no usable image in its {name!r} split",
-                "mark images with split train, val and test",
-            )
-    return splits

@@ -219,16 +219,18 @@ def _refuse_other_features(name: str, saved: SavedModel, data: BenchmarkData) ->
 def _save_description(spec: RunSpec, arguments: dict[str, Any], context: RunContext, folder: Path) -> None:
     """Write to `folder` what `bench caption` later needs, beside the weights."""
     context.inputs.vocabulary.save(folder / VOCABULARY)
-    published = spec.config.get("pretrained")
+    published, card = spec.config.get("pretrained"), model_card(spec.model)
+    features = context.data.feature_config.resolved()
     SavedModel(
         model=spec.model,
         arguments=arguments,
         visual_dim=context.data.visual_dim,
-        features=context.data.feature_config.resolved(),
+        features=features if card.graph != "none" else features.model_copy(update={"graphs": None}),
         backbone_digest=context.data.backbone.digest,
         preprocessing=context.inputs.preprocessing,
         decoding=context.inputs.decoding,
         trained=spec.kind == "trained",
+        graph_entries=None if card.graph == "none" else context.graph_entries(card.graph),
         pretrained=None if published is None else Pretrained(spec.model, published).place(),
     ).save(folder)
 

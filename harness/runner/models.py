@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.config.model_patterns import expand_models
@@ -16,7 +16,7 @@ from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results.records import RunKind
 from zoo import model_card
-from zoo.captioner import VisualKind
+from zoo.captioner import GraphKind, VisualKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,7 @@ class RequestedModel:
         visual: the kind of visual input.
         weights: the published weights that it starts from, None where it has none.
         hub: the checkpoint of transformers' own interface, of a row of that kind.
+        graph: the kind of scene graph that it reads.
     """
 
     name: str
@@ -36,6 +37,12 @@ class RequestedModel:
     visual: VisualKind
     weights: Pretrained | None = None
     hub: HubModel | None = None
+    graph: GraphKind = "none"
+
+
+def graph_kinds(models: Iterable[RequestedModel]) -> frozenset[GraphKind]:
+    """The kinds of scene graphs that models read."""
+    return frozenset(model.graph for model in models if model.graph != "none")
 
 
 def resolve_models(
@@ -100,10 +107,11 @@ def _resolve(name: str, workspace: Workspace, pretrained: Mapping[str, str]) -> 
         return RequestedModel(name, "reference", "pooled" if name == "retrieval" else "none")
     if is_saved(name, workspace):
         saved = SavedModel.load(workspace.run_folder(name))
-        return RequestedModel(name, "stored", model_card(saved.model).visual)
+        stored = model_card(saved.model)
+        return RequestedModel(name, "stored", stored.visual, graph=stored.graph)
     card = model_card(name)
     if not card.hub:
-        return RequestedModel(name, "trained", card.visual)
+        return RequestedModel(name, "trained", card.visual, graph=card.graph)
     weights = Pretrained(name, pretrained.get(name, card.hub))
     # The variant of a published model that this benchmark trains further is one of its cards' names.
     return RequestedModel(name, "trained" if name.endswith("/finetuned") else "pretrained", card.visual, weights)

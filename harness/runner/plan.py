@@ -30,6 +30,7 @@ from harness.runner.saved_model import VOCABULARY, SavedModel
 from harness.utils.workspace import Workspace
 from results.records import CodeRecord, RunKind, RunSpec
 from zoo import ModelCard, Pretraining, model_card
+from zoo.captioner import GraphKind
 
 
 def plan_runs(
@@ -79,6 +80,7 @@ def _trained(model: str, seed: int, context: RunContext) -> RunSpec:
     grid = context.data.grid
     if card.visual == "regions+grid" and grid is not None and grid.dim != context.data.visual_dim:
         arguments = {**arguments, "grid_dim": grid.dim}
+    arguments = {**arguments, **_graph_arguments(card.graph, context)}
     config = {
         "arguments": arguments,
         "preset": context.preset.model_dump(mode="json"),
@@ -92,6 +94,7 @@ def _trained(model: str, seed: int, context: RunContext) -> RunSpec:
         signature = {**signature, "feat": f"pixels[{without_control(context.inputs.preprocessing).key()}]"}
     else:
         signature = {**signature, "feat": _seen(card, signature["feat"], context.data)}
+    signature |= _graph_field(card, context.data)
     settings = {
         "arguments": built_with(model, arguments),
         "preset": keyed_preset(context.preset),
@@ -111,6 +114,19 @@ def _seen(card: ModelCard, features: str, data: BenchmarkData) -> str:
     regions, grid = data.feature_config.regions, data.grid
     of_file = grid is not None and regions is not None and not needs_backbone(regions.source)
     return f"{features}+grid#{grid.digest[:8]}" if grid is not None and of_file else f"{features}+grid"
+
+
+def _graph_arguments(kind: GraphKind, context: RunContext) -> dict[str, int]:
+    """The sizes of a model that follow from the scene graphs it reads."""
+    if kind == "none" or context.data.graphs is None:
+        return {}
+    count = len(context.graph_entries(kind))
+    return {"n_graph_words": count} if kind == "words" else {"n_labels": 1 + count}
+
+
+def _graph_field(card: ModelCard, data: BenchmarkData) -> dict[str, str]:
+    """The scene graphs that a model reads; no field for those that read none, as ever."""
+    return {} if card.graph == "none" or data.graphs is None else {"graph": data.graphs.described[card.graph]}
 
 
 def _with_published_weights(model: RequestedModel, weights: Pretrained, seed: int, context: RunContext) -> RunSpec:
@@ -169,7 +185,8 @@ def _stored(model: str, context: RunContext, workspace: Workspace) -> RunSpec:
         decoding=run.decoding,
         features=seen,
         vocabulary=f"stored#{load_vocabulary(folder / VOCABULARY).digest()[:6]}",
-    ) | pretraining_field(pretraining)
+    )
+    signature |= pretraining_field(pretraining) | _graph_field(card, context.data)
     config = {"arguments": run.arguments, "stored": run.model_dump(mode="json"), "card": _card(run.model, pretraining)}
     code = code_of_model(run.model, run.arguments)
     return _spec(model, "stored", 0, config, {}, signature, code, context)

@@ -18,6 +18,7 @@ from harness.data.backbones.backbone import Backbone
 from harness.data.chunks import Chunks
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import Features
+from harness.data.graphs.prepare import check_source, prepare_graphs
 from harness.data.opening import SCENES
 from harness.data.prepare_features import Prepared, configured_backbone, missing_features, prepare_features
 from harness.data.regions.features import RegionFeatures
@@ -29,7 +30,7 @@ from harness.metrics.spice.process import find_spice
 from harness.runner.benchmark import Request, choose_precision, plan_benchmark
 from harness.runner.context import Execution, RunContext, assemble_context, open_inputs
 from harness.runner.identity.reuse import settle
-from harness.runner.models import RequestedModel
+from harness.runner.models import RequestedModel, graph_kinds
 from harness.runner.training_costs import usual_length
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter, describe_seconds
@@ -86,6 +87,8 @@ def preview(
         configured_backbone(request.features)  # what it refuses is refused now
         if regions is not None and isinstance(regions.source, Path):
             check_exists(regions.source)
+        if request.features.graphs is not None:
+            check_source(request.features.graphs)
         if regions is not None:
             shape = replace(shape, cells=SCENE_REGIONS[0], channels=SCENE_REGIONS[1])
         drawn = f"{shape.train + shape.val + shape.test:,} pictures drawn"
@@ -113,6 +116,14 @@ def preview(
         dataset,
         backbone,
         seen,
+        graphs=prepare_graphs(
+            dataset,
+            request.features,
+            seen,
+            graph_kinds(models),
+            may_skip=request.skip_bad_images,
+            reporter=reporter,
+        ),
         preset=preset,
         feature_config=request.features,
         evaluation=EvaluationSettings(spice=find_spice() is not None),

@@ -36,10 +36,10 @@ class SavedModel(Strict):
     `backbone_digest` is over the backbone's architecture and weights; models on pixels carry these themselves. A
     pretrained model that was not `trained` further keeps its weights in the folder that its arguments name;
     `pretrained` is the repository or folder of published weights; `pretraining` is what the weights of an imported
-    checkpoint were trained on.
+    checkpoint were trained on; `graph_entries` are what a scene graph's numbers stand for (`ImageGraphs.entries`).
     """
 
-    omit_if_default: ClassVar[frozenset[str]] = frozenset({"pretrained", "pretraining"})
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"pretrained", "pretraining", "graph_entries"})
     format: Literal["captionbench run 1"] = "captionbench run 1"
     model: str
     arguments: dict[str, Any]
@@ -51,6 +51,7 @@ class SavedModel(Strict):
     trained: bool = True
     pretrained: str | None = None
     pretraining: Pretraining | None = None
+    graph_entries: tuple[str, ...] | None = None
 
     @field_serializer("preprocessing", mode="wrap")
     def _without_control(
@@ -111,7 +112,7 @@ def open_saved(saved: SavedModel, folder: Path, context: RunContext) -> tuple[Ca
         BenchError, ZooError: see `SavedModel.build`.
     """
     model, vocabulary = saved.build(folder)
-    inputs = ModelInputs(vocabulary, saved.preprocessing, saved.decoding)
+    inputs = ModelInputs(vocabulary, saved.preprocessing, saved.decoding, saved.graph_entries)
     return model.to(context.execution.device), replace(context, inputs=inputs)
 
 

@@ -19,7 +19,7 @@ from harness.runner.benchmark import choose_device, choose_precision
 from harness.runner.context import prepare_context
 from harness.runner.engines.interface import CrewEngine
 from harness.runner.identity.signature import tuned_field
-from harness.runner.models import RequestedModel, resolve_models
+from harness.runner.models import RequestedModel, graph_kinds, resolve_models
 from harness.tuning.chosen import TunedFile, chosen_of
 from harness.tuning.cluster import OPENER, do_trials_by_crew
 from harness.tuning.jobs import do_trials_side_by_side
@@ -85,6 +85,7 @@ def _tune(models: Sequence[RequestedModel], request: TuneRequest, reporter: Repo
         preset=request.preset.untuned(),
         feature_config=request.features,
         sees={model.name: model.visual for model in models},
+        graphs=graph_kinds(models),
         evaluation=EvaluationSettings(),
         skip_bad_images=request.skip_bad_images,
         device=device,

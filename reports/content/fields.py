@@ -15,6 +15,7 @@ FIELDS = {
     "feat": "what the models see: features with their settings, or pixels",
     "preprocessing": "in control runs: how their preprocessing differs from that of the features' backbone; the resize "
     "filter, or the factor of a scaling before the resize",
+    "graph": "scene graphs beside the regions: source, settings and a digest; rows without it read none",
     "vocab": "vocabulary: preparation, threshold, and a digest of its entries",
     "size": "sizes of the models, with a digest",
     "schedule": "training schedule, with a digest of every stage",

@@ -28,6 +28,7 @@ def write_stand_ins(folder: Path, draw_scenes: DrawScenes) -> None:
         json.dump({"dataset": "flickr8k", "images": images}, file)
     _write_nocaps(folder, images[-2:])
     _write_other_formats(folder, images)
+    _write_graphs(folder / "graphs.json", images)
     _write_regions(folder / "cocobu_att", folder / "cocobu_box", images)
     _write_predictions(folder / "predictions.json", images)
     _write_backbone(folder / "mobilenetv2.pth")
@@ -68,6 +69,13 @@ def _write_regions(arrays: Path, boxes: Path, images: Iterable[dict[str, Any]]) 
     for image in images:
         np.savez(arrays / f"{image['imgid']}.npz", feat=random.random((3, 8), dtype=np.float32))
         np.save(boxes / f"{image['imgid']}.npy", np.array([[0, 0, 40, 40], [8, 8, 60, 50], [1, 2, 30, 90]], np.float32))
+
+
+def _write_graphs(path: Path, images: Iterable[dict[str, Any]]) -> None:
+    graphs = [
+        {"image_id": image["imgid"], "objects": len(image["boxes"]), "attributes": [[0, "red"]]} for image in images
+    ]
+    path.write_text(json.dumps({"format": "captionbench graphs 1", "graphs": graphs}))
 
 
 def _write_predictions(path: Path, images: Iterable[dict[str, Any]]) -> None:

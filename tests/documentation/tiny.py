@@ -23,6 +23,7 @@ ONLY_PARSED = {
     r" coco/dataset_coco": "public data from the network",
     r"--preset quick-scst": "self-critical training, minutes",
     r"bench data download": "public data from the network",
+    r"gcn_lstm/(no-graph|semantic)": "trainings of half an hour",
     r"train_scenesnet": "trains the backbone that ships, an hour",
 }
 """Reason by a pattern of the command's line."""

@@ -80,6 +80,16 @@ def test_captions_of_an_image_look_each_for_themselves(architecture):
         close(both[:, caption], attention_weights(model, visual, tokens.unflatten(0, (IMAGES, 2))[:, caption]))
 
 
+def graph_at(visual, places):
+    """The scene graph of regions that lie at other places: relations begin with two of them, attributes with one."""
+    found = {}
+    for name, count in (("relations", 2), ("attributes", 1)):
+        if (told := getattr(visual, name)) is not None:
+            own = torch.where(told[..., :count] < 0, told[..., :count], places[told[..., :count]])
+            found[name] = torch.cat((own, told[..., count:]), -1)
+    return found
+
+
 def test_weights_move_with_their_places(architecture):
     model = attending(architecture)
     visual, tokens = look(model), words(IMAGES)
@@ -88,6 +98,7 @@ def test_weights_move_with_their_places(architecture):
     order = torch.tensor([3, 0, 4, 1, 2])
     boxes = None if visual.boxes is None else visual.boxes[:, order]
     moved = replace(visual, features=visual.features[:, order], mask=visual.mask[:, order], boxes=boxes)
+    moved = replace(moved, **graph_at(visual, order.argsort()))
     close(attention_weights(model, moved, tokens), attention_weights(model, visual, tokens)[..., order])
 
 

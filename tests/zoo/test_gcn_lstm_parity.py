@@ -1,6 +1,7 @@
 """GCN-LSTM equals X-modaler's in float64, and its labels of boxes are ReGAT's or the rule's."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -191,3 +192,14 @@ def test_a_graph_that_cannot_be_found_is_refused(graph, message):
     model = tiny("gcn_lstm", graph=graph)
     with pytest.raises(zoo.ZooError, match=message):
         model.encode(zoo.Visual(look(model).features))
+
+
+@torch.no_grad()
+def test_a_semantic_graph_is_the_matrix_of_its_relations():
+    model = tiny("gcn_lstm/semantic")
+    visual = look(model)
+    relations = torch.tensor([[[0, 1, 4], [2, 0, 3]], [[1, 0, 2], [1, 0, 7]], [[-1, -1, -1], [-1, -1, -1]]])
+    labels = torch.zeros(3, visual.features.shape[1], visual.features.shape[1], dtype=torch.long)
+    labels[0, 0, 1], labels[0, 2, 0], labels[1, 1, 0] = 4, 3, 7  # of one pair the highest counts
+    found = model.encode(replace(visual, relations=relations))
+    assert torch.equal(found.features, model.encode_graph(*model.look(visual), labels).features)

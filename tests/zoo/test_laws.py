@@ -41,10 +41,18 @@ def look(model, images=IMAGES, dtype=torch.float64):
 
 
 def beside(model, images, dtype=torch.float32):
-    """The second stream of a model that has one: a grid of 2 x 2 cells."""
-    if not model.visual.grid_dim:
+    """What a model sees beside its features: a grid of 2 x 2 cells, or a scene graph of the first two regions."""
+    if model.visual.grid_dim:
+        return {"grid": torch.rand(images, 2, 2, model.visual.grid_dim, dtype=dtype)}
+    if model.visual.graph == "none":
         return {}
-    return {"grid": torch.rand(images, 2, 2, model.visual.grid_dim, dtype=dtype)}
+    number = torch.arange(images) % 3 + 1
+    relations = torch.stack((torch.ones_like(number), torch.zeros_like(number), number), -1)[:, None].repeat(1, 2, 1)
+    relations[:, 1] = -1
+    relations[-1] = torch.tensor([0, 1, 2])
+    if model.visual.graph == "labels":
+        return {"relations": relations}
+    return {"relations": relations, "attributes": torch.stack((number * 0, number + 3, number * 0 - 1), -1)[:, None]}
 
 
 def row(visual, image, length=None):
@@ -57,7 +65,7 @@ def row(visual, image, length=None):
         cut(visual.features, True),
         cut(visual.mask, True),
         cut(visual.boxes, True),
-        *(cut(part, False) for part in (visual.pixels, visual.grid)),
+        *(cut(part, False) for part in (visual.pixels, visual.grid, visual.relations, visual.attributes)),
     )
 
 

@@ -1,5 +1,7 @@
 """SGAE equals the authors' model in float64, with and without the image graph."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -88,11 +90,25 @@ def test_a_row_without_words_is_no_node():
     assert memory.features.isfinite().all()
 
 
+@torch.no_grad()
+def test_words_of_graphs_alone_are_read_and_never_said():
+    model = tiny("sgae/graph", n_graph_words=2)
+    visual, words = look(model), model.vocab_size
+    relations = torch.tensor([[[0, 1, words]], [[0, 1, words + 1]], [[0, 1, 3]]])
+    memory = model.encode(replace(visual, relations=relations))
+    assert memory.features.isfinite().all()
+    other = model.encode(replace(visual, relations=relations.roll(1, 0)))
+    assert not torch.equal(memory.features[:, 0], other.features[:, 0])
+    assert model.decode(memory, torch.ones(3, 2, dtype=torch.long)).shape[-1] == words
+
+
 def test_what_is_missing_is_said():
     with pytest.raises(zoo.ZooError, match="graph cannot be 'semantic'"):
         tiny("sgae", graph="semantic")
     model = tiny("sgae", graph="given")
     with pytest.raises(zoo.ZooError, match="the graph of this model is given"):
-        model.encode(look(model))
+        model.encode(replace(look(model), relations=None))
+    with pytest.raises(zoo.ZooError, match="n_graph_words cannot be 3 of graph 'none'"):
+        tiny("sgae", n_graph_words=3)
     with pytest.raises(zoo.ZooError, match="n_entries must be at least 1"):
         tiny("sgae", n_entries=0)

@@ -57,3 +57,18 @@ class RelationGraph(nn.Module):
         by_label = (open_[..., None] * labels).sum(2)
         received: Tensor = open_ @ layer(regions) + by_label @ self.label_bias
         return received
+
+
+def label_matrix(relations: Tensor, count: int) -> Tensor:
+    """Labels (B, N, N) of the edges from i to j, 0 for none, of relations (B, M, 3), -1 where padded.
+
+    Of several relations of one ordered pair the highest label counts.
+
+    Args:
+        count: N, regions.
+    """
+    there = (relations >= 0).all(-1)
+    subject, obj, label = relations.clamp(min=0).unbind(-1)
+    labels = relations.new_zeros(relations.shape[0], count * count)
+    labels = labels.scatter_reduce(1, (subject * count + obj) * there, label * there, "amax")
+    return labels.view(-1, count, count)

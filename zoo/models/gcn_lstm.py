@@ -20,7 +20,7 @@ from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import ZooError
 from zoo.layers.looped import Looped, LoopedLinear, SharedMatrix
 from zoo.layers.lstm import LSTMCell
-from zoo.layers.relation_graph import RelationGraph
+from zoo.layers.relation_graph import RelationGraph, label_matrix
 from zoo.layers.spatial_relations import N_LABELS, N_REGAT_LABELS, regat_labels, spatial_labels
 from zoo.recurrent import RecurrentCaptioner, Rows, add_to_rows, mean_of_valid
 
@@ -65,7 +65,7 @@ class GCNLSTM(RecurrentCaptioner):
             the logits.
         graph: labels of edges between boxes. "spatial" has the 11 classes, "regat" those of ReGAT's released code with
             its faults, which depend on the order of the regions; "none" is a graph without edges. "given" labels are
-            passed to `encode_graph`, and cannot be found by `encode`.
+            those of a scene graph's relations, a semantic graph.
         n_labels: labels of the edges, with 0; those of `graph` if not given.
         picture: width and height that boxes are scaled to, since only their shares of the image are known.
         identity: add a region itself to what its edges bring, as in the released code; False is the paper's equation,
@@ -97,7 +97,7 @@ class GCNLSTM(RecurrentCaptioner):
             raise ZooError(f"n_labels must be at least {fewest} of graph {graph!r}, not {n_labels}")
         if len(picture) != 2 or min(picture) < 1:
             raise ZooError(f"picture must be a width and a height in pixels, not {picture}", "for example 640,480")
-        self.visual = VisualSpec("regions", visual_dim)
+        self.visual = VisualSpec("regions", visual_dim, graph="labels" if graph == "given" else "none")
         self.vocab_size, self.max_len, self.d_model = vocab_size, max_len, d_model
         self.graph, self.picture, self.quirks = graph, tuple(picture), quirks
         d_embedding = d_embedding or d_model
@@ -115,7 +115,7 @@ class GCNLSTM(RecurrentCaptioner):
     def encode(self, visual: Visual) -> Memory:
         """See `Captioner.encode`."""
         features, mask = self.look(visual)
-        return self.encode_graph(features, mask, self._relations(visual.boxes, features))
+        return self.encode_graph(features, mask, self._relations(visual, features))
 
     def encode_graph(self, features: Tensor, mask: Tensor, relations: Tensor) -> Memory:
         """Encode regions with labels of one's own, for example of a semantic graph.
@@ -135,15 +135,18 @@ class GCNLSTM(RecurrentCaptioner):
         image = F.linear(mean, self.image_gates.weight, self.lstm.input.bias + self.lstm.recurrent.bias)
         return Memory(regions, mask, {"keys": keys, "values": regions, "barrier": barrier, "image": image})
 
-    def _relations(self, boxes: Tensor | None, features: Tensor) -> Tensor:
+    def _relations(self, visual: Visual, features: Tensor) -> Tensor:
+        boxes = visual.boxes
         if self.graph == "none":
             images, count = features.shape[:2]
             return features.new_zeros(images, count, count, dtype=torch.long)
         if self.graph == "given":
-            raise ZooError(
-                "the labels of this model's graph are given, and visual input has none",
-                "pass them to encode_graph, or create the model with graph='spatial'",
-            )
+            if visual.relations is None:
+                raise ZooError(
+                    "the labels of this model's graph are given, and visual input has none",
+                    "set relations, or create the model with graph='spatial'",
+                )
+            return label_matrix(visual.relations, features.shape[1])
         if boxes is None:
             raise ZooError("this model needs the boxes of its regions for their graph, and got none")
         pixels = boxes * boxes.new_tensor((*self.picture, *self.picture))

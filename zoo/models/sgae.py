@@ -32,8 +32,10 @@ class SGAE(RecurrentCaptioner):
         d_attention: of both attentions' tanh layers.
         dropout: of embedded words, regions, image and nodes, and before the logits.
         n_entries: K, rows of the dictionary.
-        graph: "none" has the regions as nodes; "given" convolves them along relations and adds nodes of relations and
-            attributes, which are passed to `encode_graph` and cannot be found by `encode`.
+        graph: "none" has the regions as nodes; "given" convolves them along the relations of a scene graph and adds
+            nodes of relations and attributes.
+        n_graph_words: words of graphs that no caption has, numbered behind the vocabulary: they are embedded, and have
+            no logits, where the released vocabulary has them among its words.
         image_dim: channels of an image's own features; None has the mean of its regions.
     """
 
@@ -49,6 +51,7 @@ class SGAE(RecurrentCaptioner):
         d_attention: int = 512,
         n_entries: int = 10_000,
         graph: Literal["none", "given"] = "none",
+        n_graph_words: int = 0,
         image_dim: int | None = None,
     ) -> None:
         super().__init__()
@@ -56,11 +59,14 @@ class SGAE(RecurrentCaptioner):
             raise ZooError(f"graph cannot be {graph!r}", "it is none or given")
         if n_entries < 1:
             raise ZooError(f"n_entries must be at least 1, not {n_entries}", "the released dictionary has 10000 rows")
-        self.visual = VisualSpec("regions", visual_dim)
+        if n_graph_words < 0 or (n_graph_words and graph == "none"):
+            raise ZooError(f"n_graph_words cannot be {n_graph_words} of graph {graph!r}", "without a graph it is 0")
+        self.visual = VisualSpec("regions", visual_dim, graph="words" if graph == "given" else "none")
         self.vocab_size, self.max_len, self.d_model = vocab_size, max_len, d_model
         d_embedding = d_embedding or d_model
         self.image_dim = image_dim
-        self.embedding = nn.Sequential(nn.Embedding(vocab_size, d_embedding), nn.ReLU(), nn.Dropout(dropout))
+        words = nn.Embedding(vocab_size + n_graph_words, d_embedding)
+        self.embedding = nn.Sequential(words, nn.ReLU(), nn.Dropout(dropout))
         self.region_embedding = nn.Sequential(nn.Linear(visual_dim, d_model), nn.ReLU(), nn.Dropout(dropout))
         self.image_embedding = nn.Sequential(
             nn.Linear(image_dim or visual_dim, d_model), nn.ReLU(), nn.Dropout(dropout)
@@ -84,12 +90,14 @@ class SGAE(RecurrentCaptioner):
 
     def encode(self, visual: Visual) -> Memory:
         """See `Captioner.encode`."""
-        if self.graph is not None:
-            raise ZooError(
-                "the graph of this model is given, and visual input has none",
-                "pass it to encode_graph, or create the model with graph='none'",
-            )
         features, mask = self.look(visual)
+        if self.graph is not None:
+            if visual.relations is None or visual.attributes is None:
+                raise ZooError(
+                    "the graph of this model is given, and visual input has none",
+                    "set relations and attributes, or create the model with graph='none'",
+                )
+            return self.encode_graph(features, mask, visual.relations, visual.attributes)
         return self._remember(self.region_embedding(features), mask, self._mean(features, mask))
 
     def encode_graph(

@@ -7,7 +7,15 @@ from typing import Annotated
 import typer
 
 from harness.cli.data.splits import describe_splits
-from harness.cli.options import DataArgument, ImagesOption, WorkspaceOption, refuse_empty
+from harness.cli.options import (
+    DataArgument,
+    GraphLabelsOption,
+    GraphsOption,
+    GraphWordsOption,
+    ImagesOption,
+    WorkspaceOption,
+    refuse_empty,
+)
 from harness.cli.output import cache_errors
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -21,6 +29,8 @@ Examples:
   bench data verify annotations/dataset_coco.json --images coco/
 
   bench data verify annotations/dataset_coco.json --images coco/ --regions cocobu_att
+
+  bench data verify scenes --regions boxes --graphs scenes
 """
 
 
@@ -35,13 +45,16 @@ def verify(
     regions: Annotated[
         str | None, typer.Option(callback=refuse_empty, help="Check these regions too, as for bench run.")
     ] = None,
+    graphs: GraphsOption = None,
+    graph_words: GraphWordsOption = 10,
+    graph_labels: GraphLabelsOption = 20,
     workspace: WorkspaceOption = DEFAULT,
 ) -> None:
-    """Decode every picture and list all that cannot be used; with --regions, all unusable regions too.
+    """Decode every picture and list all that cannot be used; with --regions and --graphs, of these too.
 
     Exit code 0: all are sound; 1: some are not; 2: the data set itself cannot be opened.
     """
-    from harness.config.features import region_config
+    from harness.config.features import graph_config, region_config
     from harness.data.opening import open_dataset
     from harness.data.regions.checking import read_regions
     from harness.data.regions.opening import needs_backbone, open_source
@@ -53,6 +66,7 @@ def verify(
     with cache_errors(place):
         dataset = open_dataset(data, cache_dir=place.cache, images=images)
     chosen = region_config(regions, "all", 1)
+    related = graph_config(graphs, graph_words, graph_labels, chosen)
     if chosen is None or needs_backbone(chosen.source) or has_pictures(dataset):
         with (
             cache_errors(place),
@@ -65,11 +79,21 @@ def verify(
     else:  # files of features do without pictures
         typer.echo(f"no picture is in {dataset.root} (--images DIR): the regions alone are checked", err=True)
         bad = dict(dataset.faults)
+    counts: dict[int, int] = {}
     if chosen is not None:
         source = open_source(chosen.source, dataset)
         for image_id, found in read_regions(source, dataset, skip=bad):
             if isinstance(found, str):
                 bad[image_id] = found.removeprefix(f"image {image_id}: ")
+            else:
+                counts[image_id] = found.count
+    if related is not None:
+        from harness.data.graphs.verify import verify_graphs  # imports torch
+
+        unusable, said = verify_graphs(related, dataset, counts.keys() - bad.keys(), counts.get)
+        bad |= {image_id: told.removeprefix(f"image {image_id}: ") for image_id, told in sorted(unusable.items())}
+        for line in said:
+            typer.echo(line)
     splits = {sample.image_id: sample.split for sample in dataset.samples}
     for image_id, reason in bad.items():
         typer.echo(f"image {image_id} ({splits[image_id]}): {reason}")

@@ -40,6 +40,7 @@ def show(name: Annotated[str, typer.Argument(help="A model's name, as `bench mod
         ("source", card.source),
         ("licence", f"{card.licence} (the authors' code)"),
         ("sees", f"{card.visual}: {_VISUAL_KINDS[card.visual]}"),
+        *([("reads", f"a scene graph beside them, as {card.graph} (--graphs)")] if card.graph != "none" else []),
         ("code here", entry),
         *_pretraining_facts(card.pretraining),
     ):

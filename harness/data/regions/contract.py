@@ -45,6 +45,12 @@ class Regions:
     size: Size | None = None
     whole: bool = False
 
+    @property
+    def count(self) -> int:
+        """K."""
+        told = self.boxes if self.features is None else self.features
+        return 0 if told is None else len(told)
+
 
 class RegionSource(Protocol):
     """A source of regions by image id.

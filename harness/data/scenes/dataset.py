@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -117,13 +117,33 @@ def draw_scene(config: ScenesConfig, split: str, domain: str | None, number: int
 
     Each has its own random generator, so that the size of one split does not change the images of another.
     """
-    chance, scene = composed(config, split, domain, number)
+    chance, scene = _composed(config, split, domain, number)
     captions = describe(chance, scene, config.captions)
     png, boxes = _draw(chance, scene, config, _name(config, split, domain, number))
     return DrawnScene(scene, captions, png, boxes)
 
 
-def composed(config: ScenesConfig, split: str, domain: str | None, number: int) -> tuple[Chance, Scene]:
+def compose_scenes(config: ScenesConfig) -> Iterator[Scene]:
+    """The scenes of all images of a data set, in the order of their ids, without drawing them."""
+    for place in planned(config):
+        yield _composed(config, *place)[1]
+
+
+def config_of(content: object) -> ScenesConfig:
+    """What the images of a parsed `dataset_scenes.json` were drawn by; ValueError if not by this version."""
+    stated = content.get("config") if isinstance(content, dict) and content.get("version") == VERSION else None
+    if not isinstance(stated, dict) or stated.keys() != {field.name for field in fields(ScenesConfig)}:
+        raise ValueError("they are not scenes that this version drew")
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in stated.items()
+    }
+    try:
+        return ScenesConfig(**values)
+    except TypeError as error:
+        raise ValueError(f"config: {error}") from error
+
+
+def _composed(config: ScenesConfig, split: str, domain: str | None, number: int) -> tuple[Chance, Scene]:
     """One scene, neither described nor drawn, and its random generator as it then is."""
     chance = Chance(_name(config, split, domain, number))
     return chance, compose(chance, domain or "in-domain", Sizes(config.image_size, config.small, config.large))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from harness.data.scenes.dataset import VERSION, ScenesConfig, composed, planned
+from harness.data.scenes.dataset import compose_scenes, config_of
 from harness.data.scenes.language import nouns, plurals
 from harness.data.scenes.layout import SEEN, UNSEEN
 from harness.utils.errors import BenchError
@@ -23,13 +23,7 @@ def scene_objects(content: Mapping[str, Any]) -> dict[int, frozenset[str]]:
         BenchError: the file was written by another generator, or was changed since.
     """
     try:
-        if content["version"] != VERSION:
-            raise ValueError(f"version {content['version']}")
-        settings: dict[str, Any] = {
-            name: tuple(each) if isinstance(each, list) else each for name, each in content["config"].items()
-        }
-        config = ScenesConfig(**settings)
-        scenes = [composed(config, *each)[1] for each in planned(config)]
+        scenes = list(compose_scenes(config_of(content)))
         found = {entry["imgid"]: len(entry["boxes"]) for entry in content["images"]}
     except (KeyError, TypeError, ValueError) as error:
         raise BenchError(

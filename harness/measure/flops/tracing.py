@@ -27,7 +27,7 @@ PASSES: dict[str, int] = {
     **dict.fromkeys(("clamp", "clamp_", "clamp_min", "max", "maximum", "min", "minimum"), 1),
     **dict.fromkeys(("relu", "relu_", "leaky_relu", "celu", "celu_", "gelu", "glu"), 1),
     **dict.fromkeys(("sigmoid", "sigmoid_", "silu", "tanh", "tanh_"), 1),
-    **dict.fromkeys(("cumsum", "mean", "prod", "sum", "avg_pool2d", "max_pool2d"), 1),
+    **dict.fromkeys(("cumsum", "mean", "prod", "sum", "scatter_add", "scatter_reduce", "avg_pool2d", "max_pool2d"), 1),
     "lerp": 3,
     **dict.fromkeys(("std", "std_mean"), 3),  # mean, deviations, their squares' mean
     "softmax": 5,  # maximum, difference, exponential, sum, quotient: as many as fvcore counts for a norm

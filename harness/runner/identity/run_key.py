@@ -19,6 +19,7 @@ from zoo import ModelCard, list_models, model_card
 FEATURES_NOT_IN_KEY: Final[Mapping[str, str]] = {
     "weights": "a place on one machine; the signature's `feat` has the digest of what lies there",
     "regions.source": "a place on one machine; the signature's `feat` has the digest of what lies there",
+    "graphs": "the signature's `graph` has its settings and the digest of what it names, for models that read a graph",
 }
 """Settings of the features that no score depends on, each with the reason."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results.records import RunSpec
 from zoo import create_model, model_card
-from zoo.captioner import VisualKind
+from zoo.captioner import GraphKind, VisualKind
 
 SIZES = {"d_model": 16, "d_ff": 16, "n_heads": 2, "n_encoder_layers": 1, "n_decoder_layers": 1, "max_len": 12}
 CHANGES = (*(f"size.{name}={value}" for name, value in SIZES.items()), "decoding.max_len=8", "latency_repeats=2")
@@ -32,12 +33,15 @@ def quiet(said: io.StringIO | None = None) -> Reporter:
     return Reporter(Console(file=said or io.StringIO(), width=400))
 
 
-def make_context(folder: Path, sees: VisualKind = "grid", **features: Any) -> RunContext:
+def make_context(
+    folder: Path, sees: VisualKind = "grid", reads: Collection[GraphKind] = (), **features: Any
+) -> RunContext:
     """The conditions of a run on four scenes to train, two to validate, three to test and three of nocaps' domains.
 
     Args:
         folder: gets the data and the workspace.
         sees: the kind of visual input that features are made for.
+        reads: the kinds of scene graphs that models read.
         features: of the `FeatureConfig`; a filterbank of 2 x 2 cells if there are none.
     """
     config = FeatureConfig.model_validate(features or {"backbone": "filterbank", "options": {"grid": "2"}})
@@ -47,6 +51,7 @@ def make_context(folder: Path, sees: VisualKind = "grid", **features: Any) -> Ru
         preset=load_preset("smoke", CHANGES),
         feature_config=config,
         sees={"a model": sees},
+        graphs=reads,
         evaluation=EvaluationSettings(meteor=False),
         skip_bad_images=False,
         device=torch.device("cpu"),

@@ -16,6 +16,7 @@ from harness.data.pixels import PixelSource
 from harness.data.subwords import SubwordVocabulary
 from harness.runner import context as module
 from harness.runner.context import RunContext
+from harness.runner.splits import usable_splits
 from harness.utils.errors import BenchError
 from results.records import ImageRecord
 from tests.harness.runner.small_runs import make_context
@@ -80,7 +81,7 @@ def dataset(*splits: str, faults: Sequence[int] = ()) -> Dataset:
 def test_a_data_set_without_a_needed_split_is_refused(missing: str) -> None:
     kept = [split for split in ("train", "val", "test") if split != missing]
     with pytest.raises(BenchError, match=f"tiny has no usable image in its '{missing}' split"):
-        module._splits(dataset(*kept), ())
+        usable_splits(dataset(*kept), ())
 
 
 def test_a_split_of_unusable_images_is_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +93,7 @@ def test_a_split_of_unusable_images_is_refused_before_any_work(tmp_path: Path, m
 
 
 def test_skipped_images_are_in_no_split() -> None:
-    splits = module._splits(dataset("train", "val", "test", "test", "extra"), {3: "no picture"})
+    splits = usable_splits(dataset("train", "val", "test", "test", "extra"), {3: "no picture"})
     found = {name: [sample.image_id for sample in samples] for name, samples in splits.items()}
     assert found == {"train": [0], "val": [1], "test": [2], "extra": [4]}
 

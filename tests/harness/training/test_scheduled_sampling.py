@@ -9,6 +9,7 @@ from torch import Tensor
 from harness.config.schedule import Stage
 from harness.data.batches import Batch
 from harness.training.objectives import CrossEntropy, cross_entropy, scheduled_sampling_inputs
+from tests.zoo.test_laws import beside
 from zoo import Captioner, DecodingState, Visual, create_model, model_card
 from zoo.decoding import greedy
 
@@ -25,9 +26,8 @@ def model_and_visual(name: str, images: int) -> tuple[Captioner, Visual]:
     cells = 1 if card.visual == "pooled" else 5
     boxes = torch.rand(images, cells, 4).cumsum(-1) / 4
     mask = torch.ones(images, cells, dtype=torch.bool)
-    grid = torch.randn(images, 2, 2, 8) if card.visual == "regions+grid" else None
     boxed = boxes if card.visual.startswith("regions") else None
-    return model.eval(), Visual(torch.randn(images, cells, 8), mask, boxed, grid=grid)
+    return model.eval(), Visual(torch.randn(images, cells, 8), mask, boxed, **beside(model, images))
 
 
 def likeliest(distribution: Tensor, _: int) -> Tensor:

@@ -1,0 +1,111 @@
+"""Scene graphs of the embedded data set, as its generator composed the images: exact ones, and noisy ones to study."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from harness.data.dataset import Dataset
+from harness.data.graphs.contract import SceneGraph
+from harness.data.graphs.source import GraphSource
+from harness.data.scenes.dataset import ScenesConfig, compose_scenes, config_of
+from harness.data.scenes.drawing import OBJECT_COLOURS, SHAPES
+from harness.data.scenes.layout import Chance, Scene
+from harness.utils.errors import BenchError
+from harness.utils.hashing import digest
+from harness.utils.json_io import read_json
+
+ANNOTATIONS = "dataset_scenes.json"
+SIZES: Final = ("large", "small")
+PREDICATES: Final = ("left of", "right of", "above", "below", "inside", "on")
+_OF_PAIR: Final = {"left": "left of", "right": "right of"}
+_OF_LINE: Final = {"row": "left of", "column": "above"}
+_RULES = 1
+"""Raise it with any change to the graphs of a scene: their fingerprint changes with it."""
+
+
+def scene_graph(scene: Scene) -> SceneGraph:
+    """The exact graph: each object's shape, its colour and size, and how the objects lie to each other.
+
+    A pair has its relation; the third object of a trio has its position to both others; neighbours in a line have
+    theirs. Backgrounds are no objects and have no boxes: they are in no graph, and neither is a single object's place.
+    """
+    attributes: list[tuple[int, str]] = []
+    for place, item in enumerate(scene.items):
+        attributes += [(place, item.colour), (place, SIZES[0] if item.large else SIZES[1])]
+    relations: list[tuple[int, int, str]] = []
+    if scene.arrangement == "group":
+        line = _OF_LINE[scene.relation]
+        relations = [(place, place + 1, line) for place in range(len(scene.items) - 1)]
+    elif scene.arrangement != "single":
+        relations = [(0, 1, _OF_PAIR.get(scene.relation, scene.relation))]
+        if scene.third is not None:
+            third = _OF_PAIR.get(scene.third, scene.third)
+            relations += [(2, 0, third), (2, 1, third)]
+    return SceneGraph(tuple(item.shape for item in scene.items), tuple(attributes), tuple(relations))
+
+
+def noisy(graph: SceneGraph, rate: float, chance: Chance) -> SceneGraph:
+    """The graph with faults, each with probability `rate`.
+
+    Every word, of an object, an attribute or a relation, becomes another of its kind; every relation is lost; and for
+    every relation of the exact graph one is added, of two objects and a predicate by chance. The draws do not depend
+    on the rate: the faults at a lower rate are among those at a higher one.
+    """
+    objects = tuple(_changed(chance, rate, word, tuple(SHAPES)) for word in graph.objects)
+    attributes = tuple(
+        (place, _changed(chance, rate, word, SIZES if word in SIZES else tuple(OBJECT_COLOURS)))
+        for place, word in graph.attributes
+    )
+    kept: list[tuple[int, int, str]] = []
+    added: list[tuple[int, int, str]] = []
+    for subject, obj, word in graph.relations:
+        lost, said = chance.happens(rate), _changed(chance, rate, word, PREDICATES)
+        kept += [] if lost else [(subject, obj, said)]
+        invented = chance.happens(rate)
+        first = chance.between(0, len(objects) - 1)
+        second = (first + chance.between(1, len(objects) - 1)) % len(objects)
+        predicate = chance.pick(PREDICATES)
+        added += [(first, second, predicate)] if invented else []
+    return SceneGraph(objects, attributes, (*kept, *added))
+
+
+def scenes_graphs(dataset: Dataset, noise: float = 0.0, seed: int = 0) -> GraphSource:
+    """The graphs of all images of a data set of drawn scenes.
+
+    Args:
+        noise: the rate of `noisy`; 0 for exact graphs.
+        seed: of the faults; another one, other faults of the same kind.
+
+    Raises:
+        BenchError: the data set is not of drawn scenes, or was drawn by another version.
+    """
+    scenes = compose_scenes(_drawn_by(dataset))
+    wanted = {sample.image_id for sample in dataset.samples}
+    graphs = {image_id: scene_graph(scene) for image_id, scene in enumerate(scenes) if image_id in wanted}
+    if noise:
+        graphs = {
+            image_id: noisy(graph, noise, Chance(f"graph {seed}/{image_id}")) for image_id, graph in graphs.items()
+        }
+    settings = [f"noise={noise:g}", *([f"seed={seed}"] if seed else [])] if noise else []
+    name = ":".join(["scenes", *([",".join(settings)] if settings else [])])
+    return GraphSource(name, digest([_RULES, dataset.fingerprint, noise, seed if noise else 0]), graphs)
+
+
+def _drawn_by(dataset: Dataset) -> ScenesConfig:
+    """What the images of the data set were drawn by."""
+    folders = (dataset.root, dataset.root.parent)
+    file = next((folder / ANNOTATIONS for folder in folders if (folder / ANNOTATIONS).is_file()), None)
+    try:
+        return config_of(None if file is None else read_json(file))
+    except ValueError as error:
+        raise BenchError(
+            f"--graphs scenes: the images of {dataset.name} cannot be composed again: {error}",
+            "run with --data scenes, or give a file of graphs: --graphs FILE.json",
+        ) from error
+
+
+def _changed(chance: Chance, rate: float, word: str, words: Sequence[str]) -> str:
+    """The word, or with probability `rate` another one of the same kind."""
+    wrong, other = chance.happens(rate), chance.pick([each for each in words if each != word])
+    return other if wrong else word

@@ -1,0 +1,128 @@
+"""Files of scene graphs: both formats, what is refused, and what makes one image's graph unusable."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.data.graphs.contract import SceneGraph
+from harness.data.graphs.files import FORMAT, read_graphs
+from harness.utils.errors import BenchError
+
+words = (
+    st.text("abcdefgh ", min_size=1, max_size=8).map(str.strip).filter(bool).map(lambda word: " ".join(word.split()))
+)
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> SceneGraph:
+    objects = draw(st.lists(words, min_size=1, max_size=4))
+    place = st.integers(0, len(objects) - 1)
+    attributes = draw(st.lists(st.tuples(place, words), max_size=4))
+    return SceneGraph(
+        tuple(objects), tuple(attributes), tuple(draw(st.lists(st.tuples(place, place, words), max_size=4)))
+    )
+
+
+def write(path: Path, *entries: Any) -> Path:
+    text = json.dumps({"format": FORMAT, "graphs": list(entries)})
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+def entry(image_id: int, graph: SceneGraph) -> dict[str, Any]:
+    parts = {"objects": graph.objects, "attributes": graph.attributes, "relations": graph.relations}
+    return {"image_id": image_id, **parts}
+
+
+@given(st.lists(graphs(), min_size=1, max_size=3), st.sampled_from(["graphs.json", "graphs.json.gz"]))
+def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, told: list[SceneGraph], name: str) -> None:
+    path = write(tmp_path_factory.mktemp("g") / name, *(entry(7 * number, each) for number, each in enumerate(told)))
+    found = read_graphs(path)
+    assert found.graphs == {7 * number: each for number, each in enumerate(told)}
+    assert not found.bad
+
+
+def test_words_are_lower_case_and_objects_may_be_a_number(tmp_path: Path) -> None:
+    path = write(tmp_path / "g.json", {"image_id": 1, "objects": 2, "relations": [[0, 1, " Next  To"]]})
+    assert read_graphs(path).graphs == {1: SceneGraph(("object", "object"), (), ((0, 1, "next to"),))}
+
+
+def test_visual_genome_is_read_in_the_order_of_its_objects(tmp_path: Path) -> None:
+    man = {"object_id": 90, "names": ["Man"], "attributes": ["tall", "old"], "x": 1}
+    hat = {"object_id": 12, "names": ["hat"], "synsets": []}
+    stranger = {"predicate": "ON", "subject_id": 12, "object_id": 91, "relationship_id": 3}
+    content = [
+        {"image_id": 1, "objects": [man, hat], "relationships": [{**stranger, "object_id": 90}]},
+        {"image_id": 2, "objects": [man, hat], "relationships": [stranger]},
+    ]
+    (tmp_path / "scene_graphs.json").write_text(json.dumps(content))
+    found = read_graphs(tmp_path / "scene_graphs.json")
+    assert found.graphs == {1: SceneGraph(("man", "hat"), ((0, "tall"), (0, "old")), ((1, 0, "on"),))}
+    assert found.bad == {2: "has a relation 'on' of objects 1 and -1, but 2 objects"}
+    for wrong in ({"names": 3}, {"attributes": "tall"}, {"object_id": "90"}, {"object_id": [1]}):
+        content = [{"image_id": 1, "objects": [man | wrong], "relationships": [{"predicate": "on", "object_id": [1]}]}]
+        (tmp_path / "scene_graphs.json").write_text(json.dumps(content))
+        assert read_graphs(tmp_path / "scene_graphs.json").bad.keys() == {1}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"objects": None}, 'has no list of at most 10000 as "objects"'),
+        ({"objects": True}, 'has no list of at most 10000 as "objects"'),
+        ({"objects": 10**9}, 'has no list of at most 10000 as "objects"'),
+        ({"objects": [""]}, "has '' for a word"),
+        ({"objects": ["a\x00b"]}, "for a word"),
+        ({"relations": [[0, 2, "on"]]}, "has a relation 'on' of objects 0 and 2, but 2 objects"),
+        ({"relations": [[2, 0, "on"]]}, "objects 2 and 0"),
+        ({"relations": [[0, -1, "on"]]}, "objects 0 and -1"),
+        ({"relations": [[0, 1]]}, "has [0, 1] for a relation"),
+        ({"relations": [[0, 1.0, "on"]]}, "for a relation"),
+        ({"relations": {}}, 'as "relations"'),
+        ({"attributes": [[2, "red"]]}, "has an attribute 'red' of object 2, but 2 objects"),
+        ({"attributes": [[0, "red", "big"]]}, "for an attribute"),
+        ({"attributes": [[0, 3]]}, "has 3 for a word"),
+    ],
+)
+def test_a_graph_that_contradicts_itself_is_of_no_use_and_the_others_are(
+    tmp_path: Path, wrong: dict[str, Any], reason: str
+) -> None:
+    sound = {"image_id": 1, "objects": ["a", "b"]}
+    found = read_graphs(write(tmp_path / "g.json", sound, {**sound, "image_id": 2, **wrong}))
+    assert found.graphs.keys() == {1}
+    assert reason in found.bad[2]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([], "holds no scene graphs"),
+        ({"graphs": []}, "holds no scene graphs"),
+        ([{"image_id": 1, "objects": []}], "holds no scene graphs"),
+        ({"format": FORMAT, "graphs": [{"objects": []}]}, r"without a whole number .* entries \[0\]"),
+        ({"format": FORMAT, "graphs": [{"image_id": True}]}, r"entries \[0\]"),
+        ({"format": FORMAT, "graphs": [3]}, r"entries \[0\]"),
+        ({"format": FORMAT, "graphs": [{"image_id": 4}, {"image_id": 4}]}, "several graphs of one image: 4"),
+    ],
+)
+def test_a_file_of_something_else_is_refused(tmp_path: Path, content: Any, message: str) -> None:
+    (tmp_path / "g.json").write_text(json.dumps(content))
+    with pytest.raises(BenchError, match=message):
+        read_graphs(tmp_path / "g.json")
+
+
+@pytest.mark.parametrize("name", ["1.npy", "graphs.pickle", "graphs.pkl"])
+def test_pickles_are_never_loaded(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"cos\nsystem\n(S'false'\ntR.")
+    with pytest.raises(BenchError, match="are pickles, which can run code and are never loaded") as refused:
+        read_graphs(tmp_path / name)
+    assert "docs/graphs.md" in (refused.value.hint or "")
+    with pytest.raises(BenchError, match=r"--graphs .* cannot be read"):
+        read_graphs(tmp_path / "missing.json")

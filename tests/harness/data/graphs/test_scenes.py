@@ -1,0 +1,135 @@
+"""Scene graphs of drawn scenes: they say what the captions say, and faults come at their rate."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.data.dataset import Dataset
+from harness.data.graphs.contract import SceneGraph
+from harness.data.graphs.scenes import PREDICATES, noisy, scene_graph, scenes_graphs
+from harness.data.graphs.source import check_places
+from harness.data.opening import open_dataset
+from harness.data.scenes.dataset import ScenesConfig, compose_scenes, draw_scene, prepare_scenes
+from harness.data.scenes.drawing import OBJECT_COLOURS, SHAPES
+from harness.data.scenes.language import _NOUNS
+from harness.data.scenes.layout import Chance
+from harness.utils.errors import BenchError
+
+SHAPE_OF = {noun: shape for shape in SHAPES for noun in _NOUNS.get(shape, {shape: 1.0})}
+COLOUR_OF = {colour: colour for colour in OBJECT_COLOURS} | {"violet": "purple"}
+SIZE_OF = {"large": "large", "big": "large", "small": "small", "little": "small", "tiny": "small"}
+OPPOSITE = {"left of": "right of", "right of": "left of", "above": "below", "below": "above"}
+GRAPH = SceneGraph(("ring", "car", "tree"), ((0, "red"), (1, "small")), ((0, 1, "above"), (2, 0, "left of")))
+
+
+def related(graph: SceneGraph, first: str, predicate: str, second: str) -> bool:
+    """Whether some object of the first shape has the relation to some of the second, told from either end."""
+    told = {(graph.objects[one], word, graph.objects[other]) for one, other, word in graph.relations}
+    return (first, predicate, second) in told or (second, OPPOSITE.get(predicate), first) in told
+
+
+def test_exact_graphs_say_what_the_captions_say() -> None:
+    config, relations, described = ScenesConfig(nocaps_per_domain=0), 0, 0
+    for number in range(150):
+        drawn = draw_scene(config, "train", None, number)
+        graph = check_places(scene_graph(drawn.scene))
+        assert len(graph.objects) == len(drawn.boxes)
+        things = {(graph.objects[place], word) for place, word in graph.attributes}
+        for caption in drawn.captions:
+            words = caption.lower().rstrip(".").replace(",", "").split()
+            for before, word in pairwise(words):
+                said = COLOUR_OF.get(before) or SIZE_OF.get(before)
+                if said and word in SHAPE_OF:
+                    assert (SHAPE_OF[word], said) in things, caption
+                    described += 1
+            told = " ".join(words)
+            for match in re.finditer(r"(\w+) (?:to the )?(left of|right of|above|below|inside)(?= an? (.*))", told):
+                first, second = match[1], next((word for word in match[3].split() if word in SHAPE_OF), None)
+                if first in SHAPE_OF and second is not None:
+                    assert related(graph, SHAPE_OF[first], match[2], SHAPE_OF[second]), caption
+                    relations += 1
+    assert relations > 100
+    assert described > 500
+
+
+def test_relations_are_where_the_boxes_are() -> None:
+    config = ScenesConfig(nocaps_per_domain=0)
+    seen = set()
+    for number in range(100):
+        drawn = draw_scene(config, "train", None, number)
+        for one, other, word in scene_graph(drawn.scene).relations:
+            (x1, y1, x2, y2), (u1, v1, u2, v2) = drawn.boxes[one], drawn.boxes[other]
+            seen.add(word)
+            holds = {
+                "left of": x1 + x2 < u1 + u2,
+                "right of": x1 + x2 > u1 + u2,
+                "above": y1 + y2 < v1 + v2,
+                "below": y1 + y2 > v1 + v2,
+                "inside": u1 < x1 and v1 < y1 and x2 < u2 and y2 < v2,
+                "on": y2 <= v1 + 4,
+            }
+            assert holds[word], (number, word)
+    assert seen == set(PREDICATES)
+
+
+@given(st.integers(0, 10**6), st.floats(0, 1), st.floats(0, 1))
+def test_faults_are_the_same_for_a_seed_and_among_those_of_a_higher_rate(seed: int, one: float, other: float) -> None:
+    low, high = sorted((one, other))
+    few, many = (noisy(GRAPH, rate, Chance(str(seed))) for rate in (low, high))
+    assert few == noisy(GRAPH, low, Chance(str(seed)))
+    for graph in (few, many):
+        check_places(graph)
+        assert all(one != other for one, other, _ in graph.relations)
+    for exact, less, more in zip(GRAPH.objects, few.objects, many.objects, strict=True):
+        assert less in {exact, more}
+    assert noisy(GRAPH, 0.0, Chance(str(seed))) == GRAPH
+    wholly = noisy(GRAPH, 1.0, Chance(str(seed)))
+    assert not {*zip(GRAPH.objects, wholly.objects, strict=True)} & {(word, word) for word in GRAPH.objects}
+    assert len(wholly.relations) == len(GRAPH.relations), "all are lost, and as many invented"
+
+
+def test_faults_come_at_their_rate() -> None:
+    scenes = [scene_graph(scene) for scene in compose_scenes(ScenesConfig(val=0, test=0, nocaps_per_domain=0))]
+    wrong = [noisy(graph, 0.3, Chance(str(number))) for number, graph in enumerate(scenes)]
+    names = [
+        pair
+        for exact, noise in zip(scenes, wrong, strict=True)
+        for pair in zip(exact.objects, noise.objects, strict=True)
+    ]
+    assert 0.27 < sum(exact != noise for exact, noise in names) / len(names) < 0.33
+    kept = sum(len({*exact.relations} & {*noise.relations}) for exact, noise in zip(scenes, wrong, strict=True))
+    assert 0.44 < kept / sum(len(graph.relations) for graph in scenes) < 0.54, "neither lost nor with another word"
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    folder = prepare_scenes(tmp_path_factory.mktemp("s"), ScenesConfig(train=3, val=1, test=1, nocaps_per_domain=1))
+    return open_dataset(str(folder), cache_dir=folder)
+
+
+def test_graphs_of_a_data_set_are_of_its_images_and_signed_by_their_settings(scenes: Dataset) -> None:
+    exact = scenes_graphs(scenes)
+    assert {sample.image_id: len(sample.boxes or ()) for sample in scenes.samples} == {
+        image_id: len(graph.objects) for image_id, graph in exact.graphs.items()
+    }
+    told = [exact, *(scenes_graphs(scenes, noise, seed) for noise, seed in ((0.3, 0), (0.3, 1), (0.4, 0)))]
+    assert [each.name for each in told] == ["scenes", "scenes:noise=0.3", "scenes:noise=0.3,seed=1", "scenes:noise=0.4"]
+    assert len({each.fingerprint for each in told}) == 4
+
+
+def test_other_data_have_no_graphs_of_scenes(scenes: Dataset, tmp_path: Path) -> None:
+    stated = json.loads((scenes.root.parent / "dataset_scenes.json").read_text())
+    for change in ({"version": 0}, {"config": {"seed": 0}}, {"config": stated["config"] | {"train": "many"}}):
+        (tmp_path / "dataset_scenes.json").write_text(json.dumps(stated | change))
+        with pytest.raises(BenchError, match=r"cannot be composed again"):
+            scenes_graphs(Dataset("mine", tmp_path, scenes.samples, "f"))
+    with pytest.raises(BenchError, match="mine cannot be composed again") as refused:
+        scenes_graphs(Dataset("mine", tmp_path / "a" / "b", scenes.samples, "f"))
+    assert "--data scenes" in (refused.value.hint or "")
