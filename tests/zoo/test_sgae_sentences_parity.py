@@ -78,7 +78,7 @@ def test_published_size():
 
 @torch.no_grad()
 def test_padding_changes_nothing_and_an_empty_graph_has_words():
-    model = tiny("sgae/sentences")
+    model = tiny("sgae", sentences=True)
     visual, tokens = look(model), words(6)
     objects = torch.tensor([[4, 5], [6, -1], [-1, -1], [4, 7], [9, 9], [3, -1]])
     attributes = torch.full((6, 2, 2), -1)
@@ -99,7 +99,7 @@ def test_padding_changes_nothing_and_an_empty_graph_has_words():
 @torch.no_grad()
 @both
 def test_stepping_equals_teacher_forcing(mode):
-    model = tiny("sgae/sentences")
+    model = tiny("sgae", sentences=True)
     objects, relations = torch.tensor([[4, 5]] * 3), torch.tensor([[[0, 1, 6]]] * 3)
     attributes = torch.full((3, 2, 1), 7)
     memory = model.encode_sentences(look(model), objects, attributes, relations, dictionary=mode == 1)

@@ -93,7 +93,7 @@ def _lstms(official: Mapping[str, Tensor], core: str) -> dict[str, Tensor]:
 
 
 def from_official(name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> Captioner:
-    """See `zoo.weights.from_official`; shapes determine everything but `max_len`, `sentences`, and `graph`, which is "none"."""
+    """See `zoo.weights.from_official`; shapes do not determine `max_len`, `sentences` and `graph`, which is "none"."""
     sizes = {"graph": "none", **read_sizes(state_dict), **sizes}
     left_out = () if sizes["graph"] == "given" else ("graph.",)
     if not {**model_card(name).arguments, **sizes}.get("sentences"):
