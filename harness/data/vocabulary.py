@@ -113,6 +113,10 @@ class Vocabulary:
         """The words up to the first `eos`; None for unknown ones."""
         return [self._words_by_id.get(number) for number in self._spoken(ids)]
 
+    def number(self, entry: str) -> int | None:
+        """The number of an entry; None where there is no such entry."""
+        return self._ids.get(entry)
+
     def numbers_of(self, words: Sequence[str], setting: str) -> tuple[int, ...]:  # noqa: ARG002
         """The numbers of words that a setting names, less those that the vocabulary lacks; `<unk>` is the unknown word.
 
