@@ -201,6 +201,14 @@ RegionsOption = Annotated[
         "--regions", callback=refuse_empty, help="Regions for all models: boxes, or a JSON, TSV, HDF5 file or folder."
     ),
 ]
+SentenceGraphsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--sentence-graphs",
+        callback=refuse_empty,
+        help="JSON of captions' scene graphs, where a stage learns from them.",
+    ),
+]
 ImageSizeOption = Annotated[int | None, typer.Option(min=1, max=MAX_SIDE, help="Pixels a side, if not the backbone's.")]
 NormalisationOption = Annotated[str | None, typer.Option(help="imagenet, half or clip.")]
 RegionCountOption = Annotated[str, typer.Option(help="all, fixed:36, first:50 or adaptive:10-100.")]

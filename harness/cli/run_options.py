@@ -40,6 +40,7 @@ from harness.cli.options import (
     RegionsOption,
     RowsOption,
     SeedsOption,
+    SentenceGraphsOption,
     SkipBadImagesOption,
     StorageOption,
     WorkspaceOption,
@@ -74,6 +75,7 @@ class RunOptions:
     regions: RegionsOption = None
     region_count: RegionCountOption = "all"
     region_bins: RegionBinsOption = 1
+    sentence_graphs: SentenceGraphsOption = None
     device: DeviceOption = "auto"
     devices: Annotated[
         int | None,

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.cli.engines import chosen_engine
-from harness.cli.inputs import check_precision, check_tuned, chosen_features, find_tuned, number_of_jobs
+from harness.cli.inputs import (
+    check_precision,
+    check_tuned,
+    chosen_features,
+    find_tuned,
+    number_of_jobs,
+    with_sentence_graphs,
+)
 from harness.cli.options import check_seeds
 from harness.cli.run_options import RunOptions
 from harness.runner.engines.choose import HERE
@@ -45,6 +52,7 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
             region_count=options.region_count,
             region_bins=options.region_bins,
         )
+        features = with_sentence_graphs(features, options.sentence_graphs)
     check_precision(options.precision)
     at_once = number_of_jobs(options.jobs)
     if options.rerun and options.accept_code_changes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.inputs import check_precision, chosen_features, number_of_jobs
+from harness.cli.inputs import check_precision, chosen_features, number_of_jobs, with_sentence_graphs
 from harness.cli.options import (
     BackboneOption,
     BackboneSettingOption,
@@ -30,6 +30,7 @@ from harness.cli.options import (
     RegionBinsOption,
     RegionCountOption,
     RegionsOption,
+    SentenceGraphsOption,
     SkipBadImagesOption,
     WorkspaceOption,
     refuse_empty,
@@ -80,6 +81,7 @@ def tune(
     regions: RegionsOption = None,
     region_count: RegionCountOption = "all",
     region_bins: RegionBinsOption = 1,
+    sentence_graphs: SentenceGraphsOption = None,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",
     skip_bad_images: SkipBadImagesOption = False,
@@ -120,6 +122,7 @@ def tune(
         region_count=region_count,
         region_bins=region_bins,
     )
+    features = with_sentence_graphs(features, sentence_graphs)
     check_precision(precision)
     at_once = number_of_jobs(jobs)
     given = {"--cpus-per-run": cpus_per_run, "--gpus-per-run": gpus_per_run, "--memory-per-run": memory_per_run}

@@ -46,9 +46,10 @@ class FeatureConfig(Strict):
     """The backbone whose features all models get; `options` go to timm's constructor.
 
     `weights` is a file, or "random" on explicit request. With `regions`, models get region features, not grid cells.
+    `sentence_graphs` is a file of the scene graphs of captions, for schedules with a stage that learns from them.
     """
 
-    omit_if_default: ClassVar[frozenset[str]] = frozenset({"regions"})
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"regions", "sentence_graphs"})
 
     backbone: str = "filterbank"
     weights: Literal["random"] | Path | None = None
@@ -56,12 +57,15 @@ class FeatureConfig(Strict):
     image_size: int | None = Field(None, gt=0, le=MAX_SIDE)
     normalisation: Literal["imagenet", "half", "clip"] | None = None
     regions: RegionConfig | None = None
+    sentence_graphs: Path | None = None
 
     def resolved(self) -> FeatureConfig:
         """The same configuration with absolute paths."""
         changed: dict[str, object] = {}
         if isinstance(self.weights, Path):
             changed["weights"] = absolute(expanded(self.weights))
+        if self.sentence_graphs is not None:
+            changed["sentence_graphs"] = absolute(expanded(self.sentence_graphs))
         if self.regions is not None and isinstance(self.regions.source, Path):
             source = absolute(expanded(self.regions.source))
             changed["regions"] = self.regions.model_copy(update={"source": source})

@@ -18,6 +18,7 @@ from harness.data.batches import VisualSource
 from harness.data.chunks import Spread
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import Features, NullSource, VisualFeatures
+from harness.data.graphs.sentences import SentenceGraphs
 from harness.data.own_tokens import counted_captions
 from harness.data.pixels import PixelSource, Preprocessing
 from harness.data.prepare_features import TRAINING_SPLITS, Prepared, configured_backbone, prepare_features
@@ -26,6 +27,7 @@ from harness.data.two_streams import both_streams
 from harness.data.vocabulary import Vocabulary
 from harness.metrics.signature import EvaluationSettings
 from harness.runner.identity.signature import data_field, model_signature, nrefs_field, vocabulary_field
+from harness.runner.sentence_graphs import open_sentences
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
@@ -43,6 +45,7 @@ class BenchmarkData:
         features: None where no model of the benchmark reads any.
         grid: the cells beside regions; None where no model sees both, or regions come from elsewhere.
         cache: the folder of what can be made again.
+        sentences: scene graphs of the training and validation captions; None where no stage reads any.
     """
 
     dataset: Dataset
@@ -55,6 +58,7 @@ class BenchmarkData:
     features: VisualFeatures | None
     cache: Path
     grid: Features | None = None
+    sentences: SentenceGraphs | None = None
 
     @property
     def visual_dim(self) -> int:
@@ -221,6 +225,7 @@ def assemble_context(
     vocabulary = _build_vocabulary(
         counted_captions(dataset, splits["train"], preparation), preset.vocabulary, preparation
     )
+    sentences = open_sentences(dataset, feature_config.sentence_graphs, preset, splits)
     signature = model_signature(
         preset,
         data=data_field(dataset, seen.skipped, without_restval=without_restval),
@@ -229,6 +234,7 @@ def assemble_context(
         features=seen.described,
         vocabulary=vocabulary_field(vocabulary, preset.vocabulary.min_count),
         precision=execution.precision,
+        sentences=None if sentences is None else sentences.described,
     )
     data = BenchmarkData(
         dataset=dataset,
@@ -241,6 +247,7 @@ def assemble_context(
         features=seen.features,
         cache=cache,
         grid=seen.grid,
+        sentences=sentences,
     )
     inputs = ModelInputs(vocabulary, backbone.preprocessing, preset.decoding)
     return RunContext(data, inputs, execution, preset, signature)

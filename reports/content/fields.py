@@ -20,6 +20,7 @@ FIELDS = {
     "schedule": "training schedule, with a digest of every stage",
     "tuned": "settings tuned for each model: trials, updates of each, a digest of the search; without it, none were",
     "reward": "what training rewards, where it does",
+    "sentences": "scene graphs of captions that a stage learns from: parsed by rules, or of a file, with its digest",
     "pretraining": "what the weights were trained on before the run; none: nothing but what the run trains on",
     "prec": "arithmetic of training, validation and captioning",
     "track": "controlled: all models trained alike; paper: each by its own paper's recipe",

@@ -95,7 +95,7 @@ def _lstms(official: Mapping[str, Tensor], core: str) -> dict[str, Tensor]:
 def from_official(name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> Captioner:
     """See `zoo.weights.from_official`; shapes do not determine `max_len`, `sentences` and `graph`, which is "none"."""
     sizes = {"graph": "none", **read_sizes(state_dict), **sizes}
-    left_out = () if sizes["graph"] == "given" else ("graph.",)
+    left_out: tuple[str, ...] = () if sizes["graph"] == "given" else ("graph.",)
     if not {**model_card(name).arguments, **sizes}.get("sentences"):
         left_out += ("sentences.", "ssg_")
     tensors = {own: tensor for own, tensor in zoo_tensors(state_dict).items() if not own.startswith(left_out)}
