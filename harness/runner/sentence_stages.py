@@ -1,4 +1,4 @@
-"""Stages that learn from the scene graphs of captions: which a model has, their graphs in numbers, their validation."""
+"""Stages that learn from the scene graphs of captions: their graphs in numbers, and their validation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from harness.config.schedule import Schedule, Stage
+from harness.config.schedule import Stage
 from harness.data.batches import CaptionBatches
 from harness.data.dataset import Sample
 from harness.data.graphs.numbered import NumberedGraph, number_graph
@@ -16,20 +16,10 @@ from harness.data.own_tokens import as_read
 from harness.data.vocabulary import Vocabulary
 from harness.measure.model_modes import eval_mode
 from harness.runner.context import RunContext
-from harness.training.objectives import SentenceGraphLoss, has_sentences
+from harness.training.objectives import SentenceGraphLoss
 from harness.utils.precision import autocast
 from harness.utils.progress import Reporter
 from zoo import Captioner
-
-
-def stages_for(model: Captioner, schedule: Schedule, reporter: Reporter) -> Schedule:
-    """The schedule without the stages of sentence graphs, which is said, where the model has no part for them."""
-    if has_sentences(model) or not schedule.reads_sentences:
-        return schedule
-    kept = tuple(stage for stage in schedule.stages if stage.objective != "sentence_graph")
-    left_out = ", ".join(stage.name for stage in schedule.stages if stage not in kept)
-    reporter.note(f"  left out, since the model has no part for sentence graphs: {left_out}")
-    return schedule.model_copy(update={"stages": kept})
 
 
 def numbered_graphs(

@@ -27,14 +27,14 @@ from harness.inference.generate import caption_images
 from harness.metrics.cider import CiderD
 from harness.runner.backbone_features import CachedBackboneSource, cache_own_features
 from harness.runner.context import RunContext
-from harness.runner.sentence_stages import measure_score, numbered_graphs, stages_for
+from harness.runner.sentence_stages import measure_score, numbered_graphs
 from harness.training.distributed import Collective, Distributed, SingleProcess
 from harness.training.losses import StepLoss
 from harness.training.objectives import CrossEntropy, Objective, SentenceGraphLoss
 from harness.training.peers import start_training
 from harness.training.reinforce import ReinforceLoss, require_states
 from harness.training.self_critical import CaptionRewards, SelfCriticalLoss
-from harness.training.stage import StageData
+from harness.training.stage import StageData, stages_for
 from harness.training.state import TrainingSummary
 from harness.training.trainer import Trainer
 from harness.utils.plugins import load_plugins
@@ -69,10 +69,13 @@ def fit(
             f"{record.images_per_second:.0f} images/s"
         )
 
+    schedule = stages_for(model, context.preset.schedule)
+    if left_out := [stage.name for stage in context.preset.schedule.stages if stage not in schedule.stages]:
+        reporter.note(f"  left out, since the model has no part for sentence graphs: {', '.join(left_out)}")
     task = _Task(
         model,
         seed,
-        stages_for(model, context.preset.schedule, reporter),
+        schedule,
         as_read(context.data.train, context.inputs.vocabulary.preparation),
         context.inputs.vocabulary,
         context.source(model.visual),
@@ -187,10 +190,9 @@ class _StageDataMaker:
     """Makes what a stage reads on this rank: its share of every batch, and what it sees of the images.
 
     Args:
-        cache_features: extracts the features of the model's own backbone as it stands, and gives their folder; called
-            on rank 0 alone.
+        cache_features: extracts the features of the model's own backbone as it stands, and gives their folder.
         reporter: told where the features lie.
-        measure_score: measures the validation of a stage of sentence graphs; called on rank 0 alone.
+        measure_score: validates a stage of sentence graphs; this and `cache_features` are called on rank 0 alone.
     """
 
     def __init__(

@@ -57,3 +57,11 @@ def validate_schedule(model: Captioner, schedule: Schedule) -> None:
             require_states(model, stage)
         if stage.objective == "sentence_graph":
             require_sentences(model, stage)
+
+
+def stages_for(model: Captioner, schedule: Schedule) -> Schedule:
+    """The schedule without its stages of sentence graphs, where the model has no part for them."""
+    if has_sentences(model) or not schedule.reads_sentences:
+        return schedule
+    kept = tuple(stage for stage in schedule.stages if stage.objective != "sentence_graph")
+    return schedule.model_copy(update={"stages": kept})
