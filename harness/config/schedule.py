@@ -227,8 +227,6 @@ class Stage(Strict):
             )
         if self.scheduled_sampling is not None and self.objective not in ("cross_entropy", "sentence_graph"):
             raise ValueError(f"stage {self.name}: scheduled_sampling needs the objective cross_entropy")
-        if self.dictionary and self.objective != "sentence_graph":
-            raise ValueError(f"stage {self.name}: dictionary needs the objective sentence_graph")
         if self.constant_rates and self.optimiser.name == "muon":
             raise ValueError(f"stage {self.name}: constant_rates need another optimiser than muon")
         return self

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from harness.config.schedule import Stage
+from harness.config.schedule import Schedule, Stage
 from harness.data.batches import CaptionBatches
 from harness.data.dataset import Sample
 from harness.data.graphs.numbered import NumberedGraph, number_graph
@@ -17,9 +17,19 @@ from harness.data.vocabulary import Vocabulary
 from harness.measure.model_modes import eval_mode
 from harness.runner.context import RunContext
 from harness.training.objectives import SentenceGraphLoss
+from harness.training.stage import stages_for
 from harness.utils.precision import autocast
 from harness.utils.progress import Reporter
 from zoo import Captioner
+
+
+def choose_stages(model: Captioner, schedule: Schedule, reporter: Reporter) -> tuple[Schedule, list[int]]:
+    """The schedule with the stages that this model has, and their places among all; what is left out is said."""
+    chosen = stages_for(model, schedule)
+    places = [place for place, stage in enumerate(schedule.stages) if stage in chosen.stages]
+    if left_out := [stage.name for stage in schedule.stages if stage not in chosen.stages]:
+        reporter.note(f"  left out, since the model has no part for sentence graphs: {', '.join(left_out)}")
+    return chosen, places
 
 
 def numbered_graphs(

@@ -27,14 +27,14 @@ from harness.inference.generate import caption_images
 from harness.metrics.cider import CiderD
 from harness.runner.backbone_features import CachedBackboneSource, cache_own_features
 from harness.runner.context import RunContext
-from harness.runner.sentence_stages import measure_score, numbered_graphs
+from harness.runner.sentence_stages import choose_stages, measure_score, numbered_graphs
 from harness.training.distributed import Collective, Distributed, SingleProcess
 from harness.training.losses import StepLoss
 from harness.training.objectives import CrossEntropy, Objective, SentenceGraphLoss
 from harness.training.peers import start_training
 from harness.training.reinforce import ReinforceLoss, require_states
 from harness.training.self_critical import CaptionRewards, SelfCriticalLoss
-from harness.training.stage import StageData, stages_for
+from harness.training.stage import StageData
 from harness.training.state import TrainingSummary
 from harness.training.trainer import Trainer
 from harness.utils.plugins import load_plugins
@@ -60,7 +60,7 @@ def fit(
     """
 
     def report_epoch(record: EpochRecord) -> None:
-        on_epoch(record)
+        on_epoch(replace(record, stage=places[record.stage]))
         if record.val_cider is not None:
             reporter.watch(Validated(record.val_cider))
         cider = "" if record.val_cider is None else f", validation CIDEr-D {100 * record.val_cider:.1f}"
@@ -69,9 +69,7 @@ def fit(
             f"{record.images_per_second:.0f} images/s"
         )
 
-    schedule = stages_for(model, context.preset.schedule)
-    if left_out := [stage.name for stage in context.preset.schedule.stages if stage not in schedule.stages]:
-        reporter.note(f"  left out, since the model has no part for sentence graphs: {', '.join(left_out)}")
+    schedule, places = choose_stages(model, context.preset.schedule, reporter)
     task = _Task(
         model,
         seed,

@@ -188,7 +188,7 @@ RECIPES: dict[str, PresetRecipe] = {
     ),
     "sgae-paper": PresetRecipe(
         "bf448855e57f",
-        whose="that of the released code, but for images that it trains on, the global image, and how rewards are weighed",
+        whose="that of the released code, but for the images that it trains on, and how its rewards are weighed",
     ),
     "updown-paper": PresetRecipe("cd87372034be", whose="that of ImageCaptioning.pytorch, not the paper's"),
     "x-lan-paper": PresetRecipe("3b50dfe4df65", (Printed("x_lan"),)),
