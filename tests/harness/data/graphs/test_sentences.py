@@ -47,6 +47,14 @@ def test_a_graph_may_be_of_all_captions_or_of_each(tmp_path: Path) -> None:
         SentenceGraphs({}, "").of(sample(1))
 
 
+def test_the_example_of_the_documentation_is_such_a_file(tmp_path: Path) -> None:
+    page = Path("docs/graph_models.md").read_text(encoding="utf-8")
+    path = tmp_path / "graphs.json"
+    path.write_text(page.partition("```json\n")[2].partition("```")[0])
+    graphs = read_sentence_graphs(path).by_image[391895]
+    assert graphs == (SceneGraph(("man", "motorcycle"), ((0, "young"),), ((0, 1, "ride"),)),)
+
+
 @pytest.mark.parametrize(
     ("images", "expected"),
     [
