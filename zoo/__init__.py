@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from zoo.captioner import Captioner, DecodingState, HasBackbone, HasSentenceGraphs, Memory, Visual, VisualSpec
+    from zoo.captioner import Captioner, DecodingState, HasBackbone, Memory, Visual, VisualSpec
     from zoo.errors import ZooError
     from zoo.registry import (
         ModelCard,
@@ -25,7 +25,6 @@ __all__ = [
     "Captioner",
     "DecodingState",
     "HasBackbone",
-    "HasSentenceGraphs",
     "Memory",
     "ModelCard",
     "Pretraining",
@@ -40,8 +39,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("Captioner", "DecodingState", "HasBackbone", "HasSentenceGraphs"), "zoo.captioner"),
-    **dict.fromkeys(("Memory", "Visual", "VisualSpec"), "zoo.captioner"),
+    **dict.fromkeys(("Captioner", "DecodingState", "HasBackbone", "Memory", "Visual", "VisualSpec"), "zoo.captioner"),
     **dict.fromkeys(("ModelCard", "Pretraining", "create_model", "list_models", "model_card"), "zoo.registry"),
     **dict.fromkeys(("register_model", "select_models"), "zoo.registry"),
     "ZooError": "zoo.errors",

@@ -176,26 +176,3 @@ class HasBackbone(Protocol):
     def freeze_backbone(self, frozen: bool = True) -> None:
         """Freeze the backbone's weights, or train them."""
         ...
-
-
-@runtime_checkable
-class HasSentenceGraphs(Protocol):
-    """A captioner that may also have an auto-encoder of sentence graphs, whose words are entries of its vocabulary.
-
-    `sentences` holds it; None where the model was built without.
-    """
-
-    sentences: nn.Module | None
-
-    def encode_sentences(
-        self, visual: Visual, objects: Tensor, attributes: Tensor, relations: Tensor, *, dictionary: bool = False
-    ) -> Memory:
-        """Encode the scene graphs of n sentences of each image (B * n, ...), for `Captioner.decode`.
-
-        Args:
-            visual: B images; what of them is read beside the graphs is the model's own.
-            objects: (B * n, N), attributes: (B * n, N, a) of each object, -1 where padded.
-            relations: (B * n, M, 3), places of subject and object, and the word; -1 where padded.
-            dictionary: encode through the model's dictionary.
-        """
-        ...

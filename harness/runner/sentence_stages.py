@@ -16,7 +16,7 @@ from harness.data.own_tokens import as_read
 from harness.data.vocabulary import Vocabulary
 from harness.measure.model_modes import eval_mode
 from harness.runner.context import RunContext
-from harness.training.objectives import SentenceGraphLoss
+from harness.training.sentence_graph import SentenceGraphLoss
 from harness.training.stage import stages_for
 from harness.utils.precision import autocast
 from harness.utils.progress import Reporter

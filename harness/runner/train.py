@@ -30,10 +30,11 @@ from harness.runner.context import RunContext
 from harness.runner.sentence_stages import choose_stages, measure_score, numbered_graphs
 from harness.training.distributed import Collective, Distributed, SingleProcess
 from harness.training.losses import StepLoss
-from harness.training.objectives import CrossEntropy, Objective, SentenceGraphLoss
+from harness.training.objectives import CrossEntropy, Objective
 from harness.training.peers import start_training
 from harness.training.reinforce import ReinforceLoss, require_states
 from harness.training.self_critical import CaptionRewards, SelfCriticalLoss
+from harness.training.sentence_graph import SentenceGraphLoss
 from harness.training.stage import StageData
 from harness.training.state import TrainingSummary
 from harness.training.trainer import Trainer
@@ -129,7 +130,7 @@ class _Task:
     precision: str
     compiled: bool
     folder: Path
-    sentences: SentenceGraphs | None
+    sentences: SentenceGraphs | None = None
 
     def compiled_model(self, device: torch.device) -> Captioner:
         """The model to train: compiled where asked for, around the same layers; on a GPU replayed as CUDA graphs."""

@@ -14,8 +14,7 @@ from torch import Tensor
 from harness.config.schedule import Stage
 from harness.data.batches import Batch
 from harness.data.vocabulary import PAD
-from harness.utils.errors import BenchError
-from zoo import Captioner, HasSentenceGraphs, Memory
+from zoo import Captioner, Memory
 
 
 class Objective(Protocol):
@@ -52,51 +51,6 @@ class CrossEntropy:
     def weight(self, batch: Batch) -> float:
         """Words to predict."""
         return float((batch.tokens[:, 1:] != self.pad).sum())
-
-
-@dataclass(frozen=True, slots=True)
-class SentenceGraphLoss:
-    """The mean cross-entropy over all words of a batch, told from the scene graphs of its captions.
-
-    For models with `require_sentences`; `stage.dictionary` says whether the graphs pass through the dictionary.
-    """
-
-    stage: Stage
-    pad: int = PAD
-
-    def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:
-        """See `cross_entropy`; while the model does not train, no input is drawn and no label smoothed."""
-        graphs, inputs = batch.sentences, batch.tokens[:, :-1]
-        if graphs is None:
-            raise ValueError("the batch has no graphs")
-        memory = require_sentences(model, self.stage).encode_sentences(
-            batch.visual, graphs.objects, graphs.attributes, graphs.relations, dictionary=self.stage.dictionary
-        )
-        sampling = self.stage.scheduled_sampling if model.training else None
-        # The state has a row a graph: each caption has one of its own.
-        if sampling is not None and (probability := sampling.probability(epoch)):
-            inputs = scheduled_sampling_inputs(model, memory, inputs, probability)
-        smoothing = self.stage.label_smoothing if model.training else 0.0
-        return cross_entropy(model.decode(memory, inputs), batch.tokens, smoothing, self.pad)
-
-    def weight(self, batch: Batch) -> float:
-        """Words to predict."""
-        return float((batch.tokens[:, 1:] != self.pad).sum())
-
-
-def has_sentences(model: Captioner) -> bool:
-    """Whether the model has a part for sentence graphs."""
-    return isinstance(model, HasSentenceGraphs) and model.sentences is not None
-
-
-def require_sentences(model: Captioner, stage: Stage) -> HasSentenceGraphs:
-    """The model, if it has a part for sentence graphs; BenchError if it has none."""
-    if isinstance(model, HasSentenceGraphs) and model.sentences is not None:
-        return model
-    raise BenchError(
-        f"stage {stage.name!r} learns from sentence graphs, and this model has no part for them",
-        "choose the model sgae/sentences, or another schedule",
-    )
 
 
 def cross_entropy(logits: Tensor, tokens: Tensor, label_smoothing: float = 0.0, pad: int = PAD) -> Tensor:

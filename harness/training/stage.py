@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from harness.config.schedule import Schedule
 from harness.data.batches import CaptionBatches, VisualSource
 from harness.training.dropout import DropoutRates
-from harness.training.objectives import has_sentences, require_sentences
 from harness.training.reinforce import require_states
+from harness.training.sentence_graph import has_sentences, require_sentences
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from zoo import Captioner, HasBackbone

@@ -140,7 +140,7 @@ class SGAE(RecurrentCaptioner):
     def encode_sentences(
         self, visual: Visual, objects: Tensor, attributes: Tensor, relations: Tensor, *, dictionary: bool = False
     ) -> Memory:
-        """See `zoo.captioner.HasSentenceGraphs`."""
+        """`encode_sentence_graph` beside B images, of each of which the mean of its regions is read."""
         image = self._mean(*self.look(visual))
         return self.encode_sentence_graph(objects, attributes, relations, image, dictionary=dictionary)
 

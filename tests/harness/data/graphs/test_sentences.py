@@ -48,7 +48,7 @@ def test_a_graph_may_be_of_all_captions_or_of_each(tmp_path: Path) -> None:
 
 
 def test_the_example_of_the_documentation_is_such_a_file(tmp_path: Path) -> None:
-    page = Path("docs/graph_models.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[4] / "docs" / "graph_models.md").read_text(encoding="utf-8")
     path = tmp_path / "graphs.json"
     path.write_text(page.partition("```json\n")[2].partition("```")[0])
     graphs = read_sentence_graphs(path).by_image[391895]
