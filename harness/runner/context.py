@@ -27,7 +27,7 @@ from harness.data.two_streams import both_streams
 from harness.data.vocabulary import Vocabulary
 from harness.metrics.signature import EvaluationSettings
 from harness.runner.identity.signature import data_field, model_signature, nrefs_field, vocabulary_field
-from harness.runner.sentence_graphs import open_sentences
+from harness.runner.sentence_graphs import check_sentences, open_sentences
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
@@ -197,6 +197,7 @@ def open_inputs(
     """Open the data and the backbone that sees them; BenchError as `prepare_context`."""
     dataset = open_dataset(data_name, cache_dir=workspace.cache, images=images)
     _splits(dataset, dataset.faults)  # before any work
+    check_sentences(dataset, feature_config.sentence_graphs, preset)
     backbone = configured_backbone(feature_config)
     if preset.recipe is not None:
         backbone.preprocessing = replace(backbone.preprocessing, non_rgb=preset.recipe.non_rgb)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,16 +14,19 @@ from typing import Any
 import pytest
 import torch
 
+from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
+from harness.config.preset import VocabularyConfig
 from harness.config.schedule import Optimiser, Schedule
 from harness.data.prepare_features import Prepared
 from harness.metrics.signature import EvaluationSettings
-from harness.runner.context import RunContext, assemble_context
+from harness.runner.context import RunContext, assemble_context, open_inputs
 from harness.runner.identity.signature import reference_signature
 from harness.runner.train import fit
 from harness.training.optimisers import make_optimiser, set_rate
 from harness.training.stage import stages_for, validate_schedule
 from harness.utils.errors import BenchError
+from harness.utils.workspace import Workspace
 from results.records import EpochRecord
 from tests.harness.runner.small_runs import make_context, quiet
 from zoo import Captioner, create_model, model_card
@@ -160,6 +164,14 @@ def test_missing_and_unread_files_are_one_clear_error(context: RunContext, tmp_p
     with pytest.raises(BenchError, match="learns from scene graphs of captions, and mine has none") as caught:
         context_of(context, context, None, "mine")
     assert "--sentence-graphs FILE" in (caught.value.hint or "")
+    subwords = context.preset.model_copy(update={"vocabulary": VocabularyConfig(kind="bpe")})
+    with pytest.raises(BenchError, match="this one is of subwords"):
+        context_of(context, replace(context, preset=subwords), None)
+    folder = shutil.copytree(context.data.dataset.root.parent, tmp_path / "mine")
+    annotations = folder / "dataset_scenes.json"
+    annotations.write_text(annotations.read_text().replace('"dataset":"scenes"', '"dataset":"mine"'))
+    with pytest.raises(BenchError, match="and mine has none"):  # before features are extracted
+        open_inputs(str(folder), None, context.preset, FeatureConfig(), Workspace(tmp_path / "workspace"))
     plain = replace(context, preset=context.preset.model_copy(update={"schedule": schedule_of(STAGE)}))
     with pytest.raises(BenchError, match="--sentence-graphs is given, and no stage"):
         context_of(context, plain, tmp_path / "unread.json")
