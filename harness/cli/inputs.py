@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from harness.config.execution import AUTO
 from harness.config.limits import MAX_PROCESSES
 from harness.utils.errors import BenchError
-from harness.utils.files import shortened
+from harness.utils.files import expanded, require_file, shortened
 from harness.utils.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -121,6 +121,15 @@ def chosen_features(
     options = tuple(backbone_option or ())
     named = backbone or "filterbank"
     return feature_config(named, backbone_weights, options, image_size, normalisation, seen, related)
+
+
+def with_sentence_graphs(features: FeatureConfig, file: str | None) -> FeatureConfig:
+    """The features with the file of `--sentence-graphs`; BenchError where there is no such file."""
+    if file is None:
+        return features
+    path = expanded(file)
+    require_file(path, "--sentence-graphs", "its format is in docs/graph_models.md")
+    return features.model_copy(update={"sentence_graphs": path})
 
 
 def check_tuned(tuned: bool, tuned_from: str | None, untuned: bool) -> None:

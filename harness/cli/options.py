@@ -237,6 +237,14 @@ GraphWordsOption = Annotated[
 GraphLabelsOption = Annotated[
     int, typer.Option("--graph-labels", min=1, max=10_000, help="Predicates that have a label, most frequent first.")
 ]
+SentenceGraphsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--sentence-graphs",
+        callback=refuse_empty,
+        help="JSON of captions' scene graphs, where a stage learns from them.",
+    ),
+]
 ImageSizeOption = Annotated[int | None, typer.Option(min=1, max=MAX_SIDE, help="Pixels a side, if not the backbone's.")]
 NormalisationOption = Annotated[str | None, typer.Option(help="imagenet, half or clip.")]
 RegionCountOption = Annotated[str, typer.Option(help="all, fixed:36, first:50 or adaptive:10-100.")]

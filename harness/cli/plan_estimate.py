@@ -69,6 +69,7 @@ def estimate(model: str, preset: Preset, shape: DataShape, timing: Timing, devic
     from harness.measure.estimate import Speed, plan_captioning, plan_stages
     from harness.measure.speed import IMAGES, MIN_SECONDS, measure_speed
     from harness.runner.pass_costs import pass_costs
+    from harness.training.stage import stages_for
     from zoo import create_model
 
     sizes = {"vocab_size": shape.words, "visual_dim": shape.channels}
@@ -76,7 +77,7 @@ def estimate(model: str, preset: Preset, shape: DataShape, timing: Timing, devic
     length = min(shape.caption_length, built.max_len)
     costs, visual = pass_costs(built, cells=shape.cells, caption_length=length)
     decoding = preset.decoding
-    stages = plan_stages(preset.schedule, costs, shape, decoding.max_len)
+    stages = plan_stages(stages_for(built, preset.schedule), costs, shape, decoding.max_len)
     captioning = plan_captioning(costs, shape, decoding.beam_size, decoding.max_len)
     work = (model, costs, stages, captioning)
     if timing.throughput is not None:

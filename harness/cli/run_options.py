@@ -48,6 +48,7 @@ from harness.cli.options import (
     RegionsOption,
     RowsOption,
     SeedsOption,
+    SentenceGraphsOption,
     SkipBadImagesOption,
     StorageOption,
     WorkspaceOption,
@@ -85,6 +86,7 @@ class RunOptions:
     graphs: GraphsOption = None
     graph_words: GraphWordsOption = 10
     graph_labels: GraphLabelsOption = 20
+    sentence_graphs: SentenceGraphsOption = None
     device: DeviceOption = "auto"
     devices: Annotated[
         int | None,

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 from harness.cli.engines import chosen_engine
 from harness.cli.evaluate_more import refuse_without_more
-from harness.cli.inputs import check_precision, check_tuned, chosen_features, find_tuned, number_of_jobs
+from harness.cli.inputs import (
+    check_precision,
+    check_tuned,
+    chosen_features,
+    find_tuned,
+    number_of_jobs,
+    with_sentence_graphs,
+)
 from harness.cli.options import check_seeds
 from harness.cli.run_options import RunOptions
 from harness.runner.engines.choose import HERE
@@ -49,6 +56,7 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
             graph_words=options.graph_words,
             graph_labels=options.graph_labels,
         )
+        features = with_sentence_graphs(features, options.sentence_graphs)
     check_precision(options.precision)
     at_once = number_of_jobs(options.jobs)
     if options.rerun and options.accept_code_changes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.inputs import check_precision, chosen_features, number_of_jobs
+from harness.cli.inputs import check_precision, chosen_features, number_of_jobs, with_sentence_graphs
 from harness.cli.options import (
     BackboneOption,
     BackboneSettingOption,
@@ -33,6 +33,7 @@ from harness.cli.options import (
     RegionBinsOption,
     RegionCountOption,
     RegionsOption,
+    SentenceGraphsOption,
     SkipBadImagesOption,
     WorkspaceOption,
     refuse_empty,
@@ -86,6 +87,7 @@ def tune(
     graphs: GraphsOption = None,
     graph_words: GraphWordsOption = 10,
     graph_labels: GraphLabelsOption = 20,
+    sentence_graphs: SentenceGraphsOption = None,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",
     skip_bad_images: SkipBadImagesOption = False,
@@ -129,6 +131,7 @@ def tune(
         graph_words=graph_words,
         graph_labels=graph_labels,
     )
+    features = with_sentence_graphs(features, sentence_graphs)
     check_precision(precision)
     at_once = number_of_jobs(jobs)
     given = {"--cpus-per-run": cpus_per_run, "--gpus-per-run": gpus_per_run, "--memory-per-run": memory_per_run}

@@ -61,10 +61,11 @@ class FeatureConfig(Strict):
     """The backbone whose features all models get; `options` go to timm's constructor.
 
     `weights` is a file, or "random" on explicit request. With `regions`, models get region features, not grid cells.
-    `graphs` are of these regions.
+    `graphs` are of these regions. `sentence_graphs` is a file of the scene graphs of captions, for schedules with a
+    stage that learns from them.
     """
 
-    omit_if_default: ClassVar[frozenset[str]] = frozenset({"regions", "graphs"})
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"regions", "graphs", "sentence_graphs"})
 
     backbone: str = "filterbank"
     weights: Literal["random"] | Path | None = None
@@ -73,12 +74,15 @@ class FeatureConfig(Strict):
     normalisation: Literal["imagenet", "half", "clip"] | None = None
     regions: RegionConfig | None = None
     graphs: GraphConfig | None = None
+    sentence_graphs: Path | None = None
 
     def resolved(self) -> FeatureConfig:
         """The same configuration with absolute paths."""
         changed: dict[str, object] = {}
         if isinstance(self.weights, Path):
             changed["weights"] = absolute(expanded(self.weights))
+        if self.sentence_graphs is not None:
+            changed["sentence_graphs"] = absolute(expanded(self.sentence_graphs))
         if self.regions is not None and isinstance(self.regions.source, Path):
             source = absolute(expanded(self.regions.source))
             changed["regions"] = self.regions.model_copy(update={"source": source})

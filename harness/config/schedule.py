@@ -142,9 +142,10 @@ class ScheduledSampling(Strict):
 
     In epoch e each input but the first is replaced, with probability min(step * floor((e - start) / every), most), by a
     word drawn from the model's distribution at the previous position; epochs up to `start` use the ground truth alone.
+    A negative `start` counts epochs of the stages before.
     """
 
-    start: int = Field(0, ge=0, le=MAX_COUNT)
+    start: int = Field(0, ge=-MAX_COUNT, le=MAX_COUNT)
     every: int = Field(5, gt=0, le=MAX_COUNT)
     step: float = Field(0.05, gt=0, le=1)
     most: float = Field(0.25, gt=0, le=1)
@@ -160,7 +161,8 @@ class Stage(Strict):
     With `batch_of: captions`, a batch counts captions, an image is encoded once for each of them, and an epoch uses
     every caption. `drop_last` drops a smaller last batch of an epoch. `backbone: trained` needs a model that owns a
     backbone. `dropout` is one rate at every site of the model, `dropout_scale` a factor of the rates that it was built
-    with, which are its authors'.
+    with, which are its authors'. The objective `sentence_graph` learns to say captions from their scene graphs, and is
+    validated by the loss of validation captions; a model without a part for such graphs passes over the stage.
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset(
@@ -169,6 +171,8 @@ class Stage(Strict):
             "backbone",
             "batch_of",
             "clip_value",
+            "constant_rates",
+            "dictionary",
             "drop_last",
             "dropout_scale",
             "reinforce",
@@ -177,7 +181,7 @@ class Stage(Strict):
         }
     )
     name: str
-    objective: Literal["cross_entropy", "self_critical", "reinforce"] = "cross_entropy"
+    objective: Literal["cross_entropy", "self_critical", "reinforce", "sentence_graph"] = "cross_entropy"
     epochs: int = Field(gt=0, le=MAX_COUNT)
     batch_size: int = Field(gt=0, le=MAX_BATCH)
     batch_of: Literal["images", "captions"] = "images"
@@ -186,6 +190,10 @@ class Stage(Strict):
     backbone: Literal["frozen", "trained"] = "frozen"
     optimiser: Optimiser = Optimiser()
     learning_rate: LearningRate
+    constant_rates: dict[str, Annotated[float, Field(gt=0, le=MAX_RATE)]] = Field(
+        {}, description="learning rates of single parameters, by name, in place of learning_rate"
+    )
+    dictionary: bool = Field(False, description="of sentence_graph: graphs pass through the model's dictionary")
     accumulation: Accumulation = Accumulation()
     self_critical: SelfCritical = SelfCritical()
     reinforce: Reinforce = Reinforce()
@@ -217,8 +225,10 @@ class Stage(Strict):
                 f"stage {self.name}: dropout {self.dropout:g} and dropout_scale {self.dropout_scale:g} exclude each "
                 "other; with dropout_scale, dropout is null"
             )
-        if self.scheduled_sampling is not None and self.objective != "cross_entropy":
+        if self.scheduled_sampling is not None and self.objective not in ("cross_entropy", "sentence_graph"):
             raise ValueError(f"stage {self.name}: scheduled_sampling needs the objective cross_entropy")
+        if self.constant_rates and self.optimiser.name == "muon":
+            raise ValueError(f"stage {self.name}: constant_rates need another optimiser than muon")
         return self
 
     def steps_per_epoch(self, images: int, captions: int) -> int:
@@ -239,3 +249,14 @@ class Schedule(Strict):
     name: str
     summary: str
     stages: tuple[Stage, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _end_with_images(self) -> Self:
+        if self.stages[-1].objective == "sentence_graph":
+            raise ValueError(f"stage {self.stages[-1].name}: the last stage must caption images, not sentence_graph")
+        return self
+
+    @property
+    def reads_sentences(self) -> bool:
+        """Whether a stage learns from the scene graphs of captions."""
+        return any(stage.objective == "sentence_graph" for stage in self.stages)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from harness.data.dataset import Sample
+from harness.data.graphs.sentence_numbers import GraphTensors, NumberedGraph
 from harness.data.vocabulary import PAD, Vocabulary
 from harness.utils.errors import BenchError
 from zoo.captioner import Visual, VisualSpec
@@ -27,15 +28,19 @@ class Batch:
     """B images with n captions each.
 
     tokens: (B * n, T + 1) long, image-major: begin token, words, end token, padded to the longest of the batch.
+    sentences: of each row of tokens its scene graph, in stages that learn from them; else None.
     """
 
     visual: Visual
     tokens: Tensor
     image_ids: tuple[int, ...]
+    sentences: GraphTensors | None = None
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on a device."""
-        return replace(self, visual=self.visual.to(device), tokens=self.tokens.to(device, non_blocking=True))
+        graphs = self.sentences and self.sentences.each(lambda part: part.to(device, non_blocking=True))
+        tokens = self.tokens.to(device, non_blocking=True)
+        return replace(self, visual=self.visual.to(device), tokens=tokens, sentences=graphs)
 
     def pinned(self) -> Batch:
         """The same batch in pinned memory, for asynchronous copies to a GPU; what is there already stays there."""
@@ -44,7 +49,8 @@ class Batch:
         visual = Visual(
             **{name: value.pin_memory() if value.device.type == "cpu" else value for name, value in there.items()}
         )
-        return replace(self, visual=visual, tokens=self.tokens.pin_memory())
+        graphs = self.sentences and self.sentences.each(torch.Tensor.pin_memory)
+        return replace(self, visual=visual, tokens=self.tokens.pin_memory(), sentences=graphs)
 
     def split(self, parts: int) -> list[Batch]:
         """At most `parts` batches of about equally many images; one if `parts` is 1."""
@@ -53,14 +59,16 @@ class Batch:
         images = len(self.image_ids)
         size = -(-images // parts)
         captions = len(self.tokens) // images
-        return [
-            Batch(
-                _images(self.visual, first, first + size),
-                self.tokens[first * captions : (first + size) * captions],
-                self.image_ids[first : first + size],
-            )
-            for first in range(0, images, size)
-        ]
+        return [self._part(first, first + size, captions) for first in range(0, images, size)]
+
+    def _part(self, first: int, stop: int, captions: int) -> Batch:
+        rows = slice(first * captions, stop * captions)
+        return Batch(
+            _images(self.visual, first, stop),
+            self.tokens[rows],
+            self.image_ids[first:stop],
+            self.sentences and self.sentences.each(lambda part: part[rows]),
+        )
 
 
 def _images(visual: Visual, start: int, stop: int) -> Visual:
@@ -94,6 +102,7 @@ class CaptionBatches:
         share: (k, n): the k-th of n shares of every batch; a share of a small batch may hold no image.
         pinned: make batches in pinned memory.
         fixed_width: pad the tokens of every batch to `max_len`, so that all of them have one shape.
+        graphs: of each sample, the scene graph of each of its captions.
     """
 
     def __init__(
@@ -111,6 +120,7 @@ class CaptionBatches:
         share: tuple[int, int] = (0, 1),
         pinned: bool = False,
         fixed_width: bool = False,
+        graphs: Sequence[Sequence[NumberedGraph]] | None = None,
     ) -> None:
         if min(batch_size, captions_per_image) < 1 or max_len < 2 or seed < 0:
             raise ValueError("batch_size and captions_per_image must be at least 1, max_len 2 and seed 0")
@@ -124,6 +134,7 @@ class CaptionBatches:
             [[vocabulary.bos, *vocabulary.encode(caption, max_len - 1)] for caption in sample.captions]
             for sample in samples
         ]
+        self._graphs = graphs
         self._features, self._spec, self._pad = features, spec, vocabulary.pad
         self._batch_size, self._per_image, self._seed = batch_size, captions_per_image, seed
         self._share, self._pinned, self._width = share, pinned, max_len if fixed_width else 0
@@ -151,6 +162,9 @@ class CaptionBatches:
                 continue
             tokens = pad_rows(rows, self._pad, self._width)
             batch = Batch(self._features.visual(image_ids, self._spec), tokens, image_ids)
+            if (told := self._graphs) is not None:
+                graphs = [told[image][caption] for image in chosen for caption in choice[image]]
+                batch = replace(batch, sentences=GraphTensors.of(graphs))
             yield batch.pinned() if self._pinned else batch
 
     def _draw(self, number: int) -> tuple[list[int], list[list[int]]]:

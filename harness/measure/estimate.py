@@ -147,6 +147,8 @@ def _plan_stage(stage: Stage, costs: PassCosts, data: DataShape, max_len: int, *
         explored = costs.start + rows * data.caption_length * costs.step
     validations = math.ceil(stage.epochs / stage.validate_every)
     validated = validations * data.val * (seen - costs.encoder + costs.decoding(stage.validation_beam_size, max_len))
+    if stage.objective == "sentence_graph":  # counted as captions of images, the layers of the graphs themselves not
+        validated = validations * round(data.val * data.captions) * costs.caption
     extracted = (data.train + data.val) * costs.backbone if stage.backbone == "frozen" and tuned else 0
     return StagePlan(
         stage.name,

@@ -18,8 +18,9 @@ from harness.data.batches import VisualSource
 from harness.data.chunks import Spread
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import Features, NullSource, VisualFeatures
-from harness.data.graphs.numbers import ImageGraphs, WithGraph
+from harness.data.graphs.image_numbers import ImageGraphs, WithGraph
 from harness.data.graphs.prepare import ReadGraphs, number_graphs, prepare_graphs
+from harness.data.graphs.sentences import SentenceGraphs
 from harness.data.own_tokens import counted_captions
 from harness.data.pixels import PixelSource, Preprocessing
 from harness.data.prepare_features import TRAINING_SPLITS, Prepared, configured_backbone, prepare_features
@@ -28,6 +29,7 @@ from harness.data.two_streams import both_streams
 from harness.data.vocabulary import Vocabulary
 from harness.metrics.signature import EvaluationSettings
 from harness.runner.identity.signature import data_field, model_signature, nrefs_field, vocabulary_field
+from harness.runner.sentence_graphs import check_sentences, open_sentences
 from harness.runner.splits import usable_splits, without_restval
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
@@ -47,6 +49,7 @@ class BenchmarkData:
         grid: the cells beside regions; None where no model sees both, or regions come from elsewhere.
         cache: the folder of what can be made again.
         graphs: scene graphs; None where no model reads any, or none are given.
+        sentences: scene graphs of the training and validation captions; None where no stage reads any.
     """
 
     dataset: Dataset
@@ -60,6 +63,7 @@ class BenchmarkData:
     cache: Path
     grid: Features | None = None
     graphs: ImageGraphs | None = None
+    sentences: SentenceGraphs | None = None
 
     @property
     def visual_dim(self) -> int:
@@ -226,6 +230,7 @@ def open_inputs(
     """Open the data and the backbone that sees them; BenchError as `prepare_context`."""
     dataset = open_dataset(data_name, cache_dir=workspace.cache, images=images)
     usable_splits(dataset, dataset.faults)  # before any work
+    check_sentences(dataset, feature_config.sentence_graphs, preset)
     backbone = configured_backbone(feature_config)
     if preset.recipe is not None:
         backbone.preprocessing = replace(backbone.preprocessing, non_rgb=preset.recipe.non_rgb)
@@ -256,6 +261,7 @@ def assemble_context(
     vocabulary = _build_vocabulary(
         counted_captions(dataset, splits["train"], preparation), preset.vocabulary, preparation
     )
+    sentences = open_sentences(dataset, feature_config.sentence_graphs, preset, splits)
     signature = model_signature(
         preset,
         data=data_field(dataset, skipped, without_restval=drops_restval),
@@ -264,6 +270,7 @@ def assemble_context(
         features=seen.described,
         vocabulary=vocabulary_field(vocabulary, preset.vocabulary.min_count),
         precision=execution.precision,
+        sentences=None if sentences is None else sentences.described,
     )
     data = BenchmarkData(
         dataset=dataset,
@@ -277,6 +284,7 @@ def assemble_context(
         cache=cache,
         grid=seen.grid,
         graphs=None if graphs is None else number_graphs(graphs, splits["train"], vocabulary),
+        sentences=sentences,
     )
     inputs = ModelInputs(vocabulary, backbone.preprocessing, preset.decoding)
     return RunContext(data, inputs, execution, preset, signature)

@@ -18,6 +18,8 @@ from harness.config.schedule import Schedule, Stage
 from harness.data.batches import CaptionBatches, VisualSource
 from harness.data.dataset import Sample
 from harness.data.features import Features
+from harness.data.graphs.sentence_numbers import NumberedGraph
+from harness.data.graphs.sentences import SentenceGraphs
 from harness.data.own_tokens import as_read
 from harness.data.resident import resident
 from harness.data.vocabulary import Vocabulary
@@ -25,12 +27,14 @@ from harness.inference.generate import caption_images
 from harness.metrics.cider import CiderD
 from harness.runner.backbone_features import CachedBackboneSource, cache_own_features
 from harness.runner.context import RunContext
+from harness.runner.sentence_stages import choose_stages, measure_score, numbered_graphs
 from harness.training.distributed import Collective, Distributed, SingleProcess
 from harness.training.losses import StepLoss
 from harness.training.objectives import CrossEntropy, Objective
 from harness.training.peers import start_training
 from harness.training.reinforce import ReinforceLoss, require_states
 from harness.training.self_critical import CaptionRewards, SelfCriticalLoss
+from harness.training.sentence_graph import SentenceGraphLoss
 from harness.training.stage import StageData
 from harness.training.state import TrainingSummary
 from harness.training.trainer import Trainer
@@ -57,7 +61,7 @@ def fit(
     """
 
     def report_epoch(record: EpochRecord) -> None:
-        on_epoch(record)
+        on_epoch(replace(record, stage=places[record.stage]))
         if record.val_cider is not None:
             reporter.watch(Validated(record.val_cider))
         cider = "" if record.val_cider is None else f", validation CIDEr-D {100 * record.val_cider:.1f}"
@@ -66,10 +70,11 @@ def fit(
             f"{record.images_per_second:.0f} images/s"
         )
 
+    schedule, places = choose_stages(model, context.preset.schedule, reporter)
     task = _Task(
         model,
         seed,
-        context.preset.schedule,
+        schedule,
         as_read(context.data.train, context.inputs.vocabulary.preparation),
         context.inputs.vocabulary,
         context.source(model.visual),
@@ -77,12 +82,14 @@ def fit(
         context.execution.precision,
         context.execution.config.compiled,
         folder,
+        context.data.sentences,
     )
 
     def train(collective: Collective) -> TrainingSummary:
         device = context.execution.device
         trained = task.compiled_model(device)
-        data = _StageDataMaker(task, collective, device, lambda: _cache(model, context, reporter), reporter)
+        score = partial(measure_score, trained, context, reporter)
+        data = _StageDataMaker(task, collective, device, lambda: _cache(model, context, reporter), reporter, score)
         validation = _Validation(trained, context, reporter)
         return task.trainer(trained, data, validation, device, collective, report_epoch, reporter, on_step).fit()
 
@@ -104,6 +111,8 @@ def make_objective(stage: Stage, model: Captioner, samples: Sequence[Sample], vo
     if stage.objective == "reinforce":
         rewards = CaptionRewards(samples, vocabulary, stage.reinforce.end_in_reward)
         return ReinforceLoss(stage, vocabulary, rewards, require_states(model, stage).d_model)
+    if stage.objective == "sentence_graph":
+        return SentenceGraphLoss(stage, vocabulary.pad)
     return CrossEntropy(stage, vocabulary.pad)
 
 
@@ -121,6 +130,7 @@ class _Task:
     precision: str
     compiled: bool
     folder: Path
+    sentences: SentenceGraphs | None = None
 
     def compiled_model(self, device: torch.device) -> Captioner:
         """The model to train: compiled where asked for, around the same layers; on a GPU replayed as CUDA graphs."""
@@ -179,9 +189,9 @@ class _StageDataMaker:
     """Makes what a stage reads on this rank: its share of every batch, and what it sees of the images.
 
     Args:
-        cache_features: extracts the features of the model's own backbone as it stands, and gives their folder; called
-            on rank 0 alone.
+        cache_features: extracts the features of the model's own backbone as it stands, and gives their folder.
         reporter: told where the features lie.
+        measure_score: validates a stage of sentence graphs; this and `cache_features` are called on rank 0 alone.
     """
 
     def __init__(
@@ -191,9 +201,10 @@ class _StageDataMaker:
         device: torch.device,
         cache_features: Callable[[], Path],
         reporter: Reporter,
+        measure_score: Callable[[Stage], float] = lambda _: 0.0,
     ) -> None:
         self._task, self._collective, self._device, self._cache_features = task, collective, device, cache_features
-        self._reporter = reporter
+        self._reporter, self._measure_score = reporter, measure_score
         self._held: VisualSource | None = None  # the task's own features on the device, for all stages
 
     def __call__(self, stage: Stage) -> StageData:
@@ -207,6 +218,7 @@ class _StageDataMaker:
         seen = self._resident(source)
         if stage.batch_of == "captions":
             samples = [replace(image, captions=(caption,)) for image in samples for caption in image.captions]
+        graphs = self._graphs(stage)
         batches = CaptionBatches(
             samples,
             task.vocabulary,
@@ -220,8 +232,17 @@ class _StageDataMaker:
             share=(rank, self._collective.world_size),
             pinned=self._device.type == "cuda",
             fixed_width=task.compiled,
+            graphs=graphs,
         )
-        return StageData(batches, source)
+        return StageData(batches, source, partial(self._measure_score, stage) if graphs is not None else None)
+
+    def _graphs(self, stage: Stage) -> list[list[NumberedGraph]] | None:
+        """Of each sample that the stage reads, the graphs of its captions; None where it is of images."""
+        task = self._task
+        if stage.objective != "sentence_graph" or task.sentences is None:
+            return None
+        graphs = numbered_graphs(task.train, task.sentences, task.vocabulary)
+        return [[graph] for told in graphs for graph in told] if stage.batch_of == "captions" else graphs
 
     def _resident(self, source: VisualSource) -> VisualSource:
         """The training features on the device where they fit; those of a tuned backbone are of one stage."""

@@ -21,6 +21,7 @@ from harness.measure.speed import measure_speed
 from harness.runner.context import RunContext
 from harness.runner.pass_costs import pass_costs
 from harness.training.dropout import DropoutRates
+from harness.training.stage import stages_for
 from harness.training.state import TrainingSummary
 from harness.utils.plugins import contain_exits
 from harness.utils.precision import autocast
@@ -87,8 +88,9 @@ def predict_training(model: Captioner, visual: Visual, counts: FlopCounts | None
         words=len(context.inputs.vocabulary),
         caption_length=length,
     )
-    stages = plan_stages(preset.schedule, costs, data, context.inputs.decoding.max_len)
-    first = preset.schedule.stages[0]
+    schedule = stages_for(model, preset.schedule)
+    stages = plan_stages(schedule, costs, data, context.inputs.decoding.max_len)
+    first = schedule.stages[0]
     most = PROBED_IMAGES if device.type == "cpu" else first.batch_size
     try:
         with contain_exits(), _dropout(model, first), autocast(device, context.execution.precision):

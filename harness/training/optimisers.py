@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -83,9 +83,34 @@ def step_scale(step: int, first: float, second: float) -> float | None:
     return math.sqrt((1 - decayed) * rectified) / (1 - first**step)
 
 
-def make_optimiser(model: Captioner, settings: Optimiser, also: Iterable[Parameter] = ()) -> Optimizer:
-    """The optimiser of a stage over what is to be trained of a model, and `also`; its rate is set at every step."""
-    trained = [parameter for parameter in (*model.parameters(), *also) if parameter.requires_grad]
+def make_optimiser(
+    model: Captioner,
+    settings: Optimiser,
+    also: Iterable[Parameter] = (),
+    constant_rates: Mapping[str, float] | None = None,
+) -> Optimizer:
+    """The optimiser of a stage over what is to be trained of a model, and `also`; its rate is set at every step.
+
+    Args:
+        constant_rates: by the name of a parameter, a rate that `set_rate` leaves as it is; not for `muon`.
+    """
+    constant = {name: model.get_parameter(name) for name in constant_rates or {}}
+    apart = set(constant.values())
+    trained = [each for each in (*model.parameters(), *also) if each.requires_grad and each not in apart]
+    optimiser = _optimiser(model, settings, trained)
+    for name, rate in (constant_rates or {}).items():
+        optimiser.add_param_group({"params": [constant[name]], "lr": rate, "constant": True})
+    return optimiser
+
+
+def set_rate(optimiser: Optimizer, rate: float) -> None:
+    """Set the learning rate of all parameters but those that have one of their own."""
+    for group in optimiser.param_groups:
+        if not group.get("constant"):
+            group["lr"] = rate
+
+
+def _optimiser(model: Captioner, settings: Optimiser, trained: list[Parameter]) -> Optimizer:
     if settings.name == "radam_liu":
         return RAdamLiu(trained, betas=settings.betas, eps=settings.eps)
     if settings.name == "muon":

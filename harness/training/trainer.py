@@ -31,9 +31,10 @@ from harness.training.dropout import DropoutRates
 from harness.training.gradients import BatchGradient
 from harness.training.losses import StepLoss, TrainingDivergedError, UnreadLosses, steps_between_readings
 from harness.training.objectives import CrossEntropy, Objective
-from harness.training.optimisers import make_optimiser
+from harness.training.optimisers import make_optimiser, set_rate
 from harness.training.stage import StageData, validate_schedule
 from harness.training.state import TrainingSummary, TrainState, describe_progress, standing, warn_if_worse
+from harness.training.validation import gives_ciders, start_is_unknown
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter, Task
 from harness.utils.signals import HeldSignals, signals_held
@@ -133,7 +134,8 @@ class Trainer:
             self.model.freeze_backbone(stage.backbone == "frozen")
         data, objective = self._stage_data(stage), self._objective(stage)
         self._objective_params = objective.to(self.device) if isinstance(objective, nn.Module) else nn.Module()
-        optimiser = make_optimiser(self.model, stage.optimiser, also=self._objective_params.parameters())
+        also = self._objective_params.parameters()
+        optimiser = make_optimiser(self.model, stage.optimiser, also, stage.constant_rates)
         state = self.state
         if state.begins_stage:  # a checkpoint between stages has nothing of the next one
             self._begin(stage, data)
@@ -153,7 +155,7 @@ class Trainer:
         """Seed a stage, and measure what it begins from where that is not known with its own beam."""
         state, stages = self.state, self.schedule.stages
         torch.manual_seed(self._seed + state.stage + RANK_SEED * self._collective.rank)
-        if state.stage and stages[state.stage - 1].validation_beam_size != stage.validation_beam_size:
+        if state.stage and start_is_unknown(stages[state.stage - 1], stage):
             state.stage_start_score = self._validated(stage, data)
 
     def _run_epoch(self, stage: Stage, data: StageData, objective: Objective, optimiser: torch.optim.Optimizer) -> None:
@@ -169,11 +171,10 @@ class Trainer:
                 self._save_if_due(optimiser, signals, VALIDATION_INTERVAL_S if last else self._interval)
                 asked = time.monotonic()
         validated = (state.epoch + 1) % stage.validate_every == 0 or state.epoch + 1 == stage.epochs
-        cider = self._validated(stage, data) if validated else None
-        if cider is not None:
-            better = state.validated(cider, stage.learning_rate)
-            if better and self._is_first:
-                save_weights(self.model, self.best_path)
+        score = self._validated(stage, data) if validated else None
+        if score is not None and state.validated(score, stage.learning_rate) and self._is_first:
+            save_weights(self.model, self.best_path)
+        cider = score if gives_ciders(stage) else None
         if self._is_first:
             self._on_epoch(state.record(stage, optimiser.param_groups[0]["lr"], cider))
             if cider is not None and (warning := warn_if_worse(state, stage, cider)):
@@ -182,9 +183,9 @@ class Trainer:
         self._save(optimiser)
 
     def _validated(self, stage: Stage, data: StageData) -> float:
-        """The validation CIDEr-D, which rank 0 measures."""
-        beam_size, source = stage.validation_beam_size, data.validation_source
-        return self._collective.broadcast(self._validate(beam_size, source) if self._is_first else 0.0)
+        """The validation CIDEr-D, or the stage's own score, which rank 0 measures."""
+        measure = data.score or (lambda: self._validate(stage.validation_beam_size, data.validation_source))
+        return self._collective.broadcast(measure() if self._is_first else 0.0)
 
     def _run_step(
         self,
@@ -198,8 +199,7 @@ class Trainer:
         state, started = self.state, time.monotonic()
         # Set the learning rate of this step.
         rate = stage.learning_rate.at(state.step, batches, stage.epochs * batches, state.reductions)
-        for group in optimiser.param_groups:
-            group["lr"] = rate
+        set_rate(optimiser, rate)
 
         # Forward and backward passes over micro-batches, and the sum of all ranks' gradients.
         summed = stage.accumulation.gradients == "summed"

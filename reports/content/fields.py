@@ -21,6 +21,7 @@ FIELDS = {
     "schedule": "training schedule, with a digest of every stage",
     "tuned": "settings tuned for each model: trials, updates of each, a digest of the search; without it, none were",
     "reward": "what training rewards, where it does",
+    "sentences": "scene graphs of captions that a stage learns from: parsed by rules, or of a file, with its digest",
     "pretraining": "what the weights were trained on before the run; none: nothing but what the run trains on",
     "prompt": "what a checkpoint of the hub is asked: a template's name, with a digest of text and layout",
     "search": "whose beam search decodes, where it is not captionbench's own",

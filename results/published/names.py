@@ -118,6 +118,7 @@ NAMES: dict[str, tuple[Printed, ...]] = {
     "gcn_lstm": (Printed("gcn_lstm"),),
     "get": (Printed("get"),),
     "sgae": (Printed("sgae"),),
+    "sgae/sentences": (Printed("sgae"),),
     "rstnet": (Printed("rstnet"),),
     "x_lan": (Printed("x_lan"),),
     "x_transformer": (Printed("x_transformer"),),
@@ -184,6 +185,10 @@ RECIPES: dict[str, PresetRecipe] = {
     "rstnet-paper": PresetRecipe(
         "fc42d24bcd22",
         whose="that of the released code, but for a language signal that learns, and how captions become words",
+    ),
+    "sgae-paper": PresetRecipe(
+        "bf448855e57f",
+        whose="that of the released code, but for the images that it trains on, and how its rewards are weighed",
     ),
     "updown-paper": PresetRecipe("cd87372034be", whose="that of ImageCaptioning.pytorch, not the paper's"),
     "x-lan-paper": PresetRecipe("3b50dfe4df65", (Printed("x_lan"),)),

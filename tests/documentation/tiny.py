@@ -20,6 +20,8 @@ ONLY_PARSED = {
     r"bench tune|--tuned$": "a search of minutes",
     r"--preset cgru-paper": "a paper's schedule, hours of a GPU",
     r"--preset updown-paper": "the words of Karpathy's file, which scenes do not have",
+    r"--preset sgae-paper": "a paper's schedule, hours of a GPU",
+    r"--preset quick-sentences": "three stages, minutes",
     r" coco/dataset_coco": "public data from the network",
     r"--preset quick-scst": "self-critical training, minutes",
     r"bench data download": "public data from the network",

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 
-def _part(d_input: int, d_model: int, dropout: float) -> nn.Sequential:
+def relu_layer(d_input: int, d_model: int, dropout: float) -> nn.Sequential:
+    """A linear layer, a ReLU, and dropout."""
     return nn.Sequential(nn.Linear(d_input, d_model), nn.ReLU(), nn.Dropout(dropout))
 
 
@@ -26,11 +27,11 @@ class ImageGraph(nn.Module):
 
     def __init__(self, d_embedding: int, d_model: int, dropout: float) -> None:
         super().__init__()
-        self.word = _part(d_embedding, d_model, dropout)
-        self.to_subject = _part(3 * d_model, d_model, dropout)
-        self.to_object = _part(3 * d_model, d_model, dropout)
-        self.to_relation = _part(3 * d_model, d_model, dropout)
-        self.to_attribute = _part(2 * d_model, d_model, dropout)
+        self.word = relu_layer(d_embedding, d_model, dropout)
+        self.to_subject = relu_layer(3 * d_model, d_model, dropout)
+        self.to_object = relu_layer(3 * d_model, d_model, dropout)
+        self.to_relation = relu_layer(3 * d_model, d_model, dropout)
+        self.to_attribute = relu_layer(2 * d_model, d_model, dropout)
 
     def forward(
         self, regions: Tensor, mask: Tensor, relations: Tensor, attributes: Tensor, embed: Callable[[Tensor], Tensor]
@@ -45,7 +46,7 @@ class ImageGraph(nn.Module):
         related = (relations >= 0).all(-1)
         subject, obj, label = relations.clamp(min=0).unbind(-1)
         predicate = self.word(embed(label))
-        triple = torch.cat((_take(regions, subject), _take(regions, obj), predicate), -1)
+        triple = torch.cat((take_nodes(regions, subject), take_nodes(regions, obj), predicate), -1)
         weight = related[..., None].to(regions.dtype)
         width = regions.shape[-1]
         summed, count = regions, torch.ones_like(regions[..., :1])
@@ -54,13 +55,13 @@ class ImageGraph(nn.Module):
             count = count.scatter_add(1, place[..., None], weight)
         said = (attributes[..., 1:] >= 0) & (attributes[..., :1] >= 0)
         words = self.word(embed(attributes[..., 1:].clamp(min=0)))
-        owner = _take(regions, attributes[..., 0].clamp(min=0))[:, :, None].expand_as(words)
+        owner = take_nodes(regions, attributes[..., 0].clamp(min=0))[:, :, None].expand_as(words)
         described = self.to_attribute(torch.cat((words, owner), -1)) * said[..., None]
         described = described.sum(2) / said.sum(2).clamp(min=1)[..., None]
         nodes = torch.cat((summed / count, (predicate + self.to_relation(triple)) / 2, described), 1)
         return nodes, torch.cat((mask, related, said.any(2)), 1)
 
 
-def _take(regions: Tensor, places: Tensor) -> Tensor:
-    """Regions (B, N, D) at `places` (B, M)."""
-    return regions.gather(1, places[..., None].expand(-1, -1, regions.shape[-1]))
+def take_nodes(nodes: Tensor, places: Tensor) -> Tensor:
+    """Vectors (B, N, D) of nodes at `places` (B, M)."""
+    return nodes.gather(1, places[..., None].expand(-1, -1, nodes.shape[-1]))

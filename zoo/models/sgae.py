@@ -2,7 +2,7 @@
 
 X. Yang, K. Tang, H. Zhang, J. Cai: "Auto-Encoding Scene Graphs for Image Captioning", CVPR 2019. Numerically equal to
 `lstm_mem4` of https://github.com/yangxuntu/SGAE (no licence stated) in its captioning of images, with and without the
-image graph. Its sentence graphs, by which the authors train the dictionary before, are not here.
+image graph, and of sentences from their graphs, by which the authors train the dictionary before.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from zoo.errors import ZooError
 from zoo.layers.additive_attention import AdditiveAttention
 from zoo.layers.image_graph import ImageGraph
 from zoo.layers.lstm import LSTMCell
+from zoo.layers.sentence_decoder import SentenceDecoder
 from zoo.recurrent import RecurrentCaptioner, Rows, add_to_rows, mean_of_valid
 
 
@@ -37,6 +38,8 @@ class SGAE(RecurrentCaptioner):
         n_graph_words: words of graphs that no caption has, numbered behind the vocabulary: they are embedded, and have
             no logits, where the released vocabulary has them among its words.
         image_dim: channels of an image's own features; None has the mean of its regions.
+        sentences: whether the model also has the auto-encoder of sentence graphs, a second decoder that shares words,
+            embedded image, output layer and dictionary with the first, for `encode_sentence_graph`.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class SGAE(RecurrentCaptioner):
         graph: Literal["none", "given"] = "none",
         n_graph_words: int = 0,
         image_dim: int | None = None,
+        sentences: bool = False,
     ) -> None:
         super().__init__()
         if graph not in ("none", "given"):
@@ -87,6 +91,7 @@ class SGAE(RecurrentCaptioner):
         self.language_lstm = LSTMCell(3 * d_model, d_model, d_model)
         self.output_dropout = nn.Dropout(dropout)
         self.vocabulary = nn.Linear(d_model, vocab_size)
+        self.sentences = SentenceDecoder(d_embedding, d_model, d_attention, dropout) if sentences else None
 
     def encode(self, visual: Visual) -> Memory:
         """See `Captioner.encode`."""
@@ -120,9 +125,39 @@ class SGAE(RecurrentCaptioner):
         """Encode regions without a graph, with features (B, image_dim) of the image itself."""
         return self._remember(self.region_embedding(features), mask, image)
 
+    def encode_sentence_graph(
+        self, objects: Tensor, attributes: Tensor, relations: Tensor, image: Tensor, *, dictionary: bool = False
+    ) -> Memory:
+        """Encode the scene graphs of sentences, whose words are entries of the vocabulary, beside an image.
+
+        Args:
+            objects: (B * n, N) int64; attributes: (B * n, N, a) int64, of each object; -1 where padded.
+            relations: (B * n, M, 3) int64, place of the subject, place of the object, and word; -1 where padded.
+            image: (B, C), the mean of its regions, or the features of `image_dim`; n graphs of each are adjacent.
+            dictionary: attend to what the dictionary makes of the nodes, in place of the nodes.
+        """
+        if self.sentences is None:
+            raise ZooError("this model has no auto-encoder of sentence graphs", "create it with sentences=True")
+        nodes, mask = self.sentences.graph(objects, attributes, relations, self.embedding)
+        if dictionary:
+            nodes = self._look_up(nodes)
+        nodes = nodes.masked_fill(~mask[..., None], 0.0)  # a graph without a node tells nothing, however it is padded
+        image = self.image_embedding(image).repeat_interleave(len(objects) // len(image), 0)
+        return Memory(nodes, mask, self.sentences.remember(nodes, mask, image))
+
+    def encode_sentences(
+        self, visual: Visual, objects: Tensor, attributes: Tensor, relations: Tensor, *, dictionary: bool = False
+    ) -> Memory:
+        """`encode_sentence_graph` beside B images, of each of which the mean of its regions is read."""
+        image = self._mean(*self.look(visual))
+        return self.encode_sentence_graph(objects, attributes, relations, image, dictionary=dictionary)
+
     def re_encode(self, nodes: Tensor) -> Tensor:
         """What the dictionary makes of nodes (..., R): softmax(h D^T) D."""
-        return F.linear(self.to_dictionary(nodes), self.dictionary).softmax(-1) @ self.dictionary
+        return self._look_up(self.to_dictionary(nodes))
+
+    def _look_up(self, nodes: Tensor) -> Tensor:
+        return F.linear(nodes, self.dictionary).softmax(-1) @ self.dictionary
 
     def _mean(self, features: Tensor, mask: Tensor) -> Tensor:
         if self.image_dim is not None:
@@ -147,7 +182,8 @@ class SGAE(RecurrentCaptioner):
 
     def looped_modules(self) -> Sequence[nn.Module]:
         """See `RecurrentCaptioner.looped_modules`."""
-        return (self.lstm, self.language_lstm, self.node_attention, self.entry_attention)
+        of_sentences = self.sentences.looped_modules() if self.sentences is not None else ()
+        return (self.lstm, self.language_lstm, self.node_attention, self.entry_attention, *of_sentences)
 
     def first_rows(self, memory: Memory) -> Rows:
         """See `RecurrentCaptioner.first_rows`."""
@@ -156,10 +192,14 @@ class SGAE(RecurrentCaptioner):
 
     def word_inputs(self, words: Tensor, images: dict[str, Tensor]) -> Tensor:
         """See `RecurrentCaptioner.word_inputs`; the embedded image is an input at every word."""
+        if self.sentences is not None and self.sentences.remembers(images):
+            return add_to_rows(F.linear(words, self.sentences.lstm.input.weight), images["sentence_image"])
         return add_to_rows(F.linear(words, self.lstm.input.weight), images["image"])
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
         """See `RecurrentCaptioner.advance`."""
+        if self.sentences is not None and self.sentences.remembers(images):
+            return self.sentences.advance(inputs, rows, images)
         past = torch.cat((rows["language"], rows["attention"]), 1)
         attention, attention_cell = self.lstm(inputs, past, rows["attention_cell"])
         entry = self.entry_attention(attention, images["entry_keys"], images["entries"], images["barrier"])

@@ -9,6 +9,10 @@ from zoo.registry import ModelCard, register_model
 _ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "sgae": ("Regions re-encoded by a dictionary, without its pre-training on sentences", {}),
     "sgae/graph": ("SGAE whose regions are convolved along a scene graph of the image", {"graph": "given"}),
+    "sgae/sentences": (
+        "SGAE with the auto-encoder of sentences that its dictionary is trained by",
+        {"sentences": True},
+    ),
 }
 
 for _name, (_summary, _arguments) in _ROWS.items():
@@ -22,9 +26,10 @@ for _name, (_summary, _arguments) in _ROWS.items():
             source="https://github.com/yangxuntu/SGAE",
             licence="none stated",
             visual="regions",
-            graph="words" if _arguments else "none",
+            graph="words" if _arguments.get("graph") == "given" else "none",
             arguments={"d_model": 1000, "d_attention": 512, "dropout": 0.5, "n_entries": 10_000, **_arguments},
-            tiny={"d_model": 16, "max_len": 12, "d_attention": 8, "n_entries": 9},
+            # The auto-encoder has no part in captioning an image, which is what tests of every model are about.
+            tiny={"d_model": 16, "max_len": 12, "d_attention": 8, "n_entries": 9, "sentences": False},
             small={"d_embedding": None, "d_attention": 64, "n_entries": 256},
         )
     )

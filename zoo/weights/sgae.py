@@ -1,7 +1,8 @@
 """Weights of SGAE's released `lstm_mem4` (https://github.com/yangxuntu/SGAE, no licence stated).
 
 The dictionary lies in a file of its own there, and is passed as `memory_cell`. Number 0 is begin, end and padding.
-Parts for sentence graphs (`ssg_*`) are left out, and those of the image graph unless `graph` is "given".
+Parts for sentence graphs (`ssg_*`) are left out unless `sentences` is true, and those of the image graph unless `graph`
+is "given". Two parts that no output of theirs depends on (`ssg_obj_attr_fc`, `ssg_mem`) are always left out.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from zoo.captioner import Captioner
+from zoo.registry import model_card
 from zoo.weights.fitting import build_fitting, sizes_of_shapes
 from zoo.weights.recurrent import candidate_last
 
@@ -36,9 +38,18 @@ _PARTS = (
     (r"^rela_core\.attention_mem\.h2att\.", "entry_attention.query."),
     (r"^rela_core\.attention_mem\.alpha_net\.", "entry_attention.score."),
     (r"^logit\.", "vocabulary."),
+    (r"^ssg_obj_obj_fc\.", "sentences.graph.object."),
+    (r"^ssg_sbj_rela_fc\.", "sentences.graph.to_subject."),
+    (r"^ssg_obj_rela_fc\.", "sentences.graph.to_object."),
+    (r"^ssg_rela_fc\.", "sentences.graph.to_relation."),
+    (r"^ssg_attr_fc\.", "sentences.graph.to_attribute."),
+    (r"^ssg_ctx2att\.", "sentences.attention.key."),
+    (r"^ssg_core\.attention\.h2att\.", "sentences.attention.query."),
+    (r"^ssg_core\.attention\.alpha_net\.", "sentences.attention.score."),
 )
 _PIECES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 _LSTMS = [f"rela_core.{lstm}.{piece}" for lstm in ("att_lstm", "lang_lstm") for piece in _PIECES]
+_UNUSED = ("ssg_obj_attr_fc.", "ssg_mem.")
 
 
 def zoo_name(official: str) -> str:
@@ -49,18 +60,26 @@ def zoo_name(official: str) -> str:
 
 
 def zoo_tensors(official: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The authors' tensors, or their gradients, under the zoo's names; unknown names are kept, sentences' left out.
+    """The authors' tensors, or their gradients, under the zoo's names; unknown names are kept.
 
-    Their attention LSTM reads [language state; image; word].
+    Only decoders whose LSTMs are there are in what is found.
     """
     found = {
-        zoo_name(key): tensor for key, tensor in official.items() if key not in _LSTMS and not key.startswith("ssg_")
+        zoo_name(key): tensor for key, tensor in official.items() if "_lstm." not in key and not key.startswith(_UNUSED)
     }
+    for core, place in (("rela_core", ""), ("ssg_core", "sentences.")):
+        if f"{core}.att_lstm.weight_ih" in official:
+            found |= {place + name: tensor for name, tensor in _lstms(official, core).items()}
+    return found
+
+
+def _lstms(official: Mapping[str, Tensor], core: str) -> dict[str, Tensor]:
+    """Both LSTMs of a decoder; their attention LSTM reads [language state; image; word]."""
     first_in, first_past, first_bias, first_past_bias, second_in, second_past, second_bias, second_past_bias = (
-        candidate_last(official[key]) for key in _LSTMS
+        candidate_last(official[f"{core}.{lstm}.{piece}"]) for lstm in ("att_lstm", "lang_lstm") for piece in _PIECES
     )
     width = first_past.shape[1]
-    return found | {
+    return {
         "lstm.input.weight": first_in[:, 2 * width :],
         "lstm.input.bias": first_bias,
         "lstm.recurrent.weight": torch.cat((first_in[:, :width], first_past), 1),
@@ -74,11 +93,12 @@ def zoo_tensors(official: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def from_official(name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> Captioner:
-    """See `zoo.weights.from_official`; shapes determine everything but `max_len` and `graph`, which is "none"."""
+    """See `zoo.weights.from_official`; shapes do not determine `max_len`, `sentences` and `graph`, which is "none"."""
     sizes = {"graph": "none", **read_sizes(state_dict), **sizes}
-    tensors = zoo_tensors(state_dict)
-    if sizes["graph"] == "none":
-        tensors = {own: tensor for own, tensor in tensors.items() if not own.startswith("graph.")}
+    left_out: tuple[str, ...] = () if sizes["graph"] == "given" else ("graph.",)
+    if not {**model_card(name).arguments, **sizes}.get("sentences"):
+        left_out += ("sentences.", "ssg_")
+    tensors = {own: tensor for own, tensor in zoo_tensors(state_dict).items() if not own.startswith(left_out)}
     hint = "the model must be the checkpoint's, whose dictionary is passed as memory_cell"
     return build_fitting(name, tensors, {own: own for own in tensors}, sizes, hint)
 

@@ -10,7 +10,7 @@ from harness.config.features import FeatureConfig, GraphConfig
 from harness.data.dataset import Dataset, Sample
 from harness.data.graphs.contract import SceneGraph
 from harness.data.graphs.files import check_file, read_graphs
-from harness.data.graphs.numbers import ImageGraphs, graph_entries
+from harness.data.graphs.image_numbers import ImageGraphs, graph_entries
 from harness.data.graphs.scenes import scenes_graphs
 from harness.data.graphs.source import GraphSource
 from harness.data.prepare_features import Prepared, skip_or_refuse

@@ -18,6 +18,7 @@ from zoo import ModelCard, list_models, model_card
 
 FEATURES_NOT_IN_KEY: Final[Mapping[str, str]] = {
     "weights": "a place on one machine; the signature's `feat` has the digest of what lies there",
+    "sentence_graphs": "a place on one machine; the signature's `sentences` has the digest of what lies there",
     "regions.source": "a place on one machine; the signature's `feat` has the digest of what lies there",
     "graphs": "the signature's `graph` has its settings and the digest of what it names, for models that read a graph",
 }

@@ -64,8 +64,12 @@ def model_signature(
     features: str,
     vocabulary: str,
     precision: str,
+    sentences: str | None = None,
 ) -> dict[str, str]:
-    """The signature of a trained model, in display order; in the paper track with every setting of the recipe."""
+    """The signature of a trained model, in display order; in the paper track with every setting of the recipe.
+
+    `sentences` says where the scene graphs of captions are from that a stage learns from, if any does.
+    """
     return {
         "data": data,
         "nrefs": nrefs,
@@ -78,6 +82,7 @@ def model_signature(
         "trainlen": str(preset.vocabulary.max_len),
         **training_fields(preset),
         **_rewards(preset.schedule),
+        **({} if sentences is None else {"sentences": sentences}),
         "prec": precision,
         **_track(preset),
         "rev": results_revision(),
@@ -126,7 +131,7 @@ def reference_signature(
     `held_out` says which references were left out to be scored against the others, where any were.
     """
     trained = ("beam", "maxlen", "lenpen", "feat", "vocab", "trainlen", "size", "schedule", "prec")
-    unused = dict.fromkeys((*trained, *({"recipe", "reward"} & conditions.keys())), NOT_APPLICABLE)
+    unused = dict.fromkeys((*trained, *({"recipe", "reward", "sentences"} & conditions.keys())), NOT_APPLICABLE)
     left_out = {"heldout": held_out} if held_out else {}
     return conditions | unused | {"nrefs": nrefs, "feat": features or NOT_APPLICABLE} | left_out
 
@@ -149,7 +154,7 @@ def stored_signature(
     No two stored runs share it, since nothing says that they were trained alike.
     """
     unusual = ",".join(decoding.paper_deviations())
-    return {name: value for name, value in conditions.items() if name != "reward"} | {
+    return {name: value for name, value in conditions.items() if name not in ("reward", "sentences")} | {
         "beam": str(decoding.beam_size),
         "maxlen": str(decoding.max_len),
         "lenpen": f"{decoding.length_penalty:g}",

@@ -15,6 +15,7 @@ from harness.config.load import list_presets, list_schedules, load_preset, load_
 from harness.config.schedule import Schedule
 from harness.data.batches import CaptionBatches
 from harness.data.dataset import Sample
+from harness.data.graphs.sentence_numbers import NumberedGraph
 from harness.data.vocabulary import Vocabulary
 from harness.runner.train import make_objective
 from harness.training.stage import StageData
@@ -27,6 +28,7 @@ SAMPLES = [
     Sample(number, f"{number}.png", "train", (f"a {colour} {thing}", f"one {colour} {thing} here"))
     for number, (colour, thing) in enumerate((c, t) for c in ("red", "blue") for t in ("ball", "cube", "star"))
 ]
+GRAPH = NumberedGraph((4, 5), ((6,), ()), ((0, 1, 7),))
 VOCABULARY = Vocabulary.build((caption for sample in SAMPLES for caption in sample.captions), 1)
 
 
@@ -62,9 +64,10 @@ def test_every_schedule_runs(name: str, tmp_path: Path) -> None:
     trained = any(stage.backbone == "trained" for stage in schedule.stages)
     recurrent = any(stage.objective == "reinforce" for stage in schedule.stages)
     model_name = "expansionnet_v2/end-to-end" if trained else "cgru/mha" if recurrent else "transformer_base"
-    model = create_model(
-        model_name, vocab_size=len(VOCABULARY), visual_dim=8, **model_card(model_name).tiny | {"max_len": 24}
-    )
+    sizes = {"max_len": 24}
+    if schedule.reads_sentences:
+        model_name, sizes = "sgae", sizes | {"sentences": True}
+    model = create_model(model_name, vocab_size=len(VOCABULARY), visual_dim=8, **model_card(model_name).tiny | sizes)
     before = {name: value.clone() for name, value in model.named_parameters()}
     records = []
     trainer = Trainer(
@@ -80,6 +83,7 @@ def test_every_schedule_runs(name: str, tmp_path: Path) -> None:
                 captions_per_image=stage.captions_per_image,
                 seed=0,
                 max_len=12,
+                graphs=[[GRAPH] * len(sample.captions) for sample in SAMPLES * 2],
             ),
             Eyes(),
         ),

@@ -27,7 +27,8 @@ from zoo import list_models
 
 PAPER = [name for name in list_presets() if load_preset(name).recipe is not None]
 OTHERS_CODE = {
-    "dlct-paper", "expansionnet-v1-paper", "gcn-lstm-paper", "object-relation-luo", "rstnet-paper", "updown-paper",
+    "dlct-paper", "expansionnet-v1-paper", "gcn-lstm-paper", "object-relation-luo", "rstnet-paper", "sgae-paper",
+    "updown-paper",
 }  # fmt: skip
 NOT_PRINTED = {"grit-paper", "m2-paper", "noam-paper"}
 ONE_A_ROOM = {

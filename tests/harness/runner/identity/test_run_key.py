@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -79,6 +80,7 @@ STAGE = {
     "clip_norm": 1.0,
     "clip_value": 1.0,
     "patience": 3,
+    "constant_rates": {"embedding": 0.1},
 }
 SAMPLING = STAGE | {
     "name": "sampling",
@@ -209,10 +211,14 @@ def test_every_setting_of_a_preset_is_in_key_and_signature(planner: Any) -> None
 
 def test_every_setting_of_the_features_is_in_key_and_signature(planner: Any, tmp_path: Path) -> None:
     preset = rich_preset().model_copy(update={"recipe": None, "decoding": load_preset("quick").decoding})
-    preset = preset.model_copy(update={"schedule": load_preset("quick").schedule})
-    original = FeatureConfig.model_validate(
-        {"backbone": "test_resnet", "weights": "random", "image_size": 64, "regions": {"source": "boxes"}}
-    )
+    sentences = load_preset("quick-sentences")
+    preset = preset.model_copy(update={"schedule": sentences.schedule, "vocabulary": sentences.vocabulary})
+    for name in ("star", "moon"):
+        images = {str(image): [{"objects": [[name]]}] for image in range(8)}
+        content = {"format": "captionbench sentence graphs 1", "images": images}
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    seen = {"backbone": "test_resnet", "weights": "random", "image_size": 64, "regions": {"source": "boxes"}}
+    original = FeatureConfig.model_validate({**seen, "sentence_graphs": tmp_path / "star.json"})
     boxes = tmp_path / "boxes.json"
     boxes.write_text('[{"image_id": 0, "bbox": [1, 1, 20, 20], "score": 0.5, "category_id": 1}]')
     weights = tmp_path / "weights.pth"
@@ -226,6 +232,7 @@ def test_every_setting_of_the_features_is_in_key_and_signature(planner: Any, tmp
         "options": {"output_stride": "16"},
         "regions.source": boxes,
         "regions.keep": "fixed:2",
+        "sentence_graphs": tmp_path / "moon.json",
     }
     plain = planner(preset, original, "regions")
     for path, annotation, value in _walk(original):

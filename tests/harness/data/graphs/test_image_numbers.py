@@ -10,7 +10,7 @@ import torch
 from harness.config.features import GraphConfig
 from harness.data import resident
 from harness.data.graphs.contract import SceneGraph
-from harness.data.graphs.numbers import WithGraph, graph_entries
+from harness.data.graphs.image_numbers import WithGraph, graph_entries
 from harness.data.graphs.prepare import check_graphs
 from harness.data.graphs.source import GraphSource
 from harness.data.vocabulary import Vocabulary
