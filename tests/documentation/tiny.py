@@ -21,6 +21,8 @@ ONLY_PARSED = {
     r"--preset updown-paper": "the words of Karpathy's file, which scenes do not have",
     r" coco/dataset_coco": "public data from the network",
     r"--preset quick-scst": "self-critical training, minutes",
+    r"flickr8k_run": "Flickr8k, hours of two cores",
+    r"--workspace claims|bench claims": "the runs that claims are about, hours",
     r"bench data download": "public data from the network",
     r"train_scenesnet": "trains the backbone that ships, an hour",
 }

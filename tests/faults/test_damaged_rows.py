@@ -24,7 +24,6 @@ READING = {
     "csv": ("export", "leaderboard", "--workspace", "{w}", "--format", "csv"),
     "json": ("export", "leaderboard", "--workspace", "{w}", "--format", "json"),
     "compare": ("compare", "{w}", "{w}/copy.sqlite"),
-    "claims": ("claims", "--workspace", "{w}"),
     "cost runs": ("cost", "runs", "--workspace", "{w}"),
 }
 ALL = {"json"}  # the others read what this does

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from itertools import pairwise
 from pathlib import Path
 
@@ -78,6 +79,13 @@ def test_a_file_that_is_not_there_names_those_that_ship(place: Path) -> None:
     assert "papers" in (caught.value.hint or "")
 
 
+def test_the_page_of_what_the_papers_claim_has_the_claims_that_ship() -> None:
+    page = (Path(__file__).parents[3] / "docs/claims.md").read_text(encoding="utf-8")
+    for number, claim in enumerate(load_claims("papers"), 1):
+        assert f"## {number}. {claim.sentence}\n\n- {claim.paper}. Published, {claim.published.table}" in page
+        assert all(f"\n{command}\n" in page for command in claim.commands)
+
+
 @pytest.mark.parametrize("name", list_claims())
 def test_claims_that_ship_name_models_and_commands_that_exist(name: str) -> None:
     for claim in load_claims(name):
@@ -85,7 +93,7 @@ def test_claims_that_ship_name_models_and_commands_that_exist(name: str) -> None
             assert all(select_models(pattern) for side in (sides.runs, sides.than) for pattern in side.models)
         assert claim.commands
         for command in claim.commands:
-            words = command.split()
+            words = shlex.split(command)
             check(words)
             changes = tuple(value for option, value in pairwise(words) if option == "--set")
             assert load_preset(words[words.index("--preset") + 1], changes).schedule.stages
