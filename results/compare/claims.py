@@ -119,7 +119,7 @@ def _finding(pair: _Pair, claim: Claim, snapshots: dict[str, RunSnapshot]) -> tu
     one, other = pair
     after, before = ([snapshots[key] for key in each.row.keys] for each in pair)
     means = [spread.mean if (spread := each.row.scores.get(claim.metric)) else None for each in (other, one)]
-    score = ScoreChange(claim.split, claim.metric, *means)
+    score = ScoreChange(claim.split, claim.metric, means[0], means[1])
     sides, no_interval = numbers_to_test(before, after, claim.split, claim.metric)
     by_image = [mean_of_seeds(side) for side in sides]
     complete = (len(sides[0]), len(sides[1])) == (len(before), len(after)) and all(by_image)
