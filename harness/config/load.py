@@ -63,6 +63,7 @@ def load_preset(name: str, overrides: tuple[str, ...] = ()) -> Preset:
     Args:
         name: one of `list_presets()`.
         overrides: for example `schedule.stages.0.epochs=3` or `size.d_model=256`; values are read as YAML.
+            `stages=[xe]` keeps the named stages of the schedule alone, whatever the order of overrides.
 
     Raises:
         BenchError: unknown or renamed preset, unknown key or a value of the wrong type.
@@ -74,11 +75,11 @@ def load_preset(name: str, overrides: tuple[str, ...] = ()) -> Preset:
     schedules = _yaml_files("harness.config.schedules")
     schedule = content["schedule"]
     content["schedule"] = {"name": schedule} | yaml.safe_load(schedules[schedule].read_text(encoding="utf-8"))
-    if chosen := content.pop("stages", None):
-        content["schedule"]["stages"] = [stage for stage in content["schedule"]["stages"] if stage["name"] in chosen]
+    _keep_stages(content)
     content["name"] = name
     for override in overrides:
         _apply(content, override)
+    _keep_stages(content)
     try:
         return Preset.model_validate(content)
     except ValidationError as error:
@@ -90,6 +91,24 @@ def load_preset(name: str, overrides: tuple[str, ...] = ()) -> Preset:
         raise BenchError(
             f"preset {name!r}: {what}", f"check --set; for example --set {_example(name, first['loc'])}"
         ) from error
+
+
+def _keep_stages(content: dict[str, Any]) -> None:
+    """Of the schedule those stages alone that `stages` names, where it is given.
+
+    Raises:
+        BenchError: the schedule has no stage of such a name.
+    """
+    if "stages" not in content:
+        return
+    chosen, stages = content.pop("stages"), content["schedule"]["stages"]
+    names = [stage.get("name") for stage in stages]
+    if not (isinstance(chosen, list) and chosen and all(each in names for each in chosen)):
+        raise BenchError(
+            f"stages: {shortened(str(chosen))!r} is not a list of this schedule's stages",
+            f"--set 'stages=[{names[0]}]' keeps one of {', '.join(map(str, names))}",
+        )
+    content["schedule"]["stages"] = [stage for stage in stages if stage["name"] in chosen]
 
 
 def _example(name: str, path: tuple[int | str, ...]) -> str:

@@ -24,6 +24,8 @@ ONLY_PARSED = {
     r"--preset quick-sentences": "three stages, minutes",
     r" coco/dataset_coco": "public data from the network",
     r"--preset quick-scst": "self-critical training, minutes",
+    r"flickr8k_run": "Flickr8k, hours of two cores",
+    r"--workspace claims|bench claims": "the runs that claims are about, hours",
     r"bench data download": "public data from the network",
     r"gcn_lstm/(no-graph|semantic)": "trainings of half an hour",
     r"train_scenesnet": "trains the backbone that ships, an hour",

@@ -29,6 +29,7 @@ CLASSES = {
 _RESULTS = "--workspace store"
 COMMANDS = {
     "caption": "a.png --run nowhere",
+    "claims": f"nowhere.yaml {_RESULTS}",
     "compare": f"a-s0 b-s0 {_RESULTS}",
     "cost measure": "--models none-of-this-name",
     "cost runs": _RESULTS,

@@ -114,6 +114,7 @@ def _commands(tmp_path: Path) -> dict[str, tuple[Words, str]]:
         "caption": (["caption", "a.png", "--run", "key"], "--out"),
         "evaluate": (["evaluate", nowhere, "--references", nowhere], "--out"),
         "compare": (["compare", "a", "b"], "--out"),
+        "claims": (["claims", nowhere], "--out"),
         "regress": (["regress", "--baseline", nowhere], "--out"),
         "export": (["export", "leaderboard"], "--out"),
         "nocaps": (["data", "nocaps", nowhere, nowhere], "--out"),

@@ -38,6 +38,15 @@ def test_wrong_overrides_are_named(override: str, named: str) -> None:
         load_preset("quick", (override,))
 
 
+def test_stages_are_kept_by_name_whatever_the_order_of_overrides() -> None:
+    changes = ("stages=[scst]", "schedule.stages.1.epochs=3")
+    for overrides in (changes, changes[::-1]):
+        [stage] = load_preset("quick-scst", overrides).schedule.stages
+        assert (stage.name, stage.epochs) == ("scst", 3)
+    with pytest.raises(BenchError, match="'sct' is not a list of this schedule's stages"):
+        load_preset("quick-scst", ("stages=sct",))
+
+
 def test_an_unknown_preset_lists_the_known_ones() -> None:
     with pytest.raises(BenchError) as caught:
         load_preset("quikc")

@@ -1,0 +1,70 @@
+"""`bench claims`: claims of papers, judged by stored runs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.cli.inputs import open_results, read_results
+from harness.cli.options import DatabaseOption, PlaceUnfinishedOption, WorkspaceOption
+from harness.cli.output import check_out, deliver
+from harness.utils.workspace import DEFAULT
+
+_EPILOG = """**Examples**
+
+    bench claims
+
+    bench claims my_claims.yaml --workspace runs/coco
+
+    bench claims papers --format markdown --out claims.md
+"""
+
+
+class Format(StrEnum):
+    """How claims are written."""
+
+    text = "text"
+    markdown = "markdown"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("claims", epilog=_EPILOG)(claims)
+
+
+def claims(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A YAML file of claims, or the name of one that ships.")
+    ] = ("papers"),
+    workspace: WorkspaceOption = DEFAULT,
+    db: DatabaseOption = None,
+    place_unfinished: PlaceUnfinishedOption = False,
+    format: Annotated[Format, typer.Option("--format", help="How the claims are written.")] = Format.text,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write them to this file.")] = None,
+) -> None:
+    """Say which claims of papers the stored runs support or contradict, and which they cannot tell.
+
+    A claim is two sets of runs, a metric and a direction. Sets are compared over seeds and images, where nothing but
+    what is claimed about differs; for runs that are missing, the commands that make them are printed.
+    """
+    from harness.config.claim_file import load_claims
+    from results.compare.claims import judge
+
+    check_out(out)
+    claimed = load_claims(file)
+    with open_results(workspace, db) as store:
+        rows = read_results(store, partial(judge, store, claimed, place_unfinished=place_unfinished))
+    if format is Format.markdown:
+        from reports.export.claims import markdown
+
+        deliver(markdown(rows), out)
+    else:
+        from reports.text.claims import print_claims
+
+        deliver(partial(print_claims, rows), out)
+    if out is not None:
+        typer.echo(out)

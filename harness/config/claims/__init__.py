@@ -1,0 +1,1 @@
+"""Claims of papers that ship, one YAML file each, for `bench claims`."""

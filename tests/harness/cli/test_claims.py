@@ -1,0 +1,99 @@
+"""`bench claims`: files of claims, and the tables that their rows make."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from harness.config.claim_file import list_claims, load_claims
+from harness.config.load import load_preset
+from harness.utils.errors import BenchError
+from tests.documentation.parsing import check
+from tests.harness.conftest import bench_or_raise
+from tests.results.compare.claim_stores import Trained, store_of
+from tests.results.compare.test_claims import HIGHER
+from zoo.registry import select_models
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A workspace in which a new model is better than an old one, and a file with claims beside."""
+    store_of(tmp_path / "bench.sqlite", [Trained("new|model", 5), Trained("old", 0)])
+    missing = HIGHER | {"runs": {"models": ["gone"]}, "commands": ["bench run --models gone"]}
+    (tmp_path / "own.yaml").write_text(json.dumps({"claims": [HIGHER, missing]}), encoding="utf-8")
+    return tmp_path
+
+
+def claims(place: Path, *words: str) -> str:
+    code, output = bench_or_raise("claims", str(place / "own.yaml"), "-w", str(place), *words)
+    assert code == 0, output
+    return output
+
+
+def test_the_table_has_verdicts_reasons_and_what_to_type(place: Path) -> None:
+    said = claims(place)
+    table, _, rest = said.partition("\n\n")
+    assert max(map(len, said.splitlines())) <= 80
+    assert "+1.9" in table
+    assert "supported" in table
+    assert "no runs" in table
+    assert "no finished run of gone" in rest
+    assert "bench run --models gone" in rest
+
+
+def test_markdown_is_a_page_with_every_claim(place: Path) -> None:
+    out = place / "claims.md"
+    assert claims(place, "--format", "markdown", "--out", str(out)).strip() == str(out)
+    page = out.read_text(encoding="utf-8")
+    assert r"new\|model (3 seeds) less old (3 seeds)" in page
+    assert "| 1. A helps | scenes | +1.9 | +5." in page
+    assert page.endswith("```sh\nbench run --models gone\n```\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("claims: []", "claims: tuple should have at least 1 item"),
+        ("claims: [{sentence: x}]", "claims.0.runs: field required"),
+        ("a: [", "is not a YAML value"),
+        ("claims: &a [*a]", "alias"),
+        ("3", "the file: input should be"),
+    ],
+)
+def test_bad_yaml_is_one_error_that_names_the_field(place: Path, text: str, named: str) -> None:
+    (place / "own.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(BenchError) as caught:
+        claims(place)
+    assert named in str(caught.value)
+    assert "docs/own_claims.md" in (caught.value.hint or "")
+
+
+def test_a_file_that_is_not_there_names_those_that_ship(place: Path) -> None:
+    (place / "own.yaml").unlink()
+    with pytest.raises(BenchError, match="cannot be read") as caught:
+        claims(place)
+    assert "papers" in (caught.value.hint or "")
+
+
+def test_the_page_of_what_the_papers_claim_has_the_claims_that_ship() -> None:
+    page = (Path(__file__).parents[3] / "docs/claims.md").read_text(encoding="utf-8")
+    for number, claim in enumerate(load_claims("papers"), 1):
+        assert f"## {number}. {claim.sentence}\n\n- {claim.paper}. Published, {claim.published.table}" in page
+        assert all(f"\n{command}\n" in page for command in claim.commands)
+
+
+@pytest.mark.parametrize("name", list_claims())
+def test_claims_that_ship_name_models_and_commands_that_exist(name: str) -> None:
+    for claim in load_claims(name):
+        for sides in claim.sides():
+            assert all(select_models(pattern) for side in (sides.runs, sides.than) for pattern in side.models)
+        assert claim.commands
+        for command in claim.commands:
+            words = shlex.split(command)
+            check(words)
+            changes = tuple(value for option, value in pairwise(words) if option == "--set")
+            assert load_preset(words[words.index("--preset") + 1], changes).schedule.stages
