@@ -222,10 +222,16 @@ def _resolve(imported: _Import, find: Callable[[str], Path | None]) -> list[str]
     return [imported.module]
 
 
-def _imports(module: str, path: Path, *, typing_too: bool = False) -> list[_Import]:
+def _imports(module: str, path: Path, *, typing_too: bool = False) -> tuple[_Import, ...]:
     """What a file imports anywhere, less what only type checkers see."""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    tree = _parsed(path.read_bytes())
+    return _imports_in(path.read_bytes(), package, typing_too)
+
+
+@cache
+def _imports_in(source: bytes, package: str, typing_too: bool) -> tuple[_Import, ...]:
+    """The same of a source; models share most of theirs, and every run asks for them."""
+    tree = _parsed(source)
     unseen: set[ast.AST] = set()
     if not typing_too:
         guards = (
@@ -240,6 +246,6 @@ def _imports(module: str, path: Path, *, typing_too: bool = False) -> list[_Impo
             found += [_Import(alias.name, None) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            source = ".".join([*parents, *([node.module] if node.module else [])])
-            found += [_Import(source, alias.name) for alias in node.names]
-    return found
+            within = [*parents, *([node.module] if node.module else [])]
+            found += [_Import(".".join(within), alias.name) for alias in node.names]
+    return tuple(found)
