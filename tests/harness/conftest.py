@@ -11,8 +11,12 @@ from pathlib import Path
 
 import pytest
 import typer
+import typer.testing
 from PIL import Image
 from typer.testing import CliRunner, Result
+
+# Otherwise every `invoke` makes all commands of the program anew, 40 ms; they keep nothing of a call.
+typer.testing._get_command = functools.cache(typer.main.get_command)
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 1200
