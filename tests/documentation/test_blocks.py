@@ -6,8 +6,6 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,8 +13,7 @@ import pytest
 from tests.documentation.pages import PAGES, SHELL, Block, blocks_of, commands_of, lines_of
 from tests.documentation.stand_ins import write_stand_ins
 from tests.documentation.tiny import EDITS, ONLY_PARSED, reason_of, run_blocks, tiny_commands
-from tests.harness.conftest import DrawScenes, bench, bench_environment
-from zoo import registry
+from tests.harness.conftest import DrawScenes, bench, bench_environment, own_registry
 
 RUN = run_blocks()
 LINES = [line for page in PAGES for block in blocks_of(page, SHELL) for line in lines_of(block.code)]
@@ -54,19 +51,6 @@ def run(block: Block, words: list[str]) -> None:
         )  # fmt: skip
         code, said = done.returncode, done.stdout + done.stderr
     assert code == 0, f"{block}\n{' '.join(words)}\n{said[-3000:]}"
-
-
-@contextmanager
-def own_registry() -> Iterator[None]:
-    """What a command registers, the next does not see, as in a process of its own."""
-    registry.list_models()  # the zoo's own are registered
-    before = dict(registry._cards)
-    try:
-        yield
-    finally:
-        registry._cards.clear()
-        registry._cards.update(before)
-        sys.modules.pop("bench_plugin_mine", None)
 
 
 def key_here(word: str) -> str:
