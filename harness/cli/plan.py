@@ -13,7 +13,7 @@ from harness.cli.options import refuse_typed
 from harness.cli.output import deliver
 from harness.cli.plan_power import show_power
 from harness.cli.plan_published import show_published_times
-from harness.cli.plan_slurm import PlannedRuns, check_slurm, sbatch_script
+from harness.cli.plan_slurm import PlannedRuns, check_slurm, nodes_of, sbatch_script
 from harness.cli.run_options import RunOptions, with_run_options
 from harness.cli.run_request import make_request
 from harness.config.limits import MAX_CHANNELS, MAX_REGIONS
@@ -128,6 +128,8 @@ def plan(
         )
     check_slurm(slurm, options.control)
     request = make_request(options, by_size=by_size)
+    if slurm is not None:
+        nodes_of(request.execution.devices)  # every model is counted below, which takes a while
     if request.workspace.remote is not None:
         request.workspace.remote.check_url()
 

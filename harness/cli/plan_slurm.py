@@ -94,12 +94,7 @@ def sbatch_script(name: str, planned: PlannedRuns, words: Sequence[str]) -> str:
     Raises:
         BenchError: the devices do not fill nodes.
     """
-    nodes = math.ceil(planned.devices / PER_NODE)
-    if planned.devices % nodes:
-        raise BenchError(
-            f"--devices {planned.devices} are not the same number on each of {nodes} nodes of {PER_NODE}",
-            f"write --devices {nodes * PER_NODE}",
-        )
+    nodes = nodes_of(planned.devices)
     seeds = range(planned.first_seed, planned.first_seed + planned.seeds)
     elements = [(model, seed) for seed in seeds for model in planned.models]
     if planned.others:
@@ -121,6 +116,17 @@ def sbatch_script(name: str, planned: PlannedRuns, words: Sequence[str]) -> str:
         words=" ".join(map(shlex.quote, words)),
         command=command.format(nodes=nodes, per_node=per_node),
     )
+
+
+def nodes_of(devices: int) -> int:
+    """Nodes that the devices which train one model together fill; BenchError where they do not."""
+    nodes = math.ceil(devices / PER_NODE)
+    if devices % nodes:
+        raise BenchError(
+            f"--devices {devices} are not the same number on each of {nodes} nodes of {PER_NODE}",
+            f"write --devices {nodes * PER_NODE}",
+        )
+    return nodes
 
 
 def check_slurm(file: Path | None, control: str | None) -> None:

@@ -19,7 +19,6 @@ from harness.metrics.evaluator import Evaluator
 from harness.runner.baselines import majority_caption, retrieved_captions
 from harness.runner.context import BenchmarkData, RunContext
 from harness.runner.evaluate import count_costs, evaluate
-from harness.runner.hub_run import run_hub
 from harness.runner.identity.run_key import built_with, present_sources
 from harness.runner.pretrained import Pretrained
 from harness.runner.saved_model import VOCABULARY, WEIGHTS, SavedModel, open_saved
@@ -56,6 +55,8 @@ def execute(
     if spec.kind == "reference":
         return _run_reference(spec, context.data, evaluator, environment)
     if spec.kind == "hub":
+        from harness.runner.hub_run import run_hub  # imports transformers, which other runs do without
+
         return run_hub(spec, context, evaluator, workspace.run_folder(spec.key), environment, reporter)
     workspace.fetch_run(spec.model if spec.kind == "stored" else spec.key)
     if spec.kind == "stored":

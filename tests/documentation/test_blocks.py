@@ -6,19 +6,16 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.documentation.pages import PAGES, SHELL, Block, blocks_of, commands_of, lines_of
 from tests.documentation.stand_ins import write_stand_ins
-from tests.documentation.tiny import EDITS, ONLY_PARSED, reason_of, run_blocks, tiny_commands
-from tests.harness.conftest import DrawScenes, bench, bench_environment
-from zoo import registry
+from tests.documentation.tiny import EDITS, ONLY_PARSED, reason_of, run_commands
+from tests.harness.conftest import DrawScenes, bench, bench_environment, own_registry
 
-RUN = run_blocks()
+RUN = run_commands()
 LINES = [line for page in PAGES for block in blocks_of(page, SHELL) for line in lines_of(block.code)]
 _KEY = re.compile(r"\w+-s\d+-[0-9a-f]{10}")
 PYTHON = [
@@ -35,9 +32,8 @@ def test_the_blocks_of_a_page_run(
 ) -> None:
     write_stand_ins(tmp_path, draw_scenes)
     monkeypatch.chdir(tmp_path)
-    for block in RUN[page]:
-        for words in tiny_commands(block):
-            run(block, words)
+    for block, words in RUN[page]:
+        run(block, words)
 
 
 def run(block: Block, words: list[str]) -> None:
@@ -54,19 +50,6 @@ def run(block: Block, words: list[str]) -> None:
         )  # fmt: skip
         code, said = done.returncode, done.stdout + done.stderr
     assert code == 0, f"{block}\n{' '.join(words)}\n{said[-3000:]}"
-
-
-@contextmanager
-def own_registry() -> Iterator[None]:
-    """What a command registers, the next does not see, as in a process of its own."""
-    registry.list_models()  # the zoo's own are registered
-    before = dict(registry._cards)
-    try:
-        yield
-    finally:
-        registry._cards.clear()
-        registry._cards.update(before)
-        sys.modules.pop("bench_plugin_mine", None)
 
 
 def key_here(word: str) -> str:

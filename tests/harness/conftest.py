@@ -6,13 +6,18 @@ import functools
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import typer
+import typer.testing
 from PIL import Image
 from typer.testing import CliRunner, Result
+
+# Otherwise every `invoke` makes all commands of the program anew, 40 ms; they keep nothing of a call.
+typer.testing._get_command = functools.cache(typer.main.get_command)
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 1200
@@ -50,6 +55,22 @@ def bench_or_raise(*words: object, env: Mapping[str, str] | None = None) -> tupl
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.exit_code, result.output
+
+
+@contextmanager
+def own_registry() -> Iterator[None]:
+    """What plug-ins register, the next command does not see, as in a process of its own."""
+    from zoo import registry
+
+    registry.list_models()  # the zoo's own are registered
+    before = dict(registry._cards)
+    try:
+        yield
+    finally:
+        registry._cards.clear()
+        registry._cards.update(before)
+        for name in [name for name in sys.modules if name.startswith("bench_plugin_")]:
+            del sys.modules[name]
 
 
 def bench_command(*words: object) -> list[str]:

@@ -8,7 +8,7 @@ import importlib
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -68,11 +68,9 @@ def tree_digest(source: str) -> str:
 
     Fields that are empty are left out, so that Python versions which add a field to their grammar agree.
     """
-    state = hashlib.sha256()
-    for part in _parts(_parsed(source)):
-        state.update(part.encode("utf-8", "surrogatepass"))
-        state.update(b"\0")
-    return state.hexdigest()[:_LENGTH]
+    parts: list[str] = []
+    _collect(_parsed(source), parts)
+    return hashlib.sha256("\0".join((*parts, "")).encode("utf-8", "surrogatepass")).hexdigest()[:_LENGTH]
 
 
 def _parsed(source: str | bytes) -> ast.Module:
@@ -83,23 +81,25 @@ def _parsed(source: str | bytes) -> ast.Module:
         return ast.parse(source)
 
 
-def _parts(node: Any) -> Iterator[str]:
+def _collect(node: Any, parts: list[str]) -> None:
+    """Append the parts of a node in their order; every process digests some 300 files, so this is no generator."""
     if isinstance(node, ast.AST):
-        yield type(node).__name__
-        for name, value in ast.iter_fields(node):
+        parts.append(type(node).__name__)
+        for name in node._fields:
+            value = getattr(node, name, None)
             if name in {"type_comment", "kind"} or (value in (None, []) and not isinstance(node, ast.Constant)):
                 continue
-            yield f".{name}"
-            yield from _parts(value)
-        yield ")"
+            parts.append(f".{name}")
+            _collect(value, parts)
+        parts.append(")")
     elif isinstance(node, list):
-        yield "["
+        parts.append("[")
         for each in node:
             if not _stands_alone(each):
-                yield from _parts(each)
-        yield "]"
+                _collect(each, parts)
+        parts.append("]")
     else:
-        yield repr(node)
+        parts.append(repr(node))
 
 
 def _stands_alone(node: Any) -> bool:
@@ -222,10 +222,16 @@ def _resolve(imported: _Import, find: Callable[[str], Path | None]) -> list[str]
     return [imported.module]
 
 
-def _imports(module: str, path: Path, *, typing_too: bool = False) -> list[_Import]:
+def _imports(module: str, path: Path, *, typing_too: bool = False) -> tuple[_Import, ...]:
     """What a file imports anywhere, less what only type checkers see."""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    tree = _parsed(path.read_bytes())
+    return _imports_in(path.read_bytes(), package, typing_too)
+
+
+@cache
+def _imports_in(source: bytes, package: str, typing_too: bool) -> tuple[_Import, ...]:
+    """The same of a source; models share most of theirs, and every run asks for them."""
+    tree = _parsed(source)
     unseen: set[ast.AST] = set()
     if not typing_too:
         guards = (
@@ -240,6 +246,6 @@ def _imports(module: str, path: Path, *, typing_too: bool = False) -> list[_Impo
             found += [_Import(alias.name, None) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            source = ".".join([*parents, *([node.module] if node.module else [])])
-            found += [_Import(source, alias.name) for alias in node.names]
-    return found
+            within = [*parents, *([node.module] if node.module else [])]
+            found += [_Import(".".join(within), alias.name) for alias in node.names]
+    return tuple(found)

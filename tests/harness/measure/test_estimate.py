@@ -94,6 +94,10 @@ def test_captioning_and_disk() -> None:
     assert KEPT_CHECKPOINTS == KEPT
 
 
+SHORT = ("--set", "decoding.max_len=6", "--set", "size.n_encoder_layers=1", "--set", "size.n_decoder_layers=1")
+"""What is counted by tracing grows with these."""
+
+
 def plan(*words: str) -> Result:
     """`bench plan` on a terminal of 100 columns."""
     return bench("plan", *words, env={"COLUMNS": "100"})
@@ -101,7 +105,7 @@ def plan(*words: str) -> Result:
 
 def test_the_command_counts_and_estimates_but_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    small = ("--set", "size.d_model=16", "--set", "size.d_ff=16", "--set", "size.n_heads=2")
+    small = ("--set", "size.d_model=16", "--set", "size.d_ff=16", "--set", "size.n_heads=2", *SHORT)
     asked = ("--models", "transformer_base,human", "--preset", "quick-scst", "--seeds", "3", *small)
     told = plan(*asked, "--throughput", "0.001").stdout
     assert "4 runs: models 1, seeds 3, rows without training 1" in told
@@ -127,6 +131,7 @@ def test_control_runs_are_in_the_plan() -> None:
         "size.d_model=16",
         "--throughput",
         "0.001",
+        *SHORT,
     )
     plain, controlled = plan(*asked).stdout, plan(*asked, "--control", "auto").stdout
     assert "12 runs: models 2, seeds 3, control runs of transformer_base 6" in controlled
@@ -136,7 +141,7 @@ def test_control_runs_are_in_the_plan() -> None:
 
 
 def test_the_seeds_of_a_repetition_are_told() -> None:
-    small = ("--models", "blind", "--set", "size.d_model=16")
+    small = ("--models", "blind", "--set", "size.d_model=16", *SHORT)
     assert "2 runs: models 1, seeds 2 (4 to 5)" in plan(*small, "--seeds", "2", "--first-seed", "4").stdout
     assert "1 run: models 1, seeds 1 (4)" in plan(*small, "--seeds", "1", "--first-seed", "4").stdout
     assert "3 runs: models 1, seeds 3 (4 to 6)" in plan(*small, "--first-seed", "4").stdout, "as the preset has it"

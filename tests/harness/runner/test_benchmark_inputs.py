@@ -13,7 +13,7 @@ from harness.utils.errors import BenchError
 from results import Quantity, Store
 from results.db.recosting import add_costs
 from results.queries.fetch import dataset_info, gallery, leaderboard
-from tests.harness.conftest import TINY, DrawScenes, bench, bench_process, run_words
+from tests.harness.conftest import TINY, DrawScenes, bench, bench_process, own_registry, run_words
 from tests.harness.runner.kills import killed_at, rows
 from zoo.errors import ZooError
 
@@ -120,8 +120,9 @@ def test_an_edited_model_is_trained_anew_and_its_older_run_kept(data: Path, tmp_
         (MINE.replace("1.0", "0.5"), "mine: new, because mine.py changed since;"),
     ):
         plugin.write_text(source)
-        done = bench_process(*words(data, tmp_path / "workspace", "mine", "--plugin", plugin))
-        assert done.returncode == 0, done.stdout + done.stderr
+        with own_registry():
+            done = bench(*words(data, tmp_path / "workspace", "mine", "--plugin", plugin))
+        assert done.exit_code == 0, done.output
         assert said in " ".join(done.stdout.split())
     with Store(tmp_path / "workspace" / "bench.sqlite", read_only=True) as store:
         [group] = [group for group in leaderboard(store) if group.split == "test"]

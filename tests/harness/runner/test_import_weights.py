@@ -191,7 +191,7 @@ def test_an_imported_run_is_scored_but_never_ranked_with_others(
     data = draw_scenes(train=4, val=2, test=4)
     command = ("run", "--models", f"{key},human", "--data", data, "--workspace", tmp_path / "ws", "--device", "cpu")
     seeing = ("--backbone", "test_resnet", "--backbone-weights", backbone, "--image-size", 64)
-    done = bench(*command, *seeing)
+    done = bench(*command, *seeing, "--set", "latency_repeats=2", "--set", "decoding.max_len=8")
     assert done.exit_code == 0, done.output
     with Store(tmp_path / "ws" / "bench.sqlite", read_only=True) as store:
         [group] = leaderboard(store)

@@ -19,7 +19,7 @@ from tests.harness.conftest import bench
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "failing_rank.py"
 TINY = ("stages.0.epochs=2", "stages.0.batch_size=7", "stages.0.validate_every=2", "stages.0.captions_per_image=2")
-SIZE = ("size.d_model=16", "size.d_ff=16", "latency_repeats=2")
+SIZE = ("size.d_model=16", "size.d_ff=16", "decoding.max_len=8", "latency_repeats=2")
 
 
 @pytest.fixture(scope="module")
