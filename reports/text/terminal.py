@@ -79,7 +79,7 @@ def print_leaderboard(
     Raises:
         StoreError: the store cannot be read, or has no score of this metric.
     """
-    groups = fetch.leaderboard(store, metric, place_unfinished=place_unfinished)
+    groups = fetch.leaderboard(store, metric, place_unfinished=place_unfinished, every_metric=False)
     failures = fetch.failures(store)  # before anything is printed: reading may fail
     for group in groups:
         _print_group(group, console)
