@@ -7,6 +7,7 @@ import io
 import os
 import pkgutil
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -44,8 +45,11 @@ def root(
         os.environ[DEBUG_VARIABLE] = "1"
 
 
-def build_app() -> typer.Typer:
-    """The whole command line; every module or folder of this package that offers `register(app)` is a command."""
+def build_app(words: Sequence[str] = ()) -> typer.Typer:
+    """The command line; every module or folder of this package that offers `register(app)` is a command.
+
+    Where the first of the `words` to come is a command's name, that command alone is imported.
+    """
     app = typer.Typer(
         name="bench",
         cls=RootGroup,
@@ -56,11 +60,17 @@ def build_app() -> typer.Typer:
         rich_markup_mode="markdown",
     )
     app.callback()(root)
-    for found in sorted(pkgutil.iter_modules(harness.cli.__path__), key=lambda found: found.name):
-        module = importlib.import_module(f"harness.cli.{found.name}")
+    names = sorted(found.name for found in pkgutil.iter_modules(harness.cli.__path__))
+    first = next((word.replace("-", "_") for word in words if not word.startswith("-")), "")
+    for name in [first] if _is_command(first, names) else names:
+        module = importlib.import_module(f"harness.cli.{name}")
         if hasattr(module, "register"):
             module.register(app)
     return app
+
+
+def _is_command(name: str, names: Sequence[str]) -> bool:
+    return name in names and hasattr(importlib.import_module(f"harness.cli.{name}"), "register")
 
 
 def main() -> None:
@@ -78,7 +88,7 @@ def main() -> None:
         end_on_sigterm()
     try:
         try:
-            build_app()()
+            build_app(sys.argv[1:])()
         finally:
             sys.stdout.flush()  # a full disk behind `bench ... > file` is told here, not at the interpreter's end
     except SystemExit:

@@ -57,7 +57,7 @@ def show_estimates(estimates: Sequence[Estimate], counts: PlannedCounts, console
             cells = [count(each.costs.parameters), f"{count(macs)}MAC", told]
         rows.append((name, f"{counts.left(name)}", reused, *cells))
     table = plain_table(["Model"], header)
-    numbers = sum(1 + max(map(len, column)) for column in list(zip(("", *header), *rows, strict=True))[1:])
+    numbers = sum(2 + max(map(len, column)) for column in list(zip(("", *header), *rows, strict=True))[1:])
     for name, *cells in rows:  # a name alone may be cut, so that a model has one line and every number is whole
         table.add_row(Text(shortened_to(name, console.width - numbers)), *cells)
     console.print(table)

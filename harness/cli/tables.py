@@ -10,6 +10,8 @@ from enum import StrEnum
 
 import typer
 
+_NARROWEST_NAME = 17
+
 
 class TableFormat(StrEnum):
     """How a table is written."""
@@ -57,13 +59,20 @@ def _for_terminals(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
+    from reports.text.layout import folded
+
+    console = Console(highlight=False)
     table = Table(box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
     for number, title in enumerate(header):
-        table.add_column(title, justify="right" if number else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    console = Console(highlight=False)
+        table.add_column(title, justify="right" if number else "left", no_wrap=True, overflow="fold")
+    numbers = sum(2 + max(map(len, column)) for column in list(zip(header, *rows, strict=True))[1:])
+    # Narrow windows break lines themselves: a number that is cut is another number.
+    room = max(console.width - numbers - 2, _NARROWEST_NAME)  # a space at either end
+    console.width = max(console.width, numbers + 2 + room)
+    for name, *cells in rows:
+        table.add_row(Text(folded(name, room)), *cells)
     with console.capture() as captured:
         console.print(table)
     return captured.get()

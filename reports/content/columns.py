@@ -55,10 +55,11 @@ def absent_columns(columns: Columns) -> str:
     by_reason: dict[str, list[str]] = {}
     for name, reason in columns.absent.items():
         by_reason.setdefault(reason, []).append(name)
-    return " ".join(
-        f"Left out, since no row has {'it' if len(names) == 1 else 'them'}: {', '.join(names)} ({reason})."
-        for reason, names in by_reason.items()
-    )
+    return " ".join(f"No row has {_listed(names)}: {reason}." for reason, names in by_reason.items())
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def _metrics(rows: Sequence[Row], metric: str) -> tuple[str, ...]:

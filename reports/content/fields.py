@@ -53,7 +53,7 @@ ROLES = {
     "majority": ("floor", "One training caption, the one that scores best, for every image; needs no training."),
     "human": (
         "human level",
-        "Each reference of an image in turn, scored against the others, and the mean: it has one reference less. "
+        "Each reference of an image in turn, scored against the others, and the mean: it has one reference fewer. "
         "Models are scored against the same references in a small table of their own. The caption shown is the first.",
     ),
     "retrieval": ("nearest image", "The caption of the training image with the most similar features."),

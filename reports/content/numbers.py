@@ -175,7 +175,7 @@ _COSTS = {
         "Waiting for data", "share of training in which the next batch was not there yet", _TIME
     ),
     "train_beside": CostKind(
-        "Trained alongside", "most other models that trained on the machine at the same time", _TIME
+        "Models trained alongside", "most other models that trained on the machine at the same time", _TIME
     ),
     "train_gmac": CostKind("Training computation", "all passes over all images that training saw", _TIME),
     "train_gmac_per_second": CostKind("Computation rate", "training computation per second", _TIME),

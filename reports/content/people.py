@@ -57,7 +57,7 @@ def _table(rows: Sequence[Row], group: Group) -> Table:
         Heading(
             name,
             SHORT.get(name, name),
-            f"{name} against one reference less, times 100; more is better",
+            f"{name} against one reference fewer, times 100; more is better",
             barred=name == _METRICS[0],
         )
         for name in _METRICS

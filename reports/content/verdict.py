@@ -21,7 +21,7 @@ def verdict(group: Group) -> tuple[str, ...]:
         return ()
     if not placed:
         return (
-            f"Nothing can be said yet on {group.dataset} {group.split}: {_listed(models, group)}.",
+            f"No model has a place yet on {group.dataset} {group.split}: {_listed(models, group)}.",
             *_advice(models, group),
         )
     leaders = [row for row in placed if row.standings[group.metric].best == 1]
@@ -128,7 +128,7 @@ def _obstacles(rows: Sequence[Row], group: Group) -> list[str]:
     if unknown:
         found.append(f"{unknown} of {everything} with too few validations to say whether they had finished learning")
     if below:
-        found.append(f"{below} not above the floor")
+        found.append("none above the floor" if below == everything > 1 else f"{below} not above the floor")
     if untested := sum(each is not None and each.reason == NO_SCORES for each in standings):
         found.append(f"{untested} without numbers of single images on {group.metric}")
     return found

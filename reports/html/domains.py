@@ -24,6 +24,7 @@ class DomainSection:
     track: str
     apart: str
     tables: dict[str, Table]
+    absent: tuple[str, ...]
 
 
 def domain_sections(
@@ -42,10 +43,18 @@ def domain_sections(
         images = counts.get((group.fingerprint, group.split), {})
         shown = {metric: _table(group, metric, images, runs) for metric in ("CIDEr-D", *OTHER_CIDER_D, "SPICE")}
         made = {metric: table for metric, table in shown.items() if table is not None}
+        empty = {metric: table for metric, table in made.items() if not _is_filled(table)}
         if made:
-            title = group_title(group, datasets)
-            found.append(DomainSection(f"domains-{len(found) + 1}", title, group.track, apart(group), made))
+            title, id = group_title(group, datasets), f"domains-{len(found) + 1}"
+            filled = {metric: table for metric, table in made.items() if metric not in empty}
+            absent = tuple(f"No row has {metric}: {'; '.join(table.notes.marks)}." for metric, table in empty.items())
+            found.append(DomainSection(id, title, group.track, apart(group), filled, absent))
     return found
+
+
+def _is_filled(table: Table) -> bool:
+    """Whether any row has a number."""
+    return any(cell.value is not None for line in table.all_lines for cell in line.cells)
 
 
 def _table(group: Group, metric: str, images: Mapping[str, int], runs: Mapping[str, RunDetail]) -> Table | None:

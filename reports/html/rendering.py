@@ -19,6 +19,7 @@ from reports.content.table_values import TableValue
 from reports.html.links import linked
 from reports.html.pages import model_page, run_page
 from reports.html.sections import COLOURS
+from reports.html.template_cache import TemplateCache
 
 STYLES = ("style.css", "tables.css", "plots.css", "narrow.css", "print.css")
 SCRIPTS = ("address.js", "tables.js", "choice.js", "plots.js")
@@ -45,6 +46,7 @@ def template_environment(navigation: Iterable[tuple[str, str]]) -> Environment:
     """The templates, with the pages that every one links to as (file, name)."""
     environment = Environment(
         loader=PackageLoader("reports.html"),
+        bytecode_cache=TemplateCache(),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_printable,

@@ -17,7 +17,7 @@ SHAPES = 3
 def summary(groups: Sequence[Group], failures: Sequence[Failure], datasets: Sequence[DatasetInfo]) -> str:
     """The report in one sentence."""
     models = {row.model for group in groups for row in group.rows}
-    runs = {key for group in groups for row in group.rows for key in row.keys}
+    runs = {key for group in groups for row in (*group.rows, *group.references) for key in row.keys}
     if not models:
         return "No model has finished yet."
     references = {row.model for group in groups for row in group.references}

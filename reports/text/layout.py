@@ -24,11 +24,11 @@ def plain_table(texts: Iterable[str], numbers: Iterable[str], last: Iterable[str
     return table
 
 
-def folded(name: str) -> str:
+def folded(name: str, width: int = _NAME_WIDTH) -> str:
     """A name too long for its column on several lines, none of which ends within a word."""
     lines = [""]
     for part in _PART.findall(name):
-        if lines[-1] and len(lines[-1] + part.rstrip()) > _NAME_WIDTH:
+        if lines[-1] and len(lines[-1] + part.rstrip()) > width:
             lines.append("")
         lines[-1] += part
     return "\n".join(line.rstrip() for line in lines)

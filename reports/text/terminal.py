@@ -80,7 +80,7 @@ def print_leaderboard(
     Raises:
         StoreError: the store cannot be read, or has no score of this metric.
     """
-    groups = fetch.leaderboard(store, metric, place_unfinished=place_unfinished)
+    groups = fetch.leaderboard(store, metric, place_unfinished=place_unfinished, every_metric=False)
     failures = fetch.failures(store)  # before anything is printed: reading may fail
     for group in groups:
         _print_group(group, console)
@@ -242,7 +242,7 @@ def _legend(test: SignificanceTest, floors: bool) -> str:
     without = "A row that is not significantly above every floor has no place. " if floors else ""
     return (
         f"Place: the ranks that the differences in {test.metric} between all rows allow, over seeds and images, with a "
-        f"probability of {1 - test.alpha:.0%} for the whole table. {without}"
+        f"probability of {100 * (1 - test.alpha):g} % for the whole table. {without}"
         "95 %: interval of the mean over seeds and images. ±: standard deviation over seeds. MAC: multiply-accumulates "
         "of one image's caption by beam search; Latency: its time. Training: of all steps."
     )

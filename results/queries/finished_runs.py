@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any, cast
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, or_, select, true
@@ -21,7 +22,7 @@ Scores = dict[str, dict[str, dict[str, Quantity]]]
 ByImage = dict[int, float]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FinishedRun:
     """One finished run; `scores[split][domain][metric]` and `costs[name]` in the order they were recorded in.
 
@@ -52,7 +53,7 @@ class FinishedRun:
         """The signature, with the track where the signature does not name it."""
         return {"track": self.track, **self.signature}
 
-    @property
+    @cached_property
     def comparable(self) -> tuple[str, str, frozenset[tuple[str, str]]]:
         """Equal for runs whose scores on a split may be compared.
 
@@ -63,7 +64,7 @@ class FinishedRun:
         }
         return self.fingerprint, self.track, frozenset(signature.items())
 
-    @property
+    @cached_property
     def variant(self) -> dict[str, str]:
         """What tells it from other runs of its model: dotted configuration fields but seeds, and the code version.
 

@@ -36,11 +36,14 @@ class _Context:
         return {number: reason for number, reason in enumerate(reasons) if reason is not None}
 
 
-def leaderboard(store: Store, metric: str = RANKING_METRIC, *, place_unfinished: bool = False) -> list[Group]:
+def leaderboard(
+    store: Store, metric: str = RANKING_METRIC, *, place_unfinished: bool = False, every_metric: bool = True
+) -> list[Group]:
     """The groups of every data set, in the order they were first planned, their rows sorted by `metric`.
 
     Rows that differ in any field of the signature, in the track or in the data's fingerprint never share a group.
-    With `place_unfinished`, rows that were still learning have places too.
+    With `place_unfinished`, rows that were still learning have places too. Without `every_metric`, only the scores of
+    `metric` are tested: the others have neither places nor, of several seeds, intervals.
 
     Raises:
         StoreError: no run has a score of this metric.
@@ -50,7 +53,8 @@ def leaderboard(store: Store, metric: str = RANKING_METRIC, *, place_unfinished:
         older = outdated(runs)
         ended = learning_of_runs(connection, runs)
         metrics = dict.fromkeys(name for run in runs for of in run.scores.values() for name in of["overall"])
-        scored = {name: scores_to_test(connection, runs, name) for name in metrics}
+        tested = [name for name in metrics if every_metric or name == metric]
+        scored = {name: scores_to_test(connection, runs, name) for name in tested}
     if runs and metric not in metrics:
         raise StoreError(f"no run has a score of {metric!r}", f"choose of {', '.join(metrics)}")
     ranked: dict[tuple[object, str], list[FinishedRun]] = {}

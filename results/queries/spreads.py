@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean, stdev
+from math import fsum, sqrt
+from statistics import fmean
 
 from results.queries.finished_runs import ByImage
 from results.queries.standings import matrix
@@ -29,13 +30,19 @@ def _spread(by_seed: Mapping[int, Quantity | None], scored: Mapping[int, ByImage
     low, high, over = _interval(measured, scored)
     return Spread(
         fmean(values) if values else None,
-        stdev(values) if len(values) > 1 else None,
+        _deviation(values) if len(values) > 1 else None,
         len(values),
         reason,
         low,
         high,
         over,
     )
+
+
+def _deviation(values: Sequence[float]) -> float:
+    """The sample's standard deviation; that of `statistics`, by exact fractions, takes twenty times as long."""
+    mean = fmean(values)
+    return sqrt(fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 def _interval(

@@ -22,9 +22,7 @@ def test_what_no_row_has_is_left_out_with_the_reason() -> None:
     columns = filled_columns([scored("a", spice=None), scored("b", spice=None)], "CIDEr-D")
     assert columns.metrics == ("CIDEr-D",)
     assert columns.costs == ("parameters",)
-    assert absent_columns(columns) == (
-        "Left out, since no row has it: SPICE (needs its models). Left out, since no row has it: Latency (busy)."
-    )
+    assert absent_columns(columns) == ("No row has SPICE: needs its models. No row has Latency: busy.")
 
 
 def test_what_one_row_has_stays() -> None:

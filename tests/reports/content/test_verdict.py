@@ -50,7 +50,7 @@ def test_models_that_share_all_places_are_not_called_best() -> None:
 def test_one_seed_says_nothing_yet_and_what_to_type() -> None:
     models = [single(name, learning={1: RISING}) for name in "ab"] + [single("c")]
     assert verdict(group(*models)) == (
-        "Nothing can be said yet on coco test: one seed, 2 of 3 still learning.",
+        "No model has a place yet on coco test: one seed, 2 of 3 still learning.",
         "Places need several seeds: bench run --seeds 3.",
     )
 
@@ -82,10 +82,10 @@ def test_places_of_models_that_were_still_learning_are_qualified() -> None:
 
 def test_a_model_alone_and_one_without_numbers_of_images_are_told_apart() -> None:
     alone = replace(placed("a", 1, 1), standings={"CIDEr-D": Standing(reason=ALONE)})
-    assert verdict(group(alone)) == ("Nothing can be said yet on coco test: no two models can be compared.",)
+    assert verdict(group(alone)) == ("No model has a place yet on coco test: no two models can be compared.",)
     bare = replace(placed("b", 1, 1), standings={"CIDEr-D": Standing(reason=NO_SCORES)})
     assert verdict(group(bare)) == (
-        "Nothing can be said yet on coco test: 1 without numbers of single images on CIDEr-D.",
+        "No model has a place yet on coco test: 1 without numbers of single images on CIDEr-D.",
     )
 
 

@@ -100,7 +100,7 @@ def test_another_metric_sorts_and_places(store: Store) -> None:
     print_leaderboard(store, console, "ROUGE-L")
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
-    assert "Nothing can be said yet" in text, "the store has no scores of images on this metric"
+    assert "No model has a place yet" in text, "the store has no scores of images on this metric"
     columns = next(line for line in text.splitlines() if line.split()[:1] == ["Place"])
     assert columns.split() == ["Place", "R", "95", "%", "±", "C", "B-4", "MAC", "Latency"], "what sorts stands first"
 
