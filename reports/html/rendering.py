@@ -7,11 +7,9 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
-from types import CodeType
 from typing import Any
 
-from jinja2 import BytecodeCache, Environment, PackageLoader, StrictUndefined
-from jinja2.bccache import Bucket
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from reports.content import numbers
@@ -25,23 +23,6 @@ STYLES = ("style.css", "tables.css", "plots.css", "narrow.css", "print.css")
 SCRIPTS = ("address.js", "tables.js", "choice.js", "plots.js")
 
 
-class _Compiled(BytecodeCache):
-    """What templates compile to, for all reports of this process: `bench run` writes one again and again."""
-
-    def __init__(self) -> None:
-        self._code: dict[tuple[str, str], CodeType] = {}
-
-    def load_bytecode(self, bucket: Bucket) -> None:
-        bucket.code = self._code.get((bucket.key, bucket.checksum))
-
-    def dump_bytecode(self, bucket: Bucket) -> None:
-        if bucket.code is not None:
-            self._code[bucket.key, bucket.checksum] = bucket.code
-
-
-_COMPILED = _Compiled()
-
-
 def template_environment(navigation: Iterable[tuple[str, str]]) -> Environment:
     """The templates, with the pages that every one links to as (file, name)."""
     environment = Environment(
@@ -52,7 +33,6 @@ def template_environment(navigation: Iterable[tuple[str, str]]) -> Environment:
         finalize=_printable,
         trim_blocks=True,
         lstrip_blocks=True,
-        bytecode_cache=_COMPILED,
     )
     environment.filters |= {
         "percent": numbers.percent,
