@@ -13,6 +13,9 @@ from zoo.layers.attention import MultiHeadAttention, barrier, joined, split_head
 from zoo.layers.embedding import TokenEmbedding
 from zoo.layers.residual import DecoderLayer, StackOutput
 
+_PARTS = ("weight", "bias", "totals")
+"""Of a mixer's `projection`; only dynamic expansion has totals."""
+
 
 class StackedCaptioner(Captioner):
     """Decodes with `embedding`, `decoder_layers`, `decoder_output` and `vocabulary`, which the architecture builds."""
@@ -41,7 +44,9 @@ class StackedCaptioner(Captioner):
         for index, (layer, (keys, values)) in enumerate(zip(self._layers(), projected, strict=True)):
             images[f"{index}.keys"], images[f"{index}.values"] = keys, values
             rows.update({f"{index}.{name}": entry for name, entry in layer.mixer.start(memory.features).items()})
-            shared[f"{index}.weight"], shared[f"{index}.bias"] = layer.mixer.projection()
+            shared.update(
+                {f"{index}.{name}": part for name, part in zip(_PARTS, layer.mixer.projection(), strict=False)}
+            )
         return DecodingState(images, rows, shared)
 
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
@@ -54,7 +59,7 @@ class StackedCaptioner(Captioner):
             prefix = f"{index}."
             cache = {name.removeprefix(prefix): row for name, row in state.rows.items() if name.startswith(prefix)}
             keys, values = images[prefix + "keys"], images[prefix + "values"]
-            projection = shared[prefix + "weight"], shared[prefix + "bias"]
+            projection = tuple(shared[prefix + name] for name in _PARTS if prefix + name in shared)
             x, cache = layer.step(x, keys, values, images["barrier"], cache, projection)
             rows.update({prefix + name: row for name, row in cache.items()})
             outputs.append(x)

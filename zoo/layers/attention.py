@@ -69,14 +69,12 @@ def barrier(mask: Tensor, keys: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]
     return added, [torch.where(blind, 0.0, each) for each in keys]
 
 
-def joined(*layers: nn.Linear, extra: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
-    """Weight and bias of one product for several layers of the same input, with `extra` below them.
+def joined(*layers: nn.Linear | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Weight and bias of one product for several layers of the same input, some of them given as weight and bias.
 
     Three layers as one are as many kernels, and half as many in the backward pass.
     """
-    parts: list[tuple[Tensor, Tensor]] = [(layer.weight, layer.bias) for layer in layers]
-    if extra is not None:
-        parts.append(extra)
+    parts = [(layer.weight, layer.bias) if isinstance(layer, nn.Linear) else layer for layer in layers]
     return torch.cat([weight for weight, _ in parts]), torch.cat([bias for _, bias in parts])
 
 
@@ -179,7 +177,7 @@ class SelfAttention(MultiHeadAttention):
         """Weight and bias of one product for queries, keys and values."""
         return joined(self.query, self.key, self.value)
 
-    def step(self, x: Tensor, cache: Cache, projection: tuple[Tensor, Tensor]) -> tuple[Tensor, Cache]:
+    def step(self, x: Tensor, cache: Cache, projection: tuple[Tensor, ...]) -> tuple[Tensor, Cache]:
         """One position: x (R, 1, D), the cache of R rows, and what `projection` gives."""
         width = x.shape[-1]
         queries, new = torch.split(F.linear(x, *projection), [width, 2 * width], -1)

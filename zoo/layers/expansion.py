@@ -10,6 +10,7 @@ misprints R_bw for R_fw in both equations. Both streams are computed side by sid
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -22,6 +23,13 @@ EPSILON = 1e-9
 def full_precision(scores: Tensor) -> Tensor:
     """At least float32: in half precision EPSILON is 0 and an all-zero row would give 0 / 0."""
     return scores.to(torch.promote_types(scores.dtype, torch.float32))
+
+
+def exactly(like: Tensor) -> AbstractContextManager[None]:
+    """No autocast, which would round sums to half precision, on the device of `like`."""
+    device = like.device.type
+    rounds = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    return torch.autocast(device, enabled=False) if rounds else nullcontext()
 
 
 def normalise(weights: Tensor, dim: int | tuple[int, ...], groups: Sequence[int] = (), scale: float = 1.0) -> Tensor:
@@ -77,6 +85,7 @@ class GatedStreams(nn.Module):
     """The projections of the two streams' values and of the gate between their outputs."""
 
     signs: Tensor
+    bounds: Tensor
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
@@ -84,6 +93,8 @@ class GatedStreams(nn.Module):
         self.value_b = nn.Linear(d_model, d_model)
         self.selector = nn.Linear(d_model, d_model)
         self.register_buffer("signs", torch.tensor([1.0, -1.0]), persistent=False)
+        bounds = torch.tensor([[0.0, -torch.inf], [torch.inf, 0.0]])
+        self.register_buffer("bounds", bounds.view(2, 2, 1, 1, 1), persistent=False)
 
     def weigh(self, scores: Tensor) -> Tensor:
         """relu(scores) and relu(-scores), (...) to (2, ...)."""

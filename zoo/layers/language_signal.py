@@ -62,7 +62,7 @@ class LanguageSignal(ResidualLayer):
         return self.feed(self.leave(x, self.mixer(x), self.mixer_norm))
 
     def step(
-        self, tokens: Tensor, place: Tensor, cache: Cache, projection: tuple[Tensor, Tensor]
+        self, tokens: Tensor, place: Tensor, cache: Cache, projection: tuple[Tensor, ...]
     ) -> tuple[Tensor, Cache]:
         """One position: tokens (R, 1), the position's row (D) of the table, the mixer's cache and its `projection`."""
         x = self.words(tokens) + place
@@ -108,7 +108,7 @@ class AdaptiveDecoderLayer(DecoderLayer):
         values: Tensor,
         memory_mask: Tensor,
         cache: Cache,
-        projection: tuple[Tensor, Tensor],
+        projection: tuple[Tensor, ...],
     ) -> tuple[Tensor, Cache]:
         """See `DecoderLayer.step`; the cache holds the `language` of the position too."""
         language = cache["language"]

@@ -109,7 +109,7 @@ class DecoderLayer(ResidualLayer):
         values: Tensor,
         memory_mask: Tensor,
         cache: Cache,
-        projection: tuple[Tensor, Tensor],
+        projection: tuple[Tensor, ...],
     ) -> tuple[Tensor, Cache]:
         """One position: x (R, 1, D) with the mixer's cache of R rows and its `projection`."""
         mixed, cache = self.mixer.step(self.enter(x, self.mixer_norm), cache, projection)
