@@ -13,13 +13,13 @@ from zoo.layers.attention import Cache, append, joined
 from zoo.layers.expansion import (
     EPSILON,
     GatedStreams,
-    exactly,
     full_precision,
     gate,
     gate_streams,
     normalise,
     side_by_side,
 )
+from zoo.layers.precision import exactly
 
 
 class DynamicExpansion(nn.Module):

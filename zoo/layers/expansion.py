@@ -10,7 +10,6 @@ misprints R_bw for R_fw in both equations. Both streams are computed side by sid
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -23,13 +22,6 @@ EPSILON = 1e-9
 def full_precision(scores: Tensor) -> Tensor:
     """At least float32: in half precision EPSILON is 0 and an all-zero row would give 0 / 0."""
     return scores.to(torch.promote_types(scores.dtype, torch.float32))
-
-
-def exactly(like: Tensor) -> AbstractContextManager[None]:
-    """No autocast, which would round sums to half precision, on the device of `like`."""
-    device = like.device.type
-    rounds = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
-    return torch.autocast(device, enabled=False) if rounds else nullcontext()
 
 
 def normalise(weights: Tensor, dim: int | tuple[int, ...], groups: Sequence[int] = (), scale: float = 1.0) -> Tensor:

@@ -61,9 +61,7 @@ class LanguageSignal(ResidualLayer):
         x = self.words(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
         return self.feed(self.leave(x, self.mixer(x), self.mixer_norm))
 
-    def step(
-        self, tokens: Tensor, place: Tensor, cache: Cache, projection: tuple[Tensor, ...]
-    ) -> tuple[Tensor, Cache]:
+    def step(self, tokens: Tensor, place: Tensor, cache: Cache, projection: tuple[Tensor, ...]) -> tuple[Tensor, Cache]:
         """One position: tokens (R, 1), the position's row (D) of the table, the mixer's cache and its `projection`."""
         x = self.words(tokens) + place
         mixed, cache = self.mixer.step(x, cache, projection)

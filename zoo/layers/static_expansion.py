@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.layers.attention import joined
-from zoo.layers.expansion import GatedStreams, exactly, gate_streams, normalise, side_by_side
+from zoo.layers.expansion import GatedStreams, gate_streams, normalise, side_by_side
+from zoo.layers.precision import exactly
 
 
 class _Kept(NamedTuple):

@@ -19,7 +19,7 @@ from zoo.errors import ZooError
 from zoo.layers.additive_attention import AdditiveAttention
 from zoo.layers.image_graph import ImageGraph
 from zoo.layers.lstm import LSTMCell
-from zoo.recurrent import RecurrentCaptioner, Rows, add_to_rows, mean_of_valid
+from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid, project_words
 
 
 class SGAE(RecurrentCaptioner):
@@ -36,6 +36,8 @@ class SGAE(RecurrentCaptioner):
             attributes, which are passed to `encode_graph` and cannot be found by `encode`.
         image_dim: channels of an image's own features; None has the mean of its regions.
     """
+
+    per_row = ("image", "barrier")
 
     def __init__(
         self,
@@ -148,7 +150,7 @@ class SGAE(RecurrentCaptioner):
 
     def word_inputs(self, words: Tensor, images: dict[str, Tensor]) -> Tensor:
         """See `RecurrentCaptioner.word_inputs`; the embedded image is an input at every word."""
-        return add_to_rows(F.linear(words, self.lstm.input.weight), images["image"])
+        return project_words(words, self.lstm.input.weight, images["image"])
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
         """See `RecurrentCaptioner.advance`."""
