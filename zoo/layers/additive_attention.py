@@ -51,7 +51,7 @@ class AdditiveAttention(Looped):
             queries: (B * n, D_q); the n rows of an image are adjacent and share its keys.
             keys: from `project`.
             values: (B, L, D_v).
-            barrier: from `project`, one for each row, (B * n, 1, L).
+            barrier: from `project`, of images or repeated for their rows, (B * n, 1, L).
 
         Returns:
             (B * n, D_v).
@@ -61,8 +61,9 @@ class AdditiveAttention(Looped):
         # tanh(x) = 2 sigmoid(2 x) - 1. On CPUs a sigmoid takes a sixth of tanh's time, and the softmax is
         # invariant to a constant in all scores.
         waves = torch.sigmoid(torch.add(keys[:, None], projected, alpha=2)).to(barrier.dtype)
+        barrier = barrier.view(waves.shape[0], -1, waves.shape[2]).expand(-1, waves.shape[1], -1)
         with exactly(waves):
-            scores = torch.addmv(barrier.view(-1), waves.flatten(0, 2), self.score.weight.view(-1), alpha=2)
+            scores = torch.addmv(barrier.reshape(-1), waves.flatten(0, 2), self.score.weight.view(-1), alpha=2)
         weights = scores.view(waves.shape[:-1]).softmax(-1).to(values.dtype)
         attended = self.matrix("values", lambda: SharedMatrix(values.transpose(1, 2)))(weights)
         return attended.flatten(0, 1)
