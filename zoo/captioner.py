@@ -127,7 +127,7 @@ def _take(rows: dict[str, Tensor], index: Tensor) -> dict[str, Tensor]:
     vectors = [value for value in rows.values() if value.dim() == 2]
     if len(vectors) < _MANY or len(vectors) < len(rows) or len({value.dtype for value in vectors}) > 1:
         return {name: value.index_select(0, index) for name, value in rows.items()}
-    taken = torch.cat(vectors, 1).index_select(0, index).split([value.shape[1] for value in vectors], 1)
+    taken = torch.split(torch.cat(vectors, 1).index_select(0, index), [value.shape[1] for value in vectors], 1)
     return dict(zip(rows, taken, strict=True))
 
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.layers.attention import Cache, append, joined
+from zoo.layers.attention import joined
+from zoo.layers.cache import Cache, append, widen, widen_pairs
 from zoo.layers.expansion import (
     EPSILON,
     GatedStreams,
@@ -98,6 +99,10 @@ class DynamicExpansion(nn.Module):
         rows = like.new_zeros(batch, 2, 0, 2 * like.shape[-1] + length)
         return {"rows": rows, "expand": full_precision(like.new_zeros(batch, 2, 0, 0, length))}
 
+    def widen(self, caches: Cache) -> Cache:
+        """The cache with room for one more position, or those of several layers."""
+        return {"rows": widen(caches["rows"]), "expand": widen_pairs(caches["expand"])}
+
     def projection(self) -> tuple[Tensor, ...]:
         """What a step takes from the weights alone.
 
@@ -111,7 +116,7 @@ class DynamicExpansion(nn.Module):
         return *joined(*layers), torch.cat((biases, self.totals.to(biases.dtype)), -1)
 
     def step(self, x: Tensor, cache: Cache, projection: tuple[Tensor, ...]) -> tuple[Tensor, Cache]:
-        """One position: x (R, 1, D), the cache of R rows, and what `projection` gives.
+        """One position: x (R, 1, D), the cache of R rows as `widen` gives it, and what `projection` gives.
 
         The forward rows of earlier positions do not depend on later ones, so they are cached normalised; only the
         new position's forward rows and its backward row are scored. Dropout is not applied.
@@ -119,7 +124,7 @@ class DynamicExpansion(nn.Module):
         weight, bias, totals = projection
         width, length = x.shape[-1], len(self.queries)
         selector, new = torch.split(F.linear(x, weight, bias), [width, 4 * width + 2 * length], -1)
-        rows = append(cache["rows"], new.view(-1, 2, 1, 2 * width + length), 2)
+        rows = append(cache["rows"], new.view(-1, 2, 1, 2 * width + length))
         values, inner, element = torch.split(rows, [width, width, length], -1)
         condition, key = inner.unbind(1)
         # Scores of the new position's elements against all positions, and of all elements against the new position.
@@ -141,12 +146,11 @@ class DynamicExpansion(nn.Module):
 
 
 def _extend(expand: Tensor, weights: Tensor, total: Tensor) -> Tensor:
-    """`expand` (R, 2, j, i, E) with a row of zeros, and the new position's `weights` (R, 2, j + 1, E) over `total`."""
+    """`expand` (R, 2, j, i, E), see `widen_pairs`, with the new position's `weights` (R, 2, j, E) over `total`."""
     if torch.is_grad_enabled():
         return torch.cat((F.pad(expand, (0, 0, 0, 0, 0, 1)), (weights / total)[:, :, :, None]), 3)
-    wider = F.pad(expand, (0, 0, 0, 1, 0, 1))
-    torch.div(weights, total, out=wider[:, :, :, -1])
-    return wider
+    torch.div(weights, total, out=expand[:, :, :, -1])
+    return expand
 
 
 def _join(forward: Tensor, backward: Tensor, element: Tensor) -> Tensor:

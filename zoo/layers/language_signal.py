@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.layers.attention import Cache, SelfAttention
+from zoo.layers.attention import SelfAttention
+from zoo.layers.cache import Cache
 from zoo.layers.embedding import FixedPositions
 from zoo.layers.relation_attention import PlacedCrossAttention
 from zoo.layers.residual import DecoderLayer, ResidualLayer
@@ -64,7 +65,7 @@ class LanguageSignal(ResidualLayer):
     def step(self, tokens: Tensor, place: Tensor, cache: Cache, projection: tuple[Tensor, ...]) -> tuple[Tensor, Cache]:
         """One position: tokens (R, 1), the position's row (D) of the table, the mixer's cache and its `projection`."""
         x = self.words(tokens) + place
-        mixed, cache = self.mixer.step(x, cache, projection)
+        mixed, cache = self.mixer.step(x, self.mixer.widen(cache), projection)
         return self.feed(self.leave(x, mixed, self.mixer_norm)), cache
 
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from zoo.layers.attention import Cache, MultiHeadAttention, SelfAttention
+from zoo.layers.attention import MultiHeadAttention, SelfAttention
+from zoo.layers.cache import Cache
 from zoo.layers.dynamic_expansion import DynamicExpansion
 from zoo.layers.feed_forward import FeedForward
 
