@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.layers.annotated_norm import AnnotatedNorm
-from zoo.layers.attention import SelfAttention, barrier
+from zoo.layers.attention import SelfAttention, barrier, split_heads
 from zoo.layers.residual import EncoderLayer
 from zoo.layers.spatial_graph import SpatialGraphAttention
 
@@ -38,7 +38,7 @@ class AttentionOnAttention(nn.Module):
 class MemoriesAttention(nn.Module):
     """1/M sum_m attend_m(q): one query of `n_heads` heads attends to M projected keys and values.
 
-    The memories stand one after the other, so that each is a head of its own to `F.scaled_dot_product_attention`.
+    The memories stand one after the other, so that one product scores all of them, and another one sums their answers.
     """
 
     def __init__(self, n_heads: int, n_memories: int, dropout: float) -> None:
@@ -63,15 +63,17 @@ class MemoriesAttention(nn.Module):
         return keys, values / self.n_memories, barred.repeat(1, self.n_heads, 1, self.n_memories)
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor, barred: Tensor) -> Tensor:
-        """Queries (B * n, H, M, d_k), the same for every memory, and what `prepare` gives, to (B * n, H * d_k)."""
-        batch, places = keys.shape[0], keys.shape[2] // self.n_memories
-        heads = queries.view(batch, -1, self.n_heads * self.n_memories, keys.shape[3]).transpose(1, 2)
-        keys, values = (part.reshape(batch, heads.shape[1], places, -1) for part in (keys, values))
-        rate = self.dropout.p if self.training else 0.0
-        barred = barred[:, :1, :, :places]
-        answers = F.scaled_dot_product_attention(heads.to(keys.dtype), keys, values, barred, rate, scale=1.0)
-        answers = answers.transpose(1, 2).reshape(queries.shape)
-        return (answers if self.n_memories == 1 else answers.sum(2, keepdim=True)).flatten(1)
+        """Queries (B * n, D) of an image's n rows, and what `prepare` gives, to (B * n, D)."""
+        heads = split_heads(queries.to(keys.dtype).view(len(keys), -1, queries.shape[1]), self.n_heads)
+        if self.n_memories == 1:
+            rate = self.dropout.p if self.training else 0.0
+            answer = F.scaled_dot_product_attention(heads, keys, values, barred, rate, scale=1.0)
+            return answer.transpose(1, 2).reshape(queries.shape)
+        scores = torch.baddbmm(barred.flatten(0, 1), heads.flatten(0, 1), keys.flatten(0, 1).transpose(1, 2))
+        scores = scores.view(*heads.shape[:3], self.n_memories, -1)
+        weights = self.dropout(scores.softmax(-1)).flatten(0, 1).flatten(2)
+        answer = torch.bmm(weights.to(values.dtype), values.flatten(0, 1))
+        return answer.view(heads.shape).transpose(1, 2).reshape(queries.shape)
 
 
 @dataclass(frozen=True, slots=True)

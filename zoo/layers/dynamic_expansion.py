@@ -41,9 +41,8 @@ class DynamicExpansion(nn.Module):
         self.key = nn.Linear(d_model, d_model)
         self.streams = GatedStreams(d_model)
         self.dropout = nn.Dropout(dropout)
-        totals = torch.cat((torch.ones(length, 1), torch.eye(length)), 1)
-        least = self.streams.signs[:, None, None].expand(2, 1, length + 1) * (d_model**0.5 * EPSILON)
-        self.register_buffer("totals", torch.cat((totals.expand(2, -1, -1), least), 1), persistent=False)
+        least = self.streams.signs[:, None, None] * (d_model**0.5 * EPSILON)
+        self.register_buffer("totals", torch.cat((torch.ones(2, length, 1), least), 1), persistent=False)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B, T, D) to (B, T, D); `mask` (B, T) is true at valid positions, the others get an output of zero."""
@@ -91,7 +90,7 @@ class DynamicExpansion(nn.Module):
     def start(self, like: Tensor) -> Cache:
         """The cache before the first position; `like` (B, ..., D) gives batch size, device and type.
 
-        rows: (R, 2, T, 2 D + E), [value a, condition, Q_e . K_j] above [value b, key, Q_e . K_j], since one tensor is
+        rows: (R, 2, T, E + 2 D), [Q_e . K_j, value a, condition] above [anything, value b, key], since one tensor is
         joined and reordered sooner than five; expand: (R, 2, j, i, E), the weights of positions j in the elements of
         positions i, normalised, of both streams.
         """
@@ -107,11 +106,11 @@ class DynamicExpansion(nn.Module):
         """What a step takes from the weights alone.
 
         Weight and bias of one product for everything that it computes from x: selector, then `rows`. And of another
-        one, (2, E + 1, D + 1 + E), whose last row is added: from the sums of each element's weights to the part of the
-        biases B, to the total of all elements and to that of each, which are then never 0.
+        one, (2, E + 1, D + 1), whose last row is added: from the sums of each element's weights to the part of the
+        biases B, and to their total, which is then never 0.
         """
         streams, element = self.streams, (self.queries @ self.key.weight, self.queries @ self.key.bias)
-        layers = (streams.selector, streams.value_a, self.condition, element, streams.value_b, self.key, element)
+        layers = (streams.selector, element, streams.value_a, self.condition, streams.value_b, self.key)
         biases = full_precision(F.pad(self.biases, (0, 0, 0, 1))).expand(2, -1, -1)
         return *joined(*layers), torch.cat((biases, self.totals.to(biases.dtype)), -1)
 
@@ -123,9 +122,10 @@ class DynamicExpansion(nn.Module):
         """
         weight, bias, totals = projection
         width, length = x.shape[-1], len(self.queries)
-        selector, new = torch.split(F.linear(x, weight, bias), [width, 4 * width + 2 * length], -1)
-        rows = append(cache["rows"], new.view(-1, 2, 1, 2 * width + length))
-        values, inner, element = torch.split(rows, [width, width, length], -1)
+        selector, new = torch.split(F.linear(x, weight, bias), [width, length + 4 * width], -1)
+        # Two parts of equal size: the second begins with the end of the first, in the place of Q_e . K_j.
+        rows = append(cache["rows"], new.unfold(-1, length + 2 * width, 2 * width).transpose(1, 2))
+        element, values, inner = torch.split(rows, [length, width, width], -1)
         condition, key = inner.unbind(1)
         # Scores of the new position's elements against all positions, and of all elements against the new position.
         scores = _join(key @ condition[:, -1, :, None], condition @ key[:, -1, :, None], element[:, 0])  # (R, 2, T, E)
@@ -133,15 +133,16 @@ class DynamicExpansion(nn.Module):
         weights = torch.clamp(full_precision(scores)[:, None], *self.streams.bounds)  # (R, 2, 2, T, E)
         to_expand, to_contract = weights.unbind(2)
         sums = weights.transpose(0, 1).sum(3)  # (2, R, 2, E)
+        forward, backward = sums.unbind(2)
         with exactly(sums):
-            summed = torch.baddbmm(totals[:, length:], sums.flatten(1, 2), totals[:, :length])
-        forward, backward = summed.view(2, -1, 2, summed.shape[-1]).transpose(0, 1).unbind(2)
+            summed = torch.baddbmm(totals[:, length:], backward, totals[:, :length]).transpose(0, 1)  # (R, 2, D + 1)
         # Append the new position's forward rows; earlier rows do not depend on it and get a row of zeros.
-        expand = _extend(cache["expand"], to_expand, forward[:, :, None, width + 1 :])  # (R, 2, j, i, E)
+        total = (forward + totals[:, length:, width:]).transpose(0, 1)[:, :, None]
+        expand = _extend(cache["expand"], to_expand, total)  # (R, 2, j, i, E)
         gathered = torch.bmm(expand.flatten(0, 1).flatten(2), to_contract.flatten(0, 1).flatten(1)[..., None])
-        biases = torch.baddbmm(backward[..., :width], to_contract.sum(-1), condition)  # (R, 2, D)
+        biases = torch.baddbmm(summed[..., :width], to_contract.sum(-1), condition)  # (R, 2, D)
         collected = torch.baddbmm(biases.flatten(0, 1)[:, None], gathered.transpose(1, 2), values.flatten(0, 1))
-        streams = collected.view(-1, 2, 1, width) / backward[..., None, width : width + 1]
+        streams = collected.view(-1, 2, 1, width) / summed[..., None, width:]
         return gate(selector, *streams.unbind(1)), {"rows": rows, "expand": expand}
 
 

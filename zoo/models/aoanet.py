@@ -124,10 +124,7 @@ class AoACaptioner(RecurrentCaptioner):
         past = torch.cat((self.context_dropout(rows["context"]), rows["hidden"]), 1)
         hidden, cell = self.lstm(inputs, past, rows["cell"])
         query, mixed = torch.split(F.linear(hidden, images["of_hidden"], images["hidden_bias"]), [width, 2 * width], 1)
-        heads = (self.n_heads, 1, width // self.n_heads)
-        deviation = hidden.std(1, keepdim=True)[..., None, None] + self.query_norm.eps
-        constant = images["query"].view(heads).expand(-1, self.attention.n_memories, -1)
-        queries = torch.addcdiv(constant, query.view(-1, *heads), deviation)
+        queries = torch.addcdiv(images["query"], query, hidden.std(1, keepdim=True) + self.query_norm.eps)
         answer = self.attention(queries, images["keys"], images["values"], images["barrier"])
         context = F.glu(torch.addmm(mixed, answer, self.gate.mix.weight[:, :width].t()), 1)
         return context, {"hidden": hidden, "cell": cell, "context": context}
