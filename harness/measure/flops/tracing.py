@@ -33,7 +33,6 @@ PASSES: dict[str, int] = {
     "softmax": 5,  # maximum, difference, exponential, sum, quotient: as many as fvcore counts for a norm
     "log_softmax": 5,
     "upsample_bicubic2d": 16,
-    "unfold": 0,  # a view
 }
 """Element-wise operators and reductions, which multiply-accumulates leave out: how often each passes over its elements.
 
