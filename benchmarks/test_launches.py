@@ -36,7 +36,7 @@ MOST = {
     "show_tell": (441, 390),
     "transformer_base": (406, 1293),
     "updown": (765, 697),
-    "x_lan": (2203, 1003),
+    "x_lan": (2204, 1003),
     "x_transformer": (1018, 3652),
 }
 """Of a training step, forward and backward, and of a beam search with its encoder."""
