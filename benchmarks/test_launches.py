@@ -31,12 +31,12 @@ MOST = {
     "blind": (244, 1243),
     "cgru": (977, 737),
     "expansionnet_v2": (792, 2295),
-    "image_transformer": (1074, 759),
+    "image_transformer": (1074, 778),
     "puret": (658, 1657),
     "show_tell": (441, 390),
     "transformer_base": (406, 1293),
     "updown": (765, 697),
-    "x_lan": (2204, 1003),
+    "x_lan": (2204, 1022),
     "x_transformer": (1018, 3652),
 }
 """Of a training step, forward and backward, and of a beam search with its encoder."""

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from zoo.errors import ZooError
 
-_MANY = 3  # two are moved by as many kernels as one that they are joined to
 VisualKind = Literal["grid", "regions", "regions+grid", "pooled", "pixels", "none"]
 
 
@@ -119,16 +118,7 @@ class DecodingState:
 
     def reorder(self, index: Tensor) -> DecodingState:
         """Take rows by `index` (B * W,), which must stay within each image's own rows."""
-        return replace(self, rows=_take(self.rows, index))
-
-
-def _take(rows: dict[str, Tensor], index: Tensor) -> dict[str, Tensor]:
-    """Rows by `index`; three or more vectors of each, such as states of LSTMs, are moved as one."""
-    vectors = [value for value in rows.values() if value.dim() == 2]
-    if len(vectors) < _MANY or len(vectors) < len(rows) or len({value.dtype for value in vectors}) > 1:
-        return {name: value.index_select(0, index) for name, value in rows.items()}
-    taken = torch.split(torch.cat(vectors, 1).index_select(0, index), [value.shape[1] for value in vectors], 1)
-    return dict(zip(rows, taken, strict=True))
+        return replace(self, rows={name: value.index_select(0, index) for name, value in self.rows.items()})
 
 
 class Captioner(nn.Module, ABC):
