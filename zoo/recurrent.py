@@ -30,8 +30,8 @@ class RecurrentCaptioner(Captioner):
         embedding: tokens to word vectors.
         lstm: reads the words, unless the model overrides `word_inputs`.
         vocabulary, output_dropout: outputs to logits, unless the model overrides `predict`.
-        per_row: names of tensors of `encode` that are added to something of each row, see `DecodingState.repeated`;
-            `advance` gets them with one row per caption or beam.
+        per_row: names of tensors of `encode`, where it gives them, that are added to something of each row, see
+            `DecodingState.repeated`; `advance` gets them with one row per caption or beam.
     """
 
     d_model: int
@@ -102,7 +102,7 @@ class RecurrentCaptioner(Captioner):
 
     def start(self, memory: Memory) -> DecodingState:
         """See `Captioner.start`."""
-        repeated = {name: memory.extra[name] for name in self.per_row}
+        repeated = {name: memory.extra[name] for name in self.per_row if name in memory.extra}
         return DecodingState(memory.extra, self.first_rows(memory), self.shared_tensors(), repeated)
 
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
