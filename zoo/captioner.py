@@ -108,15 +108,22 @@ class DecodingState:
     `images` holds tensors that are constant during decoding, one row per image (B, ...), shared by its beams: for
     example cross-attention keys and values. `rows` holds what differs between beams, one row per beam (B * W, ...).
     `shared` holds tensors of any shape that all images share, for example weights concatenated for stepping.
+    `repeated` holds what all beams of an image have in common, like `images`, but with one row per beam: where it is
+    only added to something of each row, repeating it once saves a kernel at every step.
     """
 
     images: dict[str, Tensor]
     rows: dict[str, Tensor]
     shared: dict[str, Tensor] = field(default_factory=dict)
+    repeated: dict[str, Tensor] = field(default_factory=dict)
 
     def expand(self, width: int) -> DecodingState:
         """Repeat every row `width` times; the tensors of `images` are shared, not copied."""
-        return replace(self, rows={name: value.repeat_interleave(width, 0) for name, value in self.rows.items()})
+        rows, repeated = (
+            {name: value.repeat_interleave(width, 0) for name, value in part.items()}
+            for part in (self.rows, self.repeated)
+        )
+        return replace(self, rows=rows, repeated=repeated)
 
     def reorder(self, index: Tensor) -> DecodingState:
         """Take rows by `index` (B * W,), which must stay within each image's own rows."""

@@ -121,17 +121,17 @@ def beam_search(
     state = state.expand(beam_size)
     path = _Path(sums, [last])
     aside: Hypotheses | None = None
-    # The row of the beam that each continuation of an image's beams continues.
-    rows = torch.arange(batch * beam_size, device=device).repeat_interleave(beam_size).view(batch, -1)
-    # A finished beam has one continuation, which adds nothing: the end token once more.
-    itself = torch.where(torch.arange(beam_size, device=device) == 0, 0.0, -torch.inf)
+    # The words that continue an image's beams, and the rows of the beams that they continue.
+    ahead = last.new_empty(2, batch, beam_size * beam_size)
+    words, rows = ahead.view(2, batch, beam_size, beam_size)
+    rows.copy_(torch.arange(batch * beam_size, device=device).view(batch, beam_size, 1))
 
     def ranked(sums: Tensor) -> Hypotheses:
         tokens, log_probs = path.trace(max_len)
-        lengths = _lengths(tokens, eos)
-        tokens = tokens.masked_fill(torch.arange(max_len, device=device) >= lengths[..., None], PAD)
+        said = _said(tokens, eos)
+        lengths = said.sum(-1)
         scores = sums / (lengths + int(count_bos)).to(sums.dtype) ** length_penalty
-        found = Hypotheses(tokens, log_probs, lengths, scores)
+        found = Hypotheses(tokens * said, log_probs, lengths, scores)
         return (found if aside is None else aside.joined(found)).best(beam_size)
 
     for _ in range(1, max_len):
@@ -151,15 +151,16 @@ def beam_search(
         log_probs = _log_probs(logits, forbidden)
         if rules != _NO_RULES:
             log_probs = rules.apply(log_probs, path.prefixes(), eos)
-        gains, words = log_probs.topk(beam_size)
-        gains, words = gains.view(batch, beam_size, -1), words.view(batch, beam_size, -1)
+        gains = _best(log_probs.view(batch, beam_size, -1), words)
         if ended:
             finished = (last == eos)[..., None]
+            # A finished beam has one continuation, which adds nothing: the end token once more.
+            itself = torch.where(torch.arange(beam_size, device=device) == 0, 0.0, -torch.inf)
             gains = torch.where(finished, itself, gains)
-            words = words.masked_fill(finished, eos)
+            words.masked_fill_(finished, eos)
         sums, choice = (sums[..., None] + gains).flatten(1).topk(beam_size)
-        last = words.flatten(1).gather(1, choice)
-        state = state.reorder(rows.gather(1, choice).flatten())
+        last, origin = ahead.gather(2, choice.expand(2, -1, -1))
+        state = state.reorder(origin.flatten())
         path.go_on(last, gains.flatten(1), choice)
 
     return ranked(sums)
@@ -200,8 +201,9 @@ class _Path:
             choices = torch.stack(self.choices, -1)
             beam = torch.cat((_ancestors(choices // width), beam), -1)
             log_probs = torch.cat((log_probs, torch.stack(self.gains, -1).gather(1, choices)), -1)
+        words, log_probs = torch.stack(self.words, -1).gather(1, beam), log_probs.gather(1, beam)
         missing = (0, max_len - beam.shape[-1])
-        return F.pad(torch.stack(self.words, -1).gather(1, beam), missing), F.pad(log_probs.gather(1, beam), missing)
+        return (F.pad(words, missing), F.pad(log_probs, missing)) if missing[1] else (words, log_probs)
 
 
 def _ancestors(parents: Tensor) -> Tensor:
@@ -249,7 +251,7 @@ def _roll_out(
     missing = (0, max_len - len(tokens))
     all_tokens = F.pad(torch.stack(tokens, 1), missing, value=PAD).view(-1, width, max_len)
     all_gains = F.pad(torch.stack(gains, 1), missing).view(-1, width, max_len)
-    lengths = _lengths(all_tokens, eos)
+    lengths = _said(all_tokens, eos).sum(-1)
     return Hypotheses(all_tokens, all_gains, lengths, all_gains.sum(-1) / lengths)
 
 
@@ -268,10 +270,21 @@ def _forbidden(model: Captioner, banned: Sequence[int], device: torch.device) ->
     return torch.tensor(sorted(set(banned)), device=device)
 
 
-def _lengths(tokens: Tensor, eos: int) -> Tensor:
-    """Number of tokens up to and including the end token; all of them without one."""
-    ends = tokens == eos
-    return torch.where(ends.any(-1), ends.int().argmax(-1) + 1, tokens.shape[-1])
+def _best(log_probs: Tensor, words: Tensor) -> Tensor:
+    """The W largest of each beam's log-probabilities (B, W, V), in order; their words are written to `words`."""
+    width = words.shape[-1]
+    if torch.is_grad_enabled():
+        gains, found = log_probs.topk(width)
+        words.copy_(found)
+        return gains
+    gains = log_probs.new_empty(words.shape)
+    torch.topk(log_probs, width, out=(gains, words))
+    return gains
+
+
+def _said(tokens: Tensor, eos: int) -> Tensor:
+    """1 at tokens (..., T) up to and including the first end token, then 0."""
+    return F.pad((tokens[..., :-1] != eos).cumprod(-1), (1, 0), value=1)
 
 
 def _check(model: Captioner, max_len: int, bos: int, eos: int) -> None:

@@ -50,7 +50,8 @@ class Ensemble(Captioner):
         """See `Captioner.step`."""
         logits, states = [], []
         for index, member in enumerate(self._members()):
-            own = DecodingState(*(_part(part, str(index)) for part in (state.images, state.rows, state.shared)))
+            parts = (state.images, state.rows, state.shared, state.repeated)
+            own = DecodingState(*(_part(part, str(index)) for part in parts))
             member_logits, member_state = member.step(tokens, own)
             logits.append(member_logits)
             states.append(member_state)
@@ -80,6 +81,7 @@ def _join(states: list[DecodingState]) -> DecodingState:
         side_by_side([state.images for state in states]),
         side_by_side([state.rows for state in states]),
         side_by_side([state.shared for state in states]),
+        side_by_side([state.repeated for state in states]),
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from zoo.captioner import Captioner, DecodingState, Memory, Visual
 from zoo.errors import ZooError
@@ -29,6 +30,8 @@ class RecurrentCaptioner(Captioner):
         embedding: tokens to word vectors.
         lstm: reads the words, unless the model overrides `word_inputs`.
         vocabulary, output_dropout: outputs to logits, unless the model overrides `predict`.
+        per_row: names of tensors of `encode`, where it gives them, that are added to something of each row, see
+            `DecodingState.repeated`; `advance` gets them with one row per caption or beam.
     """
 
     d_model: int
@@ -36,6 +39,7 @@ class RecurrentCaptioner(Captioner):
     lstm: LSTMCell
     vocabulary: nn.Linear
     output_dropout: nn.Dropout
+    per_row: tuple[str, ...] = ()
 
     @abstractmethod
     def first_rows(self, memory: Memory) -> Rows:
@@ -89,7 +93,7 @@ class RecurrentCaptioner(Captioner):
 
     def _advance_all(self, inputs: Tensor, memory: Memory) -> Tensor:
         state = self.start(memory).expand(inputs.shape[0] // memory.batch_size)
-        images, rows, outputs = state.images | state.shared, state.rows, []
+        images, rows, outputs = state.images | state.shared | state.repeated, state.rows, []
         with loop(self.looped_modules(), inputs):
             for each in inputs.unbind(1):
                 output, rows = self.advance(each, rows, images)
@@ -98,11 +102,12 @@ class RecurrentCaptioner(Captioner):
 
     def start(self, memory: Memory) -> DecodingState:
         """See `Captioner.start`."""
-        return DecodingState(memory.extra, self.first_rows(memory), self.shared_tensors())
+        repeated = {name: memory.extra[name] for name in self.per_row if name in memory.extra}
+        return DecodingState(memory.extra, self.first_rows(memory), self.shared_tensors(), repeated)
 
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
         """See `Captioner.step`."""
-        words, images = self.embedding(tokens[:, None]), state.images | state.shared
+        words, images = self.embedding(tokens[:, None]), state.images | state.shared | state.repeated
         output, rows = self.advance(self.word_inputs(words, images)[:, 0], state.rows, images)
         return self.predict(output[:, None], words)[:, 0], replace(state, rows=rows)
 
@@ -125,9 +130,12 @@ def mean_of_valid(features: Tensor, mask: Tensor) -> Tensor:
     return features.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
 
 
-def add_to_rows(rows: Tensor, images: Tensor) -> Tensor:
-    """Rows (B * n, T, D) plus one vector for all of an image (B, D)."""
-    return (rows.view(images.shape[0], -1, images.shape[1]) + images[:, None]).view(rows.shape)
+def project_words(words: Tensor, weight: Tensor, added: Tensor) -> Tensor:
+    """Words (B * n, T, E) times a matrix (D, E), plus one vector for all of an image (B, D), or of a row (B * n, D)."""
+    if words.shape[1] == 1 and len(words) == len(added):
+        return torch.addmm(added, words[:, 0], weight.t())[:, None]
+    projected = F.linear(words, weight)
+    return (projected.view(len(added), -1, added.shape[1]) + added[:, None]).view(projected.shape)
 
 
 def init_words_and_vocabulary(words: nn.Embedding, vocabulary: nn.Linear) -> None:

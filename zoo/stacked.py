@@ -9,9 +9,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Captioner, DecodingState, Memory
-from zoo.layers.attention import MultiHeadAttention, barrier, joined, split_heads
+from zoo.layers.attention import MultiHeadAttention, SelfAttention, barrier, joined, split_heads
+from zoo.layers.cache import for_layers, of_layer, together
+from zoo.layers.dynamic_expansion import DynamicExpansion
 from zoo.layers.embedding import TokenEmbedding
 from zoo.layers.residual import DecoderLayer, StackOutput
+
+_PARTS = ("weight", "bias", "totals")
+"""Of a mixer's `projection`; only dynamic expansion has totals."""
 
 
 class StackedCaptioner(Captioner):
@@ -30,36 +35,50 @@ class StackedCaptioner(Captioner):
         for layer, (keys, values) in zip(self._layers(), projected, strict=True):
             x = layer(x, keys, values, barred)
             outputs.append(x)
-        logits: Tensor = self.vocabulary(self.decoder_output(outputs))
-        return logits
+        return self.predict(outputs)
 
     def start(self, memory: Memory) -> DecodingState:
         """See `Captioner.start`."""
         barred, projected = self._look(memory)
-        images, rows = {"barrier": barred}, {}
+        images = {"barrier": barred}
         shared = {"places": self.embedding.rows()}  # those of positions to come
         for index, (layer, (keys, values)) in enumerate(zip(self._layers(), projected, strict=True)):
             images[f"{index}.keys"], images[f"{index}.values"] = keys, values
-            rows.update({f"{index}.{name}": entry for name, entry in layer.mixer.start(memory.features).items()})
-            shared[f"{index}.weight"], shared[f"{index}.bias"] = layer.mixer.projection()
+            shared.update(
+                {f"{index}.{name}": part for name, part in zip(_PARTS, layer.mixer.projection(), strict=False)}
+            )
+        rows = for_layers(self._mixer().start(memory.features), len(self.decoder_layers))
         return DecodingState(images, rows, shared)
 
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
-        """See `Captioner.step`. The expansions' inner dropout is left out here: sample in evaluation mode."""
+        """See `Captioner.step`. The expansions' inner dropout is left out here: sample in evaluation mode.
+
+        Of `rows`, what no cache holds is given to every layer.
+        """
         images, shared = state.images, state.shared
         x = self.embedding.place(tokens[:, None], shared["places"][0])
-        rows: dict[str, Tensor] = {}
-        outputs = []
+        caches = self._mixer().widen(state.rows)
+        others = {name: row for name, row in state.rows.items() if name not in caches}
+        after, outputs = [], []
         for index, layer in enumerate(self._layers()):
             prefix = f"{index}."
-            cache = {name.removeprefix(prefix): row for name, row in state.rows.items() if name.startswith(prefix)}
             keys, values = images[prefix + "keys"], images[prefix + "values"]
-            projection = shared[prefix + "weight"], shared[prefix + "bias"]
-            x, cache = layer.step(x, keys, values, images["barrier"], cache, projection)
-            rows.update({prefix + name: row for name, row in cache.items()})
+            projection = tuple(shared[prefix + name] for name in _PARTS if prefix + name in shared)
+            x = self.enter_layer(index, x, images)
+            x, cache = layer.step(x, keys, values, images["barrier"], of_layer(caches, index) | others, projection)
+            after.append(cache)
             outputs.append(x)
         shared = {**shared, "places": shared["places"][1:]}
-        return self.vocabulary(self.decoder_output(outputs))[:, 0], DecodingState(images, rows, shared)
+        return self.predict(outputs)[:, 0], DecodingState(images, together(caches, after), shared)
+
+    def enter_layer(self, index: int, x: Tensor, images: dict[str, Tensor]) -> Tensor:  # noqa: ARG002  # itself here
+        """What a layer is given in a step, from the output of the one before it and `DecodingState.images`."""
+        return x
+
+    def predict(self, outputs: Sequence[Tensor]) -> Tensor:
+        """Logits from the outputs of all layers, first to last."""
+        logits: Tensor = self.vocabulary(self.decoder_output(outputs))
+        return logits
 
     def cross_attention_modules(self) -> Sequence[nn.Module]:
         """See `Captioner.cross_attention_modules`."""
@@ -78,6 +97,10 @@ class StackedCaptioner(Captioner):
         projected = [each.project(memory.features) for each in attentions]
         barred, keys = barrier(memory.mask, [keys for keys, _ in projected])
         return barred, list(zip(keys, (values for _, values in projected), strict=True))
+
+    def _mixer(self) -> SelfAttention | DynamicExpansion:
+        """That of the first layer; the others are like it."""
+        return next(iter(self._layers())).mixer
 
     def _layers(self) -> Iterable[DecoderLayer]:
         return self.decoder_layers  # type: ignore[return-value]  # ModuleList is not generic

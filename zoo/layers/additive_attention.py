@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.layers.looped import Looped, SharedMatrix
+from zoo.layers.precision import autocasts
 
 
 class AdditiveAttention(Looped):
@@ -48,8 +49,9 @@ class AdditiveAttention(Looped):
 
         Args:
             queries: (B * n, D_q); the n rows of an image are adjacent and share its keys.
-            keys, barrier: from `project`.
+            keys: from `project`.
             values: (B, L, D_v).
+            barrier: from `project`, of images or repeated for their rows, (B * n, 1, L).
 
         Returns:
             (B * n, D_v).
@@ -58,7 +60,11 @@ class AdditiveAttention(Looped):
         projected = projected.view(keys.shape[0], -1, 1, keys.shape[2])
         # tanh(x) = 2 sigmoid(2 x) - 1. On CPUs a sigmoid takes a sixth of tanh's time, and the softmax is
         # invariant to a constant in all scores.
-        scores = torch.sigmoid(torch.add(keys[:, None], projected, alpha=2)) @ self.score.weight.view(-1)
-        weights = torch.add(barrier, scores, alpha=2).softmax(-1).to(values.dtype)
+        waves, weight = torch.sigmoid(torch.add(keys[:, None], projected, alpha=2)), self.score.weight.view(-1)
+        if len(barrier) == len(queries) and not autocasts(waves):  # which would round the barrier to minus infinity
+            scores = torch.addmv(barrier.view(-1), waves.flatten(0, 2), weight, alpha=2).view(waves.shape[:-1])
+        else:
+            scores = torch.add(barrier.view(len(keys), -1, keys.shape[1]), waves @ weight, alpha=2)
+        weights = scores.softmax(-1).to(values.dtype)
         attended = self.matrix("values", lambda: SharedMatrix(values.transpose(1, 2)))(weights)
         return attended.flatten(0, 1)

@@ -63,13 +63,17 @@ class MemoriesAttention(nn.Module):
         return keys, values / self.n_memories, barred.repeat(1, self.n_heads, 1, self.n_memories)
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor, barred: Tensor) -> Tensor:
-        """Queries (B, n, D) of an image's n rows, and what `prepare` gives, to (B, n, D)."""
-        heads = split_heads(queries, self.n_heads).flatten(0, 1)
-        scores = torch.baddbmm(barred.flatten(0, 1), heads, keys.flatten(0, 1).transpose(1, 2))
-        scores = scores.view(*keys.shape[:2], queries.shape[1], self.n_memories, -1)
+        """Queries (B * n, D) of an image's n rows, and what `prepare` gives, to (B * n, D)."""
+        heads = split_heads(queries.to(keys.dtype).view(len(keys), -1, queries.shape[1]), self.n_heads)
+        if self.n_memories == 1:
+            rate = self.dropout.p if self.training else 0.0
+            answer = F.scaled_dot_product_attention(heads, keys, values, barred, rate, scale=1.0)
+            return answer.transpose(1, 2).reshape(queries.shape)
+        scores = torch.baddbmm(barred.flatten(0, 1), heads.flatten(0, 1), keys.flatten(0, 1).transpose(1, 2))
+        scores = scores.view(*heads.shape[:3], self.n_memories, -1)
         weights = self.dropout(scores.softmax(-1)).flatten(0, 1).flatten(2)
         answer = torch.bmm(weights.to(values.dtype), values.flatten(0, 1))
-        return answer.view(*keys.shape[:2], *answer.shape[1:]).transpose(1, 2).reshape(queries.shape)
+        return answer.view(heads.shape).transpose(1, 2).reshape(queries.shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.errors import ZooError
-
-Cache = dict[str, Tensor]
-"""Cache of one layer for the positions already decoded, one row per beam."""
+from zoo.layers.cache import Cache, append, widen
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
@@ -69,14 +67,12 @@ def barrier(mask: Tensor, keys: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]
     return added, [torch.where(blind, 0.0, each) for each in keys]
 
 
-def joined(*layers: nn.Linear, extra: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
-    """Weight and bias of one product for several layers of the same input, with `extra` below them.
+def joined(*layers: nn.Linear | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Weight and bias of one product for several layers of the same input, some of them given as weight and bias.
 
     Three layers as one are as many kernels, and half as many in the backward pass.
     """
-    parts: list[tuple[Tensor, Tensor]] = [(layer.weight, layer.bias) for layer in layers]
-    if extra is not None:
-        parts.append(extra)
+    parts = [(layer.weight, layer.bias) if isinstance(layer, nn.Linear) else layer for layer in layers]
     return torch.cat([weight for weight, _ in parts]), torch.cat([bias for _, bias in parts])
 
 
@@ -175,20 +171,19 @@ class SelfAttention(MultiHeadAttention):
         # Keys above values, since one tensor is joined and reordered in half the time of two.
         return {"seen": like.new_zeros(like.shape[0], 2 * self.n_heads, 0, self.key.out_features // self.n_heads)}
 
+    def widen(self, caches: Cache) -> Cache:
+        """The cache with room for one more position, or those of several layers."""
+        return {"seen": widen(caches["seen"])}
+
     def projection(self) -> tuple[Tensor, Tensor]:
         """Weight and bias of one product for queries, keys and values."""
         return joined(self.query, self.key, self.value)
 
-    def step(self, x: Tensor, cache: Cache, projection: tuple[Tensor, Tensor]) -> tuple[Tensor, Cache]:
-        """One position: x (R, 1, D), the cache of R rows, and what `projection` gives."""
+    def step(self, x: Tensor, cache: Cache, projection: tuple[Tensor, ...]) -> tuple[Tensor, Cache]:
+        """One position: x (R, 1, D), the cache of R rows as `widen` gives it, and what `projection` gives."""
         width = x.shape[-1]
         queries, new = torch.split(F.linear(x, *projection), [width, 2 * width], -1)
-        seen = append(cache["seen"], split_heads(new, 2 * self.n_heads), 2)
+        seen = append(cache["seen"], split_heads(new, 2 * self.n_heads))
         keys, values = seen.chunk(2, 1)
         attended = F.scaled_dot_product_attention(self._heads(queries).to(keys.dtype), keys, values, None, self._rate())
         return self._merge(attended, x), {"seen": seen}
-
-
-def append(past: Tensor, new: Tensor, dim: int) -> Tensor:
-    """Join a cached tensor and its next entry along `dim`."""
-    return torch.cat((past, new.to(past.dtype)), dim)

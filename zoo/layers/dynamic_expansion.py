@@ -9,8 +9,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.layers.attention import Cache, append, joined
-from zoo.layers.expansion import EPSILON, GatedStreams, full_precision, gate, gate_streams, normalise, side_by_side
+from zoo.layers.attention import joined
+from zoo.layers.cache import Cache, append, widen, widen_pairs
+from zoo.layers.expansion import (
+    EPSILON,
+    GatedStreams,
+    full_precision,
+    gate,
+    gate_streams,
+    normalise,
+    side_by_side,
+)
+from zoo.layers.precision import exactly
 
 
 class DynamicExpansion(nn.Module):
@@ -19,6 +29,8 @@ class DynamicExpansion(nn.Module):
     Element (i, e) has the query C_i + Q_e and the bias C_i + B_e. If `causal`, it attends to positions j <= i, and
     position j collects the elements of positions i <= j, so that row j depends on x_1 .. x_j only.
     """
+
+    totals: Tensor
 
     def __init__(self, d_model: int, length: int, dropout: float, causal: bool) -> None:
         super().__init__()
@@ -29,6 +41,8 @@ class DynamicExpansion(nn.Module):
         self.key = nn.Linear(d_model, d_model)
         self.streams = GatedStreams(d_model)
         self.dropout = nn.Dropout(dropout)
+        least = self.streams.signs[:, None, None] * (d_model**0.5 * EPSILON)
+        self.register_buffer("totals", torch.cat((torch.ones(2, length, 1), least), 1), persistent=False)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B, T, D) to (B, T, D); `mask` (B, T) is true at valid positions, the others get an output of zero."""
@@ -76,53 +90,68 @@ class DynamicExpansion(nn.Module):
     def start(self, like: Tensor) -> Cache:
         """The cache before the first position; `like` (B, ..., D) gives batch size, device and type.
 
-        rows: (R, T, 4 D + E), conditions, keys, values of both streams, and Q_e . K_j, side by side, since one tensor
-        is joined and reordered sooner than five; expand: (R, 2, j, i, E), the weights of positions j in the elements of
+        rows: (R, 2, T, E + 2 D), [Q_e . K_j, value a, condition] above [anything, value b, key], since one tensor is
+        joined and reordered sooner than five; expand: (R, 2, j, i, E), the weights of positions j in the elements of
         positions i, normalised, of both streams.
         """
         batch, length = like.shape[0], len(self.queries)
-        rows = like.new_zeros(batch, 0, 4 * like.shape[-1] + length)
+        rows = like.new_zeros(batch, 2, 0, 2 * like.shape[-1] + length)
         return {"rows": rows, "expand": full_precision(like.new_zeros(batch, 2, 0, 0, length))}
 
-    def projection(self) -> tuple[Tensor, Tensor]:
-        """Weight and bias of one product for everything that a step computes from x: selector, then `rows`."""
-        streams = self.streams
-        layers = (streams.selector, self.condition, self.key, streams.value_a, streams.value_b)
-        return joined(*layers, extra=(self.queries @ self.key.weight, self.queries @ self.key.bias))
+    def widen(self, caches: Cache) -> Cache:
+        """The cache with room for one more position, or those of several layers."""
+        return {"rows": widen(caches["rows"]), "expand": widen_pairs(caches["expand"])}
 
-    def step(self, x: Tensor, cache: Cache, projection: tuple[Tensor, Tensor]) -> tuple[Tensor, Cache]:
-        """One position: x (R, 1, D), the cache of R rows, and what `projection` gives.
+    def projection(self) -> tuple[Tensor, ...]:
+        """What a step takes from the weights alone.
+
+        Weight and bias of one product for everything that it computes from x: selector, then `rows`. And of another
+        one, (2, E + 1, D + 1), whose last row is added: from the sums of each element's weights to the part of the
+        biases B, and to their total, which is then never 0.
+        """
+        streams, element = self.streams, (self.queries @ self.key.weight, self.queries @ self.key.bias)
+        layers = (streams.selector, element, streams.value_a, self.condition, streams.value_b, self.key)
+        biases = full_precision(F.pad(self.biases, (0, 0, 0, 1))).expand(2, -1, -1)
+        return *joined(*layers), torch.cat((biases, self.totals.to(biases.dtype)), -1)
+
+    def step(self, x: Tensor, cache: Cache, projection: tuple[Tensor, ...]) -> tuple[Tensor, Cache]:
+        """One position: x (R, 1, D), the cache of R rows as `widen` gives it, and what `projection` gives.
 
         The forward rows of earlier positions do not depend on later ones, so they are cached normalised; only the
         new position's forward rows and its backward row are scored. Dropout is not applied.
         """
+        weight, bias, totals = projection
         width, length = x.shape[-1], len(self.queries)
-        selector, new_row = torch.split(F.linear(x, *projection), [width, 4 * width + length], -1)
-        rows = append(cache["rows"], new_row, 1)
-        condition, key, value_a, value_b, element = torch.split(rows, [width] * 4 + [length], -1)
+        selector, new = torch.split(F.linear(x, weight, bias), [width, length + 4 * width], -1)
+        # Two parts of equal size: the second begins with the end of the first, in the place of Q_e . K_j.
+        rows = append(cache["rows"], new.unfold(-1, length + 2 * width, 2 * width).transpose(1, 2))
+        element, values, inner = torch.split(rows, [length, width, width], -1)
+        condition, key = inner.unbind(1)
         # Scores of the new position's elements against all positions, and of all elements against the new position.
-        scores = _join(key @ condition[:, -1, :, None], condition @ key[:, -1, :, None], element)  # (R, 2, T, E)
-        weights = F.relu(full_precision(scores)[:, None] * self.streams.signs.view(2, 1, 1, 1))  # (R, 2, 2, T, E)
+        scores = _join(key @ condition[:, -1, :, None], condition @ key[:, -1, :, None], element[:, 0])  # (R, 2, T, E)
+        # relu(z) for stream a, -relu(-z) for b, whose sums are then negative too.
+        weights = torch.clamp(full_precision(scores)[:, None], *self.streams.bounds)  # (R, 2, 2, T, E)
         to_expand, to_contract = weights.unbind(2)
-        sums, least = weights.sum(3), width**0.5 * EPSILON
+        sums = weights.transpose(0, 1).sum(3)  # (2, R, 2, E)
+        forward, backward = sums.unbind(2)
+        with exactly(sums):
+            summed = torch.baddbmm(totals[:, length:], backward, totals[:, :length]).transpose(0, 1)  # (R, 2, D + 1)
         # Append the new position's forward rows; earlier rows do not depend on it and get a row of zeros.
-        expand = _extend(cache["expand"], to_expand, (sums[:, :, 0] + least)[:, :, None])  # (R, 2, j, i, E)
+        total = (forward + totals[:, length:, width:]).transpose(0, 1)[:, :, None]
+        expand = _extend(cache["expand"], to_expand, total)  # (R, 2, j, i, E)
         gathered = torch.bmm(expand.flatten(0, 1).flatten(2), to_contract.flatten(0, 1).flatten(1)[..., None])
-        gathered = gathered.view(-1, 2, 1, rows.shape[1])
-        bias = torch.baddbmm(sums[:, :, 1] @ self.biases, to_contract.sum(-1), condition)  # (R, 2, D)
-        total = sums[:, :, 1].sum(-1, keepdim=True) + least
-        a = torch.baddbmm(bias[:, :1], gathered[:, 0], value_a) / total[:, :1]
-        b = torch.baddbmm(bias[:, 1:], gathered[:, 1], value_b) / total[:, 1:]
-        return gate(selector, a, b), {"rows": rows, "expand": expand}
+        biases = torch.baddbmm(summed[..., :width], to_contract.sum(-1), condition)  # (R, 2, D)
+        collected = torch.baddbmm(biases.flatten(0, 1)[:, None], gathered.transpose(1, 2), values.flatten(0, 1))
+        streams = collected.view(-1, 2, 1, width) / summed[..., None, width:]
+        return gate(selector, *streams.unbind(1)), {"rows": rows, "expand": expand}
 
 
 def _extend(expand: Tensor, weights: Tensor, total: Tensor) -> Tensor:
-    """`expand` (R, 2, j, i, E) with a row of zeros, and the new position's `weights` (R, 2, j + 1, E) over `total`."""
+    """`expand` (R, 2, j, i, E), see `widen_pairs`, with the new position's `weights` (R, 2, j, E) over `total`."""
     if torch.is_grad_enabled():
         return torch.cat((F.pad(expand, (0, 0, 0, 0, 0, 1)), (weights / total)[:, :, :, None]), 3)
-    wider = F.pad(expand, (0, 0, 0, 1, 0, 1))
-    torch.div(weights, total, out=wider[:, :, :, -1])
-    return wider
+    torch.div(weights, total, out=expand[:, :, :, -1])
+    return expand
 
 
 def _join(forward: Tensor, backward: Tensor, element: Tensor) -> Tensor:

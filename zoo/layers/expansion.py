@@ -77,6 +77,7 @@ class GatedStreams(nn.Module):
     """The projections of the two streams' values and of the gate between their outputs."""
 
     signs: Tensor
+    bounds: Tensor
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
@@ -84,6 +85,8 @@ class GatedStreams(nn.Module):
         self.value_b = nn.Linear(d_model, d_model)
         self.selector = nn.Linear(d_model, d_model)
         self.register_buffer("signs", torch.tensor([1.0, -1.0]), persistent=False)
+        bounds = torch.tensor([[0.0, -torch.inf], [torch.inf, 0.0]])
+        self.register_buffer("bounds", bounds.view(2, 2, 1, 1, 1), persistent=False)
 
     def weigh(self, scores: Tensor) -> Tensor:
         """relu(scores) and relu(-scores), (...) to (2, ...)."""

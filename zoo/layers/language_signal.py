@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.layers.attention import Cache, SelfAttention
+from zoo.layers.attention import SelfAttention
+from zoo.layers.cache import Cache
 from zoo.layers.embedding import FixedPositions
 from zoo.layers.relation_attention import PlacedCrossAttention
 from zoo.layers.residual import DecoderLayer, ResidualLayer
@@ -61,12 +62,10 @@ class LanguageSignal(ResidualLayer):
         x = self.words(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
         return self.feed(self.leave(x, self.mixer(x), self.mixer_norm))
 
-    def step(
-        self, tokens: Tensor, place: Tensor, cache: Cache, projection: tuple[Tensor, Tensor]
-    ) -> tuple[Tensor, Cache]:
+    def step(self, tokens: Tensor, place: Tensor, cache: Cache, projection: tuple[Tensor, ...]) -> tuple[Tensor, Cache]:
         """One position: tokens (R, 1), the position's row (D) of the table, the mixer's cache and its `projection`."""
         x = self.words(tokens) + place
-        mixed, cache = self.mixer.step(x, cache, projection)
+        mixed, cache = self.mixer.step(x, self.mixer.widen(cache), projection)
         return self.feed(self.leave(x, mixed, self.mixer_norm)), cache
 
 
@@ -108,7 +107,7 @@ class AdaptiveDecoderLayer(DecoderLayer):
         values: Tensor,
         memory_mask: Tensor,
         cache: Cache,
-        projection: tuple[Tensor, Tensor],
+        projection: tuple[Tensor, ...],
     ) -> tuple[Tensor, Cache]:
         """See `DecoderLayer.step`; the cache holds the `language` of the position too."""
         language = cache["language"]

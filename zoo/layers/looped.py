@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.layers.precision import autocasts
+
 T = TypeVar("T")
 Factors = list[tuple[Tensor, Tensor]]
 """Of each position, the input of the product and the gradient of its result."""
@@ -123,9 +125,7 @@ class LoopedLinear(nn.Linear, Looped):
 
 def written_out(like: Tensor) -> bool:
     """Whether gradients are those written here; a compiler makes its own, and autocast needs those of each part."""
-    device = like.device.type
-    autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
-    return torch.is_grad_enabled() and not torch.compiler.is_compiling() and not autocast
+    return torch.is_grad_enabled() and not torch.compiler.is_compiling() and not autocasts(like)
 
 
 @contextmanager

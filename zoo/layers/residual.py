@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from zoo.layers.attention import Cache, MultiHeadAttention, SelfAttention
+from zoo.layers.attention import MultiHeadAttention, SelfAttention
+from zoo.layers.cache import Cache
 from zoo.layers.dynamic_expansion import DynamicExpansion
 from zoo.layers.feed_forward import FeedForward
 
@@ -109,7 +110,7 @@ class DecoderLayer(ResidualLayer):
         values: Tensor,
         memory_mask: Tensor,
         cache: Cache,
-        projection: tuple[Tensor, Tensor],
+        projection: tuple[Tensor, ...],
     ) -> tuple[Tensor, Cache]:
         """One position: x (R, 1, D) with the mixer's cache of R rows and its `projection`."""
         mixed, cache = self.mixer.step(self.enter(x, self.mixer_norm), cache, projection)

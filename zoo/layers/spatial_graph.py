@@ -20,7 +20,7 @@ GraphMode = Literal["paper", "official"]
 are apart in both directions is then the product of the two gaps, and some of them count as one inside the other."""
 
 CHILD, NEIGHBOUR, PARENT = 1, 2, 3
-"""Relation of region j to region i: inside it, neither, or around it; 0 for padding."""
+"""Relation of region j to region i: inside it, neither, or around it; 0 for padding. One apart, as the graph needs."""
 
 
 def spatial_graph(
@@ -44,14 +44,10 @@ def spatial_graph(
     if mode == "paper":
         sides = sides.clamp(min=0)
     intersections = sides.prod(-1)
-    areas = (high - low).prod(-1)
-    own, others = intersections / areas[:, :, None], intersections / areas[:, None]
-    contained = ((own >= threshold) | (others >= threshold)) & ~torch.eye(
-        boxes.shape[1], dtype=torch.bool, device=boxes.device
-    )
-    graph = torch.full(own.shape, NEIGHBOUR, dtype=torch.uint8, device=boxes.device)
-    graph = graph.masked_fill(contained & (own > others), PARENT).masked_fill(contained & (own < others), CHILD)
-    return graph if mask is None else graph.masked_fill(~(mask[:, :, None] & mask[:, None]), 0)
+    own = intersections / (high - low).prod(-1)[:, :, None]  # the share of i that lies in j; its transpose, that of j
+    inside = ((own >= threshold) & (own > own.transpose(1, 2))).to(torch.uint8)
+    graph = NEIGHBOUR + inside - inside.transpose(1, 2)
+    return graph if mask is None else graph * (mask[:, :, None] & mask[:, None])
 
 
 class SpatialGraphAttention(nn.Module):
@@ -91,7 +87,7 @@ class SpatialGraphAttention(nn.Module):
         heads = split_heads(queries, self.n_heads) * (width // self.n_heads) ** -0.5
         scores = (heads @ self._branches(keys).transpose(-1, -2)).view(batch, self.n_heads, length, 3, length)
         if mask is not None:
-            scores = scores.masked_fill(~mask[:, None, None, None], torch.finfo(scores.dtype).min)
+            scores = torch.where(mask[:, None, None, None], scores, torch.finfo(scores.dtype).min)
         weights = self.dropout(scores.softmax(-1))
         weights = weights / 3 if graph is None else weights * (graph[:, :, None] == self.kinds)[:, None]
         answer = weights.flatten(-2) @ self._branches(values)

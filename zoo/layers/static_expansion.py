@@ -6,7 +6,6 @@ Source of the conventions: https://github.com/jchenghu/ExpansionNet_v2 (MIT).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import NamedTuple, Self
 
 import torch
@@ -15,6 +14,7 @@ from torch.nn import functional as F
 
 from zoo.layers.attention import joined
 from zoo.layers.expansion import GatedStreams, gate_streams, normalise, side_by_side
+from zoo.layers.precision import exactly
 
 
 class _Kept(NamedTuple):
@@ -75,7 +75,7 @@ class StaticExpansion(nn.Module):
         """Weight and bias of Q (W x + b) = (Q W) x + Q b, below those of the values and of the selector."""
         streams = (self.streams.value_a, self.streams.value_b, self.streams.selector)
         weight, bias = self.queries @ self.key.weight, self.queries @ self.key.bias
-        return joined(*streams, extra=(weight, bias))
+        return joined(*streams, (weight, bias))
 
     def _kept_fold(self) -> tuple[Tensor, Tensor] | None:
         """The fold, cached between batches in full precision; None in training or with gradients.
@@ -92,11 +92,7 @@ class StaticExpansion(nn.Module):
         versions = [(part.data_ptr(), part._version) for part in parts]
         kept = self._kept
         if kept is None or kept.versions != versions:
-            device = self.queries.device.type
-            exactly = (
-                torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
-            )
-            with torch.inference_mode(False), torch.no_grad(), exactly:
+            with torch.inference_mode(False), torch.no_grad(), exactly(self.queries):
                 kept = _Kept([part.detach() for part in parts], versions, self._fold())
             self._kept = kept
         return kept.fold

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.layers.looped import Looped, LoopedLinear, SharedMatrix
 from zoo.layers.lstm import LSTMCell
-from zoo.recurrent import RecurrentCaptioner, Rows, add_to_rows, mean_of_valid
+from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid, project_words
 
 
 class SentinelAttention(Looped):
@@ -91,6 +91,8 @@ class AdaptiveAttention(RecurrentCaptioner):
         visual_kind: kind of the visual tokens.
     """
 
+    per_row = ("image",)
+
     def __init__(
         self,
         *,
@@ -146,7 +148,7 @@ class AdaptiveAttention(RecurrentCaptioner):
     def word_inputs(self, words: Tensor, images: dict[str, Tensor]) -> Tensor:
         """See `RecurrentCaptioner.word_inputs`; for the LSTM, then for the gate of the sentinel."""
         weight = torch.cat((self.lstm.input.weight, self.sentinel_input.weight))
-        return add_to_rows(F.linear(words, weight), images["image"])
+        return project_words(words, weight, images["image"])
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
         """See `RecurrentCaptioner.advance`."""

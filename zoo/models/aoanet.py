@@ -19,7 +19,7 @@ from zoo.layers.aoa import AoADropouts, AoARefiner, AttentionOnAttention, Memori
 from zoo.layers.aoa_scan import AoAWeights, scan_aoa
 from zoo.layers.attention import joined
 from zoo.layers.lstm import LSTMCell
-from zoo.recurrent import RecurrentCaptioner, Rows, add_to_rows, mean_of_valid
+from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid, project_words
 
 
 class AoACaptioner(RecurrentCaptioner):
@@ -35,6 +35,8 @@ class AoACaptioner(RecurrentCaptioner):
         n_memories: M, the number of keys and values of the image for each query; the answers are averaged.
         values_first: which half of a memory's projection are the values; the authors' two codebases differ.
     """
+
+    per_row = ("image",)
 
     def __init__(
         self,
@@ -75,7 +77,7 @@ class AoACaptioner(RecurrentCaptioner):
         return ()
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`; keys and values (B, H, M * L, d_k) and the mean region (B, D) are computed here."""
+        """See `Captioner.encode`; keys and values (B, H, M * L, d_k), and what the mean region adds to the LSTM."""
         features, mask = self.look(visual)
         regions = self.region_embedding(features)
         if self.refiner is not None:
@@ -85,8 +87,11 @@ class AoACaptioner(RecurrentCaptioner):
         first, second = projected.unbind(3)
         keys, values = (second, first) if self.values_first else (first, second)
         mean = mean_of_valid(regions.masked_fill(~mask[..., None], 0.0), mask)
+        image = F.linear(
+            mean, self.lstm.recurrent.weight[:, : self.d_model], self.lstm.input.bias + self.lstm.recurrent.bias
+        )
         keys, values, barred = self.attention.prepare(keys, values, mask)
-        return Memory(regions, mask, {"keys": keys, "values": values, "mean": mean, "barrier": barred})
+        return Memory(regions, mask, {"keys": keys, "values": values, "mean": mean, "image": image, "barrier": barred})
 
     def cross_attention_modules(self) -> Sequence[nn.Module]:
         """See `Captioner.cross_attention_modules`."""
@@ -96,14 +101,32 @@ class AoACaptioner(RecurrentCaptioner):
         """See `RecurrentCaptioner.first_rows`."""
         return self.blank_rows(memory, "hidden", "cell", "context", width=self.d_model)
 
+    def shared_tensors(self) -> dict[str, Tensor]:
+        """See `RecurrentCaptioner.shared_tensors`; one product of the hidden state, for the query and for the gate.
+
+        The query is W norm(h) + b = W G (h - mean(h)) / (deviation + eps) + (W s + b), where G is the norm's gain and s
+        its shift; W G less the means of its rows needs no mean of h.
+        """
+        norm, query, mix = self.query_norm, self.query, self.gate.mix
+        scaled = query.weight * norm.gain
+        of_hidden = torch.cat((scaled - scaled.mean(1, keepdim=True), mix.weight[:, self.d_model :]))
+        bias = torch.cat((torch.zeros_like(query.bias), mix.bias))
+        constant = torch.addmv(query.bias, query.weight, norm.shift)
+        return {"of_hidden": of_hidden, "hidden_bias": bias, "query": constant}
+
+    def word_inputs(self, words: Tensor, images: dict[str, Tensor]) -> Tensor:
+        """See `RecurrentCaptioner.word_inputs`; the mean region is an input at every word."""
+        return project_words(words, self.lstm.input.weight, images["image"])
+
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
         """See `RecurrentCaptioner.advance`; the rows of an image are adjacent and share its keys and values."""
-        mean = images["mean"][:, None]
-        seen = self.context_dropout(rows["context"]).view(mean.shape[0], -1, self.d_model) + mean
-        hidden, cell = self.lstm(inputs, torch.cat((seen.flatten(0, 1), rows["hidden"]), 1), rows["cell"])
-        queries = self.query(self.query_norm(hidden)).view(seen.shape)
+        width = self.d_model
+        past = torch.cat((self.context_dropout(rows["context"]), rows["hidden"]), 1)
+        hidden, cell = self.lstm(inputs, past, rows["cell"])
+        query, mixed = torch.split(F.linear(hidden, images["of_hidden"], images["hidden_bias"]), [width, 2 * width], 1)
+        queries = torch.addcdiv(images["query"], query, hidden.std(1, keepdim=True) + self.query_norm.eps)
         answer = self.attention(queries, images["keys"], images["values"], images["barrier"])
-        context = self.gate(answer.view(hidden.shape), hidden)
+        context = F.glu(torch.addmm(mixed, answer, self.gate.mix.weight[:, :width].t()), 1)
         return context, {"hidden": hidden, "cell": cell, "context": context}
 
     def scan(self, inputs: Tensor, images: dict[str, Tensor]) -> Tensor:
@@ -111,7 +134,6 @@ class AoACaptioner(RecurrentCaptioner):
         keys, memories = images["keys"], self.attention.n_memories
         (batch, n_heads, places, _), (rows, length, _) = keys.shape, inputs.shape
         of_context, of_hidden = self.lstm.recurrent.weight.split_with_sizes([self.d_model, self.d_model], 1)
-        inputs = add_to_rows(inputs, F.linear(images["mean"], of_context))
         norm, query = self.query_norm, self.query  # the norm's gain and shift go into the query's matrix
         weights = AoAWeights(
             torch.cat((of_hidden, of_context), 1),

@@ -36,6 +36,8 @@ class Att2in(RecurrentCaptioner):
         visual_kind: kind of the visual tokens.
     """
 
+    per_row = ("barrier",)
+
     def __init__(
         self,
         *,

@@ -22,7 +22,7 @@ from zoo.layers.looped import Looped, LoopedLinear, SharedMatrix
 from zoo.layers.lstm import LSTMCell
 from zoo.layers.relation_graph import RelationGraph, label_matrix
 from zoo.layers.spatial_relations import N_LABELS, N_REGAT_LABELS, regat_labels, spatial_labels
-from zoo.recurrent import RecurrentCaptioner, Rows, add_to_rows, mean_of_valid
+from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid, project_words
 
 _LABELS = {"spatial": N_LABELS, "regat": N_REGAT_LABELS, "given": 21, "none": 1}
 """By graph; given labels are by default those of the paper's semantic graph, 20 predicates and 0."""
@@ -72,6 +72,8 @@ class GCNLSTM(RecurrentCaptioner):
             second hand too.
         quirks: reproduce a fault of the released code: padding is part of the graph and of the mean.
     """
+
+    per_row = ("image",)
 
     def __init__(
         self,
@@ -168,7 +170,7 @@ class GCNLSTM(RecurrentCaptioner):
 
     def word_inputs(self, words: Tensor, images: dict[str, Tensor]) -> Tensor:
         """See `RecurrentCaptioner.word_inputs`; the mean of the regions is an input at every word."""
-        return add_to_rows(F.linear(words, self.lstm.input.weight), images["image"])
+        return project_words(words, self.lstm.input.weight, images["image"])
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
         """See `RecurrentCaptioner.advance`."""

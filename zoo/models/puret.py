@@ -8,7 +8,7 @@ hidden from attention; here they are at the end, where the causal mask hides the
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from zoo.captioner import DecodingState, Memory, Visual, VisualSpec
 from zoo.errors import ZooError
-from zoo.layers.attention import Cache, MultiHeadAttention, SelfAttention
+from zoo.layers.attention import MultiHeadAttention, SelfAttention
 from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
 from zoo.layers.feed_forward import FeedForward
 from zoo.layers.fusion import Fusion
@@ -136,8 +136,7 @@ class PureT(StackedCaptioner):
         for layer, (keys, values) in zip(self._decoder_layers(), projected, strict=True):
             fused = layer.fusion(x, layer.fusion.project(whole.features[:, -1:]))
             x = layer(fused, keys, values, barred)
-        logits: Tensor = self.vocabulary(self.decoder_output.dropout(x))
-        return logits
+        return self.predict([x])
 
     def start(self, memory: Memory) -> DecodingState:
         """See `Captioner.start`."""
@@ -147,20 +146,14 @@ class PureT(StackedCaptioner):
             state.images[f"{index}.fused"] = layer.fusion.project(whole.features[:, -1:])
         return state
 
-    def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
-        """See `Captioner.step`."""
-        images, shared = state.images, state.shared
-        x = self.embedding.place(tokens[:, None], shared["places"][0])
-        rows: dict[str, Tensor] = {}
-        for index, layer in enumerate(self._decoder_layers()):
-            fused = layer.fusion(x, images[f"{index}.fused"])
-            cache: Cache = {"seen": state.rows[f"{index}.seen"]}
-            keys, values = images[f"{index}.keys"], images[f"{index}.values"]
-            projection = shared[f"{index}.weight"], shared[f"{index}.bias"]
-            x, cache = layer.step(fused, keys, values, images["barrier"], cache, projection)
-            rows[f"{index}.seen"] = cache["seen"]
-        shared = {**shared, "places": shared["places"][1:]}
-        return self.vocabulary(self.decoder_output.dropout(x))[:, 0], replace(state, rows=rows, shared=shared)
+    def enter_layer(self, index: int, x: Tensor, images: dict[str, Tensor]) -> Tensor:
+        """See `StackedCaptioner.enter_layer`; the global feature is fused into every word."""
+        fused: Tensor = self._decoder_layers()[index].fusion(x, images[f"{index}.fused"])
+        return fused
+
+    def predict(self, outputs: Sequence[Tensor]) -> Tensor:
+        """See `StackedCaptioner.predict`."""
+        return super().predict([self.decoder_output.dropout(outputs[-1])])
 
     def _cells(self, visual: Visual, features: Tensor) -> tuple[Tensor, int]:
         """The cell of each token, and the number of rows and columns of their grid."""

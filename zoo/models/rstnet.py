@@ -140,7 +140,6 @@ class RSTNet(DoublyResidualCaptioner):
         projection = shared[_SIGNAL + "weight"], shared[_SIGNAL + "bias"]
         places = shared[_SIGNAL + "places"]
         language, seen = self.language.step(tokens[:, None], places[0], seen, projection)
-        last = len(self.decoder_layers) - 1
-        logits, after = super().step(tokens, replace(state, rows={**state.rows, f"{last}.language": language}))
+        logits, after = super().step(tokens, replace(state, rows={**state.rows, "language": language}))
         rows = after.rows | {_SIGNAL + name: row for name, row in seen.items()}
         return logits, replace(after, rows=rows, shared=after.shared | {_SIGNAL + "places": places[1:]})

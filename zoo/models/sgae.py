@@ -20,7 +20,7 @@ from zoo.layers.additive_attention import AdditiveAttention
 from zoo.layers.image_graph import ImageGraph
 from zoo.layers.lstm import LSTMCell
 from zoo.layers.sentence_decoder import SentenceDecoder
-from zoo.recurrent import RecurrentCaptioner, Rows, add_to_rows, mean_of_valid
+from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid, project_words
 
 
 class SGAE(RecurrentCaptioner):
@@ -41,6 +41,8 @@ class SGAE(RecurrentCaptioner):
         sentences: whether the model also has the auto-encoder of sentence graphs, a second decoder that shares words,
             embedded image, output layer and dictionary with the first, for `encode_sentence_graph`.
     """
+
+    per_row = ("image", "sentence_image", "barrier")
 
     def __init__(
         self,
@@ -193,8 +195,8 @@ class SGAE(RecurrentCaptioner):
     def word_inputs(self, words: Tensor, images: dict[str, Tensor]) -> Tensor:
         """See `RecurrentCaptioner.word_inputs`; the embedded image is an input at every word."""
         if self.sentences is not None and self.sentences.remembers(images):
-            return add_to_rows(F.linear(words, self.sentences.lstm.input.weight), images["sentence_image"])
-        return add_to_rows(F.linear(words, self.lstm.input.weight), images["image"])
+            return project_words(words, self.sentences.lstm.input.weight, images["sentence_image"])
+        return project_words(words, self.lstm.input.weight, images["image"])
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
         """See `RecurrentCaptioner.advance`."""

@@ -32,6 +32,8 @@ class ShowAttendTell(RecurrentCaptioner):
         dropout: of the state, of the deep output, and inside the networks of the first state.
     """
 
+    per_row = ("barrier",)
+
     def __init__(
         self,
         *,

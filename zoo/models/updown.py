@@ -19,7 +19,7 @@ from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.layers.additive_attention import AdditiveAttention
 from zoo.layers.lstm import LSTMCell
 from zoo.layers.updown_scan import scan_updown
-from zoo.recurrent import RecurrentCaptioner, Rows, add_to_rows, mean_of_valid
+from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid, project_words
 
 
 class UpDown(RecurrentCaptioner):
@@ -33,6 +33,8 @@ class UpDown(RecurrentCaptioner):
         dropout: of embedded words, regions and image, and before the logits.
         visual_kind: kind of the visual tokens.
     """
+
+    per_row = ("image", "barrier")
 
     def __init__(
         self,
@@ -86,7 +88,7 @@ class UpDown(RecurrentCaptioner):
 
     def word_inputs(self, words: Tensor, images: dict[str, Tensor]) -> Tensor:
         """See `RecurrentCaptioner.word_inputs`; the global image feature is an input at every word."""
-        return add_to_rows(F.linear(words, self.lstm.input.weight), images["image"])
+        return project_words(words, self.lstm.input.weight, images["image"])
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
         """See `RecurrentCaptioner.advance`."""

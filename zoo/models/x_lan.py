@@ -18,7 +18,7 @@ from zoo.layers.looped import LoopedLinear
 from zoo.layers.lstm import LSTMCell
 from zoo.layers.x_linear import ALPHA, XLinearAttention, seen_where
 from zoo.layers.x_linear_encoder import XLinearDropouts, XLinearEncoder
-from zoo.recurrent import RecurrentCaptioner, Rows, add_to_rows
+from zoo.recurrent import RecurrentCaptioner, Rows, project_words
 
 
 class XLAN(RecurrentCaptioner):
@@ -34,6 +34,8 @@ class XLAN(RecurrentCaptioner):
         fusion_dropout: where regions read the global vector.
         max_len: maximum caption length; no parameter depends on it.
     """
+
+    per_row = ("image",)
 
     def __init__(
         self,
@@ -76,7 +78,8 @@ class XLAN(RecurrentCaptioner):
         barrier, share = seen = seen_where(mask, features.dtype)
         regions, vector = self.encoder(self.region_embedding(features), mask, seen)
         # The global vector is an input of the LSTM at every word.
-        image = F.linear(vector, self.lstm.recurrent.weight[:, : self.d_model])
+        bias = self.lstm.input.bias + self.lstm.recurrent.bias
+        image = F.linear(vector, self.lstm.recurrent.weight[:, : self.d_model], bias)
         extra = {"image": image, "barrier": barrier, "share": share}
         for index, attention in enumerate(self._attentions()):
             extra[f"{index}.keys"], extra[f"{index}.values"] = attention.project(regions)
@@ -97,7 +100,7 @@ class XLAN(RecurrentCaptioner):
 
     def word_inputs(self, words: Tensor, images: dict[str, Tensor]) -> Tensor:
         """See `RecurrentCaptioner.word_inputs`; the global vector is an input at every word."""
-        return add_to_rows(super().word_inputs(words, images), images["image"])
+        return project_words(words, self.lstm.input.weight, images["image"])
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
         """See `RecurrentCaptioner.advance`; the rows of an image are adjacent and share its keys and values."""

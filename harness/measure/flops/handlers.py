@@ -190,6 +190,7 @@ MOVES: tuple[str, ...] = (
     "aten::tril",
     "aten::triu",
     "aten::unflatten",
+    "aten::unfold",
     "aten::unsafe_chunk",
     "aten::unsafe_split",
     "aten::view_as",

@@ -23,7 +23,7 @@ with warnings.catch_warnings():
 
 PASSES: dict[str, int] = {
     **dict.fromkeys(("abs", "neg", "ceil", "cos", "sin", "exp", "log", "pow", "sqrt", "rsqrt", "square"), 1),
-    **dict.fromkeys(("add", "add_", "sub", "sub_", "rsub", "mul", "mul_", "div", "div_", "addcmul"), 1),
+    **dict.fromkeys(("add", "add_", "sub", "sub_", "rsub", "mul", "mul_", "div", "div_", "addcmul", "addcdiv"), 1),
     **dict.fromkeys(("clamp", "clamp_", "clamp_min", "max", "maximum", "min", "minimum"), 1),
     **dict.fromkeys(("relu", "relu_", "leaky_relu", "celu", "celu_", "gelu", "glu"), 1),
     **dict.fromkeys(("sigmoid", "sigmoid_", "silu", "tanh", "tanh_"), 1),
