@@ -22,7 +22,7 @@ import zoo
 from harness.runner.identity.sources import REFACTORS, files_digest, harness_files, refactors, tree_digest
 
 REVISION = 3
-SOURCES = "7984719d"
+SOURCES = "f1c6eeb0"
 
 
 @cache
