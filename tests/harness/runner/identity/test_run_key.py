@@ -43,8 +43,7 @@ IN_KEY = {
     "precision": "the signature's `prec`",
     "skip_bad_images": "the ids that were left out are in the digest of the data",
     "pretrained": "the signature's `feat`, `vocab` and `size` name the weights",
-    "prompt": "the signature's `prompt`",
-    "clean": "the signature's `clean`",
+    "hub": "the signature's `prompt`, `clean`, `attn` and `prec`",
 }
 MOVES_NO_SCORE = {
     "more": "adds metrics whose names hold what they depend on",
