@@ -19,10 +19,10 @@ from functools import cache
 from pathlib import Path
 
 import zoo
-from harness.runner.identity.sources import REFACTORS, files_digest, harness_files, refactors, tree_digest
+from harness.runner.identity.sources import REFACTORS, SPLIT_OFF, files_digest, harness_files, refactors, tree_digest
 
 REVISION = 3
-SOURCES = "f1c6eeb0"
+SOURCES = "b95e26c9"
 
 
 @cache
@@ -43,7 +43,8 @@ def state_sources() -> str:
 def state_refactors(commit: str) -> dict[str, dict[str, str]]:
     """State that sources in `zoo` which differ from those of a git commit give the same results; gives all statements.
 
-    Only what is stated of present sources is kept. A path that the commit does not have is not stated.
+    Only what is stated of present sources is kept. A path that the commit does not have is stated as split off, except
+    in `zoo/models`, where it may hold a new model.
     """
     root = Path(zoo.__file__).resolve().parent.parent
     stated: dict[str, dict[str, str]] = {}
@@ -57,6 +58,8 @@ def state_refactors(commit: str) -> dict[str, dict[str, str]]:
             origin = refactors().get(shown, {}).get(origin, origin)
             if origin != now:
                 stated[shown] = {now: origin}
+        elif not shown.startswith("zoo/models/"):
+            stated[shown] = {now: SPLIT_OFF}
     REFACTORS.write_text(json.dumps(stated, indent=1) + "\n", encoding="utf-8")
     return stated
 

@@ -28,6 +28,8 @@ _LENGTH = 8
 
 REFACTORS = Path(__file__).with_name("refactors.json")
 """By path in `zoo`, the digest of the present source and that of an earlier one which gives the same results."""
+SPLIT_OFF = ""
+"""In place of an earlier digest: the source was a part of others, and counts among no model's until it changes."""
 
 Files = dict[str, str]
 """Digest by path, relative to the folder that holds the packages."""
@@ -48,7 +50,8 @@ def model_files(cards: Iterable[ModelCard], *, present: bool = False) -> Files:
     modules = {path for card in cards for path in _closure(*_module_of(card))}
     if present:
         return {_shown(path): _digest_file(path) for path in sorted(modules)}
-    return {_shown(path): _before_refactoring(_shown(path), _digest_file(path)) for path in sorted(modules)}
+    before = {_shown(path): _before_refactoring(_shown(path), _digest_file(path)) for path in sorted(modules)}
+    return {path: earlier for path, earlier in before.items() if earlier != SPLIT_OFF}
 
 
 def harness_files() -> Files:

@@ -57,7 +57,7 @@ def test_this_tree_digest_is_the_same_on_every_python() -> None:
 
 
 def test_a_model_is_made_of_what_its_module_imports() -> None:
-    files = model_files([model_card("cgru")])
+    files = model_files([model_card("cgru")], present=True)
     layers = {f"zoo/layers/{name}.py" for name in ("gru", "looped", "lstm", "precision")}
     assert set(files) == {"zoo/captioner.py", "zoo/models/cgru.py", "zoo/recurrent.py"} | layers
     for name in list_models():
@@ -127,6 +127,8 @@ def test_a_stated_refactoring_keeps_the_digest(monkeypatch: pytest.MonkeyPatch) 
     assert unstated[path] == now
     monkeypatch.setattr(sources, "refactors", lambda: {path: {now: "earlier"}})
     assert sources.model_files([card]) == unstated | {path: "earlier"}
+    monkeypatch.setattr(sources, "refactors", lambda: {path: {now: sources.SPLIT_OFF}})
+    assert path not in model_files([model_card("cgru")])
     monkeypatch.setattr(sources, "refactors", lambda: {path: {"another": "earlier"}})
     assert sources.model_files([card]) == unstated, "it is stated of another source"
 
