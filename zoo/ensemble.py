@@ -1,9 +1,10 @@
-"""Ensembles: several captioners decoded as one, by the mean of their probabilities at every word."""
+"""Ensembles: several captioners decoded as one, by a mean of their probabilities at every word."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -13,18 +14,27 @@ from zoo.errors import ZooError
 
 
 class Ensemble(Captioner):
-    """A captioner whose logits are log(mean of the members' probabilities).
+    """A captioner whose logits are log(weighted mean of the members' probabilities).
 
-    Members share a vocabulary and, unless they have no visual input, one `VisualSpec`.
+    Members share a vocabulary and, unless they have no visual input, one `VisualSpec`; only some may read a graph.
+
+    Args:
+        members: the captioners.
+        weights: of each, above 0; they are scaled to a sum of 1. All equal by default.
     """
 
-    def __init__(self, members: Sequence[Captioner]) -> None:
+    def __init__(self, members: Sequence[Captioner], weights: Sequence[float] | None = None) -> None:
         super().__init__()
-        seen = {member.visual for member in members if member.visual.kind != "none"}
-        if not members or len(seen) > 1 or len({member.vocab_size for member in members}) > 1:
+        own = [1.0] * len(members) if weights is None else list(weights)
+        if len(own) != len(members) or not all(math.isfinite(weight) and weight > 0 for weight in own):
+            raise ZooError(f"an ensemble of {len(members)} needs as many weights above 0, not {own}")
+        seen = {replace(member.visual, graph="none") for member in members if member.visual.kind != "none"}
+        graphs = {member.visual.graph for member in members} - {"none"}
+        if not members or len(seen) > 1 or len(graphs) > 1 or len({member.vocab_size for member in members}) > 1:
             raise ZooError("the members of an ensemble must share one vocabulary and one kind of visual input")
         self.members = nn.ModuleList(members)
-        self.visual = next(iter(seen), VisualSpec("none", 0))
+        self.weights = [weight / math.fsum(own) for weight in own]
+        self.visual = replace(next(iter(seen), VisualSpec("none", 0)), graph=next(iter(graphs), "none"))
         self.vocab_size = members[0].vocab_size
         self.max_len = min(member.max_len for member in members)
 
@@ -40,7 +50,7 @@ class Ensemble(Captioner):
 
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
         """See `Captioner.decode`."""
-        return _log_mean([member.decode(part, tokens) for member, part in self._split(memory)])
+        return self._log_mean([member.decode(part, tokens) for member, part in self._split(memory)])
 
     def start(self, memory: Memory) -> DecodingState:
         """See `Captioner.start`."""
@@ -55,10 +65,14 @@ class Ensemble(Captioner):
             member_logits, member_state = member.step(tokens, own)
             logits.append(member_logits)
             states.append(member_state)
-        return _log_mean(logits), _join(states)
+        return self._log_mean(logits), _join(states)
 
     def _members(self) -> list[Captioner]:
         return list(self.members)  # type: ignore[arg-type]  # ModuleList is not generic
+
+    def _log_mean(self, logits: list[Tensor]) -> Tensor:
+        weighed = zip(logits, self.weights, strict=True)
+        return torch.stack([member.log_softmax(-1) + math.log(weight) for member, weight in weighed]).logsumexp(0)
 
     def _split(self, memory: Memory) -> list[tuple[Captioner, Memory]]:
         pairs = []
@@ -83,8 +97,3 @@ def _join(states: list[DecodingState]) -> DecodingState:
         side_by_side([state.shared for state in states]),
         side_by_side([state.repeated for state in states]),
     )
-
-
-def _log_mean(logits: list[Tensor]) -> Tensor:
-    log_probs = torch.stack([member.log_softmax(-1) for member in logits])
-    return log_probs.logsumexp(0) - math.log(len(logits))

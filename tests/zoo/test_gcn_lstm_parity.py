@@ -10,6 +10,7 @@ from torch.nn import functional as F
 import zoo
 from tests.zoo.test_laws import IMAGES, look, tiny, words
 from zoo.decoding import beam_search, greedy
+from zoo.ensemble import Ensemble
 from zoo.layers.spatial_relations import regat_labels, spatial_labels
 from zoo.weights import from_official, gcn_lstm, read_sizes
 
@@ -203,3 +204,17 @@ def test_a_semantic_graph_is_the_matrix_of_its_relations():
     labels[0, 0, 1], labels[0, 2, 0], labels[1, 1, 0] = 4, 3, 7  # of one pair the highest counts
     found = model.encode(replace(visual, relations=relations))
     assert torch.equal(found.features, model.encode_graph(*model.look(visual), labels).features)
+
+
+@torch.no_grad()
+def test_a_semantic_and_a_spatial_model_are_decoded_as_one():
+    semantic, spatial = tiny("gcn_lstm/semantic"), tiny("gcn_lstm")
+    for model in (semantic, spatial):
+        torch.nn.init.normal_(model.convolution.label_bias)
+    fused = Ensemble([semantic, spatial], [0.7, 0.3])
+    assert fused.visual == semantic.visual
+    visual, tokens = look(fused), words(IMAGES)
+    expected = 0.7 * semantic(visual, tokens).softmax(-1) + 0.3 * spatial(visual, tokens).softmax(-1)
+    torch.testing.assert_close(fused(visual, tokens).exp(), expected, **close)
+    with pytest.raises(zoo.ZooError, match="one kind of visual input"):
+        Ensemble([semantic, tiny("sgae/graph")])
