@@ -5,7 +5,6 @@ Runs are planned from the same data, settings and code as `run_benchmark` plans 
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -93,6 +92,7 @@ def preview(
             shape = replace(shape, cells=SCENE_REGIONS[0], channels=SCENE_REGIONS[1])
         drawn = f"{shape.train + shape.val + shape.test:,} pictures drawn"
         features = "their features (not timed: there is no picture yet)"
+        _settled([], request, reporter)  # a database that cannot be read is refused now
         unknown = "the embedded data are not drawn in this workspace"
         return Preview(SCENES, shape, unknown=unknown, first=(drawn, features))
     preset, sees = request.preset.untuned(), {model.name: model.visual for model in models}
@@ -145,8 +145,15 @@ def has_results(request: Request) -> bool:
     """Whether there is a database to read; `bench run` makes one where there is none."""
     place = request.workspace
     file = sqlite_file(resolve_url(place.database))
-    if file is None or os.path.lexists(file):
+    if file is None:
         return True
+    try:
+        file.lstat()
+        return True
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError):
+        return True  # an error of the name, which opening it tells
     return place.db is not None and not file.absolute().parent.is_dir()  # an error, which opening it tells
 
 

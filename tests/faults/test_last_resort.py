@@ -42,7 +42,7 @@ def fail(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Capture
         def _break(db: str) -> None:  # noqa: ARG001
             raise error
 
-        monkeypatch.setattr(command_line, "build_app", lambda: app)
+        monkeypatch.setattr(command_line, "build_app", lambda _: app)
         monkeypatch.setattr(sys, "argv", ["bench", "break", "postgresql://me:secret@host/captions"])
         with pytest.raises(SystemExit) as ended:
             command_line.main()

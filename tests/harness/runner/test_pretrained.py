@@ -251,7 +251,8 @@ def test_a_run_scores_what_is_there_and_skips_what_is_not(
     assert (skipped.model, skipped.status) == ("blip/pretrained", "skipped")
     assert "bench prefetch model blip/pretrained" in skipped.reason
     [key] = row.keys
-    context: Any = SimpleNamespace(signature={"data": "d#1", "track": "controlled", "feat": "f"})
+    conditions = {"data": "d#1", "track": "controlled", "feat": "f"}
+    context: Any = SimpleNamespace(signature=conditions, data=SimpleNamespace(graphs=None))
     for stored in (stored for _, each in rows.values() for stored in each.keys):
         models = resolve_models([stored], Workspace(workspace))
         [again] = plan_runs(models, 1, context, Workspace(workspace))
