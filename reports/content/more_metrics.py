@@ -86,7 +86,8 @@ def _cell(spread: Spread | None, name: str, notes: Notes) -> TableValue:
         return missing("not measured for this row", notes)
     if spread.mean is None:
         return missing(spread.reason or "no seed has it", notes)
-    show = numbers.percent if MORE_METRICS[base_name(name)].share else numbers.significant
+    whole = name == "vocabulary_used"
+    show = numbers.percent if MORE_METRICS[base_name(name)].share else numbers.count if whole else numbers.significant
     return TableValue(
         show(spread.mean),
         spread.mean,
