@@ -92,7 +92,8 @@ def preview(
             shape = replace(shape, cells=SCENE_REGIONS[0], channels=SCENE_REGIONS[1])
         drawn = f"{shape.train + shape.val + shape.test:,} pictures drawn"
         features = "their features (not timed: there is no picture yet)"
-        _settled([], request, reporter)  # a database that cannot be read is refused now
+        if sqlite_file(resolve_url(request.workspace.database)) is not None:
+            _settled([], request, reporter)  # a file that cannot be read is refused now
         unknown = "the embedded data are not drawn in this workspace"
         return Preview(SCENES, shape, unknown=unknown, first=(drawn, features))
     preset, sees = request.preset.untuned(), {model.name: model.visual for model in models}
