@@ -40,13 +40,18 @@ def shown_cards(page: Page) -> list[str]:
     return list(page.locator(CARDS).evaluate_all("(cards) => cards.map((card) => card.dataset.image)"))
 
 
-def test_no_page_scrolls_sideways_on_a_phone(open_page: Open, report: Path) -> None:
+def test_no_page_scrolls_sideways_on_a_phone_or_cuts_the_boxes_of_models(open_page: Open, report: Path) -> None:
     page = open_page(report / PAGES[0], width=PHONE)
-    widths = {}
+    widths, cut = {}, {}
     for name in PAGES:
         page.goto((report / name).as_uri())
         widths[name] = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+        begins = "(box) => box.getBoundingClientRect().x"
+        cut[name] = page.locator("th > input.pick").evaluate_all(
+            f"(all) => {{ const x = {begins}; return all.filter((box) => x(box) < x(box.parentElement)).length }}"
+        )
     assert widths == {name: [PHONE, PHONE] for name in PAGES}
+    assert cut == dict.fromkeys(PAGES, 0)
 
 
 def test_a_condition_without_a_space_stays_on_a_phone(open_page: Open, report: Path) -> None:
