@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
 def claims(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="A YAML file of claims, or the name of one that ships.")
-    ] = ("papers"),
+    ] = "papers",
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
     place_unfinished: PlaceUnfinishedOption = False,

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from harness.config.preset import Decoding
 from harness.config.schedule import Strict
-from harness.data.hub.weights import REPOSITORY
+from harness.data.hub.weights import REPOSITORY, cached_snapshot
 from harness.inference.hub.checkpoint import Checkpoint
 from harness.inference.hub.prompts import Prompt, choose_prompt
 from harness.runner.hub_options import AS_USUAL, HubOptions
@@ -92,15 +92,12 @@ class HubModel:
             if not Path(self.where).is_dir():
                 raise WeightsMissing(f"the folder {self.where} is no longer there", "name where it was moved to")
             return Path(self.where)
-        from huggingface_hub import snapshot_download
-
-        try:
-            return Path(snapshot_download(self.where, revision=self.revision, local_files_only=True))
-        except Exception as error:  # of the library: not cached, an unreadable cache ...
+        if (folder := cached_snapshot(self.where, self.revision)) is None:
             raise WeightsMissing(
                 f"the weights of {self.row} are not on this machine",
                 f"fetch them: bench prefetch model {PREFIX}{self._asked}; or name a folder: {PREFIX}FOLDER",
-            ) from error
+            )
+        return folder
 
     def checkpoint(self) -> Checkpoint:
         """Its files, checked.

@@ -112,12 +112,19 @@ class HubWeights:
             if not Path(self.where).is_dir():
                 raise WeightsAbsent(f"the folder {self.where} is no longer there", "name where it was moved to")
             return Path(self.where)
-        from huggingface_hub import snapshot_download
-
-        try:
-            return Path(snapshot_download(self.where, revision=self.revision, local_files_only=True))
-        except Exception as error:  # of the library: not cached, an unreadable cache ...
+        if (folder := cached_snapshot(self.where, self.revision)) is None:
             raise WeightsAbsent(
                 f"the weights of {self.asked} are not on this machine",
                 f"fetch them: bench prefetch model hf:{self.asked}; or name a folder: {self.option} FOLDER",
-            ) from error
+            )
+        return folder
+
+
+def cached_snapshot(repository: str, revision: str | None) -> Path | None:
+    """The folder of a repository in the hub's cache; None where it is not on this machine. Nothing is fetched."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(repository, revision=revision, local_files_only=True))
+    except Exception:  # of the library: not cached, an unreadable cache ...
+        return None
