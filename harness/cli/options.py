@@ -222,7 +222,9 @@ BackboneOption = Annotated[
 RegionsOption = Annotated[
     str | None,
     typer.Option(
-        "--regions", callback=refuse_empty, help="Regions for all models: boxes, or a JSON, TSV, HDF5 file or folder."
+        "--regions",
+        callback=refuse_empty,
+        help="Regions for all models: boxes, windows:4, or a JSON, TSV, HDF5 file or folder.",
     ),
 ]
 GraphsOption = Annotated[

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -12,15 +13,20 @@ from harness.config.schedule import Strict
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded, shortened
 
+_WINDOWS = r"^windows:([2-9]|1\d)$"
+RegionSourceName = Literal["boxes"] | Annotated[str, Field(pattern=_WINDOWS)]
+"""A source of regions that is no file."""
+
 
 class RegionConfig(Strict):
     """Regions in place of grid cells: their source, which of them are kept, and how features are pooled for boxes.
 
-    `source` is "boxes" (the data set's own), or a file or folder (`harness.data.regions.opening`). `keep` is "all",
-    "fixed:N", "first:N" or "adaptive:LEAST-MOST" (`harness.data.regions.checking`). A box is pooled to `bins` x `bins`.
+    `source` is "boxes" (the data set's own), "windows:N" (the whole image and its N x N tiles), or a file or folder
+    (`harness.data.regions.opening`). `keep` is "all", "fixed:N", "first:N" or "adaptive:LEAST-MOST"
+    (`harness.data.regions.checking`). A box is pooled to `bins` x `bins`.
     """
 
-    source: Literal["boxes"] | Path
+    source: RegionSourceName | Path
     keep: str = Field("all", pattern=r"^(all|(fixed|first):[1-9]\d{0,4}|adaptive:[1-9]\d{0,4}-[1-9]\d{0,4})$")
     bins: int = Field(1, gt=0, le=14)
 
@@ -129,15 +135,23 @@ def region_config(source: str | None, keep: str, bins: int) -> RegionConfig | No
     """A `RegionConfig` from command-line values; None for grid cells.
 
     Raises:
-        BenchError: an unknown `keep`, or options of regions without --regions.
+        BenchError: an unknown `keep`, windows without a usable number, or options of regions without --regions.
     """
     if source is None:
         if (keep, bins) != ("all", 1):
             raise BenchError("--region-count and --region-bins need --regions", "add --regions boxes")
         return None
-    chosen: str | Path = source if source == "boxes" else expanded(source)
+    windows = source.startswith("windows:")
+    if windows and not re.fullmatch(_WINDOWS, source):
+        raise BenchError(
+            f"--regions {shortened(source)!r} is no number of windows",
+            "write windows:4 for the whole image and its 4 x 4 tiles; 2 to 19 tiles a side",
+        )
+    named = windows or source == "boxes"
     try:
-        return RegionConfig.model_validate({"source": chosen, "keep": keep, "bins": bins})
+        return RegionConfig.model_validate(
+            {"source": source if named else expanded(source), "keep": keep, "bins": bins}
+        )
     except ValidationError as error:
         raise BenchError(
             f"--region-count {keep!r} is unknown", "choose all, fixed:36, first:50 or adaptive:10-100"

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
 
 import torch
 
-from harness.config.features import FeatureConfig, GraphConfig
+from harness.config.features import FeatureConfig, GraphConfig, RegionSourceName
 from harness.data.backbones.backbone import Backbone
 from harness.data.batches import VisualSource
 from harness.data.dataset import Dataset, Sample
@@ -75,7 +74,7 @@ def caption_dataset(
     reporter: Reporter,
     beam_size: int | None = None,
     backbone_weights: Path | None = None,
-    regions: Path | Literal["boxes"] | None = None,
+    regions: Path | RegionSourceName | None = None,
     graphs: GraphConfig | None = None,
     as_trained: bool = False,
     on_attention: Callable[[Path, AttentionRecord], None] | None = None,
@@ -145,7 +144,7 @@ def _source(
     spec: VisualSpec,
     images: Dataset,
     weights: Path | None,
-    regions: Path | Literal["boxes"] | None,
+    regions: Path | RegionSourceName | None,
     as_trained: bool,
     scratch: Path,
     device: torch.device,
@@ -162,7 +161,8 @@ def _source(
                 "--regions is for models on regions; this run was trained on grid features", "leave out --regions"
             )
         return extract_features(images, _open_backbone(run, weights), cache_dir=scratch, device=str(device)), {}
-    source = regions or (trained.source if as_trained else None)
+    anywhere = isinstance(trained.source, str) and trained.source != "boxes"  # windows
+    source = regions or (trained.source if as_trained or anywhere else None)
     if source is None or needs_backbone(source) != needs_backbone(trained.source):
         kind = "a JSON of boxes" if needs_backbone(trained.source) else "files of region features like those"
         raise BenchError(

@@ -28,7 +28,7 @@ from harness.training.checkpoint import (
 )
 from harness.training.distributed import Collective, SingleProcess
 from harness.training.dropout import DropoutRates
-from harness.training.gradients import BatchGradient
+from harness.training.gradients import BatchGradient, denormals_as_zero
 from harness.training.losses import StepLoss, TrainingDivergedError, UnreadLosses, steps_between_readings
 from harness.training.objectives import CrossEntropy, Objective
 from harness.training.optimisers import make_optimiser, set_rate
@@ -103,6 +103,7 @@ class Trainer:
         self.state = TrainState()
         self._objective_params = nn.Module()  # of a stage's objective; clipping is for the model's gradients alone
 
+    @denormals_as_zero()
     def fit(self) -> TrainingSummary:
         """Train to the end from wherever the last checkpoint stands, then load the best weights.
 

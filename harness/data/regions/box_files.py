@@ -1,4 +1,4 @@
-"""Boxes without features: the data set's own, COCO's `instances_*.json`, or a detector's output as COCO results.
+"""Boxes without features: the data set's own, windows, COCO's `instances_*.json`, or a detector's COCO results.
 
 The features are pooled from a backbone's map (`harness.data.regions.align`). An image without any box gets one region,
 the whole image, and is counted as such.
@@ -17,6 +17,8 @@ import numpy as np
 
 from harness.data.dataset import Dataset, told_size
 from harness.data.formats import is_image_id
+from harness.data.images import BadImage, image_size
+from harness.data.regions.checking import NO_SIZE
 from harness.data.regions.contract import Numbers, RawRegions
 from harness.utils.errors import BenchError
 from harness.utils.json_io import parse_json, read_file
@@ -48,6 +50,29 @@ class DatasetBoxes:
         """Boxes in the order of the ids."""
         for image_id in image_ids:
             yield image_id, RawRegions(boxes=_rows(self._boxes[image_id] or ()))
+
+
+class Windows:
+    """The whole image, and the tiles of N rows and N columns: the same for every image, for data without boxes."""
+
+    boxes_only = True
+
+    def __init__(self, dataset: Dataset, side: int) -> None:
+        self.name = self.fingerprint = f"windows:{side}"
+        tiles = [(column, row, column + 1, row + 1) for row in range(side) for column in range(side)]
+        self._shares = np.array([(0, 0, side, side), *tiles]) / side
+        self._sizes = dataset.sizes
+        self._paths = {sample.image_id: dataset.path(sample) for sample in dataset.samples}
+
+    def read(self, image_ids: Sequence[int]) -> Iterator[tuple[int, RawRegions | str]]:
+        """Boxes in the order of the ids."""
+        for image_id in image_ids:
+            try:
+                size = self._sizes.get(image_id) or image_size(self._paths[image_id])
+            except BadImage as bad:
+                yield image_id, f"{NO_SIZE} {bad.reason}"
+            else:
+                yield image_id, RawRegions(boxes=self._shares * np.array([*size, *size]), size=size)
 
 
 class CocoBoxes:

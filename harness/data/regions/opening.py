@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
+from harness.config.features import RegionSourceName
 from harness.data.dataset import Dataset
 from harness.data.regions import folder, hdf5
-from harness.data.regions.box_files import CocoBoxes, DatasetBoxes
+from harness.data.regions.box_files import CocoBoxes, DatasetBoxes, Windows
 from harness.data.regions.contract import RegionSource
 from harness.data.regions.folder import RegionFolder
 from harness.data.regions.hdf5 import RegionHdf5
@@ -16,27 +16,27 @@ from harness.utils.errors import BenchError
 from harness.utils.files import require_file
 
 _FORMS = (
-    "boxes (the data set's own), a COCO JSON of boxes, a folder NAME_att with NAME_box beside it, a bottom-up .tsv or "
-    "a folder of them, or an .h5 file"
+    "boxes (the data set's own), windows:4, a COCO JSON of boxes, a folder NAME_att with NAME_box beside it, "
+    "a bottom-up .tsv or a folder of them, or an .h5 file"
 )
 
 
-def needs_backbone(source: Path | Literal["boxes"]) -> bool:
+def needs_backbone(source: Path | RegionSourceName) -> bool:
     """Whether the source has only boxes, so that a backbone has to give the features."""
     return not isinstance(source, Path) or source.suffix == ".json"
 
 
-def open_source(source: Path | Literal["boxes"], dataset: Dataset) -> RegionSource:
+def open_source(source: Path | RegionSourceName, dataset: Dataset) -> RegionSource:
     """Open a source of regions for a data set.
 
     Args:
-        source: "boxes", or a file or folder; a folder may be named with or without its `_att`.
+        source: "boxes", "windows:N", or a file or folder; a folder may be named with or without its `_att`.
 
     Raises:
         BenchError: it does not exist, or its format is unknown.
     """
     if not isinstance(source, Path):
-        return DatasetBoxes(dataset)
+        return DatasetBoxes(dataset) if source == "boxes" else Windows(dataset, int(source.partition(":")[2]))
     if source.is_file():
         if source.suffix == ".json":
             return CocoBoxes(source, dataset)

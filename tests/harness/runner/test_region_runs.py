@@ -135,6 +135,17 @@ def test_a_run_on_regions_captions_what_has_regions(trained: Path, data: Path, t
     assert len(torn.stdout.splitlines()) == 1
 
 
+def test_a_run_on_windows_captions_any_picture(data: Path, tmp_path: Path) -> None:
+    done = bench_run(data, tmp_path / "ws", "transformer_base", "--regions", "windows:2", "--backbone", "filterbank")
+    assert done.exit_code == 0, done.output
+    folder = run_of(tmp_path / "ws", "transformer_base")
+    split = bench("caption", "--data", data, "--split", "val", "--run", folder)
+    alone = bench("caption", data / "images" / "000024.png", "--run", folder)
+    assert alone.exit_code == 0, alone.output
+    [line] = alone.stdout.splitlines()
+    assert line.split(": ")[1] == split.stdout.splitlines()[0].split(": ")[1]
+
+
 def test_pictures_without_a_number_cannot_be_looked_up(trained: Path, tmp_path: Path) -> None:
     Image.new("RGB", (9, 9)).save(tmp_path / "dog.png")
     (tmp_path / "boxes.json").write_text("[]")

@@ -177,3 +177,17 @@ def test_summed_gradients_step_first_and_then_at_multiples(tmp_path: Path) -> No
 def test_a_stage_on_the_backbone_needs_a_model_that_has_one(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="stage 'xe' trains the backbone"):
         fit_tiny(tmp_path, schedule=tiny_schedule(backbone="trained"))
+
+
+def test_denormal_numbers_are_zero_while_training_and_not_after(tmp_path: Path) -> None:
+    smallest = torch.full((64,), torch.finfo(torch.float32).tiny)
+    seen = []
+
+    def validate(_: Captioner) -> float:
+        seen.append(bool((smallest / 2).any()))
+        return 0.5
+
+    fit_tiny(tmp_path, validate=validate)
+    assert seen
+    assert not any(seen)
+    assert (smallest / 2).any()

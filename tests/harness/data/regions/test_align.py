@@ -13,9 +13,10 @@ import pytest
 from harness.data.dataset import Dataset
 from harness.data.features import ARRAY, META, Features
 from harness.data.regions.align import cut_regions
-from harness.data.regions.box_files import CocoBoxes, DatasetBoxes
+from harness.data.regions.box_files import CocoBoxes, DatasetBoxes, Windows
 from harness.data.regions.checking import read_regions
 from harness.data.regions.contract import RawRegions, Regions
+from harness.data.regions.opening import open_source
 from harness.utils.errors import BenchError
 
 HEIGHT, WIDTH, CHANNELS = 4, 6, 3
@@ -76,6 +77,19 @@ def test_own_boxes_and_the_whole_image_where_there_are_none(make_dataset: Make) 
         ([[0, 0, 1, 1]], True),
         ([[0, 0, 1, 1]], True),
     ]
+
+
+def test_windows_are_the_whole_image_and_its_tiles_row_by_row(make_dataset: Make) -> None:
+    dataset = make_dataset((1, 2))
+    dataset.path(dataset.samples[1]).write_bytes(b"no picture")
+    source = open_source("windows:2", dataset)
+    assert isinstance(source, Windows)
+    assert source.fingerprint == "windows:2"
+    found = dict(read_regions(source, dataset))
+    assert found[1].boxes.tolist() == [  # type: ignore[union-attr]
+        [0, 0, 1, 1], [0, 0, 0.5, 0.5], [0.5, 0, 1, 0.5], [0, 0.5, 0.5, 1], [0.5, 0.5, 1, 1],
+    ]  # fmt: skip
+    assert "its image file" in str(found[2])
 
 
 def write(path: Path, content: object) -> Path:

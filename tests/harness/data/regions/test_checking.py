@@ -159,6 +159,13 @@ def test_unknown_region_counts_are_refused(keep: str) -> None:
         region_config("boxes", keep, 1)
 
 
+@pytest.mark.parametrize("source", ["windows:", "windows:1", "windows:20", "windows:4.json"])
+def test_windows_need_a_number_of_tiles(source: str) -> None:
+    with pytest.raises(BenchError, match="is no number of windows") as caught:
+        region_config(source, "all", 1)
+    assert "windows:4" in str(caught.value.hint)
+
+
 @pytest.mark.parametrize(("keep", "bins"), [("fixed:36", 1), ("all", 2)])
 def test_a_choice_among_regions_needs_regions(keep: str, bins: int) -> None:
     with pytest.raises(BenchError, match="need --regions"):
