@@ -1,10 +1,10 @@
-"""`bench db`: look into a results database, check and upgrade it, and merge another one's runs into it."""
+"""`bench db`: look into a results database, check and upgrade it, merge another one's runs into it, publish a copy."""
 
 from __future__ import annotations
 
 import typer
 
-from harness.cli.db import check, info, merge, upgrade
+from harness.cli.db import check, info, merge, publish, upgrade
 
 _EXAMPLES = """
 Examples:
@@ -17,6 +17,8 @@ Examples:
 
   bench db merge other-machine/bench.sqlite
 
+  bench db publish flickr8k.sqlite --metrics CIDEr-D,BLEU-4
+
   BENCH_DB=postgresql://me@host/captions bench db info
 """
 
@@ -28,6 +30,7 @@ def register(app: typer.Typer) -> None:
     group.command("check", epilog=_EXAMPLES)(check.check)
     group.command("upgrade", epilog=_EXAMPLES)(upgrade.upgrade)
     group.command("merge", epilog=_EXAMPLES)(merge.merge)
+    group.command("publish", epilog=_EXAMPLES)(publish.publish)
     app.add_typer(
-        group, name="db", help="Look into the results database, check or upgrade it, or merge another one into it."
+        group, name="db", help="Look into the results database, check, upgrade or merge it, or publish a copy."
     )

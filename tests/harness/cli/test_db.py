@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.utils.errors import BenchError
 from results import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store, StoreError
 from results.db.information import describe
 from tests.harness.conftest import ROOT, bench_or_raise, bench_process
@@ -107,3 +108,29 @@ def test_a_hint_is_about_the_database_that_was_named(old: Path) -> None:
     with pytest.raises(StoreError, match=r"no results database at nowhere/bench\.sqlite") as caught:
         bench_or_raise("db", "info", "--workspace", "nowhere")
     assert "bench run" in str(caught.value.hint)
+
+
+def test_publish_writes_a_copy_that_can_be_compared(tmp_path: Path) -> None:
+    fill(tmp_path / "full.sqlite", 0.5)
+    code, output = bench_or_raise("db", "publish", "out.sqlite", "--db", "full.sqlite")
+    assert code == 0
+    assert output.startswith("out.sqlite: 1 runs, 0.")
+    assert bench_or_raise("db", "check", "--db", "out.sqlite")[0] == 0
+    assert bench_or_raise("compare", "full.sqlite", "out.sqlite")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("full.sqlite", "--db", "full.sqlite"), r"full\.sqlite exists already"),
+        (("absent/out.sqlite", "--db", "full.sqlite"), "the folder absent does not exist"),
+        (("out.sqlite", "--db", "full.sqlite", "--metrics", "CIDER"), "values of single images in CIDER"),
+        (("out.sqlite", "--workspace", "nowhere"), "nowhere"),
+    ],
+)
+def test_what_publish_refuses(tmp_path: Path, words: tuple[str, ...], what: str) -> None:
+    fill(tmp_path / "full.sqlite", 0.5)
+    with pytest.raises((BenchError, StoreError), match=what) as caught:
+        bench_or_raise("db", "publish", *words)
+    assert caught.value.hint
+    assert not (tmp_path / "out.sqlite").exists()
