@@ -174,6 +174,7 @@ class Stage(Strict):
             "constant_rates",
             "dictionary",
             "drop_last",
+            "dropout_masks",
             "dropout_scale",
             "reinforce",
             "scheduled_sampling",
@@ -200,6 +201,9 @@ class Stage(Strict):
     dropout: float | None = Field(0.1, ge=0, lt=1, description="of the whole model; null keeps the built-in rates")
     dropout_scale: float | None = Field(
         None, ge=0, le=MAX_COUNT, description="of the built-in rates, in place of dropout"
+    )
+    dropout_masks: Literal["torch", "packed"] = Field(
+        "torch", description="packed: on a CPU, in float32, four elements from one random number, several times faster"
     )
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     scheduled_sampling: ScheduledSampling | None = None
