@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -16,6 +17,7 @@ from harness.metrics.evaluator import Evaluator
 from harness.metrics.influences import CORPUS_METRICS
 from harness.metrics.signature import EvaluationSettings
 from harness.runner.context import RunContext
+from harness.runner.earlier_stages import NOTE, adopt_stages
 from harness.runner.execute import execute
 from harness.runner.pretrained import WeightsMissing
 from harness.runner.scoring import OTHER_SCORE, add_missing_influences, add_missing_scores
@@ -69,6 +71,7 @@ class Worker:
                 return "reused"
             if self._shared.rerun:
                 shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+                (folder / NOTE).unlink(missing_ok=True)
             self._reporter.note(title)
             started = time.monotonic()
             self._reporter.watch(RunBegins(spec.model, spec.seed))
@@ -88,12 +91,13 @@ class Worker:
                     self._store.record_epoch(spec.key, epoch)
                     log.on_epoch(epoch)
 
+                begun_by = None if self._shared.rerun else self._adopt_stages(spec, record)
                 outcome = execute(
                     spec,
                     self._shared.context,
                     self._evaluator,
                     workspace=self._shared.workspace,
-                    environment=self._environment,
+                    environment=self._environment | ({"first_stages_of": begun_by} if begun_by else {}),
                     on_epoch=record,
                     on_step=log.on_step,
                     reporter=self._reporter,
@@ -117,6 +121,11 @@ class Worker:
             self._reporter.note(f"  failed: {type(error).__name__}: {reason}", style="red")
             return "failed"
         return "finished"
+
+    def _adopt_stages(self, spec: RunSpec, on_epoch: Callable[[EpochRecord], None]) -> str | None:
+        """See `harness.runner.earlier_stages`."""
+        execution, workspace = self._shared.context.execution, self._shared.workspace
+        return adopt_stages(spec, workspace, self._store, execution, on_epoch, self._reporter)
 
     def _run_log(self, spec: RunSpec) -> RunLog:
         """The experiment trackers of a run; rows without a model have none."""

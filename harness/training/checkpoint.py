@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -56,13 +56,22 @@ def save_checkpoint(folder: Path, number: int, model: nn.Module, state: dict[str
     Raises:
         BenchError: the disk does not take it; earlier ones are as they were.
     """
+    _save_checkpoint(folder, number, lambda path: save_weights(model, path), state)
+
+
+def save_first_checkpoint(folder: Path, weights: Path, state: dict[str, Any]) -> None:
+    """Begin the checkpoints of a training with the weights of another one; BenchError as `save_checkpoint`."""
+    _save_checkpoint(folder, 1, lambda path: shutil.copyfile(weights, path), state)
+
+
+def _save_checkpoint(folder: Path, number: int, write_weights: Callable[[Path], object], state: dict[str, Any]) -> None:
     unfinished = folder / f".{PREFIX}{number:09d}"
     with _write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir()
         try:
-            save_weights(model, unfinished / "model.safetensors")
+            write_weights(unfinished / "model.safetensors")
             with replacing(unfinished / "state.pt") as temporary, _write_errors(folder):
                 torch.save(state, temporary)
             target = folder / f"{PREFIX}{number:09d}"
