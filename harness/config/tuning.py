@@ -88,12 +88,13 @@ class Tuned:
     """Tuned values by model, and the trials that they were chosen from, where these are known.
 
     `label` is the signature's, the same for all models that were tuned alike. A model without values is trained as the
-    preset is, and signed so.
+    preset is, and signed so. With `stages`, the values are for so many first stages alone, which they were found for.
     """
 
     label: str
     values: Mapping[str, TunedValues]
     trials: Mapping[str, Sequence[TunedTrial]] = field(default_factory=dict)
+    stages: int | None = None
 
     def record(self, model: str, preset: Preset) -> dict[str, Any]:
         """What a run of the model stores: its values, and learning rate and score of each trial.
@@ -126,8 +127,10 @@ def default_params(preset: Preset, space: SearchSpace, updates: Sequence[int]) -
     return found | ({"width": 1.0} if space.width else {})
 
 
-def tuned_preset(preset: Preset, values: TunedValues, updates: Sequence[int]) -> Preset:
-    """The preset with these values in all its stages; `updates` are those of each stage.
+def tuned_preset(
+    preset: Preset, values: TunedValues, updates: Sequence[int], first_stages: int | None = None
+) -> Preset:
+    """The preset with these values in all its stages, or in so many first ones; `updates` are those of each stage.
 
     Raises:
         BenchError: a width for a preset that leaves it to the models.
@@ -135,9 +138,10 @@ def tuned_preset(preset: Preset, values: TunedValues, updates: Sequence[int]) ->
     if values == TunedValues():
         return preset
     schedule: Schedule = preset.schedule
-    stages = [_tuned_stage(stage, values, count) for stage, count in zip(schedule.stages, updates, strict=True)]
+    tuned = [_tuned_stage(stage, values, count) for stage, count in zip(schedule.stages, updates, strict=True)]
+    stages = (*tuned[:first_stages], *schedule.stages[len(tuned[:first_stages]) :])
     size = preset.size if values.width is None else scaled(preset, values.width)
-    changed = {"schedule": schedule.model_copy(update={"stages": tuple(stages)}), "size": size}
+    changed = {"schedule": schedule.model_copy(update={"stages": stages}), "size": size}
     return preset.model_copy(update=changed)
 
 

@@ -132,7 +132,7 @@ class RunContext:
         """The context of a trained model: where it was tuned, with its values in the preset, and the signature so."""
         if self.tuned is None or model not in self.tuned.values:
             return self
-        preset = tuned_preset(self.preset, self.tuned.values[model], self.updates())
+        preset = tuned_preset(self.preset, self.tuned.values[model], self.updates(), self.tuned.stages)
         return replace(self, preset=preset, signature=self.signature | {"tuned": self.tuned.label}, tuned=None)
 
     def updates(self) -> tuple[int, ...]:

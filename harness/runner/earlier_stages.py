@@ -1,12 +1,15 @@
-"""Stages that a finished run has trained already: a run that goes on from them begins with their weights.
+"""Stages that a finished run has trained already: a run that has them too begins with their weights.
 
 A stage begins from weights alone: optimiser and random numbers are begun anew. So a run of cross-entropy and then
-rewards gives, on the same machine, bit for bit what it gives when cross-entropy is trained a second time.
+rewards gives, on the same machine, bit for bit what it gives when cross-entropy is trained a second time. A run that
+differs in its evaluation alone, as in the width of its beam, is not trained at all.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import shutil
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -15,7 +18,7 @@ from harness.runner.saved_model import WEIGHTS
 from harness.training.checkpoint import last_checkpoint, save_first_checkpoint
 from harness.training.state import TrainState
 from harness.training.trainer import CHECKPOINTS
-from harness.utils.atomic import write_text
+from harness.utils.atomic import replacing, write_text
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results import Store
@@ -37,7 +40,7 @@ def adopt_stages(
     on_epoch: Callable[[EpochRecord], None],
     reporter: Reporter,
 ) -> str | None:
-    """Let a run that has not begun go on from the finished run with most of its first stages; gives that one's key.
+    """Let a run that has not begun go on from the finished run with most of its stages; gives that one's key.
 
     Its epochs are recorded for this run too, with the time that they took. None where no run has such stages.
     """
@@ -46,7 +49,7 @@ def adopt_stages(
     if last_checkpoint(folder / CHECKPOINTS) is not None:
         return (folder / NOTE).read_text(encoding="utf-8") if (folder / NOTE).is_file() else None
     (folder / NOTE).unlink(missing_ok=True)
-    if spec.kind != "trained" or len(planned) < 2:
+    if spec.kind != "trained":
         return None
     if any(stage["objective"] == "sentence_graph" for stage in planned):  # some models pass over them
         return None
@@ -62,7 +65,11 @@ def adopt_stages(
         for epoch in epochs:
             on_epoch(epoch)
         write_text(folder / NOTE, run.key)
-        save_first_checkpoint(folder / CHECKPOINTS, weights, {"position": _after(run, epochs).to_checkpoint()})
+        state = _after(run, epochs, finished=len(_stages(run.config)) == len(planned))
+        if state.finished:
+            with replacing(folder / WEIGHTS) as temporary:
+                shutil.copyfile(weights, temporary)
+        save_first_checkpoint(folder / CHECKPOINTS, weights, {"position": state.to_checkpoint()})
         names = ", ".join(stage["name"] for stage in _stages(run.config))
         reporter.note(f"  {names}: not trained again, the weights are those of {run.key}")
         return run.key
@@ -70,11 +77,11 @@ def adopt_stages(
 
 
 def _has_first_stages(run: FinishedRun, spec: RunSpec) -> bool:
-    """Whether a run's whole schedule is the beginning of the planned one, under the same conditions and code."""
+    """Whether a run's whole schedule is the planned one or its beginning, under the same conditions and code."""
     theirs, ours = _stages(run.config), _stages(spec.config)
     return (
         (run.model, run.seed, run.fingerprint) == (spec.model, spec.seed, spec.dataset)
-        and 0 < len(theirs) < len(ours)
+        and 0 < len(theirs) <= len(ours)
         and theirs == ours[: len(theirs)]
         and "pretrained" not in run.config
         and _of_stages(run.config, run.signature) == _of_stages(spec.config, spec.signature)
@@ -96,19 +103,20 @@ def _of_stages(config: dict[str, Any], signature: dict[str, str]) -> Any:
     return json.loads(json.dumps([config.get("arguments"), config["preset"].get("recipe"), conditions]))
 
 
-def _after(run: FinishedRun, epochs: Sequence[EpochRecord]) -> TrainState:
-    """Where training stands after all stages of a run, as `TrainState.next_stage` would have it."""
+def _after(run: FinishedRun, epochs: Sequence[EpochRecord], *, finished: bool) -> TrainState:
+    """Where training stands after all stages of a run, as `TrainState.next_stage` has it; `finished`: none follows."""
     seconds = sum(epoch.seconds for epoch in epochs)
     waited = run.costs["train_data_wait"].value if "train_data_wait" in run.costs else None
     last = epochs[-1].stage
+    best = max(epoch.val_cider for epoch in epochs if epoch.stage == last and epoch.val_cider is not None)
     return TrainState(
-        stage=last + 1,
+        stage=last if finished else last + 1,
+        best=best if finished else -math.inf,
+        finished=finished,
         total_steps=epochs[-1].step,
         seconds=seconds,
         images=sum(round(epoch.images_per_second * epoch.seconds) for epoch in epochs),
         data_wait_seconds=seconds * (waited or 0.0) / (100 - (waited or 0.0)),
         saves=1,
-        stage_start_score=max(
-            epoch.val_cider for epoch in epochs if epoch.stage == last and epoch.val_cider is not None
-        ),
+        stage_start_score=best,
     )

@@ -90,7 +90,9 @@ def from_workspace(workspace: Workspace) -> FindTuned:
                 "write the one that is meant to a file, with its bench tune command and --export FILE, "
                 "then bench run --tuned-from FILE",
             )
-        return _tuned(largest[0], {name: by_label[largest[0]] for name, by_label in found.items()}, reporter)
+        return _tuned(
+            largest[0], {name: by_label[largest[0]] for name, by_label in found.items()}, reporter, context.preset
+        )
 
     return find
 
@@ -104,7 +106,8 @@ def from_file(name: str) -> FindTuned:
     content = _read(name)
 
     def find(context: RunContext, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned:
-        if other := _other_conditions(content, context):
+        first_stages = _first_stages(content, context.preset)
+        if other := _other_conditions(content, context, first_stages):
             raise BenchError(
                 f"--tuned-from {name}: tuned under other conditions: {other}",
                 f"it was made with: {content.command}; tune anew with `bench tune`, or run under its conditions",
@@ -114,7 +117,8 @@ def from_file(name: str) -> FindTuned:
                 f"--tuned-from {name}: no values for {', '.join(missing)}",
                 f"it has {', '.join(content.models)}; tune all models together with `bench tune --export`",
             )
-        return _tuned(content.tuned, {model.name: content.models[model.name] for model in models}, reporter)
+        found = {model.name: content.models[model.name] for model in models}
+        return _tuned(content.tuned, found, reporter, context.preset, first_stages)
 
     return find
 
@@ -152,21 +156,48 @@ def shipped_for(preset: Preset) -> FindTuned | None:
                 style="yellow",
             )
         found = {model.name: content.models[model.name] for model in models if model.name in content.models}
-        return _tuned(content.tuned, found, reporter) if found else None
+        return _tuned(content.tuned, found, reporter, context.preset) if found else None
 
     return find
 
 
-def _tuned(label: str, models: Mapping[str, TunedModel], reporter: Reporter) -> Tuned:
-    reporter.note(f"trained models have their tuned values, of {label}")
+def _tuned(
+    label: str, models: Mapping[str, TunedModel], reporter: Reporter, preset: Preset, first_stages: int | None = None
+) -> Tuned:
     values = {name: found.values for name, found in models.items()}
-    return Tuned(label, values, {name: found.trials for name, found in models.items()})
+    trials = {name: found.trials for name, found in models.items()}
+    if first_stages is None:
+        reporter.note(f"trained models have their tuned values, of {label}")
+        return Tuned(label, values, trials)
+    stages = "+".join(stage.name for stage in preset.schedule.stages[:first_stages])
+    reporter.note(f"trained models have their tuned values in {stages}, of {label}, and the preset's own afterwards")
+    return Tuned(f"{label}:{stages}", values, trials, first_stages)
 
 
-def _other_conditions(content: TunedFile, context: RunContext) -> str:
-    """In what the conditions differ from those that the values were found under; empty where they do not."""
+def _first_stages(content: TunedFile, preset: Preset) -> int | None:
+    """How many stages of this preset make that which the values were found for, under another name; None: no number.
+
+    All other settings of the two presets are equal. None, too, where it is the preset itself.
+    """
+    if content.preset == preset.name:
+        return None
+    for count in range(len(preset.schedule.stages), 0, -1):
+        schedule = preset.schedule.model_copy(update={"stages": preset.schedule.stages[:count]})
+        first = preset.model_copy(update={"name": content.preset, "schedule": schedule})
+        if tuned_field(content.space, content.budget, first) == content.tuned:
+            return count
+    return None
+
+
+def _other_conditions(content: TunedFile, context: RunContext, first_stages: int | None = None) -> str:
+    """In what the conditions differ from those that the values were found under; empty where they do not.
+
+    Args:
+        first_stages: of `_first_stages`: the presets do not differ in what the values are for.
+    """
+    found_for = content.tuned if first_stages else tuned_field(content.space, content.budget, context.preset)
     here = {
-        "preset": tuned_field(content.space, content.budget, context.preset),
+        "preset": found_for,
         "data": context.signature["data"],
         "features": context.signature["feat"],
     }

@@ -113,6 +113,18 @@ def test_the_second_stage_is_the_same_after_another_runs_first(data: Path, first
         assert steps == other.costs["train_steps"].value
 
 
+def test_another_beam_is_searched_without_training(data: Path, undisturbed: Path, tmp_path: Path) -> None:
+    train(data, tmp_path, SETTINGS | {"decoding.beam_size": 1})
+    greedy = key_of(tmp_path, 2)
+    done = train(data, tmp_path, SETTINGS)
+    assert f"xe, scst: not trained again, the weights are those of {greedy}" in " ".join(done.output.split())
+    with closing(sqlite3.connect(tmp_path / "bench.sqlite")) as store:
+        store.execute("DELETE FROM cells WHERE key = ?", (greedy,))
+        store.commit()
+    assert results_of(tmp_path) == results_of(undisturbed)
+    assert same_weights(tmp_path, undisturbed)
+
+
 def test_a_run_that_was_killed_after_it_began_so_is_continued(
     data: Path, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

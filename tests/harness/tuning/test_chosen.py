@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,27 @@ def test_a_file_of_other_conditions_is_refused(small: RunContext, tmp_path: Path
             from_file(str(file))
     with pytest.raises(BenchError, match="cannot be read: No such file"):
         from_file(str(tmp_path / "none.yaml"))
+
+
+def test_values_of_a_first_stage_are_for_a_schedule_that_goes_on(small: RunContext, tmp_path: Path) -> None:
+    file = tmp_path / "tuned.yaml"
+    file.write_text(dumped(tuned_file(small)), encoding="utf-8")
+    [stage] = small.preset.schedule.stages
+    rewards = stage.model_copy(update={"name": "scst", "objective": "self_critical"})
+    longer = small.preset.schedule.model_copy(update={"stages": (stage, rewards)})
+    context = replace(small, preset=small.preset.model_copy(update={"name": "longer", "schedule": longer}))
+    found = from_file(str(file))(context, requested("updown"), SILENT)
+    assert found is not None
+    assert found.label == f"{tuned_file(small).tuned}:{stage.name}"
+    assert found.stages == 1
+    tuned = replace(context, tuned=found).for_model("updown")
+    assert [each.dropout_scale for each in tuned.preset.schedule.stages] == [0.2, stage.dropout_scale]
+    assert tuned.signature["tuned"] == found.label
+
+    other = longer.model_copy(update={"stages": (stage.model_copy(update={"epochs": 7}), rewards)})
+    context = replace(small, preset=small.preset.model_copy(update={"name": "longer", "schedule": other}))
+    with pytest.raises(BenchError, match="other conditions: preset "):
+        from_file(str(file))(context, requested("updown"), SILENT)
 
 
 @pytest.mark.parametrize(
