@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from harness.runner.context import Execution
 from harness.runner.saved_model import WEIGHTS
-from harness.training.checkpoint import last_checkpoint, save_first_checkpoint
+from harness.training.checkpoint import is_whole, last_checkpoint, save_first_checkpoint
 from harness.training.state import TrainState
 from harness.training.trainer import CHECKPOINTS
 from harness.utils.atomic import replacing, write_text
@@ -57,11 +57,9 @@ def adopt_stages(
     for run in sorted(known, key=lambda run: len(_stages(run.config)), reverse=True):
         weights = workspace.run_folder(run.key) / WEIGHTS
         trained_as = run_detail(store, run.key).environment.get("training")
-        if not weights.is_file() or trained_as != execution.config.record(execution.device, 1):
+        if not is_whole(weights) or trained_as != execution.config.record(execution.device, 1):
             continue
         epochs = learning_curves(store, run.key)
-        if not epochs or all(epoch.val_cider is None for epoch in epochs):
-            continue
         for epoch in epochs:
             on_epoch(epoch)
         write_text(folder / NOTE, run.key)
@@ -108,7 +106,7 @@ def _after(run: FinishedRun, epochs: Sequence[EpochRecord], *, finished: bool) -
     seconds = sum(epoch.seconds for epoch in epochs)
     waited = run.costs["train_data_wait"].value if "train_data_wait" in run.costs else None
     last = epochs[-1].stage
-    best = max(epoch.val_cider for epoch in epochs if epoch.stage == last and epoch.val_cider is not None)
+    best = max(epoch.val_cider or 0.0 for epoch in epochs if epoch.stage == last)
     return TrainState(
         stage=last if finished else last + 1,
         best=best if finished else -math.inf,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -48,6 +48,15 @@ def load_weights(model: nn.Module, path: Path) -> None:
             f"cannot read the weights {path}: {first_line(error)}",
             f"delete {path.parent} and run the same command again: this model is then trained anew",
         ) from error
+
+
+def is_whole(weights: Path) -> bool:
+    """Whether there are weights that can be read, by the sizes that their head tells."""
+    try:
+        with safe_open(weights, "pt"):
+            return weights.is_file()
+    except (OSError, SafetensorError):
+        return False
 
 
 def save_checkpoint(folder: Path, number: int, model: nn.Module, state: dict[str, Any]) -> None:

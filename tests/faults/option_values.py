@@ -43,6 +43,7 @@ COMMANDS = {
     "db check": _RESULTS,
     "db info": _RESULTS,
     "db merge": f"other/bench.sqlite {_RESULTS}",
+    "db publish": f"out.sqlite {_RESULTS}",
     "db upgrade": _RESULTS,
     "doctor": "",
     "evaluate": "predictions.json --references references.json --no-meteor",

@@ -17,6 +17,7 @@ from typer.testing import Result
 from harness.metrics.evaluator import EvaluationSettings, Evaluator
 from harness.runner import benchmark as run
 from harness.training import trainer
+from harness.training.checkpoint import is_whole
 from results import Store
 from results.queries.fetch import learning_curves, run_detail
 from tests.harness.conftest import TINY, DrawScenes, bench, run_words
@@ -157,10 +158,17 @@ def test_other_first_stages_are_not_taken(
     assert results_of(tmp_path) == results_of(undisturbed)
 
 
-def test_weights_that_are_gone_are_trained_again(data: Path, undisturbed: Path, tmp_path: Path) -> None:
+def test_damaged_weights_are_trained_again(data: Path, undisturbed: Path, tmp_path: Path) -> None:
     train(data, tmp_path, FIRST, "--set", "stages=[xe]")
-    (tmp_path / "runs" / key_of(tmp_path, 1) / "best.safetensors").unlink()
+    weights = tmp_path / "runs" / key_of(tmp_path, 1) / "best.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    assert not is_whole(weights)
+    assert not is_whole(tmp_path / "gone.safetensors")
     assert "xe epoch 1" in train(data, tmp_path, SETTINGS).output
     assert results_of(tmp_path) == results_of(undisturbed)
-    again = train(data, tmp_path, SETTINGS, "--rerun")
-    assert "xe epoch 1" in again.output
+
+
+def test_all_stages_are_trained_again_where_that_is_asked_for(data: Path, tmp_path: Path) -> None:
+    train(data, tmp_path, FIRST, "--set", "stages=[xe]")
+    assert "xe epoch 1" not in train(data, tmp_path, SETTINGS).output
+    assert "xe epoch 1" in train(data, tmp_path, SETTINGS, "--rerun").output
