@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from harness.runner.context import Execution
@@ -24,12 +24,17 @@ from harness.utils.workspace import Workspace
 from results import Store
 from results.queries.fetch import finished, learning_curves, run_detail
 from results.queries.finished_runs import FinishedRun
-from results.records import EpochRecord, RunSpec
+from results.records import EpochRecord, Quantity, RunSpec
 
 NOTE: Final = "first_stages_of"
 """The file in a run's folder that names the run whose stages it began with, for when it is continued."""
 _OF_THE_WHOLE: Final = {"schedule", "reward", "tuned", "size", "beam", "lenpen", "nrefs", "tok", "df", "v", "rev"}
 """Fields of the signature that say nothing of a single stage, or are compared otherwise: as settings, or as code."""
+_SEEN_WHILE_TRAINING: Final = (
+    "train_data_wait", "train_beside",
+    "train_peak_memory_host", "train_peak_memory_device", "train_peak_memory_reserved",
+)  # fmt: skip
+"""Costs that epochs do not tell."""
 
 
 def adopt_stages(
@@ -53,7 +58,8 @@ def adopt_stages(
         return None
     if any(stage["objective"] == "sentence_graph" for stage in planned):  # some models pass over them
         return None
-    known = [run for run in finished(store) if _has_first_stages(run, spec)]
+    alike = finished(store, spec.dataset, model=spec.model, seed=spec.seed)
+    known = [run for run in alike if _has_first_stages(run, spec)]
     for run in sorted(known, key=lambda run: len(_stages(run.config)), reverse=True):
         weights = workspace.run_folder(run.key) / WEIGHTS
         trained_as = run_detail(store, run.key).environment.get("training")
@@ -63,7 +69,7 @@ def adopt_stages(
         for epoch in epochs:
             on_epoch(epoch)
         write_text(folder / NOTE, run.key)
-        state = _after(run, epochs, finished=len(_stages(run.config)) == len(planned))
+        state = _after(epochs, finished=len(_stages(run.config)) == len(planned))
         if state.finished:
             with replacing(folder / WEIGHTS) as temporary:
                 shutil.copyfile(weights, temporary)
@@ -74,12 +80,18 @@ def adopt_stages(
     return None
 
 
+def without_what_was_not_seen(costs: Mapping[str, Quantity], begun_by: str) -> dict[str, Quantity]:
+    """The costs of a run that began with the stages of another one, less those that need a look at every stage."""
+    reason = f"stages were trained by {begun_by}"
+    unseen = {name: Quantity(None, reason, costs[name].unit) for name in _SEEN_WHILE_TRAINING if name in costs}
+    return {**costs, **unseen}
+
+
 def _has_first_stages(run: FinishedRun, spec: RunSpec) -> bool:
     """Whether a run's whole schedule is the planned one or its beginning, under the same conditions and code."""
     theirs, ours = _stages(run.config), _stages(spec.config)
     return (
-        (run.model, run.seed, run.fingerprint) == (spec.model, spec.seed, spec.dataset)
-        and 0 < len(theirs) <= len(ours)
+        0 < len(theirs) <= len(ours)
         and theirs == ours[: len(theirs)]
         and "pretrained" not in run.config
         and _of_stages(run.config, run.signature) == _of_stages(spec.config, spec.signature)
@@ -101,10 +113,8 @@ def _of_stages(config: dict[str, Any], signature: dict[str, str]) -> Any:
     return json.loads(json.dumps([config.get("arguments"), config["preset"].get("recipe"), conditions]))
 
 
-def _after(run: FinishedRun, epochs: Sequence[EpochRecord], *, finished: bool) -> TrainState:
+def _after(epochs: Sequence[EpochRecord], *, finished: bool) -> TrainState:
     """Where training stands after all stages of a run, as `TrainState.next_stage` has it; `finished`: none follows."""
-    seconds = sum(epoch.seconds for epoch in epochs)
-    waited = run.costs["train_data_wait"].value if "train_data_wait" in run.costs else None
     last = epochs[-1].stage
     best = max(epoch.val_cider or 0.0 for epoch in epochs if epoch.stage == last)
     return TrainState(
@@ -112,9 +122,8 @@ def _after(run: FinishedRun, epochs: Sequence[EpochRecord], *, finished: bool) -
         best=best if finished else -math.inf,
         finished=finished,
         total_steps=epochs[-1].step,
-        seconds=seconds,
+        seconds=sum(epoch.seconds for epoch in epochs),
         images=sum(round(epoch.images_per_second * epoch.seconds) for epoch in epochs),
-        data_wait_seconds=seconds * (waited or 0.0) / (100 - (waited or 0.0)),
         saves=1,
         stage_start_score=best,
     )

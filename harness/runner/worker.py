@@ -7,7 +7,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal
 
@@ -17,7 +17,7 @@ from harness.metrics.evaluator import Evaluator
 from harness.metrics.influences import CORPUS_METRICS
 from harness.metrics.signature import EvaluationSettings
 from harness.runner.context import RunContext
-from harness.runner.earlier_stages import NOTE, adopt_stages
+from harness.runner.earlier_stages import NOTE, adopt_stages, without_what_was_not_seen
 from harness.runner.execute import execute
 from harness.runner.pretrained import WeightsMissing
 from harness.runner.scoring import OTHER_SCORE, add_missing_influences, add_missing_scores
@@ -102,6 +102,8 @@ class Worker:
                     on_step=log.on_step,
                     reporter=self._reporter,
                 )
+                if begun_by is not None:
+                    outcome = replace(outcome, costs=without_what_was_not_seen(outcome.costs, begun_by))
                 log.finish(outcome)
             self._store.finish(spec.key, outcome)
         except KeyboardInterrupt:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from harness.config.load import list_tuned, shipped_tuned
 from harness.config.preset import Preset
-from harness.config.schedule import Strict
+from harness.config.schedule import Stage, Strict
 from harness.config.tuning import Budget, SearchSpace, Tuned, TunedTrial, TunedValues
 from harness.runner.context import RunContext
 from harness.runner.identity.signature import tuned_field
@@ -90,9 +90,7 @@ def from_workspace(workspace: Workspace) -> FindTuned:
                 "write the one that is meant to a file, with its bench tune command and --export FILE, "
                 "then bench run --tuned-from FILE",
             )
-        return _tuned(
-            largest[0], {name: by_label[largest[0]] for name, by_label in found.items()}, reporter, context.preset
-        )
+        return _tuned(largest[0], {name: by_label[largest[0]] for name, by_label in found.items()}, reporter)
 
     return find
 
@@ -106,8 +104,8 @@ def from_file(name: str) -> FindTuned:
     content = _read(name)
 
     def find(context: RunContext, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned:
-        first_stages = _first_stages(content, context.preset)
-        if other := _other_conditions(content, context, first_stages):
+        first = _first_stages(content, context.preset)
+        if other := _other_conditions(content, context, preset_differs=not first):
             raise BenchError(
                 f"--tuned-from {name}: tuned under other conditions: {other}",
                 f"it was made with: {content.command}; tune anew with `bench tune`, or run under its conditions",
@@ -118,7 +116,7 @@ def from_file(name: str) -> FindTuned:
                 f"it has {', '.join(content.models)}; tune all models together with `bench tune --export`",
             )
         found = {model.name: content.models[model.name] for model in models}
-        return _tuned(content.tuned, found, reporter, context.preset, first_stages)
+        return _tuned(content.tuned, found, reporter, first)
 
     return find
 
@@ -156,48 +154,48 @@ def shipped_for(preset: Preset) -> FindTuned | None:
                 style="yellow",
             )
         found = {model.name: content.models[model.name] for model in models if model.name in content.models}
-        return _tuned(content.tuned, found, reporter, context.preset) if found else None
+        return _tuned(content.tuned, found, reporter) if found else None
 
     return find
 
 
-def _tuned(
-    label: str, models: Mapping[str, TunedModel], reporter: Reporter, preset: Preset, first_stages: int | None = None
-) -> Tuned:
+def _tuned(label: str, models: Mapping[str, TunedModel], reporter: Reporter, first: Sequence[Stage] = ()) -> Tuned:
+    """What `bench run` trains with; `first` are the stages that the values are for, where others may follow."""
     values = {name: found.values for name, found in models.items()}
     trials = {name: found.trials for name, found in models.items()}
-    if first_stages is None:
+    if not first:
         reporter.note(f"trained models have their tuned values, of {label}")
         return Tuned(label, values, trials)
-    stages = "+".join(stage.name for stage in preset.schedule.stages[:first_stages])
-    reporter.note(f"trained models have their tuned values in {stages}, of {label}, and the preset's own afterwards")
-    return Tuned(f"{label}:{stages}", values, trials, first_stages)
+    names = "+".join(stage.name for stage in first)
+    reporter.note(f"trained models have their tuned values in {names}, of {label}, and the preset's own afterwards")
+    return Tuned(f"{label}:{names}", values, trials, len(first))
 
 
-def _first_stages(content: TunedFile, preset: Preset) -> int | None:
-    """How many stages of this preset make that which the values were found for, under another name; None: no number.
+def _first_stages(content: TunedFile, preset: Preset) -> tuple[Stage, ...]:
+    """The stages of this preset that are those of the searched one, all other settings being equal; none where not.
 
-    All other settings of the two presets are equal. None, too, where it is the preset itself.
+    None, too, where it is the searched preset itself.
     """
     if content.preset == preset.name:
-        return None
+        return ()
     for count in range(len(preset.schedule.stages), 0, -1):
-        schedule = preset.schedule.model_copy(update={"stages": preset.schedule.stages[:count]})
-        first = preset.model_copy(update={"name": content.preset, "schedule": schedule})
-        if tuned_field(content.space, content.budget, first) == content.tuned:
-            return count
-    return None
+        stages = preset.schedule.stages[:count]
+        schedule = preset.schedule.model_copy(update={"stages": stages})
+        searched = preset.model_copy(update={"name": content.preset, "schedule": schedule})
+        if tuned_field(content.space, content.budget, searched) == content.tuned:
+            return stages
+    return ()
 
 
-def _other_conditions(content: TunedFile, context: RunContext, first_stages: int | None = None) -> str:
+def _other_conditions(content: TunedFile, context: RunContext, *, preset_differs: bool = True) -> str:
     """In what the conditions differ from those that the values were found under; empty where they do not.
 
     Args:
-        first_stages: of `_first_stages`: the presets do not differ in what the values are for.
+        preset_differs: whether another preset than the searched one is another condition.
     """
-    found_for = content.tuned if first_stages else tuned_field(content.space, content.budget, context.preset)
+    searched = tuned_field(content.space, content.budget, context.preset) if preset_differs else content.tuned
     here = {
-        "preset": found_for,
+        "preset": searched,
         "data": context.signature["data"],
         "features": context.signature["feat"],
     }

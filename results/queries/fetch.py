@@ -57,10 +57,12 @@ def failures(store: Store) -> list[Failure]:
         return [Failure(**cast("Any", dict(row))) for row in connection.execute(query).mappings()]
 
 
-def finished(store: Store) -> list[FinishedRun]:
-    """Every finished run with its scores and costs, in the order of planning."""
+def finished(
+    store: Store, dataset: str | None = None, *, model: str | None = None, seed: int | None = None
+) -> list[FinishedRun]:
+    """Every finished run with its scores and costs, or those that are asked for, in the order of planning."""
     with store.reading() as connection:
-        return finished_runs(connection)
+        return finished_runs(connection, dataset, model=model, seed=seed)
 
 
 def costs_table(store: Store) -> list[CostRow]:

@@ -100,9 +100,22 @@ def one_dataset(connection: Connection, dataset: str) -> int:
     raise StoreError(f"no data set {dataset!r} in the results database", f"it knows: {known}")
 
 
-def finished_runs(connection: Connection, dataset: str | None = None) -> list[FinishedRun]:
-    """Every finished run of a data set (fingerprint or name; None: all) but damaged ones, in the order of planning."""
-    chosen = (RunRow.status == "finished", dataset_matches(dataset), intact_runs(connection))
+def finished_runs(
+    connection: Connection, dataset: str | None = None, *, model: str | None = None, seed: int | None = None
+) -> list[FinishedRun]:
+    """Every finished run of a data set (fingerprint or name; None: all) but damaged ones, in the order of planning.
+
+    Args:
+        model: its runs alone.
+        seed: runs with it alone.
+    """
+    chosen = (
+        RunRow.status == "finished",
+        dataset_matches(dataset),
+        intact_runs(connection),
+        true() if model is None else RunRow.model == model,
+        true() if seed is None else RunRow.seed == seed,
+    )
     query = select(
         RunRow.id,
         RunRow.key,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +12,13 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import Result
 
-from harness.metrics.evaluator import EvaluationSettings, Evaluator
-from harness.runner import benchmark as run
 from harness.training import trainer
 from harness.training.checkpoint import is_whole
 from results import Store
 from results.queries.fetch import learning_curves, run_detail
 from tests.harness.conftest import TINY, DrawScenes, bench, run_words
+
+pytestmark = pytest.mark.usefixtures("without_meteor")
 
 MODEL = "updown"
 SEEN = ("--preset", "quick-scst", "--backbone", "filterbank")
@@ -39,14 +37,6 @@ FIRST = {name: value for name, value in SETTINGS.items() if not name.startswith(
 @pytest.fixture(scope="module")
 def data(draw_scenes: DrawScenes) -> Path:
     return draw_scenes(train=24, val=4, test=6)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def without_meteor() -> Iterator[None]:
-    """METEOR's Java takes seconds a run."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "Evaluator", partial(Evaluator, settings=EvaluationSettings(meteor=False)))
-        yield
 
 
 def train(data: Path, workspace: Path, settings: dict[str, Any], *extra: object) -> Result:
@@ -108,6 +98,9 @@ def test_the_second_stage_is_the_same_after_another_runs_first(data: Path, first
         detail = run_detail(store, key_of(first, 2))
         assert detail.environment["first_stages_of"] == earlier
         steps = detail.costs["train_steps"].value
+        for name in ("train_peak_memory_host", "train_data_wait", "train_beside"):
+            assert detail.costs[name].value is None
+            assert detail.costs[name].reason == f"stages were trained by {earlier}"
     with Store(undisturbed / "bench.sqlite", read_only=True) as store:
         other = run_detail(store, key_of(undisturbed, 2))
         assert "first_stages_of" not in other.environment

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +15,13 @@ from typer.testing import Result
 from harness.data import prepare_features as run_features
 from harness.data.backbones.backbone import open_backbone
 from harness.data.hub.offline import quick_hub
-from harness.metrics.evaluator import EvaluationSettings, Evaluator
-from harness.runner import benchmark as run
 from harness.runner.saved_model import SavedModel
 from harness.utils.errors import BenchError
 from results import Store
 from results.queries.fetch import attention_maps, dataset_info, failures, leaderboard, run_detail
 from tests.harness.conftest import TINY, DrawScenes, bench, run_words
+
+pytestmark = pytest.mark.usefixtures("without_meteor")
 
 CHANNELS = 6
 
@@ -31,14 +29,6 @@ CHANNELS = 6
 @pytest.fixture(scope="module")
 def data(draw_scenes: DrawScenes) -> Path:
     return draw_scenes(train=24, val=4, test=6)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def without_meteor() -> Iterator[None]:
-    """METEOR's Java takes seconds a run."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "Evaluator", partial(Evaluator, settings=EvaluationSettings(meteor=False)))
-        yield
 
 
 def bench_run(data: Path, workspace: Path, models: str, *extra: object) -> Result:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 
-from harness.metrics.evaluator import EvaluationSettings, Evaluator
-from harness.runner import benchmark as run
 from harness.runner.saved_model import SavedModel
 from results import Store
 from results.queries.fetch import attention_maps, failures, leaderboard
 from tests.harness.conftest import TINY, DrawScenes, bench, run_words
+
+pytestmark = pytest.mark.usefixtures("without_meteor")
 
 BOXES = ("--regions", "boxes", "--region-bins", "2", "--backbone", "filterbank")
 
@@ -25,14 +23,6 @@ BOXES = ("--regions", "boxes", "--region-bins", "2", "--backbone", "filterbank")
 @pytest.fixture(scope="module")
 def data(draw_scenes: DrawScenes) -> Path:
     return draw_scenes(train=8, val=2, test=2)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def without_meteor() -> Iterator[None]:
-    """METEOR's Java takes seconds a run."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "Evaluator", partial(Evaluator, settings=EvaluationSettings(meteor=False)))
-        yield
 
 
 @pytest.fixture(scope="module")
