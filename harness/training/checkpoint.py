@@ -53,8 +53,9 @@ def load_weights(model: nn.Module, path: Path) -> None:
 def is_whole(weights: Path) -> bool:
     """Whether there are weights that can be read, by the sizes that their head tells."""
     try:
+        check_regular(weights)
         with safe_open(weights, "pt"):
-            return weights.is_file()
+            return True
     except (OSError, SafetensorError):
         return False
 

@@ -105,7 +105,7 @@ def from_file(name: str) -> FindTuned:
 
     def find(context: RunContext, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned:
         first = _first_stages(content, context.preset)
-        if other := _other_conditions(content, context, preset_differs=not first):
+        if other := _other_conditions(content, context, check_preset=not first):
             raise BenchError(
                 f"--tuned-from {name}: tuned under other conditions: {other}",
                 f"it was made with: {content.command}; tune anew with `bench tune`, or run under its conditions",
@@ -187,18 +187,15 @@ def _first_stages(content: TunedFile, preset: Preset) -> tuple[Stage, ...]:
     return ()
 
 
-def _other_conditions(content: TunedFile, context: RunContext, *, preset_differs: bool = True) -> str:
+def _other_conditions(content: TunedFile, context: RunContext, *, check_preset: bool = True) -> str:
     """In what the conditions differ from those that the values were found under; empty where they do not.
 
     Args:
-        preset_differs: whether another preset than the searched one is another condition.
+        check_preset: False where the preset is known to have the stages that were searched.
     """
-    searched = tuned_field(content.space, content.budget, context.preset) if preset_differs else content.tuned
-    here = {
-        "preset": searched,
-        "data": context.signature["data"],
-        "features": context.signature["feat"],
-    }
+    here = {"data": context.signature["data"], "features": context.signature["feat"]}
+    if check_preset:
+        here = {"preset": tuned_field(content.space, content.budget, context.preset)} | here
     theirs = {"preset": content.tuned, "data": content.data, "features": content.features}
     return "; ".join(f"{name} {theirs[name]}, here {here[name]}" for name in here if here[name] != theirs[name])
 

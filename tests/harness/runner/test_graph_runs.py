@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from harness.metrics.evaluator import EvaluationSettings, Evaluator
-from harness.runner import benchmark as run
 from harness.runner.context import RunContext
 from harness.runner.models import graph_kinds, resolve_models
 from harness.runner.plan import plan_runs
@@ -32,6 +28,8 @@ OTHERS = ("sgae", "gcn_lstm", "gcn_lstm/no-graph", "updown")
 SEEN = ("--regions", "boxes", "--backbone", "filterbank")
 BOXES = {"backbone": "filterbank", "options": {"grid": "2"}, "regions": {"source": "boxes"}}
 KINDS = ("words", "labels")
+
+pytestmark = pytest.mark.usefixtures("without_meteor")
 
 
 @pytest.fixture(scope="module")
@@ -109,18 +107,16 @@ def data(draw_scenes: DrawScenes) -> Path:
 
 
 @pytest.fixture(scope="module")
-def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The workspace of a run of all that read graphs, and of one that does not, without METEOR's Java."""
+def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The workspace of a run of all that read graphs, and of one that does not."""
     workspace = tmp_path_factory.mktemp("trained") / "workspace"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "Evaluator", partial(Evaluator, settings=EvaluationSettings(meteor=False)))
-        models = ",".join((*READERS, "sgae"))
-        done = bench(*run_words(data, workspace, models, TINY), *SEEN, "--graphs", "scenes", "--graph-words", 1)
-        assert done.exit_code == 0, done.output
-        without = bench(*run_words(data, workspace, "sgae/graph,sgae", TINY), *SEEN)
-        assert without.exit_code == 1, without.output
-        assert "0 finished, 1 re-used, 1 failed" in without.output
-        yield workspace
+    models = ",".join((*READERS, "sgae"))
+    done = bench(*run_words(data, workspace, models, TINY), *SEEN, "--graphs", "scenes", "--graph-words", 1)
+    assert done.exit_code == 0, done.output
+    without = bench(*run_words(data, workspace, "sgae/graph,sgae", TINY), *SEEN)
+    assert without.exit_code == 1, without.output
+    assert "0 finished, 1 re-used, 1 failed" in without.output
+    return workspace
 
 
 def test_rows_that_read_other_graphs_are_not_ranked_together(trained: Path) -> None:
