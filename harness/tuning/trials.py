@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -86,7 +87,7 @@ def wait_for_others(model: RequestedModel, study: ModelStudy, reporter: Reporter
     """Wait for a trial that another process does, if there is one."""
     if locks := study.running():
         reporter.note(f"{model.name}: another process works on its last trials; waiting")
-        with locked(locks[0], lambda: None):
+        with suppress(FileNotFoundError), locked(locks[0], lambda: None):  # a trial that ends deletes its folder
             pass
 
 

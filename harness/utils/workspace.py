@@ -114,5 +114,7 @@ def is_locked(path: Path) -> bool:
     try:
         with FileLock(path).acquire(blocking=False):
             return False
+    except FileNotFoundError:  # its holder has deleted the folder just now
+        return False
     except Timeout:
         return True

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from io import StringIO
 from pathlib import Path
 
 import optuna
 import pytest
 from optuna.trial import TrialState
+from rich.console import Console
 
 from harness.config.tuning import Budget, SearchSpace, TunedValues
 from harness.tuning.storage import open_studies, studies_lock
 from harness.tuning.study import ModelStudy, counted, standing
-from harness.tuning.trials import report_to
-from harness.utils.workspace import Workspace, locked
+from harness.tuning.trials import report_to, wait_for_others
+from harness.utils.progress import Reporter
+from harness.utils.workspace import Workspace, is_locked, locked
+from tests.harness.tuning.conftest import requested
 
 BUDGET = Budget(trials=6, updates=30, startup_trials=3)
 START = {"learning_rate": 1.0, "dropout_scale": 1.0, "warmup": 0.1, "clip_norm": 1.0}
@@ -116,6 +122,25 @@ def test_a_trial_that_ends_while_others_look_is_not_repeated(
             assert other is not None
             assert other.place == 2
     assert [trial.state for trial in first.study.trials] == [TrialState.COMPLETE, TrialState.RUNNING]
+
+
+def test_waiting_for_the_last_trial_ends_with_it_and_its_folder(open_study: OpenStudy) -> None:
+    """Its lock is gone with the folder, while it is waited for or already before."""
+    first, second, said = open_study(), open_study(), StringIO()
+    reporter, [model] = Reporter(Console(file=said, width=100)), requested("updown")
+    with ThreadPoolExecutor(1) as pool:
+        with first.claim() as held:
+            assert held is not None
+            waiting = pool.submit(wait_for_others, model, second, reporter)
+            time.sleep(0.1)
+            first.finish(held, TrialState.COMPLETE, 0.5)
+        waiting.result(timeout=30)
+    assert said.getvalue() == "updown: another process works on its last trials; waiting\n"
+    with first.claim() as held:
+        assert held is not None
+        shutil.rmtree(held.folder)
+        wait_for_others(model, second, reporter)
+        assert not is_locked(held.folder / "lock")
 
 
 def test_interrupted_trials_go_on_with_the_same_values(open_study: OpenStudy) -> None:
