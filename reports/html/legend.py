@@ -1,4 +1,4 @@
-"""Legends of plots: names in the order of their score."""
+"""The colours of models, and legends of plots: names in the order of their score."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from reports.html.labels import natural
+from reports.html.sections import COLOURS, SHAPES
+from results.queries.views import RunDetail
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +26,9 @@ def legend(
     place = {name: number for number, name in reversed(list(enumerate(ranked)))}
     order = sorted(set(names), key=lambda name: (place.get(name, len(place)), natural(name)))
     return [Entry(name, colour[name], name in open_ended) for name in order]
+
+
+def colours(runs: Iterable[RunDetail]) -> dict[str, int]:
+    """A colour and shape for every model, the same in all plots; they repeat once all pairs are used."""
+    names = sorted({run.model for run in runs})
+    return {name: number % (COLOURS * SHAPES) for number, name in enumerate(names)}

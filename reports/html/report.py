@@ -22,12 +22,13 @@ from reports.html.curves import curve_plots, curve_sections, training_end
 from reports.html.domains import domain_sections
 from reports.html.folder import replaced
 from reports.html.gallery import gallery_pages
+from reports.html.legend import colours
 from reports.html.method import method
 from reports.html.model_results import ExamplesByRun, examples_by_run
 from reports.html.models import flat, model_pages
 from reports.html.pages import run_page
 from reports.html.rendering import SCRIPTS, asset, template_environment
-from reports.html.sections import COLOURS, SHAPES, facets, score_tables, summary
+from reports.html.sections import facets, score_tables, summary
 from reports.html.trade_offs import trade_off_sections
 from results.db.store import Store
 from results.queries import fetch
@@ -66,7 +67,7 @@ def _write_pages(store: Store, groups: Sequence[Group], folder: Path) -> None:
     datasets, failures = fetch.datasets(store), fetch.failures(store)
     finished = fetch.finished(store)
     runs = fetch.run_details(store, [*(run.key for run in finished), *(failure.key for failure in failures)])
-    colour = _colours(list(runs.values()))
+    colour = colours(list(runs.values()))
     labels = row_labels(groups)
     maps = stored_maps(store, groups, labels)
     mapped = {place: shown.captions.keys() for place, shown in maps.items()}
@@ -146,9 +147,3 @@ def _run_content(
         "environment": flat(run.environment),
         "config": json.dumps(run.config, indent=2, ensure_ascii=False),
     }
-
-
-def _colours(runs: Sequence[RunDetail]) -> dict[str, int]:
-    """A colour and shape for every model, the same on all pages; they repeat once all pairs are used."""
-    names = sorted({run.model for run in runs})
-    return {name: number % (COLOURS * SHAPES) for number, name in enumerate(names)}
