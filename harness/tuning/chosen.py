@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from harness.config.load import list_tuned, shipped_tuned
+from harness.config.load import list_presets, list_tuned, load_preset, shipped_tuned
 from harness.config.preset import Preset
 from harness.config.schedule import Stage, Strict
 from harness.config.tuning import Budget, SearchSpace, Tuned, TunedTrial, TunedValues
@@ -104,8 +104,8 @@ def from_file(name: str) -> FindTuned:
     content = _read(name)
 
     def find(context: RunContext, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned:
-        first = _first_stages(content, context.preset)
-        if other := _other_conditions(content, context, check_preset=not first):
+        stages = _searched_stages(content, context.preset)
+        if other := _other_conditions(content, context, check_preset=not stages):
             raise BenchError(
                 f"--tuned-from {name}: tuned under other conditions: {other}",
                 f"it was made with: {content.command}; tune anew with `bench tune`, or run under its conditions",
@@ -116,7 +116,8 @@ def from_file(name: str) -> FindTuned:
                 f"it has {', '.join(content.models)}; tune all models together with `bench tune --export`",
             )
         found = {model.name: content.models[model.name] for model in models}
-        return _tuned(content.tuned, found, reporter, first)
+        whole = content.preset == context.preset.name and stages == context.preset.schedule.stages
+        return _tuned(content.tuned, found, reporter, () if whole else stages)
 
     return find
 
@@ -171,20 +172,35 @@ def _tuned(label: str, models: Mapping[str, TunedModel], reporter: Reporter, fir
     return Tuned(f"{label}:{names}", values, trials, len(first))
 
 
-def _first_stages(content: TunedFile, preset: Preset) -> tuple[Stage, ...]:
-    """The stages of this preset that are those of the searched one, all other settings being equal; none where not.
+def _searched_stages(content: TunedFile, preset: Preset) -> tuple[Stage, ...]:
+    """The first stages of this preset that the values are for; none where another setting is not the searched one.
 
-    None, too, where it is the searched preset itself.
+    They may train longer or shorter, and validate at other epochs, than those of the search.
     """
-    if content.preset == preset.name:
-        return ()
+    named = [load_preset(name) for name in list_presets() if name == content.preset]
+    lengths = [each.schedule.stages for each in named if _label(content, each) == content.tuned]
     for count in range(len(preset.schedule.stages), 0, -1):
         stages = preset.schedule.stages[:count]
-        schedule = preset.schedule.model_copy(update={"stages": stages})
-        searched = preset.model_copy(update={"name": content.preset, "schedule": schedule})
-        if tuned_field(content.space, content.budget, searched) == content.tuned:
-            return stages
+        same = (stages, *(tuple(map(_as_long_as, stages, searched)) for searched in lengths if len(searched) == count))
+        for each in same:
+            schedule = preset.schedule.model_copy(update={"stages": each})
+            if (
+                _label(content, preset.model_copy(update={"name": content.preset, "schedule": schedule}))
+                == content.tuned
+            ):
+                return stages
     return ()
+
+
+def _as_long_as(stage: Stage, other: Stage) -> Stage:
+    rate = {name: getattr(other.learning_rate, name) for name in ("from_epoch", "every_epochs")}
+    lengths = {"epochs": other.epochs, "validate_every": other.validate_every}
+    return stage.model_copy(update=lengths | {"learning_rate": stage.learning_rate.model_copy(update=rate)})
+
+
+def _label(content: TunedFile, preset: Preset) -> str:
+    """How values would be signed that the same search finds under this preset."""
+    return tuned_field(content.space, content.budget, preset)
 
 
 def _other_conditions(content: TunedFile, context: RunContext, *, check_preset: bool = True) -> str:
@@ -195,7 +211,7 @@ def _other_conditions(content: TunedFile, context: RunContext, *, check_preset: 
     """
     here = {"data": context.signature["data"], "features": context.signature["feat"]}
     if check_preset:
-        here = {"preset": tuned_field(content.space, content.budget, context.preset)} | here
+        here = {"preset": _label(content, context.preset)} | here
     theirs = {"preset": content.tuned, "data": content.data, "features": content.features}
     return "; ".join(f"{name} {theirs[name]}, here {here[name]}" for name in here if here[name] != theirs[name])
 

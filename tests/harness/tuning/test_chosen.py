@@ -13,6 +13,7 @@ import yaml
 from rich.console import Console
 
 from harness.config.load import load_preset, preset_digest, shipped_preset
+from harness.config.preset import Preset
 from harness.config.tuning import SearchSpace, Tuned, TunedTrial, TunedValues
 from harness.runner.context import RunContext
 from harness.runner.identity.signature import tuned_field
@@ -90,6 +91,28 @@ def test_values_of_a_first_stage_are_for_a_schedule_that_goes_on(small: RunConte
     context = replace(small, preset=small.preset.model_copy(update={"name": "longer", "schedule": other}))
     with pytest.raises(BenchError, match="other conditions: preset "):
         from_file(str(file))(context, requested("updown"), SILENT)
+
+
+def test_values_are_for_the_searched_stages_at_any_length(small: RunContext, tmp_path: Path) -> None:
+    file = tmp_path / "tuned.yaml"
+    plain = replace(small, preset=load_preset("smoke"))
+    file.write_text(dumped(tuned_file(plain)), encoding="utf-8")
+    at = "schedule.stages.0."
+    longer = [f"{at}epochs=7", f"{at}validate_every=2", f"{at}learning_rate.from_epoch=3"]
+
+    def find(preset: Preset) -> Tuned | None:
+        return from_file(str(file))(replace(small, preset=preset), requested("updown"), SILENT)
+
+    found = find(load_preset("smoke", tuple(longer)))
+    assert found == find(plain.preset)
+    assert found is not None
+    assert (found.label, found.stages) == (tuned_file(plain).tuned, None)
+    tuned = replace(small, preset=load_preset("smoke", tuple(longer)), tuned=found).for_model("updown")
+    [stage] = tuned.preset.schedule.stages
+    assert (stage.epochs, stage.learning_rate.from_epoch, stage.dropout_scale) == (7, 3, 0.2)
+    for change in ("clip_norm=3", "learning_rate.peak=0.5", "batch_size=3"):
+        with pytest.raises(BenchError, match="other conditions: preset "):
+            find(load_preset("smoke", (*longer, at + change)))
 
 
 @pytest.mark.parametrize(
