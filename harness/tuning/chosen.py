@@ -173,34 +173,28 @@ def _tuned(label: str, models: Mapping[str, TunedModel], reporter: Reporter, fir
 
 
 def _searched_stages(content: TunedFile, preset: Preset) -> tuple[Stage, ...]:
-    """The first stages of this preset that the values are for; none where another setting is not the searched one.
-
-    They may train longer or shorter, and validate at other epochs, than those of the search.
-    """
-    named = [load_preset(name) for name in list_presets() if name == content.preset]
-    lengths = [each.schedule.stages for each in named if _label(content, each) == content.tuned]
+    """The first stages of this preset that the values are for, at whatever length; none where other settings differ."""
+    lengths = load_preset(content.preset).schedule.stages if content.preset in list_presets() else ()
     for count in range(len(preset.schedule.stages), 0, -1):
         stages = preset.schedule.stages[:count]
-        same = (stages, *(tuple(map(_as_long_as, stages, searched)) for searched in lengths if len(searched) == count))
-        for each in same:
-            schedule = preset.schedule.model_copy(update={"stages": each})
-            if (
-                _label(content, preset.model_copy(update={"name": content.preset, "schedule": schedule}))
-                == content.tuned
-            ):
-                return stages
+        if _are_searched(stages, content, preset):
+            return stages
+        if len(lengths) == count and _are_searched(tuple(map(_as_long_as, stages, lengths)), content, preset):
+            return stages
     return ()
+
+
+def _are_searched(stages: tuple[Stage, ...], content: TunedFile, preset: Preset) -> bool:
+    """Whether the preset with these stages alone is the searched one, whatever its name."""
+    schedule = preset.schedule.model_copy(update={"stages": stages})
+    searched = preset.model_copy(update={"name": content.preset, "schedule": schedule})
+    return tuned_field(content.space, content.budget, searched) == content.tuned
 
 
 def _as_long_as(stage: Stage, other: Stage) -> Stage:
     rate = {name: getattr(other.learning_rate, name) for name in ("from_epoch", "every_epochs")}
     lengths = {"epochs": other.epochs, "validate_every": other.validate_every}
     return stage.model_copy(update=lengths | {"learning_rate": stage.learning_rate.model_copy(update=rate)})
-
-
-def _label(content: TunedFile, preset: Preset) -> str:
-    """How values would be signed that the same search finds under this preset."""
-    return tuned_field(content.space, content.budget, preset)
 
 
 def _other_conditions(content: TunedFile, context: RunContext, *, check_preset: bool = True) -> str:
@@ -211,7 +205,7 @@ def _other_conditions(content: TunedFile, context: RunContext, *, check_preset: 
     """
     here = {"data": context.signature["data"], "features": context.signature["feat"]}
     if check_preset:
-        here = {"preset": _label(content, context.preset)} | here
+        here = {"preset": tuned_field(content.space, content.budget, context.preset)} | here
     theirs = {"preset": content.tuned, "data": content.data, "features": content.features}
     return "; ".join(f"{name} {theirs[name]}, here {here[name]}" for name in here if here[name] != theirs[name])
 

@@ -87,7 +87,7 @@ def test_values_of_a_first_stage_are_for_a_schedule_that_goes_on(small: RunConte
     assert [each.dropout_scale for each in tuned.preset.schedule.stages] == [0.2, stage.dropout_scale]
     assert tuned.signature["tuned"] == found.label
 
-    other = longer.model_copy(update={"stages": (stage.model_copy(update={"epochs": 7}), rewards)})
+    other = longer.model_copy(update={"stages": (stage.model_copy(update={"batch_size": 7}), rewards)})
     context = replace(small, preset=small.preset.model_copy(update={"name": "longer", "schedule": other}))
     with pytest.raises(BenchError, match="other conditions: preset "):
         from_file(str(file))(context, requested("updown"), SILENT)
