@@ -30,7 +30,7 @@ def figures(store: Store) -> dict[str, str]:
     groups, failures = fetch.leaderboard(store), fetch.failures(store)
     finished = fetch.finished(store)
     runs = fetch.run_details(store, [*(run.key for run in finished), *(failure.key for failure in failures)])
-    colour = colours(list(runs.values()))
+    colour = colours(runs.values())
     template = template_environment(()).get_template("figure.svg.j2")
     style = Markup(asset("figure.css"))
 

@@ -67,7 +67,7 @@ def _write_pages(store: Store, groups: Sequence[Group], folder: Path) -> None:
     datasets, failures = fetch.datasets(store), fetch.failures(store)
     finished = fetch.finished(store)
     runs = fetch.run_details(store, [*(run.key for run in finished), *(failure.key for failure in failures)])
-    colour = colours(list(runs.values()))
+    colour = colours(runs.values())
     labels = row_labels(groups)
     maps = stored_maps(store, groups, labels)
     mapped = {place: shown.captions.keys() for place, shown in maps.items()}

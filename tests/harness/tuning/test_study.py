@@ -132,7 +132,8 @@ def test_waiting_for_the_last_trial_ends_with_it_and_its_folder(open_study: Open
         with first.claim() as held:
             assert held is not None
             waiting = pool.submit(wait_for_others, model, second, reporter)
-            time.sleep(0.1)
+            while not said.getvalue() and not waiting.done():  # it says so before it waits
+                time.sleep(0.01)
             first.finish(held, TrialState.COMPLETE, 0.5)
         waiting.result(timeout=30)
     assert said.getvalue() == "updown: another process works on its last trials; waiting\n"
