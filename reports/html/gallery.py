@@ -60,6 +60,7 @@ class Card:
 class GalleryPage:
     """One split: its hardest images as `cards`, and the data of all as texts of scripts by file, the index first.
 
+    Both are empty where the store has no caption of the split, as in a published copy.
     `items` are all images of the split, `pictures` theirs as (file, "") or ("", reason) by image id, `domains` counts
     those of each domain, where there are any. `attention` is the page of those that have attention maps, or "".
     """
@@ -104,12 +105,13 @@ def gallery_pages(
         number = len(pages) + 1
         items = gallery(store, fingerprint, split, runs)
         thumbnails = Thumbnails(Path(dataset.root), left)
+        shown = items if any(item.captions for item in items) else []
         attended = mapped.get((fingerprint, split), ())
-        pictures = _write_pictures(items, attended, thumbnails, folder, f"gallery/{number}-")
+        pictures = _write_pictures(shown, attended, thumbnails, folder, f"gallery/{number}-")
         left = thumbnails.left
         suffix = f"-{number}" if pages else ""
         attention = f"gallery-attention{suffix}.html" if attended else ""
-        data = gallery_data(items, pictures, labels, f"gallery/{number}-", (attention, attended))
+        data = gallery_data(shown, pictures, labels, f"gallery/{number}-", (attention, attended)) if shown else {}
         cards = tuple(
             Card(
                 item,
@@ -117,7 +119,7 @@ def gallery_pages(
                 captions=_captions(item, labels),
                 attention=attention if item.image_id in attended else "",
             )
-            for item in items[:WRITTEN_OUT]
+            for item in shown[:WRITTEN_OUT]
         )
         domains = Counter(item.domain for item in items if item.domain is not None)
         pages[fingerprint, split] = GalleryPage(

@@ -167,7 +167,8 @@ def _merge_run(here: Connection, there: Connection, run: RowMapping, fingerprint
     cell_id = here.scalars(select(RunRow.id).where(RunRow.key == key)).one()
     for table in _PARTS:
         here.execute(delete(table).where(table.cell_id == cell_id))
-        rows = there.execute(select(table).where(table.cell_id == run["id"])).mappings()
+        as_stored = table.__table__.primary_key  # splits and metrics are shown in this order
+        rows = there.execute(select(table).where(table.cell_id == run["id"]).order_by(*as_stored)).mappings()
         insert_all(here, table, [_without(row, "id", "cell_id") for row in rows], cell_id=cell_id)
 
 

@@ -92,6 +92,17 @@ def test_runs_of_both_stand_side_by_side(store: Store, add: Callable[..., str], 
     assert fetch.dataset_info(store, "scenes").root == "/pictures", "where the pictures lie here stays"
 
 
+def test_splits_and_metrics_stay_in_their_order(url: str, other: Store, make: Any) -> None:
+    outcome = make.outcome()
+    nocaps = replace(outcome.splits[0], split="nocaps")  # before "test" in any index
+    finish(other, make.spec(), replace(outcome, splits=(outcome.splits[0], nocaps)))
+    with Store(url) as store:
+        merge(store, str(other.url.database))
+        detail, original = (fetch.run_detail(each, make.spec().key) for each in (store, other))
+    assert list(detail.scores) == list(original.scores) == ["test", "nocaps"]
+    assert list(detail.scores["test"]["overall"]) == list(original.scores["test"]["overall"])
+
+
 @pytest.mark.parametrize("here", ["planned", "running", "skipped", "failed", "finished"])
 @pytest.mark.parametrize("there", ["planned", "running", "skipped", "failed", "finished"])
 def test_a_run_only_ever_gets_further(tmp_path: Path, other: Store, make: Any, here: str, there: str) -> None:
