@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.documentation.pages import ROOT
 from tests.harness.conftest import DrawScenes
 
 
@@ -32,6 +33,8 @@ def write_stand_ins(folder: Path, draw_scenes: DrawScenes) -> None:
     _write_regions(folder / "cocobu_att", folder / "cocobu_box", images)
     _write_predictions(folder / "predictions.json", images)
     _write_backbone(folder / "mobilenetv2.pth")
+    (folder / "baselines").mkdir()
+    shutil.copy(ROOT / "baselines" / "flickr8k.sqlite", folder / "baselines")
 
 
 def _write_karpathy(path: Path, images: Iterable[dict[str, Any]]) -> None:
