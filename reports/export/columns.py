@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from reports.content.columns import filled_columns
-from reports.content.leaderboard_page import ranked_table
+from reports.content.leaderboard_page import by_size, ranked_table
 from reports.content.numbers import DASH
 from reports.content.table_values import Notes, TableValue
 from reports.content.tables import Badge, Line, Table
@@ -19,19 +19,33 @@ DEFAULT = ("CIDEr-D", "interval", "place", "BLEU-4", "METEOR", "ROUGE-L", "SPICE
 """As many as a column of a paper has room for."""
 
 
-def whole_table(group: Group, runs: Mapping[str, RunDetail]) -> Table:
-    """The leaderboard with every column that an export may show."""
-    return ranked_table(group, runs, columns=filled_columns([*group.rows, *group.references], group.metric))
+def leaderboards(
+    groups: Sequence[Group], runs: Mapping[str, RunDetail], columns: Sequence[str]
+) -> list[tuple[Group, Table]]:
+    """Each group's table with these columns, the largest group first.
+
+    Args:
+        columns: names, or parts of names, in any case; ("all",) leaves out none. A table that lacks one does without.
+
+    Raises:
+        ReportError: a name is of several columns, or of none in any table and not in `DEFAULT`.
+    """
+    whole = [
+        (group, ranked_table(group, runs, columns=filled_columns([*group.rows, *group.references], group.metric)))
+        for group in by_size(groups)
+    ]
+    if tuple(columns) != (ALL,):
+        _refuse_unknown([table for _, table in whole], columns)
+    return [(group, chosen(table, columns)) for group, table in whole]
 
 
 def chosen(table: Table, columns: Sequence[str] = DEFAULT) -> Table:
-    """The table with these columns in this order, less those without any number; notes are marked anew.
+    """The table with those of these columns that it has, in this order; notes are marked anew.
 
-    Args:
-        columns: names, or parts of names, in any case; those of `DEFAULT` may be missing. ("all",) leaves out none.
+    Columns without any number are left out.
 
     Raises:
-        ReportError: a name is of no column or of several.
+        ReportError: a name is of several columns.
     """
     places = range(len(table.headings)) if tuple(columns) == (ALL,) else _places(table, columns)
     lines = (*table.lines, *table.references)
@@ -47,22 +61,31 @@ def chosen(table: Table, columns: Sequence[str] = DEFAULT) -> Table:
 
 
 def _places(table: Table, columns: Sequence[str]) -> list[int]:
-    names = [_plain(heading.name) for heading in table.headings]
-    shown = ", ".join(heading.name for heading in table.headings)
     places = []
     for column in columns:
-        wanted = _plain(column)
-        found = [place for place, name in enumerate(names) if name == wanted] or [
-            place for place, name in enumerate(names) if wanted and wanted in name
-        ]
-        if len(found) == 1:
-            places.append(found[0])
-        elif found:
+        found = _named(table, column)
+        if len(found) > 1:
             several = ", ".join(table.headings[place].name for place in found)
             raise ReportError(f"--columns {column} may be each of: {several}", "write more of its name")
-        elif column not in DEFAULT:
-            raise ReportError(f"--columns {column} is no column of the leaderboard", f"choose from {shown}, or all")
+        places += found
     return list(dict.fromkeys(places))
+
+
+def _named(table: Table, column: str) -> list[int]:
+    """The places of the columns that have this name; else of those with this part of a name."""
+    wanted = _plain(column)
+    names = [_plain(heading.name) for heading in table.headings]
+    return [place for place, name in enumerate(names) if name == wanted] or [
+        place for place, name in enumerate(names) if wanted and wanted in name
+    ]
+
+
+def _refuse_unknown(tables: Sequence[Table], columns: Sequence[str]) -> None:
+    for column in columns:
+        if tables and column not in DEFAULT and not any(_named(table, column) for table in tables):
+            known = dict.fromkeys(heading.name for table in tables for heading in table.headings)
+            hint = f"choose from {', '.join(known)}, or all"
+            raise ReportError(f"--columns {column} is no column of the leaderboard", hint)
 
 
 def _plain(name: str) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from reports.content.leaderboard_page import by_size
 from reports.content.numbers import DASH
 from reports.content.people import TITLE, beside_people
 from reports.content.tables import Line, Table, signature_text
-from reports.export.columns import DEFAULT, chosen, whole_table
+from reports.export.columns import DEFAULT, chosen, leaderboards
 from reports.export.names import cell_text, described, one_line, separated_by, title
 from results.queries.views import Group, RunDetail
 
@@ -37,7 +36,9 @@ def latex(groups: Sequence[Group], runs: Mapping[str, RunDetail], columns: Seque
         ReportError: `columns` names what is no column.
     """
     labels: dict[str, int] = {}
-    return _NEEDS + "\n".join(_group(group, groups, runs, columns, labels) for group in by_size(groups))
+    return _NEEDS + "\n".join(
+        _group(group, groups, table, labels) for group, table in leaderboards(groups, runs, columns)
+    )
 
 
 def escape_latex(text: str) -> str:
@@ -52,13 +53,7 @@ def _escaped_word(word: str) -> str:
     )
 
 
-def _group(
-    group: Group,
-    groups: Sequence[Group],
-    runs: Mapping[str, RunDetail],
-    columns: Sequence[str],
-    labels: dict[str, int],
-) -> str:
+def _group(group: Group, groups: Sequence[Group], table: Table, labels: dict[str, int]) -> str:
     caption = f"{title(group)}. " + (
         f"Separated from other tables by {separated_by(group, groups)}. " if group.separating else ""
     )
@@ -69,7 +64,7 @@ def _group(
         if (standing := row.standings.get(group.metric)) is not None and standing.best == 1
     }
     label = f"{group.dataset}-{group.split}"
-    found = _table(caption, chosen(whole_table(group, runs), columns), comment, _label(label, labels), best)
+    found = _table(caption, table, comment, _label(label, labels), best)
     if people := beside_people(group):
         caption = f"{title(group)}. {TITLE}. {people.note}"
         found += _table(caption, chosen(people.table), comment, _label(f"{label}-people", labels), set())

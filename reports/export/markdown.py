@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from reports.content.leaderboard_page import by_size
 from reports.content.people import TITLE, beside_people
 from reports.content.tables import Table, signature_text
 from reports.content.verdict import verdict
-from reports.export.columns import DEFAULT, chosen, whole_table
+from reports.export.columns import DEFAULT, chosen, leaderboards
 from reports.export.names import cell_text, described, one_line, separated_by, title
 from results.queries.views import Group, RunDetail
 
@@ -20,7 +19,7 @@ def markdown(groups: Sequence[Group], runs: Mapping[str, RunDetail], columns: Se
     Raises:
         ReportError: `columns` names what is no column.
     """
-    parts = [_group(group, groups, runs, columns) for group in by_size(groups)]
+    parts = [_group(group, groups, table) for group, table in leaderboards(groups, runs, columns)]
     return "\n".join(parts) or "No run has finished yet.\n"
 
 
@@ -30,14 +29,14 @@ def escape_markdown(text: str) -> str:
     return re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)
 
 
-def _group(group: Group, groups: Sequence[Group], runs: Mapping[str, RunDetail], columns: Sequence[str]) -> str:
+def _group(group: Group, groups: Sequence[Group], table: Table) -> str:
     lines = [f"## {escape_markdown(title(group))}", ""]
     if group.separating:
         apart = escape_markdown(separated_by(group, groups))
         lines += [f"Not comparable with the other tables of this split: {apart}.", ""]
     if said := verdict(group):
         lines += [escape_markdown(" ".join(said)), ""]
-    lines += _table(chosen(whole_table(group, runs), columns))
+    lines += _table(table)
     signature = one_line(signature_text(group.signature, group.split)).replace("`", "'")
     lines += ["", f"`{signature}`"] if group.rows else []
     if people := beside_people(group):

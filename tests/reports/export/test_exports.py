@@ -86,6 +86,13 @@ def test_latex_is_booktabs(shown: Shown) -> None:
     assert len({line.count(" & ") for line in rows}) == 1
 
 
+def test_a_column_may_be_of_one_table_alone(shown: Shown) -> None:
+    """As `Place` is, where other runs have one seed; it is asked for by its own name, which is no default."""
+    headings = [line for line in markdown(*shown, ["Place", "CIDEr-D"]).splitlines() if line.startswith("| Model")]
+    assert headings[0] == "| Model | Place | CIDEr-D |"
+    assert "| Model | CIDEr-D |" in headings
+
+
 def test_columns_are_chosen_by_name(shown: Shown) -> None:
     lines = markdown(*shown, ["parameters", "cider", "bleu-1"]).splitlines()
     assert next(line for line in lines if line.startswith("| Model")) == "| Model | Parameters | CIDEr-D | BLEU-1 |"
