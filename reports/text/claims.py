@@ -78,7 +78,10 @@ def reason(row: ClaimRow) -> str:
 
 
 def _compared(finding: Finding) -> str:
-    one, other = (f"{model} ({len(of)} seeds)" for model, of in zip(finding.models, finding.seeds, strict=True))
+    one, other = (
+        f"{model} ({len(of)} seed{'s' if len(of) > 1 else ''})"
+        for model, of in zip(finding.models, finding.seeds, strict=True)
+    )
     p = "" if finding.score.test is None else f", p {p_value(finding.score.test.adjusted)}"
     return f"{one} less {other}{p}"
 
