@@ -111,12 +111,15 @@ def prepare_features(
     if regions is None:
         return Prepared(maps() if _wants_cells(sees) else None, backbone.describe(), bad)
 
-    def maps_for(bad_boxes: Mapping[int, str]) -> Features:
-        if not may_skip:
-            skip_or_refuse(bad_boxes, dataset, may_skip, reporter)
-        return maps()
-
     with reporter.task("regions converted", len(dataset.samples) - len(bad)) as task:
+
+        def maps_for(bad_boxes: Mapping[int, str]) -> Features:
+            if not may_skip:
+                skip_or_refuse(bad_boxes, dataset, may_skip, reporter)
+            extracted = maps()
+            task.restart_clock()
+            return extracted
+
         found = prepare_regions(
             dataset,
             regions,
