@@ -11,29 +11,52 @@ from tests.documentation.pages import ROOT, text_of
 from tests.harness.conftest import bench
 
 DATABASE = ROOT / "baselines" / "flickr8k.sqlite"
+CROSS_ENTROPY, AGAIN, REWARDS = range(3)
 FIGURES = {
     "trade-offs-1-computation.svg": "flickr8k-computation.svg",
     "trade-offs-1-training-time.svg": "flickr8k-training-time.svg",
     "curves-1-validation.svg": "flickr8k-curves.svg",
+    "curves-3-validation.svg": "flickr8k-rewards.svg",
 }
 
 
-@pytest.mark.parametrize(
-    "columns",
-    [
-        "CIDEr-D,95 % interval,Place,BLEU-4,METEOR,ROUGE-L",
-        "CIDEr-D,Parameters,Computation per caption,Latency,Training time",
-    ],
-)
-def test_its_tables_are_those_of_the_database(columns: str) -> None:
-    """Made by the same command, and put into the page by hand."""
+def leaderboards(columns: str) -> list[str]:
+    """The first table of each group of comparable runs."""
     exported = bench("export", "leaderboard", "--db", str(DATABASE), "--columns", columns)
     assert exported.exit_code == 0, exported.output
-    table, *_ = re.findall(r"(?:^\|.*\n)+", exported.output, re.MULTILINE)
-    (signature,) = re.findall(r"^`(CIDEr-D\|.*)`$", exported.output, re.MULTILINE)
-    page = text_of("docs/flickr8k.md")
-    assert table in page
-    assert signature in page
+    groups = re.split(r"^## ", exported.output, flags=re.MULTILINE)[1:]
+    return [re.findall(r"(?:^\|.*\n)+", group, re.MULTILINE)[0] for group in groups]
+
+
+@pytest.mark.parametrize(
+    ("group", "columns"),
+    [
+        (CROSS_ENTROPY, "CIDEr-D,95 % interval,Place,BLEU-4,METEOR,ROUGE-L"),
+        (CROSS_ENTROPY, "CIDEr-D,Parameters,Computation per caption,Latency,Training time"),
+        (REWARDS, "CIDEr-D,95 % interval,Place,BLEU-4,METEOR,Computation per caption,Training time"),
+    ],
+)
+def test_its_tables_are_those_of_the_database(group: int, columns: str) -> None:
+    """Made by the same command, and put into the page by hand."""
+    assert leaderboards(columns)[group] in text_of("docs/flickr8k.md")
+
+
+def test_its_means_before_and_after_rewards_are_those_of_the_database() -> None:
+    groups = [
+        {name.split()[0]: mean.strip() for _, name, mean, _ in (line.split("|") for line in table.splitlines()[2:])}
+        for table in leaderboards("CIDEr-D")
+    ]
+    models = [model for model in groups[REWARDS] if model not in ("human", "retrieval", "majority")]
+    assert len(models) == 5
+    for model in models:
+        before, again, after = (groups[group][model] for group in (CROSS_ENTROPY, AGAIN, REWARDS))
+        assert f"| {model} | {before} | {again} | {after} |" in text_of("docs/flickr8k.md")
+
+
+def test_its_signature_is_that_of_the_database() -> None:
+    exported = bench("export", "leaderboard", "--db", str(DATABASE)).output
+    first, *_ = re.findall(r"^`(CIDEr-D\|.*)`$", exported, re.MULTILINE)
+    assert first in text_of("docs/flickr8k.md")
 
 
 def test_its_figures_are_those_of_the_database(tmp_path: Path) -> None:
