@@ -124,12 +124,11 @@ def by_size(groups: Iterable[Group]) -> list[Group]:
 def separations(group: Group, groups: Iterable[Group]) -> tuple[Separation, ...]:
     """What separates a group from the other groups of its data set and split, with the values on both sides.
 
-    The pretraining data comes first: it must not be lost where titles are cut.
+    In the order of `in_order`.
     """
     rivals = [other for other in groups if (other.dataset, other.split) == (group.dataset, group.split)]
     found = []
-    for name in sorted(group.separating, key=lambda name: name != "pretraining"):
-        own = field_value(group, name)
+    for name, own in in_order({name: field_value(group, name) for name in group.separating}).items():
         others = dict.fromkeys(field_value(other, name) for other in rivals if other is not group)
         found.append(Separation(name, own, tuple(value for value in others if value != own)))
     return tuple(found)
@@ -143,14 +142,21 @@ def field_value(group: Group, name: str) -> str:
 
 def apart(group: Group) -> str:
     """What separates a group from the others of its split, on one line."""
-    return ", ".join(f"{name}: {group.signature[name]}" for name in group.separating if name in group.signature)
+    own = in_order({name: group.signature[name] for name in group.separating if name in group.signature})
+    return ", ".join(f"{name}: {value}" for name, value in own.items())
+
+
+def in_order(fields: Mapping[str, str]) -> dict[str, str]:
+    """Fields that separate groups, with a group's values: titles are cut, so that those that say most come first."""
+    rank = {"pretraining": 0, "reward": 2 if fields.get("reward") == "none" else 1}
+    return {name: fields[name] for name in sorted(fields, key=lambda name: rank.get(name, 2))}
 
 
 def group_title(group: Group, datasets: Sequence[DatasetInfo]) -> str:
-    """Data set and split; with the data's digest where several data sets share the name."""
+    """The group's name; with the data's digest where several data sets share the name."""
     twins = [dataset for dataset in datasets if dataset.name == group.dataset]
     digest = f" #{group.fingerprint.rpartition('#')[2][:8]}" if len(twins) > 1 else ""
-    return f"{group.dataset} {group.split}{digest}"
+    return f"{group.name}{digest}"
 
 
 def row_labels(groups: Sequence[Group]) -> dict[str, str]:

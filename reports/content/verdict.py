@@ -21,7 +21,7 @@ def verdict(group: Group) -> tuple[str, ...]:
         return ()
     if not placed:
         return (
-            f"No model has a place yet on {group.dataset} {group.split}: {_listed(models, group)}.",
+            f"No model has a place yet on {group.name}: {_listed(models, group)}.",
             *_advice(models, group),
         )
     leaders = [row for row in placed if row.standings[group.metric].best == 1]
@@ -75,17 +75,16 @@ def learning_sentence(row: Row) -> str:
 
 def _best(leaders: Sequence[Row], placed: Sequence[Row], group: Group, *, alone: bool) -> str:
     """Who leads the rows with a place; `alone`: no other model may be better, since all others have one too."""
-    where = f"{group.dataset} {group.split}"
     worst = max(_worst(row, group) for row in leaders)
     counts = sorted({len(row.seeds) for row in placed})
     seeds = f"{counts[0]} seeds" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
     if len(leaders) == len(placed):
         among = "" if alone else f" between the {len(placed)} placed models"
         share = f"{_named(leaders, 'and')} share places 1–{worst} ({seeds})"
-        return f"No difference on {where}{among} is significant: {share}."
+        return f"No difference on {group.name}{among} is significant: {share}."
     places = "place 1" if worst == 1 else f"places 1–{worst}"
     among = "" if alone else f"of {len(placed)} placed models "
-    return f"Best {among}on {where}: {_named(leaders, 'or')} ({places}, {seeds})."
+    return f"Best {among}on {group.name}: {_named(leaders, 'or')} ({places}, {seeds})."
 
 
 def _cheapest(leaders: Sequence[Row]) -> str:

@@ -29,8 +29,8 @@ def described(line: Line) -> str:
 
 
 def title(group: Group) -> str:
-    """Data set, split and track."""
-    return f"{group.dataset} {group.split}" + (f", {group.track} track" if group.rows else "")
+    """The group's name and track."""
+    return group.name + (f", {group.track} track" if group.rows else "")
 
 
 def separated_by(group: Group, groups: Sequence[Group]) -> str:

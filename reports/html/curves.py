@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from reports.content import tables
-from reports.content.leaderboard_page import by_size
+from reports.content.leaderboard_page import by_size, in_order
 from reports.html.legend import Entry, legend
 from reports.html.plots import Plot, Series, line_plot
 from results.queries.learning import learning_of_epochs
@@ -102,7 +102,8 @@ def _apart(own: _Conditions, sections: Iterable[_Conditions]) -> str:
     """The fields that differ between the sections of a data set, with this one's values."""
     rivals = [set(signature) for dataset, _, signature in sections if dataset == own[0]]
     common = set.intersection(*rivals)
-    return ", ".join(f"{name}: {value}" for name, value in sorted(set(own[2]) - common) if name != "track")
+    separating = in_order(dict(sorted(set(own[2]) - common)))
+    return ", ".join(f"{name}: {value}" for name, value in separating.items() if name != "track")
 
 
 def curve_plots(rows: Sequence[Sequence[RunDetail]], colour: Mapping[str, int]) -> list[Plot]:

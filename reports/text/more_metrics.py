@@ -25,7 +25,7 @@ def print_more_metrics(group: Group, console: Console) -> None:
         for line in lines
     ]
     console.print()
-    console.print(Text(f"{TITLE}, {group.dataset} {group.split}", style="bold"))
+    console.print(Text(f"{TITLE}, {group.name}", style="bold"))
     left = list(range(len(table.headings)))
     while left:
         room = console.width - max(14, *(len(part) for name in names for part in name.split("\n")))

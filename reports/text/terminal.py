@@ -111,7 +111,7 @@ def _print_group(group: Group, console: Console) -> None:
         apart = "dim" if number >= len(table.lines) else ""
         rich.add_row(name, *(column.texts[number] for column in shown.values()), style=apart)
 
-    title = f"{group.dataset} {group.split}" + (f", {group.track} track" if group.rows else "")
+    title = group.name + (f", {group.track} track" if group.rows else "")
     console.print()
     console.print(Text(printable(title), style="bold"))
     for sentence in verdict(group):
@@ -159,7 +159,7 @@ def _print_people(group: Group, console: Console) -> None:
     for number, name in enumerate(names):
         rich.add_row(name, *(column.texts[number] for column in columns.values()))
     console.print()
-    console.print(Text(f"{TITLE}, {group.dataset} {group.split}", style="bold"))
+    console.print(Text(f"{TITLE}, {group.name}", style="bold"))
     console.print(rich)
     for reason, mark in table.notes.marks.items():
         console.print(Text(f"{mark}) {printable(reason)}", style="dim"))

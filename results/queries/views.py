@@ -192,6 +192,12 @@ class Group:
     metric: str = "CIDEr-D"
     reseeding: Reseeding | None = None
 
+    @property
+    def name(self) -> str:
+        """Data set and split, and that its models were trained with rewards where those of another group were not."""
+        rewards = "reward" in self.separating and "reward" in self.signature
+        return f"{self.dataset} {self.split}" + (" with rewards" if rewards else "")
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:

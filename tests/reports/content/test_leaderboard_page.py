@@ -49,6 +49,18 @@ def test_the_largest_group_is_first_and_small_ones_share() -> None:
     assert not together.signature
 
 
+def test_a_group_with_rewards_is_called_so_beside_one_without() -> None:
+    plain = group(*(row(name) for name in "abcd"), separating=("beam", "reward"))
+    rewarded = group(*(row(name) for name in "abc"), separating=("beam", "reward"))
+    rewarded = replace(rewarded, signature=rewarded.signature | {"reward": "Cider-D"})
+    first, second = boards([rewarded, plain], [], {"k": run()})
+    assert (first.title, second.title) == ("coco test", "coco test with rewards")
+    assert second.verdict[0].startswith("No model has a place yet on coco test with rewards:")
+    assert second.apart == "reward: Cider-D, beam: 5", "the first stands where there is little room"
+    alone = replace(rewarded, separating=("beam",))
+    assert alone.name == "coco test", "all tables of the split have rewards"
+
+
 def test_groups_that_share_a_table_have_places_of_their_own() -> None:
     standings = Standing(1, 2), Standing(2, 2, None, 0.01, 0.01)
     pair = [replace(row(name), standings={"CIDEr-D": each}) for name, each in zip("ab", standings, strict=True)]
