@@ -63,8 +63,9 @@ def _with_ratios(table: Table) -> Table:
 
 
 def _with_ratio(table: Table, place: int) -> Table:
-    values = _values(table, place)
-    blind = [line.cells[place].value for line in table.all_lines if line.model == BLIND]
+    cells = [(line, line.cells[place]) for line in table.all_lines if not line.cells[place].other_machine]
+    values = [cell.value for _, cell in cells if cell.value is not None]
+    blind = [cell.value for line, cell in cells if line.model == BLIND]
     unit = next((value for value in blind if value), 0.0)
     name, meaning = f"× {BLIND}", "times that of the model that sees no image"
     if not unit:
@@ -74,7 +75,7 @@ def _with_ratio(table: Table, place: int) -> Table:
 
     def ratio(line: Line) -> TableValue:
         value = line.cells[place].value
-        if value is None:
+        if value is None or line.cells[place].other_machine:
             return TableValue("", None)
         noise = "~" if line.cells[place].text.startswith("~") else ""
         return TableValue(f"{noise}{_times(value / unit)}", value / unit)

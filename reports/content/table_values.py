@@ -22,7 +22,7 @@ class TableValue:
 
     `spread` is the standard deviation over seeds as text, empty with one seed; `interval` what bounds the value.
     `bounds` are those of a score's interval, `ranks` the best and the worst of a place. `by_metric` has what stands
-    here where the table is sorted by another metric.
+    here where the table is sorted by another metric. `other_machine`: not to be compared with the rest of its column.
     """
 
     text: str
@@ -34,6 +34,7 @@ class TableValue:
     bounds: tuple[float, float] | None = None
     ranks: tuple[int, int] | None = None
     by_metric: Mapping[str, TableValue] = field(default_factory=dict)
+    other_machine: bool = False
 
 
 @dataclass(slots=True)
@@ -153,6 +154,12 @@ def is_noise(row: Row, name: str) -> bool:
     return name in _MARKED_AS_NOISY and noisy is not None and bool(noisy.value)
 
 
+def is_apart(row: Row, name: str) -> bool:
+    """Whether this cost of the row is of another machine than most of its group's."""
+    other = row.other_machines.get(name)
+    return other is not None and not other.seeds
+
+
 def estimated(cell: TableValue, name: str, notes: Notes) -> TableValue:
     """The cell of a cost; of an estimate the bounds, with what it assumes as a note."""
     kind = numbers.cost_kind(name, "")
@@ -164,11 +171,21 @@ def estimated(cell: TableValue, name: str, notes: Notes) -> TableValue:
 
 
 def marked(cell: TableValue, row: Row, name: str, notes: Notes) -> TableValue:
-    """The cell of a cost, marked where that is an estimate or noise."""
+    """The cell of a cost, marked where that is an estimate, noise or of another machine than others."""
     cell = estimated(cell, name, notes)
-    if cell.value is None or not is_noise(row, name):
+    if cell.value is None:
         return cell
-    return replace(cell, text=f"~{cell.text}", reason=_NOISE, mark=notes.mark(_NOISE))
+    reasons = [cell.reason] if cell.reason else []
+    if is_noise(row, name):
+        cell = replace(cell, text=f"~{cell.text}")
+        reasons.append(_NOISE)
+    if other := row.other_machines.get(name):
+        cell = replace(cell, other_machine=is_apart(row, name))
+        reasons.append(other.said)
+    if not reasons:
+        return cell
+    reason = "; ".join(reasons)
+    return replace(cell, reason=reason, mark=notes.mark(reason))
 
 
 def missing(reason: str, notes: Notes) -> TableValue:

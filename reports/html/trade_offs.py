@@ -95,7 +95,11 @@ def trade_off_sections(
         plots: list[Plot] = []
         best: dict[tuple[str, ...], list[str]] = {}
         for axis in axes:
-            shown = [row for row in group.rows if _is_measured(row, costs[row.keys][axis.cost])]
+            shown = [
+                row
+                for row in group.rows
+                if _is_measured(row, costs[row.keys][axis.cost]) and not table_values.is_apart(row, axis.cost)
+            ]
             unit, label = axis.scale(costs[row.keys][axis.cost] for row in shown)
             amounts = [_amount(row, costs[row.keys][axis.cost], axis, unit) for row in shown]
             series = [
@@ -136,7 +140,9 @@ def bounded_cost(row: Row, name: str, runs: Mapping[str, RunDetail]) -> Quantity
         return cost or Quantity(None, "not measured for this run")
     if margin is not None and margin.value is not None:
         return replace(cost, low=cost.value - margin.value, high=cost.value + margin.value)
-    over_seeds = (runs[key].costs.get(name) for key in row.keys)
+    other = row.other_machines.get(name)
+    seeds = (other.seeds if other else ()) or row.seeds
+    over_seeds = (runs[key].costs.get(name) for seed, key in zip(row.seeds, row.keys, strict=True) if seed in seeds)
     values = [each.value for each in over_seeds if each is not None and each.value is not None]
     if cost.low is not None or min(values) == max(values):
         return cost

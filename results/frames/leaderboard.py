@@ -32,7 +32,7 @@ _BESIDE = {
     f"{RANKING_METRIC}_published_matches": "boolean",
 }
 _LAST = {
-    **dict.fromkeys(("runs", "pretraining", "outdated"), "string"),
+    **dict.fromkeys(("other_machines", "runs", "pretraining", "outdated"), "string"),
     **{name: dtype for name, dtype in CONDITIONS.items() if name != "track"},
 }
 
@@ -103,6 +103,7 @@ def _identity(number: int, group: Group, row: Row, runs: Sequence[FinishedRun]) 
         "runs": " ".join(row.keys),
         "pretraining": row.pretraining and ("; ".join(row.pretraining.data_sets) or "not documented"),
         "outdated": row.outdated,
+        "other_machines": "; ".join(dict.fromkeys(other.said for other in row.other_machines.values())) or None,
         "fingerprint": group.fingerprint,
         "signature": signature_text(runs[0].signature),
         "code_model": " ".join(dict.fromkeys(code.model for code in codes if code.model)) or None,

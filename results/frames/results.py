@@ -106,10 +106,12 @@ class Results:
           the best placed row of the group and the one above it; NaN for the best
         - CIDEr-D_published_percent (float64): as a paper prints it, under the conditions nearest to the row's
         - CIDEr-D_published_matches (boolean): whether the paper states those conditions, and they are the row's
-        - COST (float64): mean over seeds. The unit ends the name where the name does not contain it: gmac_beam and
+        - COST (float64): mean over seeds; times, rates and energy over those on the machine of most runs of the group,
+          or of all where none was on it. The unit ends the name where the name does not contain it: gmac_beam and
           train_seconds, but latency_median_s and train_peak_memory_host_MiB. Counts, such as parameters, have none.
           Costs that any row has bounds of have two more columns: quartiles of a latency (latency_median_low_s,
           latency_median_high_s), the range of an estimate (train_a100_hours_estimate_low), mean over seeds
+        - other_machines (string): which seeds ran on other machines than most of the group; missing: none
         - runs (string): keys of the runs, separated by spaces
         - pretraining (string): what the weights were trained on before the run; missing: nothing
         - outdated (string): why it is not of the newest code; missing: it is

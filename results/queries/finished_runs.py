@@ -27,6 +27,7 @@ class FinishedRun:
     """One finished run; `scores[split][domain][metric]` and `costs[name]` in the order they were recorded in.
 
     `held_out[split][metric]` as of `SplitResult`. `more[split][metric]` are those of `results.queries.more_metrics`.
+    Any field of `environment` may be missing.
     """
 
     id: int
@@ -39,6 +40,7 @@ class FinishedRun:
     config: dict[str, Any]
     signature: dict[str, str]
     operators: dict[str, Any]
+    environment: dict[str, Any]
     code: CodeRecord | None
     finished_at: datetime
     dataset: str
@@ -127,6 +129,7 @@ def finished_runs(
         RunRow.config,
         RunRow.signature,
         RunRow.operators,
+        RunRow.environment,
         RunRow.code,
         RunRow.finished_at,
         DatasetRow.name.label("dataset"),
@@ -158,7 +161,8 @@ def finished_runs(
 def _finished_run(row: RowMapping) -> FinishedRun:
     """A run without its scores; ValueError where the row is damaged, whether or not the field is asked for."""
     run = FinishedRun(**{**cast("Any", dict(row)), "code": code_of(row["code"])})
-    shapes = (run.config, dict), (run.signature, dict), (run.operators, dict), (run.finished_at, datetime)
+    tables = run.config, run.signature, run.operators, run.environment
+    shapes = (*((table, dict) for table in tables), (run.finished_at, datetime))
     if not all(isinstance(value, shape) for value, shape in shapes):
         raise ValueError(f"the row of run {run.key} is damaged")
     return run

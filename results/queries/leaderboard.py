@@ -12,7 +12,7 @@ from results.queries.learning import learning_of_runs
 from results.queries.pretraining import stored_pretraining
 from results.queries.provenance import outdated
 from results.queries.reseeding import reseeding, with_reseeding
-from results.queries.spreads import mean_cost, spreads
+from results.queries.spreads import machines_of_most, row_costs, spreads
 from results.queries.standings import Rows, Scored, standings, why_unfinished
 from results.queries.views import Group, Row
 from results.records import CODE_FIELDS
@@ -115,10 +115,10 @@ def _group(
 ) -> Group:
     first = members[0]
     rows = []
-    by_row = rows_of(members)
+    by_row, machines = rows_of(members), machines_of_most(members)
     for runs in by_row:
         rivals = [other[0].variant for other in by_row if other[0].model == runs[0].model]
-        rows.append((_row(runs, split, _differences(runs[0].variant, rivals), context), runs))
+        rows.append((_row(runs, split, _differences(runs[0].variant, rivals), context, machines), runs))
     rows.sort(key=lambda pair: _rank(pair[0], context.metric))
     references = _newest(beside.get((first.fingerprint, split), ()), first.conditions)
     sorted_runs = [runs for _, runs in rows]
@@ -144,7 +144,8 @@ def _references(
 ) -> tuple[Row, ...]:
     """Rows of references; they differ from the `conditions` of the group, where it has any."""
     group = [conditions] if conditions else []
-    rows = [_row(row, split, _differences(row[0].conditions, group), context) for row in rows_of(runs)]
+    machines = machines_of_most(runs)
+    rows = [_row(row, split, _differences(row[0].conditions, group), context, machines) for row in rows_of(runs)]
     return tuple(sorted(rows, key=lambda row: _rank(row, context.metric)))
 
 
@@ -161,13 +162,19 @@ def _newest(runs: Sequence[FinishedRun], conditions: Mapping[str, str]) -> list[
     return [run for found in chosen for run in found]
 
 
-def _row(runs: Sequence[FinishedRun], split: str, differs: dict[str, str | None], context: _Context) -> Row:
+def _row(
+    runs: Sequence[FinishedRun],
+    split: str,
+    differs: dict[str, str | None],
+    context: _Context,
+    machines: Mapping[str, str],
+) -> Row:
     domains = list(dict.fromkeys(domain for run in runs for domain in run.scores[split] if domain != "overall"))
     scored = {
         metric: {run.seed: of_run for run in runs if (of_run := by_run.get((run.id, split)))}
         for metric, by_run in context.scored.items()
     }
-    names = dict.fromkeys(name for run in runs for name in run.costs)
+    costs, other_machines = row_costs(runs, machines)
     return Row(
         model=runs[0].model,
         role=runs[0].role,
@@ -175,7 +182,8 @@ def _row(runs: Sequence[FinishedRun], split: str, differs: dict[str, str | None]
         keys=tuple(run.key for run in runs),
         scores=spreads({run.seed: run.scores[split]["overall"] for run in runs}, scored),
         domains={domain: spreads({run.seed: run.scores[split].get(domain, {}) for run in runs}) for domain in domains},
-        costs={name: mean_cost({run.seed: run.costs.get(name) for run in runs}) for name in names},
+        costs=costs,
+        other_machines=other_machines,
         code_version=runs[0].code_version,
         differs=differs,
         pretraining=stored_pretraining(runs[0].config),

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import fsum, sqrt
 from statistics import fmean
 
-from results.queries.finished_runs import ByImage
+from results.queries.finished_runs import ByImage, FinishedRun
 from results.queries.standings import matrix
-from results.queries.views import Spread
+from results.queries.views import OtherMachine, Spread
 from results.records import Quantity
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, architecture_mean
+
+_BY_MACHINE = frozenset({"s", "images/s", "GMAC/s", "%", "h", "J", "W"})
+"""Units of costs that depend on the machine."""
+_TRAINED, _MEASURED = "trained", "measured"
+_MEASURED_APART = ("latency_", "energy_", "idle_")
+"""Beginnings of costs that are measured after training, perhaps on another machine."""
 
 
 def spreads(
@@ -62,7 +69,66 @@ def _mean_bound(bounds: Sequence[float | None]) -> float | None:
     return fmean(known) if known and len(known) == len(bounds) else None
 
 
-def mean_cost(by_seed: Mapping[int, Quantity | None]) -> Quantity:
+def machines_of_most(runs: Sequence[FinishedRun]) -> dict[str, str]:
+    """The processor or device on which most of the runs were trained, and on which measured; "" where unknown."""
+    found = {}
+    for phase in (_TRAINED, _MEASURED):
+        counts = Counter(name for run in runs if (name := _machine(run, phase)))
+        found[phase] = max(counts, key=lambda name: (counts[name], name), default="")
+    return found
+
+
+def row_costs(
+    runs: Sequence[FinishedRun], machines: Mapping[str, str]
+) -> tuple[dict[str, Quantity], dict[str, OtherMachine]]:
+    """A row's costs over its seeds, and which of them are not, or not of all seeds, from `machines`.
+
+    Costs that depend on the machine are means over the seeds that have them from this one; where none has, over all.
+    """
+    costs: dict[str, Quantity] = {}
+    others: dict[str, OtherMachine] = {}
+    for name in dict.fromkeys(name for run in runs for name in run.costs):
+        phase = _MEASURED if name.startswith(_MEASURED_APART) else _TRAINED
+        timed = [run for run in runs if _has(run, name)]
+        elsewhere = [run for run in timed if _machine(run, phase) not in ("", machines[phase])]
+        kept: Sequence[FinishedRun] = runs
+        if elsewhere and _depends_on_machine(name, elsewhere[0].costs[name].unit):
+            of_machine = [run for run in timed if _machine(run, phase) in ("", machines[phase])]
+            kept = of_machine or runs
+            others[name] = _other_machine(elsewhere, of_machine, phase, machines[phase])
+        costs[name] = _mean_cost({run.seed: run.costs.get(name) for run in kept})
+    return costs, others
+
+
+def _other_machine(
+    elsewhere: Sequence[FinishedRun], of_machine: Sequence[FinishedRun], phase: str, machine: str
+) -> OtherMachine:
+    names = " and ".join(sorted({_machine(run, phase) for run in elsewhere}))
+    if not of_machine:
+        return OtherMachine(f"{phase} on {names}, most others on {machine}", ())
+    whole = len(elsewhere) + len(of_machine)
+    said = f"of {len(of_machine)} of {whole} seeds, {phase} on {machine} as most others; the rest was on {names}"
+    return OtherMachine(said, tuple(run.seed for run in of_machine))
+
+
+def _depends_on_machine(name: str, unit: str) -> bool:
+    return unit in _BY_MACHINE or name == "latency_noisy"
+
+
+def _has(run: FinishedRun, name: str) -> bool:
+    return name in run.costs and run.costs[name].value is not None
+
+
+def _machine(run: FinishedRun, phase: str) -> str:
+    """The device's name, or else the processor's, as recorded; "" where it was not."""
+    apart = run.environment.get("measurement") if phase == _MEASURED else None
+    environment = apart if isinstance(apart, dict) else run.environment
+    device = environment.get("device")
+    name = device.get("name") if isinstance(device, dict) else None
+    return str(name or environment.get("cpu") or "")
+
+
+def _mean_cost(by_seed: Mapping[int, Quantity | None]) -> Quantity:
     """A cost over seeds, between the means of its bounds."""
     values, reason = _measured(by_seed)
     measured = [cost for cost in by_seed.values() if cost is not None and cost.value is not None]

@@ -127,12 +127,24 @@ class DatasetInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherMachine:
+    """That some seeds of a row had another machine than most of its group, which a cost depends on, in words.
+
+    The cost is of `seeds` alone, or, where these are none, of another machine than others of the group.
+    """
+
+    said: str
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One model (or reference) of a leaderboard: its finished runs of one configuration, over seeds.
 
     `seeds` and `keys` run in parallel, ascending by seed. `scores[metric]` are over the whole split;
     `domains[domain][metric]` over each domain alone, empty where the data has none. `costs[name]` is the mean over the
-    seeds that have it (`reason` where none has), its bounds the means of theirs.
+    seeds that have it (`reason` where none has), its bounds the means of theirs; times, rates and energy only over
+    seeds on the machine of most runs of the group, where the row has such. `other_machines` says where it has not.
     `code_version` is as planned, "" where unknown. `pretraining` is what the weights saw before the run, None where
     the run's card names nothing.
 
@@ -153,6 +165,7 @@ class Row:
     domains: dict[str, dict[str, Spread]]
     costs: dict[str, Quantity]
     code_version: str = ""
+    other_machines: dict[str, OtherMachine] = field(default_factory=dict)
     differs: dict[str, str | None] = field(default_factory=dict)
     standings: dict[str, Standing] = field(default_factory=dict)
     learning: dict[int, Learning] = field(default_factory=dict)

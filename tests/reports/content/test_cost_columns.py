@@ -8,7 +8,7 @@ import pytest
 
 from reports.content.cost_columns import prediction_note, told
 from reports.content.tables import cost_tables
-from results.queries.views import Row
+from results.queries.views import OtherMachine, Row
 from results.records import Quantity
 from tests.reports.examples import group, row
 
@@ -35,6 +35,22 @@ def test_without_a_blind_model_the_least_is_one() -> None:
     assert table is not None
     assert [heading.name for heading in table.headings] == ["Parameters", "× least"]
     assert [line.cells[1].text for line in table.lines] == ["4.20×", "1.00×"]
+
+
+def test_what_another_machine_measured_is_marked_and_compared_with_nothing() -> None:
+    elsewhere = replace(
+        costing("m2", train_seconds=seconds(10)),
+        other_machines={"train_seconds": OtherMachine("trained on EPYC, most others on Xeon", ())},
+    )
+    mostly = replace(
+        costing("updown", train_seconds=seconds(30)),
+        other_machines={"train_seconds": OtherMachine("of 2 of 3 seeds, trained on Xeon", (0, 1))},
+    )
+    table = told(cost_tables(group(elsewhere, mostly, costing("aoanet", train_seconds=seconds(60))))["Time"]).table
+    assert table is not None
+    assert [line.cells[1].text for line in table.lines] == ["", "1.00×", "2.00×"]
+    assert [line.cells[0].mark for line in table.lines] == ["a", "b", ""]
+    assert list(table.notes.marks) == ["trained on EPYC, most others on Xeon", "of 2 of 3 seeds, trained on Xeon"]
 
 
 def test_of_two_counts_of_a_caption_one_is_compared() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from reports.content.verdict import needs_longer_training, verdict
 from results.queries.standings import ALONE, NO_SCORES
-from results.queries.views import FloorTest, Reseeding, Row, Standing
+from results.queries.views import FloorTest, OtherMachine, Reseeding, Row, Standing
 from results.records import Quantity
 from results.statistics.architecture import NEEDS_SEEDS
 from results.statistics.learning import Learning
@@ -38,6 +38,13 @@ def test_of_several_best_models_the_cheapest_is_named() -> None:
     assert verdict(group(placed("a", 1, 2, 76), placed("b", 1, 2, 56), placed("c", 3, 3, 1))) == (
         "Best on coco test: a or b (places 1–2, 3 seeds).",
         "b trains in 56.0\u202fs, a in 1\u202fmin 16\u202fs.",
+    )
+
+
+def test_times_of_two_machines_are_not_compared() -> None:
+    other = {"train_seconds": OtherMachine("trained on EPYC, most others on Xeon", ())}
+    assert verdict(group(placed("a", 1, 2, 76), replace(placed("b", 1, 2, 56), other_machines=other))) == (
+        "No difference on coco test is significant: a and b share places 1–2 (3 seeds).",
     )
 
 

@@ -8,6 +8,7 @@ from reports.content.table_values import NOISY
 from reports.content.tables import cost_tables, leaderboard
 from reports.html.costs import cost_list, cost_sections
 from reports.html.trade_offs import bounded_cost, trade_off_sections
+from results.queries.views import OtherMachine
 from results.records import Quantity
 from tests.reports.examples import group, row, run
 
@@ -102,3 +103,30 @@ def test_trade_offs_name_units_and_mark_latencies_that_are_noise() -> None:
     assert [line.cells[3].text for line in section.table.lines] == ["250\u202fms", "~250\u202fms"]
     latency = next(plot for plot in section.plots if plot.title == "Latency")
     assert [mark.series.title.endswith("(noisy)") for mark in latency.drawn] == [False, True]
+
+
+def test_trade_offs_are_of_one_machine() -> None:
+    rows = [
+        replace(
+            row(name, cider=cider),
+            keys=(name,),
+            costs={"train_seconds": Quantity(value, unit="s"), "gmac_beam": Quantity(0.05, unit="GMAC")},
+        )
+        for name, cider, value in (("m2", 1.0, 30.0), ("aoanet", 0.9, 20.0), ("updown", 0.8, 1.0))
+    ]
+    rows[2] = replace(rows[2], other_machines={"train_seconds": OtherMachine("trained on EPYC", ())})
+    runs = {each.model: replace(run(), costs=each.costs) for each in rows}
+    (section,) = trade_off_sections([group(*rows)], [], runs, {"m2": 0, "aoanet": 1, "updown": 2})
+    drawn = {plot.title: [mark.series.name for mark in plot.drawn] for plot in section.plots}
+    assert sorted(drawn["Computation"]) == ["aoanet", "m2", "updown"]
+    assert sorted(drawn["Training time"]) == ["aoanet", "m2"]
+    assert "trained on EPYC" in section.table.notes.marks
+
+
+def test_a_range_over_seeds_is_of_those_that_the_cost_is_of() -> None:
+    seeds = {key: replace(run(), costs={"train_seconds": Quantity(value)}) for key, value in (("a", 4.0), ("b", 6.0))}
+    seeds["c"] = replace(run(), costs={"train_seconds": Quantity(1.0)})
+    spread = replace(row("m2"), seeds=(0, 1, 2), keys=tuple(seeds), costs={"train_seconds": Quantity(5.0)})
+    assert bounded_cost(spread, "train_seconds", seeds).low == 1.0
+    mostly = replace(spread, other_machines={"train_seconds": OtherMachine("of 2 of 3 seeds", (0, 1))})
+    assert bounded_cost(mostly, "train_seconds", seeds).low == 4.0
