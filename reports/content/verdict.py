@@ -85,7 +85,9 @@ def _best(leaders: Sequence[Row], placed: Sequence[Row], group: Group, *, alone:
         return f"No difference on {group.name}{among} is significant: {share}."
     places = "place 1" if worst == 1 else f"places 1–{worst}"
     among = "" if alone else f"of {len(placed)} placed models "
-    return f"Best {among}on {group.name}: {_named(leaders, 'or')} ({places}, {seeds})."
+    rest = [row for row in placed if row not in leaders]
+    who = f"any but {_named(rest, 'and')}" if len(rest) <= _NAMED < len(leaders) else _named(leaders, "or")
+    return f"Best {among}on {group.name}: {who} ({places}, {seeds})."
 
 
 def _cheapest(leaders: Sequence[Row]) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import fsum, sqrt
 from statistics import fmean
+from typing import Any
 
 from results.queries.finished_runs import ByImage, FinishedRun
 from results.queries.standings import matrix
@@ -120,9 +121,15 @@ def _has(run: FinishedRun, name: str) -> bool:
 
 
 def _machine(run: FinishedRun, phase: str) -> str:
-    """The device's name, or else the processor's, as recorded; "" where it was not."""
+    """The device's name, or else the processor's, as recorded; "" where it was not.
+
+    What was measured right after training has its environment.
+    """
     apart = run.environment.get("measurement") if phase == _MEASURED else None
-    environment = apart if isinstance(apart, dict) else run.environment
+    return (_named(apart) if isinstance(apart, dict) else "") or _named(run.environment)
+
+
+def _named(environment: Mapping[str, Any]) -> str:
     device = environment.get("device")
     name = device.get("name") if isinstance(device, dict) else None
     return str(name or environment.get("cpu") or "")

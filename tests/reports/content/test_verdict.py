@@ -41,6 +41,11 @@ def test_of_several_best_models_the_cheapest_is_named() -> None:
     )
 
 
+def test_of_many_best_models_the_others_are_named() -> None:
+    many = [placed(name, 1, 6) for name in "abcde"]
+    assert verdict(group(*many, placed("f", 2, 6))) == ("Best on coco test: any but f (places 1–6, 3 seeds).",)
+
+
 def test_times_of_two_machines_are_not_compared() -> None:
     other = {"train_seconds": OtherMachine("trained on EPYC, most others on Xeon", ())}
     assert verdict(group(placed("a", 1, 2, 76), replace(placed("b", 1, 2, 56), other_machines=other))) == (
