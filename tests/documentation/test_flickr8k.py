@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -51,6 +52,19 @@ def test_its_means_before_and_after_rewards_are_those_of_the_database() -> None:
     for model in models:
         before, again, after = (groups[group][model] for group in (CROSS_ENTROPY, AGAIN, REWARDS))
         assert f"| {model} | {before} | {again} | {after} |" in text_of("docs/flickr8k.md")
+
+
+def test_its_control_is_that_of_the_database() -> None:
+    exported = bench("export", "leaderboard", "--db", str(DATABASE), "--format", "json")
+    assert exported.exit_code == 0, exported.output
+    controls = json.loads(exported.output)[CROSS_ENTROPY]["controls"]
+    seeds, scaled = (
+        "{difference:+.1f} ({low:.1f} to {high:.1f})".format_map(pair).replace("-", "−") for pair in controls["pairs"]
+    )
+    page = " ".join(text_of("docs/flickr8k.md").split())
+    assert seeds.replace(" (", " points (95 %: ") in page
+    assert scaled in page
+    assert f"of the table is {controls['median']:.1f} points" in page
 
 
 def test_its_signature_is_that_of_the_database() -> None:
