@@ -36,6 +36,7 @@ DEFERRED = "not timed yet: other models trained at the same time; the same comma
 
 
 OTHER_SEED = "another seed of the model was timed"
+ELSEWHERE = "not timed: its weights are not in this workspace"
 """Seeds of a model hardly differ in time; where training takes seconds, a preset may leave the others out."""
 
 
@@ -77,7 +78,10 @@ def time_model(model: Captioner, context: RunContext) -> Timed:
 def time_deferred(
     specs: Sequence[RunSpec], context: RunContext, workspace: Workspace, store: Store, reporter: Reporter
 ) -> None:
-    """Time what was `DEFERRED` of these runs, one after the other, while nothing else runs here."""
+    """Time what was `DEFERRED` of these runs, one after the other, while nothing else runs here.
+
+    Runs whose weights are not here, as those of a published database, are passed over.
+    """
     keys = runs_without_cost(store, DEFERRED)
     left = [spec for spec in specs if spec.key in keys]
     if not left:
@@ -88,7 +92,10 @@ def time_deferred(
     seeds = context.preset.timed_seeds or len(left)
     by_model: dict[str, list[RunSpec]] = {}
     for spec in left:
-        by_model.setdefault(spec.model, []).append(spec)
+        if _is_here(spec, workspace):
+            by_model.setdefault(spec.model, []).append(spec)
+        else:
+            add_costs(store, spec.key, _untimed(ELSEWHERE).costs, {})
     chosen = [spec for runs in by_model.values() for spec in runs[:seeds]]
     with reporter.task("timing captions", len(chosen)) as task:
         for spec in chosen:
@@ -97,7 +104,13 @@ def time_deferred(
             task.advance(detail=spec.model)
     for spec in (spec for runs in by_model.values() for spec in runs[seeds:]):
         add_costs(store, spec.key, _untimed(OTHER_SEED).costs, {})
-    reporter.note(f"timed captions of {len(chosen)} models, one at a time")
+    if chosen:
+        reporter.note(f"timed captions of {len(chosen)} models, one at a time")
+
+
+def _is_here(spec: RunSpec, workspace: Workspace) -> bool:
+    """Whether the run's folder is in the workspace, or may be in its remote storage."""
+    return spec.kind == "hub" or workspace.remote is not None or workspace.run_folder(_folder(spec)).is_dir()
 
 
 def _folder(spec: RunSpec) -> str:

@@ -5,6 +5,7 @@ Captions of a data set often may not be passed on, and folders of the machine th
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Collection
 from contextlib import closing
@@ -16,12 +17,24 @@ from sqlalchemy import Connection, delete, func, select, update
 
 from results.db.damage import LeftOut
 from results.db.merge import merge
-from results.db.schema import Caption, DatasetRow, Image, ImageInfluences, ImageScores, RunRow
+from results.db.schema import (
+    Caption,
+    Cost,
+    DatasetRow,
+    HeldOutScore,
+    Image,
+    ImageInfluences,
+    ImageScores,
+    RunRow,
+    Score,
+)
 from results.db.store import Store
 from results.errors import StoreError
 
 METRICS: Final = ("CIDEr-D",)
 """Whose values of every image stay by default: paired tests of the metric that places go by need them."""
+_FOLDERS: Final = re.compile(r"(?<![\w./])/(?:[^\s/:'\"]+/)+|(?<!\w)[A-Za-z]:\\(?:[^\s\\:'\"]+\\)*")
+"""The folders of an absolute path within a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +51,7 @@ def publish(source: str | Path, file: Path, metrics: Collection[str] = METRICS) 
     """Write the finished runs of `source` to a new SQLite file, which appears whole or not at all.
 
     Left out are references, captions with their attention maps, values of single images in metrics other than
-    `metrics`, logs, and of every absolute path all but its last part.
+    `metrics`, logs, and of every absolute path in configurations and reasons all but its last part.
 
     Raises:
         StoreError: `source` cannot be read, has no finished run, or lacks values of a metric.
@@ -94,6 +107,11 @@ def _remove_private(connection: Connection) -> None:
     for run in connection.execute(select(RunRow.id, RunRow.config)).all():
         columns = {"config": _without_folders(run.config), "checkpoint": None, "log_tail": None}
         connection.execute(update(RunRow).where(RunRow.id == run.id).values(columns))
+    for table in (Score, HeldOutScore, Cost):
+        for reason in connection.scalars(select(table.reason).distinct()).all():
+            shown = _FOLDERS.sub("", reason or "")
+            if shown != (reason or ""):
+                connection.execute(update(table).where(table.reason == reason).values(reason=shown))
 
 
 def _without_folders(value: Any) -> Any:

@@ -17,7 +17,7 @@ from harness.measure.captioning_costs import Timed
 from harness.measure.latency import COSTS
 from harness.runner import timing
 from harness.runner.context import Execution
-from harness.runner.timing import DEFERRED, OTHER_SEED, time_deferred, time_model, timed_images
+from harness.runner.timing import DEFERRED, ELSEWHERE, OTHER_SEED, time_deferred, time_model, timed_images
 from harness.utils.workspace import Workspace
 from results.records import Quantity
 from tests.harness.runner.small_runs import make_context, quiet
@@ -100,6 +100,8 @@ def test_a_preset_may_have_one_seed_a_model_timed_and_the_others_say_so(
     monkeypatch.setattr(timing, "add_costs", lambda _store, key, costs, _where: stored.update({key: costs}))
     monkeypatch.setattr(timing, "_time_stored", lambda *_: Timed({"latency_median": Quantity(0.5, unit="s")}))
     store: Any = SimpleNamespace()
+    for key in ("a0", "a1", "b1", "c1"):
+        Workspace(tmp_path).run_folder(key).mkdir(parents=True)
     conditions = make_context(tmp_path)
     conditions = replace(conditions, preset=conditions.preset.model_copy(update={"timed_seeds": 1}))
     time_deferred(specs, conditions, Workspace(tmp_path), store, quiet())
@@ -107,3 +109,21 @@ def test_a_preset_may_have_one_seed_a_model_timed_and_the_others_say_so(
     assert {key for key, cost in found.items() if cost.value} == {"a0", "b1", "c1"}
     assert (found["a1"].value, found["a1"].reason) == (None, OTHER_SEED)
     assert set(stored["a1"]) >= set(COSTS), "what a run lacks, it lacks with a reason"
+
+
+def test_a_run_whose_weights_are_elsewhere_leaves_its_place_to_one_that_is_here(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    specs: Any = [SimpleNamespace(model=model, key=f"{model}{seed}", kind="trained") for model in "ab" for seed in "01"]
+    stored: dict[str, Quantity] = {}
+    monkeypatch.setattr(timing, "runs_without_cost", lambda *_: {spec.key for spec in specs})
+    monkeypatch.setattr(timing, "add_costs", lambda _, key, costs, __: stored.update({key: costs["latency_median"]}))
+    monkeypatch.setattr(timing, "_time_stored", lambda *_: Timed({"latency_median": Quantity(0.5, unit="s")}))
+    Workspace(tmp_path).run_folder("a1").mkdir(parents=True)
+    conditions = make_context(tmp_path)
+    conditions = replace(conditions, preset=conditions.preset.model_copy(update={"timed_seeds": 1}))
+    time_deferred(specs, conditions, Workspace(tmp_path), SimpleNamespace(), quiet())  # type: ignore[arg-type]
+    assert [key for key, cost in stored.items() if cost.value] == ["a1"]
+    assert {key: cost.reason for key, cost in stored.items() if not cost.value} == dict.fromkeys(
+        ("a0", "b0", "b1"), ELSEWHERE
+    )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from results import Store, StoreError
+from results import Quantity, Store, StoreError
 from results.db.publish import publish
 from results.queries.leaderboard import leaderboard
 
@@ -42,6 +42,25 @@ def test_results_stay_and_captions_paths_and_unfinished_runs_go(
         assert [(row.model, row.scores["CIDEr-D"].mean) for group in leaderboard(copy) for row in group.rows] == [
             (row.model, row.scores["CIDEr-D"].mean) for group in leaderboard(store) for row in group.rows
         ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "published"),
+    [
+        ("/secret/runs/m2-s3/run.json is missing: run it again", "run.json is missing: run it again"),
+        ("no weights in '/secret/runs/m2'", "no weights in 'm2'"),
+        (r"C:\secret\a.json cannot be read", "a.json cannot be read"),
+        ("images/s and and/or, 1/2 of ./relative/name", "images/s and and/or, 1/2 of ./relative/name"),
+    ],
+)
+def test_reasons_name_no_folder(store: Store, make: Any, tmp_path: Path, reason: str, published: str) -> None:
+    costs = {"latency_median": Quantity(None, reason, "s")}
+    store.plan([make.spec("m2")])
+    store.finish("m2-1", make.outcome(costs=costs))
+    publish(store.url.render_as_string(hide_password=False), tmp_path / "out.sqlite")
+    with Store(tmp_path / "out.sqlite", read_only=True) as copy:
+        ((row,),) = (group.rows for group in leaderboard(copy))
+    assert row.costs["latency_median"].reason == published
 
 
 def test_values_of_images_stay_for_chosen_metrics(url: str, add: Callable[..., str], tmp_path: Path) -> None:
