@@ -72,14 +72,15 @@ def show_power(
 def _verdict(points: float, images: int, seed: float, image: float) -> list[str]:
     from results.statistics.power import MAX_SEEDS, detectable_at_best, least_images, least_seeds
 
+    what = "1 point" if points == 1 else f"{points:g} points"
     needed = least_seeds(points, images, seed, image)
     if needed is not None:
-        return [f"{points:g} points: {needed:,} seeds of each model or more."]
+        return [f"{what}: {needed:,} seeds of each model or more."]
     best = detectable_at_best(images, image)
     if best <= points:
-        return [f"{points:g} points: more than {MAX_SEEDS:,} seeds of each model."]
+        return [f"{what}: more than {MAX_SEEDS:,} seeds of each model."]
     return [
-        f"{points:g} points: not with any number of seeds:",
+        f"{what}: not with any number of seeds:",
         f"{images:,} images suffice only for {best:,.2f} points; {least_images(points, image):,} would be needed.",
     ]
 

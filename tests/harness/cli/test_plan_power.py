@@ -59,13 +59,13 @@ def test_stated_variances_need_no_results(tmp_path: Path) -> None:
 
 def test_images_may_be_too_few_for_any_seeds() -> None:
     said = detect("1", "--seed-deviation", "0.5", "--image-deviation", "60", "--data", "coco")
-    assert "1 points: not with any number of seeds:" in said
+    assert "1 point: not with any number of seeds:" in said
     assert "5,000 images suffice only for 2.38 points; 28,258 would be needed." in said
 
 
 def test_seeds_beyond_reason_are_not_counted() -> None:
     said = detect("1", "--seed-deviation", "500", "--image-deviation", "1")
-    assert "1 points: more than 1,000 seeds of each model." in said
+    assert "1 point: more than 1,000 seeds of each model." in said
 
 
 def test_variances_are_those_of_stored_runs(tmp_path: Path) -> None:
