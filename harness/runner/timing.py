@@ -36,8 +36,9 @@ DEFERRED = "not timed yet: other models trained at the same time; the same comma
 
 
 OTHER_SEED = "another seed of the model was timed"
-ELSEWHERE = "not timed: its weights are not in this workspace"
 """Seeds of a model hardly differ in time; where training takes seconds, a preset may leave the others out."""
+ELSEWHERE = "not timed: its weights are not in this workspace"
+"""As of a run that was merged from another workspace, or published."""
 
 
 def one_image(model: Captioner, context: RunContext) -> Visual:
@@ -80,10 +81,15 @@ def time_deferred(
 ) -> None:
     """Time what was `DEFERRED` of these runs, one after the other, while nothing else runs here.
 
-    Runs whose weights are not here, as those of a published database, are passed over.
+    A run whose weights are not here is passed over, with that reason.
     """
     keys = runs_without_cost(store, DEFERRED)
-    left = [spec for spec in specs if spec.key in keys]
+    left = []
+    for spec in (spec for spec in specs if spec.key in keys):
+        if _is_here(spec, workspace):
+            left.append(spec)
+        else:
+            add_costs(store, spec.key, _untimed(ELSEWHERE).costs, {})
     if not left:
         return
     where = describe_environment(context.execution.device)  # another machine may have trained them
@@ -92,10 +98,7 @@ def time_deferred(
     seeds = context.preset.timed_seeds or len(left)
     by_model: dict[str, list[RunSpec]] = {}
     for spec in left:
-        if _is_here(spec, workspace):
-            by_model.setdefault(spec.model, []).append(spec)
-        else:
-            add_costs(store, spec.key, _untimed(ELSEWHERE).costs, {})
+        by_model.setdefault(spec.model, []).append(spec)
     chosen = [spec for runs in by_model.values() for spec in runs[:seeds]]
     with reporter.task("timing captions", len(chosen)) as task:
         for spec in chosen:
@@ -104,8 +107,7 @@ def time_deferred(
             task.advance(detail=spec.model)
     for spec in (spec for runs in by_model.values() for spec in runs[seeds:]):
         add_costs(store, spec.key, _untimed(OTHER_SEED).costs, {})
-    if chosen:
-        reporter.note(f"timed captions of {len(chosen)} models, one at a time")
+    reporter.note(f"timed captions of {len(chosen)} models, one at a time")
 
 
 def _is_here(spec: RunSpec, workspace: Workspace) -> bool:

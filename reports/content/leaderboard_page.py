@@ -122,10 +122,7 @@ def by_size(groups: Iterable[Group]) -> list[Group]:
 
 
 def separations(group: Group, groups: Iterable[Group]) -> tuple[Separation, ...]:
-    """What separates a group from the other groups of its data set and split, with the values on both sides.
-
-    In the order of `in_order`.
-    """
+    """What separates a group from the other groups of its split `in_order`, with the values on both sides."""
     rivals = [other for other in groups if (other.dataset, other.split) == (group.dataset, group.split)]
     found = []
     for name, own in in_order({name: field_value(group, name) for name in group.separating}).items():

@@ -154,7 +154,7 @@ def is_noise(row: Row, name: str) -> bool:
     return name in _MARKED_AS_NOISY and noisy is not None and bool(noisy.value)
 
 
-def is_apart(row: Row, name: str) -> bool:
+def is_of_other_machine(row: Row, name: str) -> bool:
     """Whether this cost of the row is of another machine than most of its group's."""
     other = row.other_machines.get(name)
     return other is not None and not other.seeds
@@ -180,7 +180,7 @@ def marked(cell: TableValue, row: Row, name: str, notes: Notes) -> TableValue:
         cell = replace(cell, text=f"~{cell.text}")
         reasons.append(_NOISE)
     if other := row.other_machines.get(name):
-        cell = replace(cell, other_machine=is_apart(row, name))
+        cell = replace(cell, other_machine=is_of_other_machine(row, name))
         reasons.append(other.said)
     if not reasons:
         return cell

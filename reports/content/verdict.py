@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from reports.content.numbers import cost, percent
-from reports.content.table_values import is_apart
+from reports.content.table_values import is_of_other_machine
 from results.queries.standings import NO_SCORES
 from results.queries.views import Group, Row
 from results.statistics.learning import mean_learning
@@ -92,7 +92,7 @@ def _best(leaders: Sequence[Row], placed: Sequence[Row], group: Group, *, alone:
 
 def _cheapest(leaders: Sequence[Row]) -> str:
     """Which of several best models trains in the least time; "" where machines differ."""
-    comparable = [row for row in leaders if not is_apart(row, "train_seconds")]
+    comparable = [row for row in leaders if not is_of_other_machine(row, "train_seconds")]
     timed = [(cost_.value, row) for row in comparable if (cost_ := row.costs.get("train_seconds")) and cost_.value]
     if len(timed) != len(leaders) or len(timed) < 2:
         return ""

@@ -95,11 +95,7 @@ def trade_off_sections(
         plots: list[Plot] = []
         best: dict[tuple[str, ...], list[str]] = {}
         for axis in axes:
-            shown = [
-                row
-                for row in group.rows
-                if _is_measured(row, costs[row.keys][axis.cost]) and not table_values.is_apart(row, axis.cost)
-            ]
+            shown = [row for row in group.rows if _is_drawn(row, axis.cost, costs[row.keys][axis.cost])]
             unit, label = axis.scale(costs[row.keys][axis.cost] for row in shown)
             amounts = [_amount(row, costs[row.keys][axis.cost], axis, unit) for row in shown]
             series = [
@@ -149,9 +145,11 @@ def bounded_cost(row: Row, name: str, runs: Mapping[str, RunDetail]) -> Quantity
     return Quantity(cost.value, None, cost.unit, min(values), max(values))
 
 
-def _is_measured(row: Row, cost: Quantity) -> bool:
+def _is_drawn(row: Row, name: str, cost: Quantity) -> bool:
+    """Whether the row has both numbers, and the cost from the machine of the others."""
     score = row.scores.get("CIDEr-D")
-    return score is not None and score.mean is not None and cost.value is not None
+    measured = score is not None and score.mean is not None and cost.value is not None
+    return measured and not table_values.is_of_other_machine(row, name)
 
 
 def _amount(row: Row, cost: Quantity, axis: Axis, unit: float) -> _Amount:

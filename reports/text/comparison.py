@@ -75,7 +75,7 @@ def title(pair: Pair) -> str:
 
 
 def warnings(comparison: Comparison) -> list[str]:
-    """Which conditions differ, and which settings: once where they do so in every pair alike."""
+    """Which conditions, settings and hardware differ: once where they do so in every pair alike."""
     found: dict[tuple[str, ...], list[str]] = {}
     for pair in comparison.pairs:
         lines = [_WARNING, *(f"  {field}" for field in pair.conditions)] if pair.conditions else []
@@ -83,6 +83,8 @@ def warnings(comparison: Comparison) -> list[str]:
             shown = [f"  {field}" for field in pair.settings[:_SETTINGS]]
             more = len(pair.settings) - len(shown)
             lines += ["Settings differ:", *shown, *([f"  and {more} more"] if more else [])]
+        if pair.hardware:
+            lines += ["Other hardware, so that times have no ratio:", *(f"  {what}" for what in pair.hardware)]
         if lines:
             found.setdefault(tuple(lines), []).append(title(pair))
     several = len(comparison.pairs) > 1

@@ -10,10 +10,11 @@ from typing import Any
 
 from results.compare.baseline_making import differing, distinguishing, newest_runs, run_of
 from results.compare.comparison_types import CaptionChange, Comparison, Differing, Pair, ScoreChange, Side
-from results.compare.repeats import cost_changes
+from results.compare.repeats import MACHINE, cost_changes, other_hardware
 from results.compare.run_snapshot import RunSnapshot
 from results.compare.score_tests import SeedsOfSides, numbers_to_test, with_tests
 from results.queries.leaderboard import RANKING_METRIC
+from results.queries.machines import depends_on_machine
 from results.records import ImageRecord, Quantity
 from results.statistics.paired import mean_of_seeds
 
@@ -122,6 +123,10 @@ def _pair(before: _Runs, after: _Runs, scores: tuple[ScoreChange, ...], images: 
     one, two = before[0].run, after[0].run
     sides = [[run_of(run) for run in side] for side in (before, after)]
     same_model = (one.role, one.model) == (two.role, two.model)
+    hardware = tuple(other_hardware(sides[0], sides[1], MACHINE))
+    costs = cost_changes(*sides)
+    if hardware:
+        costs = [replace(cost, ratio=None) if depends_on_machine(cost.name, cost.unit) else cost for cost in costs]
     counts, captions = _captions(before[0], after[0], images.get(one.fingerprint, {}), most)
     return Pair(
         before=_side(before),
@@ -129,7 +134,8 @@ def _pair(before: _Runs, after: _Runs, scores: tuple[ScoreChange, ...], images: 
         conditions=tuple(differing(sides[0][0].conditions, sides[1][0].conditions)),
         settings=tuple(_settings(one.variant, two.variant)) if same_model else (),
         scores=scores,
-        costs=tuple(cost_changes(*sides)),
+        costs=tuple(costs),
+        hardware=hardware,
         differing=counts,
         captions=captions,
         caption_seeds=(one.seed, two.seed),

@@ -76,7 +76,8 @@ class Pair:
     """Two sides that are compared.
 
     `conditions` are the fields of the signature that differ, the release aside; `settings` those of the configuration,
-    where both sides are of one model. `captions` are those that changed most, of `caption_seeds` before and after.
+    where both sides are of one model. `hardware` is in what the machines differ, so that times have no
+    ratio. `captions` are those that changed most, of `caption_seeds` before and after.
     `apart` are the conditions that distinguish the first side from that of other pairs of its model.
     """
 
@@ -86,6 +87,7 @@ class Pair:
     settings: tuple[str, ...]
     scores: tuple[ScoreChange, ...]
     costs: tuple[CostChange, ...]
+    hardware: tuple[str, ...]
     differing: tuple[Differing, ...]
     captions: tuple[CaptionChange, ...]
     caption_seeds: tuple[int, int]

@@ -10,7 +10,8 @@ from typing import Final
 from results.compare.baseline import Run, Spent
 from results.compare.gate_result import CostChange, Exact
 
-HARDWARE: Final = ("machine", "cpu", "threads", "device", "training")
+MACHINE: Final = ("machine", "cpu", "device")
+HARDWARE: Final = (*MACHINE, "threads", "training")
 _MORE_IS_SLOWER: Final = {"s": True, "images/s": False}
 _NO_TIMES: Final = frozenset({"latency_iqr", "latency_margin"})  # in seconds, but how much a time varies
 _MARGINS: Final = {"latency_median": "latency_margin"}  # whose quartiles are over images, which is no uncertainty
@@ -71,9 +72,9 @@ def is_time(name: str, unit: str) -> bool:
     return unit in _MORE_IS_SLOWER and name not in _NO_TIMES
 
 
-def other_hardware(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
+def other_hardware(before: Sequence[Run], after: Sequence[Run], fields: Sequence[str] = HARDWARE) -> list[str]:
     """In what the machines differ, or are not known to be alike."""
-    found = (what for one, two in _pairs(before, after) for what in one.platform.differs(two.platform, HARDWARE))
+    found = (what for one, two in _pairs(before, after) for what in one.platform.differs(two.platform, fields))
     return list(dict.fromkeys(found))
 
 

@@ -9,10 +9,11 @@ from results.db.store import Store
 from results.errors import StoreError
 from results.queries.finished_runs import FinishedRun, finished_runs, scores_to_test
 from results.queries.learning import learning_of_runs
+from results.queries.machines import Phase, machines_of_most
 from results.queries.pretraining import stored_pretraining
 from results.queries.provenance import outdated
 from results.queries.reseeding import reseeding, with_reseeding
-from results.queries.spreads import machines_of_most, row_costs, spreads
+from results.queries.spreads import row_costs, spreads
 from results.queries.standings import Rows, Scored, standings, why_unfinished
 from results.queries.views import Group, Row
 from results.records import CODE_FIELDS
@@ -115,7 +116,7 @@ def _group(
 ) -> Group:
     first = members[0]
     rows = []
-    by_row, machines = rows_of(members), machines_of_most(members)
+    by_row, machines = rows_of(members), machines_of_most(run.environment for run in members)
     for runs in by_row:
         rivals = [other[0].variant for other in by_row if other[0].model == runs[0].model]
         rows.append((_row(runs, split, _differences(runs[0].variant, rivals), context, machines), runs))
@@ -144,7 +145,7 @@ def _references(
 ) -> tuple[Row, ...]:
     """Rows of references; they differ from the `conditions` of the group, where it has any."""
     group = [conditions] if conditions else []
-    machines = machines_of_most(runs)
+    machines = machines_of_most(run.environment for run in runs)
     rows = [_row(row, split, _differences(row[0].conditions, group), context, machines) for row in rows_of(runs)]
     return tuple(sorted(rows, key=lambda row: _rank(row, context.metric)))
 
@@ -167,7 +168,7 @@ def _row(
     split: str,
     differs: dict[str, str | None],
     context: _Context,
-    machines: Mapping[str, str],
+    machines: Mapping[Phase, str],
 ) -> Row:
     domains = list(dict.fromkeys(domain for run in runs for domain in run.scores[split] if domain != "overall"))
     scored = {

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import fsum, sqrt
 from statistics import fmean
-from typing import Any
 
 from results.queries.finished_runs import ByImage, FinishedRun
+from results.queries.machines import OtherMachine, Phase, depends_on_machine, machine_of, phase_of
 from results.queries.standings import matrix
-from results.queries.views import OtherMachine, Spread
+from results.queries.views import Spread
 from results.records import Quantity
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, architecture_mean
-
-_BY_MACHINE = frozenset({"s", "images/s", "GMAC/s", "%", "h", "J", "W"})
-"""Units of costs that depend on the machine."""
-_TRAINED, _MEASURED = "trained", "measured"
-_MEASURED_APART = ("latency_", "energy_", "idle_")
-"""Beginnings of costs that are measured after training, perhaps on another machine."""
 
 
 def spreads(
@@ -65,22 +58,8 @@ def _interval(
     return (*bounds, OVER_SEEDS) if bounds else (None, None, None)
 
 
-def _mean_bound(bounds: Sequence[float | None]) -> float | None:
-    known = [bound for bound in bounds if bound is not None]
-    return fmean(known) if known and len(known) == len(bounds) else None
-
-
-def machines_of_most(runs: Sequence[FinishedRun]) -> dict[str, str]:
-    """The processor or device on which most of the runs were trained, and on which measured; "" where unknown."""
-    found = {}
-    for phase in (_TRAINED, _MEASURED):
-        counts = Counter(name for run in runs if (name := _machine(run, phase)))
-        found[phase] = max(counts, key=lambda name: (counts[name], name), default="")
-    return found
-
-
 def row_costs(
-    runs: Sequence[FinishedRun], machines: Mapping[str, str]
+    runs: Sequence[FinishedRun], machines: Mapping[Phase, str]
 ) -> tuple[dict[str, Quantity], dict[str, OtherMachine]]:
     """A row's costs over its seeds, and which of them are not, or not of all seeds, from `machines`.
 
@@ -89,50 +68,30 @@ def row_costs(
     costs: dict[str, Quantity] = {}
     others: dict[str, OtherMachine] = {}
     for name in dict.fromkeys(name for run in runs for name in run.costs):
-        phase = _MEASURED if name.startswith(_MEASURED_APART) else _TRAINED
-        timed = [run for run in runs if _has(run, name)]
-        elsewhere = [run for run in timed if _machine(run, phase) not in ("", machines[phase])]
-        kept: Sequence[FinishedRun] = runs
-        if elsewhere and _depends_on_machine(name, elsewhere[0].costs[name].unit):
-            of_machine = [run for run in timed if _machine(run, phase) in ("", machines[phase])]
-            kept = of_machine or runs
-            others[name] = _other_machine(elsewhere, of_machine, phase, machines[phase])
-        costs[name] = _mean_cost({run.seed: run.costs.get(name) for run in kept})
+        by_seed = {run.seed: run.costs.get(name) for run in runs}
+        unit = next(run.costs[name].unit for run in runs if name in run.costs)
+        if depends_on_machine(name, unit):
+            phase = phase_of(name)
+            where = {run.seed: machine_of(run.environment, phase) for run in runs if _has(run, name)}
+            here = [seed for seed, machine in where.items() if machine in ("", machines[phase])]
+            if len(here) < len(where):
+                others[name] = _other_machine(where, here, phase, machines[phase])
+                by_seed = {seed: by_seed[seed] for seed in here or where}
+        costs[name] = _mean_cost(by_seed)
     return costs, others
 
 
-def _other_machine(
-    elsewhere: Sequence[FinishedRun], of_machine: Sequence[FinishedRun], phase: str, machine: str
-) -> OtherMachine:
-    names = " and ".join(sorted({_machine(run, phase) for run in elsewhere}))
-    if not of_machine:
-        return OtherMachine(f"{phase} on {names}, most others on {machine}", ())
-    whole = len(elsewhere) + len(of_machine)
-    said = f"of {len(of_machine)} of {whole} seeds, {phase} on {machine} as most others; the rest was on {names}"
-    return OtherMachine(said, tuple(run.seed for run in of_machine))
+def _has(run: FinishedRun, cost: str) -> bool:
+    return cost in run.costs and run.costs[cost].value is not None
 
 
-def _depends_on_machine(name: str, unit: str) -> bool:
-    return unit in _BY_MACHINE or name == "latency_noisy"
-
-
-def _has(run: FinishedRun, name: str) -> bool:
-    return name in run.costs and run.costs[name].value is not None
-
-
-def _machine(run: FinishedRun, phase: str) -> str:
-    """The device's name, or else the processor's, as recorded; "" where it was not.
-
-    What was measured right after training has its environment.
-    """
-    apart = run.environment.get("measurement") if phase == _MEASURED else None
-    return (_named(apart) if isinstance(apart, dict) else "") or _named(run.environment)
-
-
-def _named(environment: Mapping[str, Any]) -> str:
-    device = environment.get("device")
-    name = device.get("name") if isinstance(device, dict) else None
-    return str(name or environment.get("cpu") or "")
+def _other_machine(where: Mapping[int, str], here: Sequence[int], phase: Phase, machine: str) -> OtherMachine:
+    """Of a cost whose seeds ran `where`, those `here` on the `machine` of most of the group."""
+    names = " and ".join(sorted({where[seed] for seed in where.keys() - set(here)}))
+    said = f"{phase} on {names}, most others on {machine}"
+    if here:
+        said = f"of {len(here)} of {len(where)} seeds, {phase} on {machine} as most others; the rest was on {names}"
+    return OtherMachine(said, tuple(here))
 
 
 def _mean_cost(by_seed: Mapping[int, Quantity | None]) -> Quantity:
@@ -144,6 +103,11 @@ def _mean_cost(by_seed: Mapping[int, Quantity | None]) -> Quantity:
         return Quantity(None, reason, unit)
     low, high = _mean_bound([cost.low for cost in measured]), _mean_bound([cost.high for cost in measured])
     return Quantity(fmean(values), None, unit, low, high)
+
+
+def _mean_bound(bounds: Sequence[float | None]) -> float | None:
+    known = [bound for bound in bounds if bound is not None]
+    return fmean(known) if known and len(known) == len(bounds) else None
 
 
 def _measured(by_seed: Mapping[int, Quantity | None]) -> tuple[list[float], str | None]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from results.queries.machines import OtherMachine
 from results.queries.pretraining import Pretraining
 from results.records import CodeRecord, EpochRecord, Quantity, Role, Status
 from results.statistics.learning import Learning, mean_learning
@@ -124,17 +125,6 @@ class DatasetInfo:
     evaluated: dict[str, int]
     skipped: dict[str, str]
     recorded_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class OtherMachine:
-    """That some seeds of a row had another machine than most of its group, which a cost depends on, in words.
-
-    The cost is of `seeds` alone, or, where these are none, of another machine than others of the group.
-    """
-
-    said: str
-    seeds: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ import zoo
 from harness.runner.identity.sources import REFACTORS, SPLIT_OFF, files_digest, harness_files, refactors, tree_digest
 
 REVISION = 3
-SOURCES = "e1841ac8"
+SOURCES = "50500f11"
 
 
 @cache

@@ -8,7 +8,8 @@ import pytest
 
 from reports.content.cost_columns import prediction_note, told
 from reports.content.tables import cost_tables
-from results.queries.views import OtherMachine, Row
+from results.queries.machines import OtherMachine
+from results.queries.views import Row
 from results.records import Quantity
 from tests.reports.examples import group, row
 

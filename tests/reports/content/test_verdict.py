@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from reports.content.verdict import needs_longer_training, verdict
+from results.queries.machines import OtherMachine
 from results.queries.standings import ALONE, NO_SCORES
-from results.queries.views import FloorTest, OtherMachine, Reseeding, Row, Standing
+from results.queries.views import FloorTest, Reseeding, Row, Standing
 from results.records import Quantity
 from results.statistics.architecture import NEEDS_SEEDS
 from results.statistics.learning import Learning

@@ -8,7 +8,7 @@ from reports.content.table_values import NOISY
 from reports.content.tables import cost_tables, leaderboard
 from reports.html.costs import cost_list, cost_sections
 from reports.html.trade_offs import bounded_cost, trade_off_sections
-from results.queries.views import OtherMachine
+from results.queries.machines import OtherMachine
 from results.records import Quantity
 from tests.reports.examples import group, row, run
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reports.text.comparison import caption_counts, scopes
+from reports.text.comparison import caption_counts, scopes, warnings
 from results import Quantity, Store, StoreError
 from results.compare.comparison import compare_stores
 from results.compare.comparison_types import Comparison, ScoreChange
@@ -139,6 +139,25 @@ def test_why_a_score_is_missing_is_kept(fill: Any) -> None:
     cider, bleu = pair.scores
     assert (cider.before, cider.after, cider.reason) == (None, 0.4, "no Java found")
     assert (bleu.before, bleu.test, bleu.reason) == (0.25, None, "the database has no scores of single images")
+
+
+@pytest.mark.parametrize(("cpu", "ratio"), [("Xeon", 2.0), ("EPYC", None)])
+def test_times_of_different_machines_have_no_ratio(tmp_path: Path, make: Any, cpu: str, ratio: float | None) -> None:
+    stores = []
+    for name, seconds, processor in (("before", 2.0, "Xeon"), ("after", 4.0, cpu)):
+        with Store(tmp_path / f"{name}.sqlite") as store:
+            store.record_dataset(make.dataset())
+            store.plan([make.spec("updown")])
+            costs = {"train_seconds": Quantity(seconds, unit="s"), "parameters": Quantity(10.0)}
+            environment = {"machine": "x86_64", "cpu": processor, "device": {"type": "cpu"}}
+            store.finish("updown-1", make.outcome(costs=costs, environment=environment))
+            stores.append((run_snapshots(store), evaluated_images(store)))
+    (before, images), (after, _) = stores
+    found = compare_stores(before, after, images, 1)
+    (pair,) = found.pairs
+    assert {cost.name: cost.ratio for cost in pair.costs} == {"train_seconds": ratio, "parameters": 1.0}
+    said = [] if ratio else ["Other hardware, so that times have no ratio:", "  cpu Xeon → EPYC"]
+    assert warnings(found) == said
 
 
 def test_the_same_captions_are_no_change(fill: Any) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from results import Quantity, Store
 from results.queries import fetch
-from results.queries.views import OtherMachine, Row
+from results.queries.machines import OtherMachine
+from results.queries.views import Row
 
 XEON, EPYC = {"cpu": "Xeon"}, {"cpu": "EPYC"}
 A100 = {"cpu": "EPYC", "device": {"type": "cuda", "name": "A100"}}
