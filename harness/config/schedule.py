@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -10,6 +12,7 @@ from pydantic import Field, model_validator
 from harness.config.limits import MAX_BATCH, MAX_BEAM, MAX_COUNT, MAX_RATE, MAX_STEPS
 from harness.config.rewards import Reinforce, SelfCritical
 from harness.config.strict import Strict
+from results.statistics.learning import IDLE_RATE
 
 __all__ = [
     "Accumulation",
@@ -77,51 +80,103 @@ class LearningRate(Strict):
     the stage on; `cosine` falls to `floor` times the peak at the last step; `plateau` multiplies by `factor` when
     validation stops improving; `noam` (Vaswani et al. 2017, section 5.3) falls with the root of the step: with
     peak = factor * (d_model * warmup_steps) ** -0.5 it is theirs.
+
+    `warmup_share`, `from_share` and `every_share` say the same as shares of the stage's steps, each in place of the
+    setting that counts steps or epochs, so that a stage of any length has the same shape.
     """
 
-    omit_if_default: ClassVar[frozenset[str]] = frozenset({"warmup", "minimum", "from_epoch", "plateau"})
+    SHARES: ClassVar[Mapping[str, str]] = {
+        "warmup_share": "warmup_steps",
+        "from_share": "from_epoch",
+        "every_share": "every_epochs",
+    }
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"warmup", "minimum", "from_epoch", "plateau", *SHARES})
     peak: float = Field(gt=0, le=MAX_RATE)
     warmup_steps: int = Field(0, ge=0, le=MAX_STEPS)
+    warmup_share: float | None = Field(None, ge=0, le=1)
     warmup: Literal["linear", "linear-from-zero", "hyperbolic"] = "linear"
     annealing: Literal["constant", "step", "cosine", "plateau", "noam"] = "constant"
     factor: float = Field(0.8, gt=0, le=1)
     every_epochs: float = Field(1.0, ge=1e-6, le=MAX_COUNT)
+    every_share: float | None = Field(None, ge=1e-6, le=1)
     from_epoch: float = Field(0.0, ge=0, le=MAX_COUNT)
+    from_share: float | None = Field(None, ge=0, le=1)
     floor: float = Field(0.0, ge=0, le=1)
     minimum: float = Field(0.0, ge=0, le=MAX_RATE)
     plateau: Plateau = Plateau()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _one_unit(cls, given: Any) -> Any:
+        for share, count in cls.SHARES.items():
+            if isinstance(given, dict) and given.get(share) is not None and count in given:
+                raise ValueError(
+                    f"learning_rate: {share} {given[share]} and {count} {given[count]} exclude each other; "
+                    f"set {share} alone, or make it null"
+                )
+        return given
+
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.annealing == "noam" and not self.warmup_steps:
+        if self.annealing == "noam" and not (self.warmup_steps or self.warmup_share):
             raise ValueError("annealing noam needs warmup_steps above 0")
         return self
 
+    def _unused(self) -> set[str]:
+        return super()._unused() | {count for share, count in self.SHARES.items() if getattr(self, share) is not None}
+
+    def warmup_of(self, total_steps: int) -> int:
+        """The steps of the warm-up in a stage of `total_steps`; at least one where annealing needs it."""
+        if self.warmup_share is None:
+            return self.warmup_steps
+        return max(round(self.warmup_share * total_steps), int(self.annealing == "noam"))
+
     def at(self, step: int, steps_per_epoch: int, total_steps: int, reductions: int = 0) -> float:
         """The rate of step `step` (from 0) of a stage of `total_steps`, after `reductions` on a plateau."""
-        if step < self.warmup_steps:
-            return self._warming_up(step, steps_per_epoch)
+        warmup = self.warmup_of(total_steps)
+        if step < warmup:
+            return self._warming_up(step, warmup, steps_per_epoch, total_steps)
         rate = self.peak * self.factor**reductions
         if self.annealing == "step":
-            rate *= self._factor(step, steps_per_epoch)
+            rate *= self._factor(step, steps_per_epoch, total_steps)
         if self.annealing == "cosine":
-            progress = (step - self.warmup_steps) / max(total_steps - self.warmup_steps, 1)
+            progress = (step - warmup) / max(total_steps - warmup, 1)
             rate *= self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
         if self.annealing == "noam":
-            rate *= math.sqrt(self.warmup_steps / (step + 1))
+            rate *= math.sqrt(warmup / (step + 1))
         return max(rate, self.minimum)
 
-    def _warming_up(self, step: int, steps_per_epoch: int) -> float:
-        if self.warmup == "linear":
-            return self.peak * (step + 1) / self.warmup_steps
-        if self.warmup == "linear-from-zero":
-            return self.peak * step / self.warmup_steps
-        annealed = self._factor(step, steps_per_epoch) if self.annealing == "step" else 1.0
-        return self.peak / (self.warmup_steps - step) * annealed
+    @property
+    def falls_by(self) -> str:
+        """The setting that says how slowly the rate falls."""
+        if self.annealing != "step":
+            return "minimum"
+        return "every_epochs" if self.every_share is None else "every_share"
 
-    def _factor(self, step: int, steps_per_epoch: int) -> float:
-        since = max(step - self.from_epoch * steps_per_epoch, 0)
-        return float(self.factor ** math.floor(since / (self.every_epochs * steps_per_epoch)))
+    def idle_share(self, steps_per_epoch: int, total_steps: int) -> float:
+        """The share of a stage's steps at its end whose rate is near zero (`IDLE_RATE`); plateaus are not foreseen.
+
+        After the warm-up a rate never rises, so that the first such step is found by bisection.
+        """
+        after, idle = range(self.warmup_of(total_steps), total_steps), IDLE_RATE * self.peak
+        first = bisect_left(after, True, key=lambda step: self.at(step, steps_per_epoch, total_steps) < idle)
+        return (len(after) - first) / max(total_steps, 1)
+
+    def _warming_up(self, step: int, warmup: int, steps_per_epoch: int, total_steps: int) -> float:
+        if self.warmup == "linear":
+            return self.peak * (step + 1) / warmup
+        if self.warmup == "linear-from-zero":
+            return self.peak * step / warmup
+        annealed = self._factor(step, steps_per_epoch, total_steps) if self.annealing == "step" else 1.0
+        return self.peak / (warmup - step) * annealed
+
+    def _factor(self, step: int, steps_per_epoch: int, total_steps: int) -> float:
+        start = self.from_epoch * steps_per_epoch if self.from_share is None else self.from_share * total_steps
+        width = self.every_epochs * steps_per_epoch if self.every_share is None else self.every_share * total_steps
+        reached = max(step - start, 0) / width
+        if self.every_share is not None:
+            reached = round(reached, 6)  # a share that has no finite decimals still ends at a whole step
+        return float(self.factor ** math.floor(reached))
 
 
 class Accumulation(Strict):

@@ -20,6 +20,10 @@ class Strict(BaseModel):
     @model_serializer(mode="wrap")
     def _without_unused(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         content: dict[str, Any] = dump(self)
-        fields = type(self).model_fields
-        unused = {name for name in self.omit_if_default if getattr(self, name) == fields[name].get_default()}
+        unused = self._unused()
         return {name: value for name, value in content.items() if name not in unused}
+
+    def _unused(self) -> set[str]:
+        """The settings that a dump omits."""
+        fields = type(self).model_fields
+        return {name for name in self.omit_if_default if getattr(self, name) == fields[name].get_default()}

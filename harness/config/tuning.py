@@ -121,16 +121,14 @@ def default_params(preset: Preset, space: SearchSpace, updates: Sequence[int]) -
     found = {
         "learning_rate": 1.0,
         "dropout_scale": _within(_dropout_scale_of(stage), space.dropout_scale),
-        "warmup": _within(stage.learning_rate.warmup_steps / updates[0], space.warmup),
+        "warmup": _within(stage.learning_rate.warmup_of(updates[0]) / updates[0], space.warmup),
         "clip_norm": min(space.clip_norm, key=lambda limit: abs(limit - (stage.clip_norm or 0.0))),
     }
     return found | ({"width": 1.0} if space.width else {})
 
 
-def tuned_preset(
-    preset: Preset, values: TunedValues, updates: Sequence[int], first_stages: int | None = None
-) -> Preset:
-    """The preset with these values in all its stages, or in so many first ones; `updates` are those of each stage.
+def tuned_preset(preset: Preset, values: TunedValues, first_stages: int | None = None) -> Preset:
+    """The preset with these values in all its stages, or in so many first ones.
 
     Raises:
         BenchError: a width for a preset that leaves it to the models.
@@ -138,7 +136,7 @@ def tuned_preset(
     if values == TunedValues():
         return preset
     schedule: Schedule = preset.schedule
-    tuned = [_tuned_stage(stage, values, count) for stage, count in zip(schedule.stages, updates, strict=True)]
+    tuned = [_tuned_stage(stage, values) for stage in schedule.stages]
     stages = (*tuned[:first_stages], *schedule.stages[len(tuned[:first_stages]) :])
     size = preset.size if values.width is None else scaled(preset, values.width)
     changed = {"schedule": schedule.model_copy(update={"stages": stages}), "size": size}
@@ -162,12 +160,12 @@ def scaled(preset: Preset, factor: float) -> dict[str, int | float]:
     return {**size, "d_model": d_model, "d_ff": max(round(size["d_ff"] * factor), 1)}
 
 
-def _tuned_stage(stage: Stage, values: TunedValues, updates: int) -> Stage:
+def _tuned_stage(stage: Stage, values: TunedValues) -> Stage:
     rate, changes, annealed = stage.learning_rate, dict[str, Any](), dict[str, Any]()
     if values.learning_rate is not None:
         annealed["peak"] = rate.peak * values.learning_rate
     if values.warmup is not None:
-        annealed["warmup_steps"] = max(round(values.warmup * updates), int(rate.annealing == "noam"))
+        annealed |= {"warmup_steps": 0, "warmup_share": values.warmup}
     if values.clip_norm is not None:
         changes["clip_norm"] = values.clip_norm or None
     if values.dropout_scale is not None:

@@ -201,6 +201,9 @@ def plan_benchmark(
     Raises:
         BadImage: an image that was checked before cannot be read any more.
     """
+    if any(model.kind == "trained" for model in models):
+        for warning in context.idle_stages():
+            reporter.note(warning, style="yellow")
     seeds, first, workspace = request.seeds, request.first_seed, request.workspace
     specs = plan_runs(models, seeds, context, workspace, first_seed=first)
     if control is None:

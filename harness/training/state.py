@@ -12,6 +12,7 @@ from harness.training.validation import gives_ciders
 from harness.utils.progress import describe_seconds
 from harness.utils.run_events import TrainingStands
 from results.records import EpochRecord
+from results.statistics.learning import CHANCE
 
 STORED_NAMES = {
     "bad_epochs": "stale",
@@ -35,7 +36,7 @@ class TrainState:
     best: float = -math.inf
     best_epoch: int = 0
     bad_epochs: int = 0
-    """Validations since the best one of this stage."""
+    """Validations since the best one of this stage, which are counted once it is above the level of chance."""
     loss_sum: float = 0.0
     epoch_seconds: float = 0.0
     epoch_images: int = 0
@@ -101,7 +102,8 @@ class TrainState:
                 self.plateau_epochs += 1
             if self.plateau_epochs > annealed.plateau.patience:
                 self.reductions, self.plateau_epochs = self.reductions + 1, 0
-        self.latest, self.bad_epochs = cider, self.bad_epochs + 1
+        # Patience is for what has learnt something: slow learners stay at the level of chance for a while.
+        self.latest, self.bad_epochs = cider, self.bad_epochs + 1 if self.best > CHANCE else 0
         if cider <= self.best:
             return False
         self.best, self.best_epoch, self.bad_epochs = cider, self.epoch, 0

@@ -147,6 +147,11 @@ class Trainer:
             self._restore_generators(checkpoint)
         while state.epoch < stage.epochs and (stage.patience is None or state.bad_epochs < stage.patience):
             self._run_epoch(stage, data, objective, optimiser)
+        if state.epoch < stage.epochs and self._is_first:
+            self._reporter.note(
+                f"  {stage.name} stopped early at epoch {state.epoch} of {stage.epochs}, "
+                f"no better since epoch {state.best_epoch + 1}"
+            )
         optimiser.zero_grad(set_to_none=True)
         self._load_best()
         self.state = state.next_stage(last=state.stage + 1 == len(self.schedule.stages))

@@ -192,9 +192,7 @@ def _are_searched(stages: tuple[Stage, ...], content: TunedFile, preset: Preset)
 
 
 def _as_long_as(stage: Stage, other: Stage) -> Stage:
-    rate = {name: getattr(other.learning_rate, name) for name in ("from_epoch", "every_epochs")}
-    lengths = {"epochs": other.epochs, "validate_every": other.validate_every}
-    return stage.model_copy(update=lengths | {"learning_rate": stage.learning_rate.model_copy(update=rate)})
+    return stage.model_copy(update={"epochs": other.epochs, "validate_every": other.validate_every})
 
 
 def _other_conditions(content: TunedFile, context: RunContext, *, check_preset: bool = True) -> str:

@@ -9,7 +9,7 @@ from reports.content import numbers
 from reports.content.columns import Columns, every_column
 from reports.content.contamination import contamination
 from reports.content.table_values import NOISY, Notes, TableValue, cost_value, marked, missing, score_value
-from reports.content.verdict import learning_sentence
+from reports.content.verdict import learning_label
 from results.queries.views import Group, Row
 
 
@@ -170,12 +170,12 @@ def cost_tables(group: Group) -> dict[str, Table]:
 def badges(row: Row, group: Group, notes: Notes) -> tuple[Badge, ...]:
     """What a reader must know of the row, each with a note.
 
-    What its model may have seen of the group's split, that it was still learning, that older code made it.
+    What its model may have seen of the group's split, how its training ended, that older code made it.
     """
     seen = contamination(row.pretraining, group.dataset, group.split)
     labels = [(seen.label, seen.sentence)] if seen else []
-    if sentence := learning_sentence(row):
-        labels.append(("still learning", sentence))
+    if label := learning_label(row):
+        labels.append(label)
     if row.outdated:
         labels.append(("older code", f"Not made by the newest code: {row.outdated}."))
     return tuple(Badge(label, sentence, notes.mark(f"{label}: {sentence}")) for label, sentence in labels)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from reports.content.numbers import cost, percent
 from reports.content.table_values import is_of_other_machine
-from results.queries.standings import NO_SCORES
+from results.queries.standings import AT_CHANCE, NEAR_ZERO, NO_SCORES
 from results.queries.views import Group, Row
 from results.statistics.learning import mean_learning
 
 _NAMED = 4
+_LONGER = {
+    "still learning": "Still learning",
+    "at chance": "At the level of chance",
+    "rate near zero": "With a learning rate that had long been near zero",
+}
+"""How trainings end that a longer one may turn, in words."""
 _SEEDS_FLAG = "--seeds 3"
 
 
@@ -38,31 +44,35 @@ def verdict(group: Group) -> tuple[str, ...]:
 
 
 def needs_longer_training(groups: Sequence[Group]) -> str:
-    """Which models were still learning, and the options that train them longer; "" where none was."""
-    rows = {row.keys: row for group in groups for row in group.rows if row.still_learning}
+    """Which models had not finished learning, and the options that train them longer; "" where none was."""
+    rows = {row.keys: row for group in groups for row in group.rows if row.training_end in _LONGER}
     if not rows:
         return ""
-    names = list(dict.fromkeys(row.model for row in rows.values()))
-    said = f"Still learning when the training ended: {', '.join(names)}."
-    ended = [each for row in rows.values() for each in row.learning.values()]
-    settings = {
-        f"{each.stage}.{name}": 2 * count
-        for each in sorted(ended, key=lambda each: each.stage)
-        if each.epochs is not None
-        for name, count in {"epochs": each.epochs, **_nested(each.annealing)}.items()
-    }
-    if not settings:
+    named: dict[str, dict[str, None]] = {}
+    for row in rows.values():
+        named.setdefault(_LONGER[row.training_end], {})[row.model] = None
+    said = " ".join(f"{end} when the training ended: {', '.join(models)}." for end, models in named.items())
+    # Where the rate was near zero, more epochs of the same settings would be spent like the last ones.
+    longer = [row for row in rows.values() if row.training_end != "rate near zero"]
+    ended = [each for row in longer for each in row.learning.values()]
+    epochs = {each.stage: 2 * each.epochs for each in ended if each.epochs is not None}
+    if not epochs:
         return said
-    options = (f"--set schedule.stages.{name}={count:g}" for name, count in settings.items())
+    options = (f"--set schedule.stages.{stage}.epochs={count}" for stage, count in sorted(epochs.items()))
     return f"{said} To train twice as long: bench run ... {' '.join(options)}"
 
 
-def _nested(annealing: Mapping[str, float]) -> dict[str, float]:
-    """Settings of a stage's learning rate, as `--set` names them; none that is 0."""
-    return {f"learning_rate.{name}": count for name, count in annealing.items() if count}
+def learning_label(row: Row) -> tuple[str, str] | None:
+    """What a reader must know of how the row's training ended, as a label and a sentence; None where nothing."""
+    if row.training_end == "at chance":
+        return "at chance", AT_CHANCE
+    if row.training_end == "rate near zero":
+        return "rate near zero", NEAR_ZERO
+    sentence = _rise_sentence(row)
+    return ("still learning", sentence) if sentence else None
 
 
-def learning_sentence(row: Row) -> str:
+def _rise_sentence(row: Row) -> str:
     """How far the row's validation was from flat; "" where it was not still learning."""
     found = mean_learning(row.learning.values())
     if not row.still_learning or found.rise is None or found.error is None:
@@ -120,6 +130,8 @@ def _obstacles(rows: Sequence[Row], group: Group) -> list[str]:
     below = sum(each is not None and bool(each.not_above) for each in standings)
     learning = sum(bool(row.still_learning) for row in rows)
     unknown = sum(not row.still_learning and _is_unknown(row) for row in rows)
+    at_chance = sum(row.training_end == "at chance" for row in rows)
+    near_zero = sum(row.training_end == "rate near zero" for row in rows)
     everything = len(rows)
     found = []
     if single:
@@ -130,6 +142,10 @@ def _obstacles(rows: Sequence[Row], group: Group) -> list[str]:
         found.append("still learning" if everything == 1 else f"{counted} still learning")
     if unknown:
         found.append(f"{unknown} of {everything} with too few validations to say whether they had finished learning")
+    if near_zero:
+        found.append(f"{near_zero} whose learning rate was near zero for the end of its training")
+    if at_chance:
+        found.append(f"{at_chance} at the level of chance")
     if below:
         found.append("none above the floor" if below == everything > 1 else f"{below} not above the floor")
     if untested := sum(each is not None and each.reason == NO_SCORES for each in standings):

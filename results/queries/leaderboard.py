@@ -14,7 +14,7 @@ from results.queries.pretraining import stored_pretraining
 from results.queries.provenance import outdated
 from results.queries.reseeding import reseeding, with_reseeding
 from results.queries.spreads import row_costs, spreads
-from results.queries.standings import Rows, Scored, standings, why_unfinished
+from results.queries.standings import AT_CHANCE, Rows, Scored, standings, why_unfinished
 from results.queries.views import Group, Row
 from results.records import CODE_FIELDS
 from results.statistics.learning import Learning
@@ -32,9 +32,10 @@ class _Context:
     place_unfinished: bool
 
     def unfinished(self, rows: Rows) -> dict[int, str]:
-        """Row numbers of those that had not finished learning, and why."""
-        reasons = (why_unfinished(runs, self.learning) for runs in rows)
-        return {number: reason for number, reason in enumerate(reasons) if reason is not None}
+        """Row numbers of those that get no place, since they had not finished learning, and why."""
+        reasons = {number: why_unfinished(runs, self.learning) for number, runs in enumerate(rows)}
+        wanted = {AT_CHANCE} if self.place_unfinished else set(reasons.values()) - {None}
+        return {number: reason for number, reason in reasons.items() if reason is not None and reason in wanted}
 
 
 def leaderboard(
@@ -43,8 +44,9 @@ def leaderboard(
     """The groups of every data set, in the order they were first planned, their rows sorted by `metric`.
 
     Rows that differ in any field of the signature, in the track or in the data's fingerprint never share a group.
-    With `place_unfinished`, rows that were still learning have places too. Without `every_metric`, only the scores of
-    `metric` are tested: the others have neither places nor, of several seeds, intervals.
+    With `place_unfinished`, rows that had not finished learning have places too, but those at the level of chance.
+    Without `every_metric`, only the scores of `metric` are tested: the others have neither places nor, of several
+    seeds, intervals.
 
     Raises:
         StoreError: no run has a score of this metric.
@@ -123,7 +125,7 @@ def _group(
     rows.sort(key=lambda pair: _rank(pair[0], context.metric))
     references = _newest(beside.get((first.fingerprint, split), ()), first.conditions)
     sorted_runs = [runs for _, runs in rows]
-    unfinished = {} if context.place_unfinished else context.unfinished(sorted_runs)
+    unfinished = context.unfinished(sorted_runs)
     found, test = standings(sorted_runs, rows_of(references), split, context.scored, context.metric, unfinished)
     return Group(
         dataset=first.dataset,

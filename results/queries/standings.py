@@ -18,6 +18,8 @@ from results.statistics.significance import ALPHA, RESAMPLES, SEED, Array, is_ex
 
 NOT_ABOVE: Final = "not above the floor"
 STILL_LEARNING: Final = "still learning: validation was rising when the training ended"
+NEAR_ZERO: Final = "the learning rate was near zero for the end of its training: it may not have finished learning"
+AT_CHANCE: Final = "at the level of chance: no validation was above one point of CIDEr-D"
 TOO_SHORT: Final = f"fewer than {LEAST} validations: they do not say whether it had finished learning"
 ALONE: Final = "no other row has a place to compare it with"
 OTHER_IMAGES: Final = "scored on other images than the other rows"
@@ -35,11 +37,17 @@ def standings(
 ) -> tuple[list[dict[str, Standing]], SignificanceTest | None]:
     """Each row's standing by metric, and the tests on `metric`.
 
-    Floors are judged on `metric`, for all metrics. `unfinished` has the row numbers that get no place, and why.
+    Floors are judged on `metric`, for all metrics; one at the level of chance is none. `unfinished` has the row numbers
+    that get no place, and why.
     """
     is_floor = [runs[0].model in FLOORS for runs in rows]
     own = [_seeds(runs, split, scored, metric) for runs in rows]
-    floors = [(runs[0].model, _seeds(runs, split, scored, metric)) for runs in floor_rows(rows, references)]
+    idle = {rows[number][0].id for number, reason in unfinished.items() if reason == AT_CHANCE}
+    floors = [
+        (runs[0].model, _seeds(runs, split, scored, metric))
+        for runs in floor_rows(rows, references)
+        if runs[0].id not in idle
+    ]
     against = floor_tests([[] if floor else seeds for floor, seeds in zip(is_floor, own, strict=True)], floors)
     without = {place: NOT_ABOVE for place, tests in enumerate(against) if not all(test.above for test in tests)}
     without |= {place: "floor" for place, floor in enumerate(is_floor) if floor}
@@ -61,7 +69,12 @@ def why_unfinished(runs: Sequence[FinishedRun], learning: Mapping[int, Learning]
     trained = [learning[run.id] for run in runs if run.id in learning]
     if not trained:
         return None
-    reasons: dict[str, str] = {"still learning": STILL_LEARNING, "unknown": TOO_SHORT}
+    reasons: dict[str, str] = {
+        "still learning": STILL_LEARNING,
+        "rate near zero": NEAR_ZERO,
+        "at chance": AT_CHANCE,
+        "unknown": TOO_SHORT,
+    }
     return reasons.get(mean_learning(trained).state)
 
 

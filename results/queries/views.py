@@ -12,7 +12,7 @@ from typing import Any
 from results.queries.machines import OtherMachine
 from results.queries.pretraining import Pretraining
 from results.records import CodeRecord, EpochRecord, Quantity, Role, Status
-from results.statistics.learning import Learning, mean_learning
+from results.statistics.learning import Learning, State, mean_learning
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +165,14 @@ class Row:
     more: dict[str, Spread] = field(default_factory=dict)
 
     @property
+    def training_end(self) -> State:
+        """How training ended, on average over the seeds."""
+        return mean_learning(self.learning.values()).state
+
+    @property
     def still_learning(self) -> bool:
         """Whether validation was still rising when training ended, on average over the seeds."""
-        return mean_learning(self.learning.values()).state == "still learning"
+        return self.training_end == "still learning"
 
 
 @dataclass(frozen=True, slots=True)

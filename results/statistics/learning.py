@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import ceil, sqrt
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil, log, sqrt
 from typing import Final, Literal
 
 RISE: Final = 0.01
 """What validation may rise over the last quarter by chance or for good, as a fraction: one point of CIDEr-D."""
 LEAST: Final = 3
 """Validations below which a curve says nothing."""
+CHANCE: Final = 0.01
+"""A validation CIDEr-D of at most one point is the level of chance: the captions say nothing of their pictures yet."""
+IDLE_RATE: Final = 1e-3
+"""A learning rate below this share of its peak is near zero: next to nothing is learnt."""
+IDLE_SHARE: Final = 0.1
+"""How much of a stage may pass so before its end says nothing of what longer training would bring."""
 
-State = Literal["still learning", "finished learning", "stopped early", "unknown"]
+State = Literal["still learning", "finished learning", "stopped early", "rate near zero", "at chance", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +28,7 @@ class Learning:
 
     `rise` is the best score of their last quarter less the best before, `error` its standard error, both fractions and
     None where there are too few validations. `fell`: the last score is below the best by more than that error. `stage`
-    is the last one's number, from 0, and `epochs` how many were planned for it, None where that is not known;
-    `annealing` has those settings of its learning rate that count epochs, too.
+    is the last one's number, from 0, and `epochs` how many were planned for it, None where that is not known.
     """
 
     state: State
@@ -32,28 +38,56 @@ class Learning:
     fell: bool = False
     stage: int = 0
     epochs: int | None = None
-    annealing: Mapping[str, float] = field(default_factory=dict)
 
 
-def learning(scores: Sequence[float], *, stopped_early: bool = False) -> Learning:
-    """What a stage's validation scores say, in order; `stopped_early`: patience ended it before its last epoch.
+def learning(scores: Sequence[float], *, stopped_early: bool = False, idle: float = 0.0) -> Learning:
+    """What a stage's validation scores say, in order.
+
+    Args:
+        stopped_early: patience ended the stage before its last epoch.
+        idle: the share of the stage that passed at a learning rate near zero (`idle_share`).
 
     Still learning is what rose over the last quarter of its validations by more than `RISE` beyond the standard error
     of that rise: √2 times the deviation of one validation from the curve that fits best and never falls (isotonic
     regression: Barlow, Bartholomew, Bremner and Brunk, "Statistical Inference under Order Restrictions", 1972). A curve
     that only rises shows no noise, so that few validations rather count as learning. A learning rate that has decayed
-    to nothing ends a rise too.
+    to nothing ends a rise too: what is flat since then has not finished learning.
     """
     count = len(scores)
+    if scores and max(scores) <= CHANCE:
+        return Learning("at chance", count)
     if count < LEAST:
         return Learning("stopped early" if stopped_early else "unknown", count)
     quarter = ceil(count / 4)
     rise = max(scores[-quarter:]) - max(scores[:-quarter])
     error = sqrt(2) * _deviation(scores)
     fell = scores[-1] < max(scores) - error
-    if stopped_early:
-        return Learning("stopped early", count, rise, error, fell)
-    return Learning("still learning" if rise - error > RISE else "finished learning", count, rise, error, fell)
+    state: State = "finished learning"
+    if rise - error > RISE and not stopped_early:
+        state = "still learning"
+    elif idle > IDLE_SHARE:
+        state = "rate near zero"
+    elif stopped_early:
+        state = "stopped early"
+    return Learning(state, count, rise, error, fell)
+
+
+def idle_share(rates: Sequence[float], *, stepwise: bool) -> float:
+    """The share of a stage at whose end the learning rate was near zero, from the rates that its epochs ended with.
+
+    Args:
+        stepwise: the rate fell by factors, so that within an epoch its logarithm is interpolated, else itself.
+    """
+    if not rates:
+        return 0.0
+    limit, peak = IDLE_RATE * max(rates), rates.index(max(rates))
+    idle = 0.0
+    for before, after in pairwise(rates[peak:]):
+        if after < limit:
+            first, last = (log(before), log(max(after, 1e-300))) if stepwise else (before, after)
+            edge = log(limit) if stepwise else limit
+            idle += 1.0 if before <= limit else (edge - last) / (first - last)
+    return idle / len(rates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +104,19 @@ def mean_learning(seeds: Collection[Learning]) -> MeanLearning:
 
     Still learning is what rose by more than `RISE` on average beyond the standard error of that mean. One seed of many
     may rise by chance, and of more seeds more do; their mean comes nearer to the architecture's own rise the more there
-    are. Where patience ended a training, its rise counts as none. One that cannot say leaves it unknown.
+    are. Where patience ended a training, its rise counts as none. One that cannot say leaves it unknown, and one whose
+    rate was near zero leaves it open whether it had finished.
     """
-    if not seeds or any(each.state == "unknown" for each in seeds):
+    states = {each.state for each in seeds}
+    if not seeds or "unknown" in states:
         return MeanLearning("unknown")
-    if all(each.state == "stopped early" for each in seeds):
-        return MeanLearning("stopped early")
+    if states in ({"at chance"}, {"stopped early"}):
+        return MeanLearning(states.pop())
     rises = [0.0 if each.state == "stopped early" else each.rise or 0.0 for each in seeds]
     rise = sum(rises) / len(rises)
     error = sqrt(sum((each.error or 0.0) ** 2 for each in seeds)) / len(rises)
-    return MeanLearning("still learning" if rise - error > RISE else "finished learning", rise, error)
+    finished: State = "rate near zero" if "rate near zero" in states else "finished learning"
+    return MeanLearning("still learning" if rise - error > RISE else finished, rise, error)
 
 
 def _deviation(scores: Sequence[float]) -> float:

@@ -21,8 +21,8 @@ from pathlib import Path
 import zoo
 from harness.runner.identity.sources import REFACTORS, SPLIT_OFF, files_digest, harness_files, refactors, tree_digest
 
-REVISION = 3
-SOURCES = "50500f11"
+REVISION = 4
+SOURCES = "028ef512"
 
 
 @cache

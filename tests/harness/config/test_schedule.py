@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from harness.config.load import load_preset, load_schedule
+from harness.config.load import list_presets, load_preset, load_schedule
 from harness.config.schedule import LearningRate, Plateau, ScheduledSampling, SelfCritical, Stage
 from harness.utils.errors import BenchError
 from harness.utils.hashing import digest
+from results.statistics.learning import IDLE_SHARE
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "training"
 
@@ -69,7 +72,7 @@ def test_later_settings_are_dumped_only_where_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("quick-scst", "cfc908"), ("shared-xe", "5ee75f"), ("small-xe", "50f6b7")]
+    ("name", "expected"), [("expansionnet-v2-4step", "02d309"), ("x-lan-70+35", "d482a1"), ("small-xe", "dbced0")]
 )
 def test_the_identity_of_a_stored_schedule_stays_what_it_was(name: str, expected: str) -> None:
     schedule = load_schedule(name)
@@ -89,6 +92,63 @@ def test_noam_is_the_transformers_rate() -> None:
 def test_step_annealing_may_begin_late() -> None:
     rate = LearningRate(peak=1.0, annealing="step", factor=0.5, every_epochs=3, from_epoch=3)
     assert [rate.at(10 * epoch, 10, 1000) for epoch in (0, 3, 5, 6, 8, 9)] == [1.0, 1.0, 1.0, 0.5, 0.5, 0.25]
+
+
+@given(epochs=st.integers(1, 50), warmup=st.floats(0, 0.4), start=st.floats(0, 1), every=st.floats(0.01, 0.5))
+def test_shares_of_a_stage_are_its_steps_and_epochs(epochs: int, warmup: float, start: float, every: float) -> None:
+    steps = 64
+    total = epochs * steps
+    shares = LearningRate(
+        peak=1.0, annealing="step", factor=0.5, warmup_share=warmup, from_share=start, every_share=every
+    )
+    counts = LearningRate(
+        peak=1.0,
+        annealing="step",
+        factor=0.5,
+        warmup_steps=round(warmup * total),
+        from_epoch=start * epochs,
+        every_epochs=every * epochs,
+    )
+    found = [shares.at(step, steps, total) for step in range(total)]
+    other = sum(rate != counts.at(step, steps, total) for step, rate in enumerate(found))
+    assert other <= 1 / every, "but for the rounding of a step's place"
+    assert shares.at(total // 2, steps, total) == shares.at(total, 2 * steps, 2 * total), "whatever the length"
+
+
+@pytest.mark.parametrize("name", list_presets())
+def test_controlled_schedules_keep_their_shape_and_papers_their_numbers(name: str) -> None:
+    preset = load_preset(name)
+    for stage in preset.schedule.stages:
+        rate = stage.learning_rate.model_dump()
+        shares, counts = rate.keys() & LearningRate.SHARES, {"warmup_steps", "from_epoch"} & rate.keys()
+        if preset.recipe is not None:
+            assert not shares
+            continue
+        assert not any(rate[name] for name in counts)
+        assert "every_share" in shares or rate["annealing"] != "step"
+        for epochs in (stage.epochs, 4 * stage.epochs):
+            steps = stage.steps_per_epoch(6_000, 30_000)
+            assert stage.learning_rate.idle_share(steps, epochs * steps) <= IDLE_SHARE
+
+
+def test_a_rate_that_stays_near_zero_is_measured() -> None:
+    early = LearningRate(peak=1.0, annealing="step", factor=0.5, every_epochs=0.5, from_epoch=1)
+    assert early.idle_share(10, 100) == pytest.approx(0.4)  # 2 ** -10 from epoch 6 on
+    assert early.model_copy(update={"minimum": 1e-3}).idle_share(10, 100) == 0
+    assert LearningRate(peak=1.0, warmup_steps=90, warmup="hyperbolic").idle_share(10, 100) == 0
+
+
+@pytest.mark.parametrize("share", LearningRate.SHARES)
+def test_a_share_and_a_count_exclude_each_other(share: str) -> None:
+    count = LearningRate.SHARES[share]
+    with pytest.raises(BenchError, match=f"{share} .*{count}"):
+        load_preset(
+            "quick", (f"schedule.stages.0.learning_rate.{share}=0.5", f"schedule.stages.0.learning_rate.{count}=2")
+        )
+    changed = [f"schedule.stages.0.learning_rate.{share}=null", f"schedule.stages.0.learning_rate.{count}=2"]
+    [stage] = load_preset("quick", tuple(changed)).schedule.stages
+    assert getattr(stage.learning_rate, count) == 2
+    assert Stage.model_validate(stage.model_dump(mode="json")) == stage
 
 
 @pytest.mark.parametrize("negated", [False, True])

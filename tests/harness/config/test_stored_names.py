@@ -6,6 +6,7 @@ import pytest
 
 from harness.config.load import list_presets, load_preset, preset_digest
 from harness.config.preset import Preset
+from harness.config.schedule import LearningRate
 from harness.metrics.signature import EvaluationSettings
 from harness.runner.identity.run_key import built_with, keyed_preset
 from harness.runner.identity.signature import model_signature
@@ -35,6 +36,18 @@ PINNED = {
 """Of all that runs are stored under, as it was before `paper` became `matched-width`."""
 SECOND_PASS = "self_critical.gradient=second-pass"
 LUO = ("recipe.captions=words", "decoding.banned=[]", "decoding.release_finished=false")
+
+
+def counted(stage: int, **counts: int) -> tuple[str, ...]:
+    """Settings of a stage's learning rate that count steps and epochs, in place of shares of the stage."""
+    rate = f"schedule.stages.{stage}.learning_rate"
+    replaced = {name: share for share, name in LearningRate.SHARES.items()}
+    return tuple(
+        f"{rate}.{each}" for name, count in counts.items() for each in (f"{replaced[name]}=null", f"{name}={count}")
+    )
+
+
+SHARED_XE = counted(0, warmup_steps=4000, every_epochs=2)
 SINCE_CHANGED = {
     **dict.fromkeys(
         ("aoanet-paper", "image-transformer-paper", "updown-paper"), (f"schedule.stages.1.{SECOND_PASS}", *LUO)
@@ -43,11 +56,17 @@ SINCE_CHANGED = {
     "expansionnet-v1-paper": (f"schedule.stages.1.{SECOND_PASS}",),
     "expansionnet-v2-paper": (f"schedule.stages.2.{SECOND_PASS}", f"schedule.stages.3.{SECOND_PASS}"),
     "expansionnet-v2-paper-frozen": (f"schedule.stages.1.{SECOND_PASS}",),
-    "matched-width-scst": ("schedule.stages.1.dropout=0.1",),
+    "matched-width": SHARED_XE,
+    "matched-width-scst": ("schedule.stages.1.dropout=0.1", *SHARED_XE, *counted(1, warmup_steps=1000)),
     "noam-paper": (
         f"schedule.stages.1.{SECOND_PASS}", *LUO, "recipe.models=[transformer, m2, object_relation_transformer]",
     ),
-    "small-scst": ("schedule.stages.1.dropout=0.1",),
+    "quick-scst": (*counted(0, warmup_steps=40), *counted(1, warmup_steps=30)),
+    "small": counted(0, warmup_steps=300),
+    "small-scst": (
+        "schedule.stages.1.dropout=0.1", *counted(0, warmup_steps=300), *counted(1, warmup_steps=100),
+    ),
+    "smoke": counted(0, warmup_steps=20),
 }  # fmt: skip
 """Presets that were changed since, with the settings that make them what they were."""
 

@@ -21,23 +21,23 @@ VALUES = TunedValues(learning_rate=2.5, dropout_scale=0.3, warmup=0.125, clip_no
 def unsearched(stage: Stage) -> dict[str, object]:
     """A stage's settings less those that are searched."""
     content = stage.model_dump(exclude={"dropout", "dropout_scale", "clip_norm"})
-    return content | {"learning_rate": stage.learning_rate.model_dump(exclude={"peak", "warmup_steps"})}
+    return content | {"learning_rate": stage.learning_rate.model_dump(exclude={"peak", "warmup_steps", "warmup_share"})}
 
 
 @pytest.mark.parametrize("name", CONTROLLED)
 def test_no_values_are_the_preset_as_it_is(name: str) -> None:
     preset = load_preset(name)
-    assert tuned_preset(preset, TunedValues(), [10] * len(preset.schedule.stages)) == preset
+    assert tuned_preset(preset, TunedValues()) == preset
 
 
 @pytest.mark.parametrize("name", CONTROLLED)
 def test_values_change_every_stage_and_nothing_else(name: str) -> None:
     preset = load_preset(name)
-    changed = tuned_preset(preset, VALUES, [80] * len(preset.schedule.stages))
+    changed = tuned_preset(preset, VALUES)
     for own, tuned in zip(preset.schedule.stages, changed.schedule.stages, strict=True):
         rate = tuned.learning_rate
         assert rate.peak == pytest.approx(2.5 * own.learning_rate.peak)
-        assert (rate.warmup_steps, tuned.dropout_scale, tuned.clip_norm) == (10, 0.3, None)
+        assert (rate.warmup_of(80), tuned.dropout_scale, tuned.clip_norm) == (10, 0.3, None)
         assert tuned.dropout is None, "a rate at every site would exclude the scale that was searched"
         assert Stage.model_validate(tuned.model_dump()) == tuned
         assert unsearched(tuned) == unsearched(own)
@@ -84,7 +84,7 @@ def test_every_model_can_have_the_largest_dropout_scale(architecture: str) -> No
     with torch.device("meta"):
         model = create_model(architecture, vocab_size=20, visual_dim=8, **model_card(architecture).tiny)
     values = TunedValues(dropout_scale=SearchSpace().dropout_scale[1])
-    [stage] = tuned_preset(load_preset("smoke"), values, [400]).schedule.stages
+    [stage] = tuned_preset(load_preset("smoke"), values).schedule.stages
     assert max(DropoutRates(model).scaled(stage).values()) < 1
 
 

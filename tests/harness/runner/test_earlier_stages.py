@@ -25,7 +25,7 @@ SEEN = ("--preset", "quick-scst", "--backbone", "filterbank")
 SETTINGS = TINY | {
     "schedule.stages.0.epochs": 2,
     "schedule.stages.0.dropout": 0.2,
-    "schedule.stages.0.learning_rate.warmup_steps": 1,
+    "schedule.stages.0.learning_rate.warmup_share": 0.2,
     "schedule.stages.1.epochs": 2,
     "schedule.stages.1.validate_every": 1,
     "schedule.stages.1.self_critical.max_len": 6,

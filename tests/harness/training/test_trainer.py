@@ -17,6 +17,7 @@ from harness.training.objectives import CrossEntropy
 from harness.training.optimisers import make_optimiser
 from harness.utils.errors import BenchError
 from results.records import EpochRecord
+from results.statistics.learning import CHANCE
 from tests.harness.training.tiny_training import IMAGES, VOCABULARY, Loader, fit_tiny, tiny_schedule, weights_of
 from zoo import Captioner, create_model, model_card
 
@@ -77,6 +78,18 @@ def test_the_best_weights_win_and_patience_ends_a_stage(tmp_path: Path) -> None:
     assert [record.val_cider for record in records] == [0.1, 0.5, 0.3, 0.2]
     assert summary.best_cider == 0.5
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in kept[0.5].items())
+
+
+def test_patience_waits_for_a_score_above_chance(tmp_path: Path) -> None:
+    scores = [0.0, 0.0, CHANCE, 0.005, 0.0, 0.3, 0.2, 0.1, 0.9]
+    single = Schedule.model_validate(
+        {"name": "t", "summary": "t", "stages": [tiny_schedule(epochs=9, patience=2).stages[0].model_dump()]}
+    )
+    records: list[EpochRecord] = []
+    left, said = iter(scores), io.StringIO()
+    fit_tiny(tmp_path, schedule=single, validate=lambda _: next(left), records=records, said=said)
+    assert [record.val_cider for record in records] == scores[:8]
+    assert "epoch 8 of 9, no better since epoch 6" in said.getvalue()
 
 
 def test_a_nan_stops_with_step_and_last_good_checkpoint(tmp_path: Path) -> None:

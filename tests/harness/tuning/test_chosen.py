@@ -98,7 +98,7 @@ def test_values_are_for_the_searched_stages_at_any_length(small: RunContext, tmp
     plain = replace(small, preset=load_preset("smoke"))
     file.write_text(dumped(tuned_file(plain)), encoding="utf-8")
     at = "schedule.stages.0."
-    longer = [f"{at}epochs=7", f"{at}validate_every=2", f"{at}learning_rate.from_epoch=3"]
+    longer = [f"{at}epochs=7", f"{at}validate_every=2"]
 
     def find(preset: Preset) -> Tuned | None:
         return from_file(str(file))(replace(small, preset=preset), requested("updown"), SILENT)
@@ -109,8 +109,8 @@ def test_values_are_for_the_searched_stages_at_any_length(small: RunContext, tmp
     assert (found.label, found.stages) == (tuned_file(plain).tuned, None)
     tuned = replace(small, preset=load_preset("smoke", tuple(longer)), tuned=found).for_model("updown")
     [stage] = tuned.preset.schedule.stages
-    assert (stage.epochs, stage.learning_rate.from_epoch, stage.dropout_scale) == (7, 3, 0.2)
-    for change in ("clip_norm=3", "learning_rate.peak=0.5", "batch_size=3"):
+    assert (stage.epochs, stage.validate_every, stage.dropout_scale) == (7, 2, 0.2)
+    for change in ("clip_norm=3", "learning_rate.peak=0.5", "learning_rate.floor=0.5", "batch_size=3"):
         with pytest.raises(BenchError, match="other conditions: preset "):
             find(load_preset("smoke", (*longer, at + change)))
 

@@ -116,10 +116,13 @@ def test_floors_alone_have_no_verdict() -> None:
             "To train twice as long: bench run ... --set schedule.stages.1.epochs=12",
         ),
         (
-            replace(RISING, annealing={"from_epoch": 3, "every_epochs": 0.5}),
-            "Still learning when the training ended: a. "
-            "To train twice as long: bench run ... --set schedule.stages.1.epochs=12 "
-            "--set schedule.stages.1.learning_rate.from_epoch=6 --set schedule.stages.1.learning_rate.every_epochs=1",
+            replace(RISING, state="at chance"),
+            "At the level of chance when the training ended: a. "
+            "To train twice as long: bench run ... --set schedule.stages.1.epochs=12",
+        ),
+        (
+            replace(RISING, state="rate near zero", rise=0.0),
+            "With a learning rate that had long been near zero when the training ended: a.",
         ),
         (replace(RISING, epochs=None), "Still learning when the training ended: a."),
         (replace(RISING, state="finished learning", rise=0.0), ""),

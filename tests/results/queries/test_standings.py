@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 
 from results import EpochRecord, Quantity, SplitResult, Store, StoreError
 from results.queries import fetch
-from results.queries.standings import ALONE, NO_SCORES, OTHER_IMAGES, STILL_LEARNING, TOO_SHORT
+from results.queries.standings import ALONE, AT_CHANCE, NEAR_ZERO, NO_SCORES, OTHER_IMAGES, STILL_LEARNING, TOO_SHORT
 from results.queries.views import Row, SignificanceTest, Standing
 from results.statistics.architecture import NEEDS_SEEDS, architecture_difference, architecture_mean
 from results.statistics.significance import holm
@@ -83,33 +85,54 @@ def test_other_metrics_sort_and_place_rows_too(store: Store, make: Any) -> None:
     assert refused.value.hint == "choose of CIDEr-D, ROUGE-L"
 
 
+def trained(
+    store: Store, make: Any, model: str, mean: float, curve: Sequence[float], rates: Sequence[float] | None = None
+) -> None:
+    """Three seeds of a model with these validations, and these learning rates at the ends of the epochs."""
+    ended = enumerate(zip(curve, rates or [1e-4] * len(curve), strict=True), start=1)
+    epochs = [replace(make.epoch(number, val_cider=score), learning_rate=rate) for number, (score, rate) in ended]
+    stages = [{"epochs": len(curve), "learning_rate": {"annealing": "step"}}]
+    for seed in (1, 2, 3):
+        config = {"seed": seed, "preset": {"schedule": {"stages": stages}}}
+        finish(store, make, model, seed, level(mean + 0.001 * seed, 0.001), epochs=tuple(epochs), config=config)
+
+
 def test_a_row_that_was_still_learning_has_a_place_only_on_request(store: Store, make: Any) -> None:
-    rate = {"annealing": "step", "factor": 0.5, "every_epochs": 2, "from_epoch": 3}
     curves = {"flat": (0.2, 0.5, 0.5, 0.5), "rising": (0.1, 0.2, 0.3, 0.4), "short": (0.1, 0.4)}
     for model, curve in curves.items():
-        for seed in (1, 2, 3):
-            epochs = tuple(make.epoch(number, val_cider=score) for number, score in enumerate(curve, start=1))
-            mean = {"flat": 0.5, "rising": 0.9, "short": 0.7}[model]
-            finish(
-                store,
-                make,
-                model,
-                seed,
-                level(mean + 0.01 * seed, 0.01),
-                epochs=epochs,
-                config={
-                    "seed": seed,
-                    "preset": {"schedule": {"stages": [{"epochs": len(curve), "learning_rate": rate}]}},
-                },
-            )
+        trained(store, make, model, {"flat": 0.5, "rising": 0.9, "short": 0.7}[model], curve)
     (group,), (asked,) = fetch.leaderboard(store), fetch.leaderboard(store, place_unfinished=True)
     rising, short, flat = group.rows
     assert [row.standings["CIDEr-D"].reason for row in group.rows] == [STILL_LEARNING, TOO_SHORT, ALONE]
     assert (rising.still_learning, short.still_learning, flat.still_learning) == (True, False, False)
     assert [row.learning[1].state for row in group.rows] == ["still learning", "unknown", "finished learning"]
     assert (rising.learning[1].epochs, rising.learning[1].stage) == (4, 0)
-    assert rising.learning[1].annealing == {"from_epoch": 3, "every_epochs": 2}
     assert [row.standings["CIDEr-D"].best for row in asked.rows] == [1, 2, 3]
+
+
+def test_a_rate_near_zero_is_not_the_end_of_learning(store: Store, make: Any) -> None:
+    curve = (0.2, *[0.5] * 7)
+    trained(store, make, "rests", 0.9, curve, rates=(1, 1, 0.5, 0.1, 0.01, 1e-3, 1e-4, 1e-5))
+    trained(store, make, "falls", 0.7, curve, rates=(1, 1, 0.5, 0.25, 0.1, 0.05, 0.01, 2e-3))
+    (group,), (asked,) = fetch.leaderboard(store), fetch.leaderboard(store, place_unfinished=True)
+    assert [row.training_end for row in group.rows] == ["rate near zero", "finished learning"]
+    assert [row.standings["CIDEr-D"].reason for row in group.rows] == [NEAR_ZERO, ALONE]
+    assert [row.standings["CIDEr-D"].best for row in asked.rows] == [1, 2]
+
+
+def test_a_row_at_the_level_of_chance_has_no_place_and_is_no_floor(store: Store, make: Any) -> None:
+    trained(store, make, "a", 0.5, (0.2, 0.5, 0.5, 0.5))
+    trained(store, make, "lost", 0.005, (0.0, 0.0, 0.01, 0.0))
+    trained(store, make, "blind", 0.004, (0.0, 0.0, 0.0))
+    for group in (*fetch.leaderboard(store), *fetch.leaderboard(store, place_unfinished=True)):
+        a, lost, blind = group.rows
+        assert [row.training_end for row in group.rows] == ["finished learning", "at chance", "at chance"]
+        assert lost.standings["CIDEr-D"].reason == AT_CHANCE
+        assert a.standings["CIDEr-D"].floors == ()
+        assert blind.standings["CIDEr-D"].is_floor
+    trained(store, make, "majority", 0.1, (0.1, 0.1, 0.1))
+    ((a, *_),) = (group.rows for group in fetch.leaderboard(store))
+    assert [test.floor for test in a.standings["CIDEr-D"].floors] == ["majority"]
 
 
 def test_without_scores_of_images_nothing_is_tested(store: Store, make: Any) -> None:

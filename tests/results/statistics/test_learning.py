@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
-from results.statistics.learning import RISE, Learning, learning, mean_learning
+from harness.config.schedule import LearningRate
+from results.statistics.learning import CHANCE, RISE, Learning, idle_share, learning, mean_learning
 
 RISING = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
@@ -28,18 +29,42 @@ def test_a_steady_rise_is_still_learning_and_has_no_noise() -> None:
         ((0.5, 0.9, 1.0, 0.97, 0.94, 0.91, 0.88, 0.85), "finished learning", True),
         ((0.5, 0.9, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0 + RISE / 2), "finished learning", False),
         ((0.1, 0.9), "unknown", False),
+        ((0.0, CHANCE), "at chance", False),
+        ((0.0, 0.005, 0.0, CHANCE, 0.0), "at chance", False),
         ((), "unknown", False),
     ],
 )
 def test_flat_falling_and_short_curves_are_not(scores: tuple[float, ...], state: str, fell: bool) -> None:
     found = learning(scores)
     assert (found.state, found.fell, found.validations) == (state, fell, len(scores))
-    assert (found.rise is None) == (len(scores) < 3)
+    assert (found.rise is None) == (len(scores) < 3 or max(scores) <= CHANCE)
 
 
 def test_patience_ends_learning_whatever_the_curve() -> None:
     assert learning(RISING, stopped_early=True).state == "stopped early"
     assert learning((0.1,), stopped_early=True).state == "stopped early"
+
+
+@pytest.mark.parametrize(("idle", "flat"), [(0.1, "finished learning"), (0.101, "rate near zero")])
+def test_what_is_flat_at_a_rate_near_zero_has_not_finished(idle: float, flat: str) -> None:
+    assert learning([0.5] * 8, idle=idle).state == flat
+    assert learning([0.5] * 8, stopped_early=True, idle=idle).state == flat.replace(
+        "finished learning", "stopped early"
+    )
+    assert learning(RISING, idle=idle).state == "still learning"
+
+
+@given(epochs=st.integers(1, 40), start=st.floats(0.2, 0.8), every=st.floats(0.01, 0.2))
+def test_the_idle_share_of_stored_rates_is_that_of_the_schedule(epochs: int, start: float, every: float) -> None:
+    steps = 500
+    stepwise = LearningRate(peak=1.0, annealing="step", factor=0.5, from_share=start, every_share=every)
+    cosine = LearningRate(peak=1.0, annealing="cosine")
+    for rate in (stepwise, cosine):
+        ends = [rate.at(steps * (epoch + 1) - 1, steps, steps * epochs) for epoch in range(epochs)]
+        found = idle_share(ends, stepwise=rate is stepwise)
+        assert found <= rate.idle_share(steps, steps * epochs) + every
+        if epochs > 2 / start:  # an epoch ends before the rate falls
+            assert found == pytest.approx(rate.idle_share(steps, steps * epochs), abs=every + 0.02)
 
 
 def test_the_error_is_that_of_a_difference_of_two_noisy_scores() -> None:
@@ -75,6 +100,10 @@ def ended(state: str, rise: float | None = None, error: float | None = None) -> 
         ([("stopped early", 0.5, 0.0), ("finished learning", 0.0, 0.0)], "finished learning"),
         ([("stopped early", 0.5, 0.0)] * 2, "stopped early"),
         ([("unknown", None, None), ("still learning", 0.5, 0.0)], "unknown"),
+        ([("rate near zero", 0.0, 0.0), ("finished learning", 0.0, 0.0)], "rate near zero"),
+        ([("rate near zero", 0.0, 0.0), ("still learning", 0.5, 0.0)], "still learning"),
+        ([("at chance", None, None)] * 2, "at chance"),
+        ([("at chance", None, None), ("finished learning", 0.0, 0.0)], "finished learning"),
         ([], "unknown"),
     ],
 )
@@ -96,7 +125,7 @@ def test_more_seeds_of_flat_curves_are_rarely_taken_for_learning() -> None:
 
 @given(st.lists(st.integers(0, 200), min_size=3, max_size=30))
 def test_noise_is_the_deviation_from_the_isotonic_regression(points: list[int]) -> None:
-    scores = [value / 100 for value in points]
+    scores = [value / 100 + CHANCE for value in points] + [1.0]
     fitted = isotonic_regression(scores)
     freedom = max(len(scores) - (len(fitted.blocks) - 1), 1)
     deviation = (float(np.square(np.asarray(scores) - fitted.x).sum()) / freedom) ** 0.5

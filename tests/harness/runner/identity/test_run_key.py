@@ -86,6 +86,7 @@ SAMPLING = STAGE | {
     "scheduled_sampling": {},
     "dropout_scale": 0.5,
     "self_critical": {"sampling_dropout": True},
+    "learning_rate": {"peak": 0.01, "warmup_share": 0.1, "annealing": "step", "from_share": 0.5, "every_share": 0.1},
 }
 
 
