@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from harness.config.limits import MAX_BATCH, MAX_BEAM, MAX_COUNT, MAX_RATE, MAX_STEPS
 from harness.config.rewards import Reinforce, SelfCritical
 from harness.config.strict import Strict
-from results.statistics.learning import IDLE_RATE
+from results.statistics.learning import IDLE_RATE, IDLE_SHARE
 
 __all__ = [
     "Accumulation",
@@ -145,13 +145,6 @@ class LearningRate(Strict):
         if self.annealing == "noam":
             rate *= math.sqrt(warmup / (step + 1))
         return max(rate, self.minimum)
-
-    @property
-    def falls_by(self) -> str:
-        """The setting that says how slowly the rate falls."""
-        if self.annealing != "step":
-            return "minimum"
-        return "every_epochs" if self.every_share is None else "every_share"
 
     def idle_share(self, steps_per_epoch: int, total_steps: int) -> float:
         """The share of a stage's steps at its end whose rate is near zero (`IDLE_RATE`); plateaus are not foreseen.
@@ -314,6 +307,19 @@ class Schedule(Strict):
         if self.stages[-1].objective == "sentence_graph":
             raise ValueError(f"stage {self.stages[-1].name}: the last stage must caption images, not sentence_graph")
         return self
+
+    def idle_stages(self, images: int, captions: int) -> Iterator[str]:
+        """A warning of each stage over so many images and captions whose rate is near zero for more than its end."""
+        for number, stage in enumerate(self.stages):
+            rate, steps = stage.learning_rate, stage.steps_per_epoch(images, captions)
+            if (share := rate.idle_share(steps, stage.epochs * steps)) > IDLE_SHARE:
+                every = "every_epochs" if rate.every_share is None else "every_share"
+                setting = every if rate.annealing == "step" else "minimum"
+                yield (
+                    f"stage {stage.name}: the learning rate is below a thousandth of its peak for the last "
+                    f"{100 * share:.0f} % of the steps, in which next to nothing is learnt, and its rows get no place; "
+                    f"let it fall later, by a larger --set schedule.stages.{number}.learning_rate.{setting}=..."
+                )
 
     @property
     def reads_sentences(self) -> bool:

@@ -141,7 +141,10 @@ def run_benchmark(
             reporter=reporter,
             spread=engine.extraction(device, reporter),
         )
-        if request.tuned is not None and (trained := [model for model in models if model.kind == "trained"]):
+        trained = [model for model in models if model.kind == "trained"]
+        for warning in request.preset.schedule.idle_stages(*context.counts()) if trained else ():
+            reporter.note(warning, style="yellow")
+        if request.tuned is not None and trained:
             context = replace(context, tuned=request.tuned(context, trained, reporter))
         more = None if request.more is None else more_evaluator(request.more, context.data, str(device))
         # The plan: a spec for every run, less those that finished runs stand for.
@@ -201,9 +204,6 @@ def plan_benchmark(
     Raises:
         BadImage: an image that was checked before cannot be read any more.
     """
-    if any(model.kind == "trained" for model in models):
-        for warning in context.idle_stages():
-            reporter.note(warning, style="yellow")
     seeds, first, workspace = request.seeds, request.first_seed, request.workspace
     specs = plan_runs(models, seeds, context, workspace, first_seed=first)
     if control is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -35,7 +35,6 @@ from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results.records import DatasetRecord, ImageRecord
-from results.statistics.learning import IDLE_SHARE
 from zoo.captioner import GraphKind, VisualKind, VisualSpec
 
 
@@ -138,24 +137,11 @@ class RunContext:
 
     def updates(self) -> tuple[int, ...]:
         """The optimiser steps of each stage of the preset, without an early stop; the same for every model."""
-        stages = self.preset.schedule.stages
-        return tuple(stage.epochs * steps for stage, steps in zip(stages, self._steps_per_epoch(), strict=True))
+        return tuple(stage.epochs * stage.steps_per_epoch(*self.counts()) for stage in self.preset.schedule.stages)
 
-    def idle_stages(self) -> Iterator[str]:
-        """A warning of each stage whose learning rate rests near zero for longer than its end needs."""
-        for number, (stage, steps) in enumerate(zip(self.preset.schedule.stages, self._steps_per_epoch(), strict=True)):
-            rate = stage.learning_rate
-            share = rate.idle_share(steps, stage.epochs * steps)
-            if share > IDLE_SHARE:
-                yield (
-                    f"stage {stage.name}: the learning rate is below a thousandth of its peak for the last "
-                    f"{100 * share:.0f} % of its steps, in which next to nothing is learnt; such rows get no place: "
-                    f"let it fall later, by --set schedule.stages.{number}.learning_rate.{rate.falls_by}=..."
-                )
-
-    def _steps_per_epoch(self) -> list[int]:
-        images, captions = len(self.data.train), sum(len(sample.captions) for sample in self.data.train)
-        return [stage.steps_per_epoch(images, captions) for stage in self.preset.schedule.stages]
+    def counts(self) -> tuple[int, int]:
+        """The images and captions that models are trained on."""
+        return len(self.data.train), sum(len(sample.captions) for sample in self.data.train)
 
     def source(self, spec: VisualSpec) -> VisualSource:
         """What a model with this `spec` reads: the features, or the images as its preprocessing gives them.

@@ -94,7 +94,7 @@ def _tune(models: Sequence[RequestedModel], request: TuneRequest, reporter: Repo
         reporter=reporter,
         spread=None if engine is None else engine.extraction(device, reporter),
     )
-    for warning in context.idle_stages():
+    for warning in context.preset.schedule.idle_stages(*context.counts()):
         reporter.note(warning, style="yellow")
     # A third of the trials only explores, as does Optuna's own default of 10 in 30.
     startup = max(request.trials // 3, 2)
