@@ -7,13 +7,15 @@ import io
 import os
 import pkgutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
+from typer.models import CommandInfo
 
 import harness
 import harness.cli
+from harness.cli.checked import checked
 from harness.cli.last_resort import DEBUG_VARIABLE, explained, leave_broken_pipe
 from harness.cli.saying import say_error
 from harness.cli.signals import say_interrupted
@@ -66,7 +68,16 @@ def build_app(words: Sequence[str] = ()) -> typer.Typer:
         module = importlib.import_module(f"harness.cli.{name}")
         if hasattr(module, "register"):
             module.register(app)
+    for command in _commands(app):
+        command.callback = checked(command.callback) if command.callback else None
     return app
+
+
+def _commands(app: typer.Typer) -> Iterator[CommandInfo]:
+    yield from app.registered_commands
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            yield from _commands(group.typer_instance)
 
 
 def _is_command(name: str, names: Sequence[str]) -> bool:

@@ -19,7 +19,8 @@ from harness.cli.options import (
     WorkspaceOption,
     refuse_empty,
 )
-from harness.cli.output import check_out, check_out_folder, deliver, write_errors
+from harness.cli.output import check_out, deliver, write_errors
+from harness.cli.outputs import OutFile, OutFolder
 from harness.config.limits import MAX_BEAM
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
@@ -66,6 +67,7 @@ def caption(
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Write COCO's results JSON; ids are those of --data, else they count from 0."),
+        OutFile(rb'\[\s*(\{\s*"image_id":|\]$)'),
     ] = None,
     regions: Annotated[
         str | None,
@@ -79,7 +81,9 @@ def caption(
         typer.Option(callback=refuse_empty, help="For a run on scene graphs: those of the regions, by image id."),
     ] = None,
     attention: Annotated[bool, typer.Option("--attention", help="Draw each word's attention map, as PNGs.")] = False,
-    attention_out: Annotated[Path, typer.Option(help="Folder for these PNGs, one per picture.")] = Path("attention"),
+    attention_out: Annotated[
+        Path, typer.Option(help="Folder for these PNGs, one per picture."), OutFolder(rb"\x89PNG", "attention")
+    ] = Path("attention"),
     prompt: PromptOption = None,
     clean: CleanOption = None,
     hub_attention: HubAttentionOption = None,
@@ -92,9 +96,6 @@ def caption(
     """
     if bool(images) == (data is not None):
         raise BenchError("give either pictures or --data", "for example: bench caption dog.jpg --run KEY")
-    check_out(out)
-    if attention:
-        check_out_folder(attention_out, "--attention-out")
 
     from rich.console import Console
 
@@ -119,6 +120,7 @@ def caption(
         sheet = attention_out / f"{picture.stem}-attention.png"
         if sheet in sheets:  # of a picture of the same name in another folder
             sheet = sheet.with_stem(f"{picture.stem}-{record.image_id}-attention")
+        check_out(sheet, "--attention-out")
         with write_errors(sheet, "--attention-out"):
             draw_attention(picture, record, sheet)
         sheets[sheet] = None

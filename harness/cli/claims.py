@@ -11,7 +11,8 @@ import typer
 
 from harness.cli.inputs import open_results, read_results
 from harness.cli.options import DatabaseOption, PlaceUnfinishedOption, WorkspaceOption
-from harness.cli.output import check_out, deliver
+from harness.cli.output import deliver
+from harness.cli.outputs import OutFile
 from harness.utils.workspace import DEFAULT
 
 _EPILOG = """**Examples**
@@ -44,7 +45,11 @@ def claims(
     db: DatabaseOption = None,
     place_unfinished: PlaceUnfinishedOption = False,
     format: Annotated[Format, typer.Option("--format", help="How the claims are written.")] = Format.text,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write them to this file.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Write them to this file."),
+        OutFile(rb"Claim |# What the papers claim"),
+    ] = None,
 ) -> None:
     """Say which claims of papers the stored runs support or contradict, and which they cannot tell.
 
@@ -54,7 +59,6 @@ def claims(
     from harness.config.claim_file import load_claims
     from results.compare.claims import judge
 
-    check_out(out)
     claimed = load_claims(file)
     with open_results(workspace, db) as store:
         rows = read_results(store, partial(judge, store, claimed, place_unfinished=place_unfinished))

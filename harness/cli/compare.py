@@ -12,7 +12,8 @@ import typer
 
 from harness.cli.inputs import open_results, read_results
 from harness.cli.options import DatabaseOption, WorkspaceOption
-from harness.cli.output import check_out, deliver
+from harness.cli.output import deliver
+from harness.cli.outputs import OutFile
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT
 
@@ -55,14 +56,17 @@ def compare(
         int, typer.Option(min=0, max=100_000, help="Number of captions to show, those that changed most.")
     ] = 5,
     format: Annotated[Format, typer.Option("--format", help="How the comparison is written.")] = Format.text,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it to this file.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Write it to this file."),
+        OutFile(rb'A  |- |## |\{\s*"pairs":'),
+    ] = None,
 ) -> None:
     """Compare scores with paired tests, costs as ratios, conditions, and the captions that changed most.
 
     A and B are two runs of --workspace or --db, by their keys, or by their models where these have no other run; or two
     workspaces or databases, whose models are paired. To compare two commits, run each in a workspace of its own.
     """
-    check_out(out)
     stores = _is_store(before), _is_store(after)
     if stores[0] != stores[1]:
         key, store = (after, before) if stores[0] else (before, after)

@@ -11,7 +11,8 @@ import typer
 
 from harness.cli.evaluate_more import measure, print_more, refuse_without_more, to_json
 from harness.cli.options import BertOption, ClipOption, InstancesOption
-from harness.cli.output import check_out, deliver
+from harness.cli.output import deliver
+from harness.cli.outputs import OutFile
 
 if TYPE_CHECKING:
     from harness.data.formats import References
@@ -51,7 +52,11 @@ def register(app: typer.Typer) -> None:
 def evaluate(
     predictions: Annotated[Path, typer.Argument(help="COCO's results format: a list of image_id and caption.")],
     references: Annotated[Path, typer.Option(help="COCO's, Karpathy's or nocaps's JSON, gzipped or not.")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write scores, also per image, as JSON.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Write scores, also per image, as JSON."),
+        OutFile(rb'\{"bootstrap":'),
+    ] = None,
     split: Annotated[str | None, typer.Option(help="Which split of a Karpathy file.  [default: test]")] = None,
     domain_df: Annotated[
         DomainFrequencies,
@@ -93,7 +98,6 @@ def evaluate(
     from harness.metrics.spice.process import find_spice
     from harness.utils.progress import Reporter
 
-    check_out(out)
     if not more:
         refuse_without_more("--more", clip=clip, bert=bert, instances=instances, images=images, sets=sets)
     settings_of_more = MoreSettings.parse(clip, bert, instances or ())

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.cli.outputs import refuse_loss
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 
@@ -23,7 +24,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
 def check_out(out: Path | None, option: str = "--out") -> None:
-    """BenchError, before any work, where the file to write is a folder, or cannot be below its parent."""
+    """BenchError, before any work, where a file cannot be written, or would replace something else."""
     if out is None:
         return
     mode = _mode(out, option)
@@ -34,15 +35,19 @@ def check_out(out: Path | None, option: str = "--out") -> None:
         raise BenchError(f"{option} {out} is {kind}, which is never written to", "name a file")
     if mode is None:
         _check_parents(out, option)
+    if mode is None or stat.S_ISREG(mode):
+        with write_errors(out, option):
+            refuse_loss(out, option)
 
 
 def check_out_folder(folder: Path, option: str = "--out") -> None:
-    """BenchError, before any work, where the folder to write into is no folder and cannot become one."""
+    """BenchError, before any work, where a folder cannot be written into, or something else would be replaced."""
     mode = _mode(folder, option)
     if mode is not None and not stat.S_ISDIR(mode):
         raise BenchError(f"{option} {folder} is not a folder", "name a folder, or one that does not exist yet")
     if mode is None:
         _check_parents(folder, option)
+    refuse_loss(folder, option, folder=True)
 
 
 @contextmanager

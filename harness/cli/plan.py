@@ -11,6 +11,7 @@ import typer
 
 from harness.cli.options import refuse_typed
 from harness.cli.output import deliver
+from harness.cli.outputs import OutFile
 from harness.cli.plan_power import show_power
 from harness.cli.plan_published import show_published_times
 from harness.cli.plan_slurm import PlannedRuns, check_slurm, nodes_of, sbatch_script
@@ -67,7 +68,9 @@ def plan(
     throughput: Annotated[float | None, typer.Option(help="TFLOP/s that a device sustains.")] = None,
     measure: Annotated[bool, typer.Option("--measure", help="Time every model on --device for some seconds.")] = False,
     slurm: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write the runs as an array of Slurm, for sbatch.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write the runs as an array of Slurm, for sbatch."),
+        OutFile(rb"#!/bin/bash\n# Written by `bench plan"),
     ] = None,
     detect: Annotated[
         float | None,

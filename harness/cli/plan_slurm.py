@@ -130,10 +130,7 @@ def nodes_of(devices: int) -> int:
 
 
 def check_slurm(file: Path | None, control: str | None) -> None:
-    """BenchError where `--slurm` is given with what it does not write, or names no file that can be written."""
-    from harness.cli.output import check_out
-
-    check_out(file, "--slurm")
+    """BenchError where `--slurm` is given with what it does not write."""
     if file is not None and control is not None:
         raise BenchError(
             "--slurm and --control contradict each other: a control is compared with all rows at once",

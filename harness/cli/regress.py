@@ -16,9 +16,9 @@ import typer
 from harness.cli.inputs import open_results, read_results
 from harness.cli.last_resort import without_passwords
 from harness.cli.options import DatabaseOption, WorkspaceOption
-from harness.cli.output import check_out, deliver
+from harness.cli.output import deliver
+from harness.cli.outputs import OutFile
 from harness.utils.errors import BenchError
-from harness.utils.files import absolute
 from harness.utils.workspace import DEFAULT
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def register(app: typer.Typer) -> None:
 
 
 def regress(
-    baseline: Annotated[Path, typer.Option(help="The baseline file, JSON.")],
+    baseline: Annotated[Path, typer.Option(help="The baseline file, JSON."), OutFile(only_with="update")],
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
     update: Annotated[
@@ -81,7 +81,11 @@ def regress(
         float | None, typer.Option(help="Fail where a time grows by more than this factor.")
     ] = None,
     format: Annotated[Format, typer.Option("--format", help="How findings are written.")] = Format.text,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write them to this file.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Write them to this file."),
+        OutFile(rb'Baseline of |### |<\?xml [^>]*>\s*<testsuites>|\{\s*"exit_code":'),
+    ] = None,
 ) -> None:
     """Judge a workspace's finished runs against a baseline, or write one with --update.
 
@@ -102,9 +106,6 @@ def regress(
     tolerances = _tolerances(tolerance or ())
     if strict_timing is not None and not (math.isfinite(strict_timing) and strict_timing > 1):
         raise BenchError(f"--strict-timing {strict_timing:g} must be above 1", "write --strict-timing 1.5")
-    check_out(out)
-    if out is not None and absolute(out) == absolute(baseline):
-        raise BenchError(f"--out {out} is the baseline, which findings would replace", "name another file")
     expected = read_baseline(baseline) if not update or baseline.exists() else None
     metrics = metric or (expected.metrics if expected else ["CIDEr-D"])
     with open_results(workspace, db) as store:

@@ -13,6 +13,8 @@ import typer
 
 from harness.cli.inputs import open_results, read_results, warn
 from harness.cli.options import DatabaseOption, PlaceUnfinishedOption, RankingMetricOption, WorkspaceOption
+from harness.cli.output import check_out_folder
+from harness.cli.outputs import OutFolder
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -48,7 +50,11 @@ def _uncollected() -> Iterator[None]:
 def report(
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to write, replaced as a whole.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Folder to write; files of other names stay."),
+        OutFolder(whole=True),
+    ] = None,
     metric: RankingMetricOption = "CIDEr-D",
     place_unfinished: PlaceUnfinishedOption = False,
     terminal: Annotated[bool, typer.Option("--terminal", help="Print the leaderboard here; write nothing.")] = False,
@@ -64,6 +70,9 @@ def report(
         raise BenchError("--terminal writes nothing to --out", "leave one of the two out")
     if terminal and show:
         raise BenchError("--terminal writes no report that --open could show", "leave one of the two out")
+    folder = out or Workspace(workspace).report
+    if not terminal:
+        check_out_folder(folder)
     with _uncollected(), open_results(workspace, db) as store:
         if terminal:
             from reports.text.terminal import print_leaderboard
@@ -73,7 +82,6 @@ def report(
             return
         from reports.html.report import write_report
 
-        folder = out or Workspace(workspace).report
         index = read_results(store, partial(write_report, store, folder, metric, place_unfinished=place_unfinished))
     typer.echo(index)
     if show:

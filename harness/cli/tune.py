@@ -38,7 +38,8 @@ from harness.cli.options import (
     WorkspaceOption,
     refuse_empty,
 )
-from harness.cli.output import check_out, deliver
+from harness.cli.output import deliver
+from harness.cli.outputs import OutFile
 from harness.cli.tables import TableFormat, format_table
 from harness.runner.engines.choose import HERE, check_tuning_engine
 from harness.utils.workspace import DEFAULT
@@ -102,7 +103,9 @@ def tune(
     gpus_per_run: GpusPerRunOption = None,
     memory_per_run: MemoryPerRunOption = None,
     export: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the values as YAML, for bench run --tuned-from.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the values as YAML, for bench run --tuned-from."),
+        OutFile(rb"command: \W?bench tune"),
     ] = None,
     plugin: PluginOption = None,
 ) -> None:
@@ -111,7 +114,6 @@ def tune(
     The same command continues where it stopped. --jobs tunes several models at once, each by one process, --on ray
     on a Ray cluster; typed in several terminals, the processes share the trials of each model.
     """
-    check_out(export, "--export")
     from harness.config.load import load_preset
     from harness.utils.plugins import load_plugins
 

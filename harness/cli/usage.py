@@ -67,11 +67,11 @@ def explained_usage(error: Any, words: list[str]) -> BenchError:
             said = f"{error.option_name} has no value"
         return BenchError(said, f"write one behind it: {error.option_name} VALUE; {more}")
     if kind == "MissingParameter" and parameter is not None:
-        shown, described = _shown(parameter), _sentence(parameter.help or "")
+        shown, described = shown_name(parameter), _sentence(parameter.help or "")
         example = f"{shown} {_value(parameter)}" if parameter.opts[0].startswith("-") else shown
         return BenchError(f"{command}: {shown} is missing", f"add {example}: {described or more}")
     if parameter is not None:
-        shown = _shown(parameter)
+        shown = shown_name(parameter)
         typed = _typed(parameter, words)
         what = shown if typed is None else f"{shown} {shlex.quote(typed) if typed.isprintable() else repr(typed)}"
         return BenchError(f"{what}: {_sentence(error.message)}", _example(parameter, shown, error.message) or more)
@@ -95,7 +95,7 @@ def _command(context: Any) -> str:
     return "bench" + str(context.command_path).removeprefix(str(context.find_root().info_name))
 
 
-def _shown(parameter: Any) -> str:
+def shown_name(parameter: Any) -> str:
     """An option's first long name, or an argument's in capitals."""
     if not parameter.opts[0].startswith("-"):
         return str(parameter.metavar or parameter.name.upper())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal
 
@@ -39,7 +40,14 @@ def run_predictions(store: Store, key: str, images: Path) -> Predictions:
 
 
 def write_submission(
-    predictions: Predictions, images: Path, out: Path, *, server: Server, split: str, algorithm: str
+    predictions: Predictions,
+    images: Path,
+    out: Path,
+    *,
+    server: Server,
+    split: str,
+    algorithm: str,
+    check: Callable[[Path], None] = lambda _: None,
 ) -> list[Path]:
     """Write the submission file of `server` into folder `out`.
 
@@ -49,6 +57,7 @@ def write_submission(
             captions, or any annotation file of the split.
         split: val2014 or test2014 for COCO, val or test for nocaps.
         algorithm: name of the system, for COCO's file name.
+        check: called with each file before it is written; what it raises ends this.
 
     COCO's server expects the files of both splits in one archive, which is written once both exist.
 
@@ -73,15 +82,17 @@ def write_submission(
         for image_id in wanted
     ]
     name = f"captions_{split}_{algorithm}_results.json" if server == "coco" else f"nocaps_{split}_{algorithm}.json"
+    check(out / name)
     write_text(out / name, json.dumps(entries, ensure_ascii=True) + "\n")
-    return [out / name, *(_coco_archive(out, algorithm) if server == "coco" else ())]
+    return [out / name, *(_coco_archive(out, algorithm, check) if server == "coco" else ())]
 
 
-def _coco_archive(out: Path, algorithm: str) -> list[Path]:
+def _coco_archive(out: Path, algorithm: str, check: Callable[[Path], None]) -> list[Path]:
     files = [out / f"captions_{split}_{algorithm}_results.json" for split in _COCO_SPLITS]
     if not all(file.is_file() for file in files):
         return []
     archive = out / f"{algorithm}_results.zip"
+    check(archive)
     with replacing(archive) as part, zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as opened:
         for file in files:
             opened.write(file, file.name)

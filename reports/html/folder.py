@@ -14,13 +14,15 @@ from pathlib import Path
 from reports.errors import ReportError
 
 MARKER = ".captionbench-report"
+"""Makes a folder a report, and lists the files that were written into it."""
 
 
 @contextmanager
 def replaced(folder: Path) -> Iterator[Path]:
     """Give an empty folder beside `folder` to write into, and put it in `folder`'s place once it is complete.
 
-    When the block raises, `folder` stays as it was. Only a report, an empty folder or nothing is ever replaced.
+    When the block raises, `folder` stays as it was. Only a report, an empty folder or nothing is ever replaced; files
+    that were put into a report by others stay in it.
 
     Raises:
         ReportError: the folder holds something else, or cannot be written.
@@ -38,8 +40,10 @@ def replaced(folder: Path) -> Iterator[Path]:
         fcntl.flock(held, fcntl.LOCK_EX)  # before there is anything in it: see `_remove_abandoned`
         new = work / "new"
         new.mkdir()
-        (new / MARKER).write_text("Written by bench report, which replaces this folder as a whole.\n", encoding="utf-8")
         yield new
+        lines = ["Written by bench report, which replaces this folder, but files of other names.", *sorted(_files(new))]
+        _keep_foreign(folder, new)
+        (new / MARKER).write_text("\n".join(lines) + "\n", encoding="utf-8")
         _swap(new, folder, work / "old")
     except OSError as error:
         raise _unwritable(folder, error) from error
@@ -77,6 +81,21 @@ def _refuse_foreign(folder: Path) -> None:
             f"{folder} holds files that are not a report; writing one would delete them",
             "choose a new or empty folder with --out DIR",
         )
+
+
+def _files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_symlink() or path.is_file()}
+
+
+def _keep_foreign(folder: Path, new: Path) -> None:
+    """Copy what the report in `folder` does not list as its own; that of an earlier release lists nothing."""
+    marker = folder / MARKER
+    own = marker.read_text(encoding="utf-8").splitlines()[1:] if marker.is_file() else []
+    if not own:
+        return
+    for name in sorted(_files(folder) - {MARKER, *own} - _files(new)):
+        (new / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(folder / name, new / name, follow_symlinks=False)
 
 
 def _swap(new: Path, folder: Path, old: Path) -> None:

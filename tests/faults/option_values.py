@@ -68,8 +68,9 @@ COMMANDS = {
 _ANY = set(CLASSES)
 _NUMBERS = {"negative", "zero", "huge", "nan", "infinite"}
 _NEW_NAMES = {"blank", *_NUMBERS, "unicode", "undecodable", "markup", "missing", "no-user"}
-_OUT = _NEW_NAMES | {"device", "linked-device"}
-_WORKSPACES = _NEW_NAMES - {"blank"} | {"folder"}
+_OUT = _NEW_NAMES - {"blank"} | {"device", "linked-device"}
+_FOLDERS = _NEW_NAMES - {"blank"} | {"folder"}
+_WORKSPACES = _FOLDERS
 LEGAL = {
     "compare --captions": {"zero"},
     "compare --out": _OUT,
@@ -85,20 +86,21 @@ LEGAL = {
     "data verify --workspace": _WORKSPACES,
     "db merge --db": _WORKSPACES - {"folder", "missing", "no-user"},
     "db merge --workspace": _WORKSPACES,
+    "db publish OUT": _NUMBERS - {"negative"} | {"unicode", "undecodable", "markup"},
     "doctor --workspace": _WORKSPACES | {"loop"},
     "evaluate --out": _OUT,
-    "export figures --out": _NEW_NAMES | {"empty", "folder"},
+    "export figures --out": _FOLDERS,
     "export leaderboard --out": _OUT,
     "export submission --name": {*_NUMBERS, "folder", "pipe", "loop"},
-    "export submission --out": _NEW_NAMES | {"empty", "folder"},
+    "export submission --out": _FOLDERS,
     "models list PATTERN": {"empty"},
-    "new-model --out": _NEW_NAMES | {"empty", "folder"},
+    "new-model --out": _FOLDERS,
     "new-model NAME": {"folder", "pipe", "loop", "nan", "infinite"},
     "plan --db": _WORKSPACES - {"folder", "missing", "no-user"},  # bench run would make it
     "plan --first-seed": {"zero"},
     "plan --regions": {"folder"},  # what it holds is looked at with the pictures
     "plan --slurm": _OUT,
     "plan --workspace": _WORKSPACES,
-    "report --out": _NEW_NAMES | {"folder"},
+    "report --out": _FOLDERS,
 }
 """Classes with which a command does what it is asked for, by command and option; every other must not exit with 0."""

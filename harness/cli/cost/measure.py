@@ -21,7 +21,7 @@ from harness.cli.options import (
     VocabularySizeOption,
     finite,
 )
-from harness.cli.output import check_out
+from harness.cli.outputs import OutFile
 from harness.cli.tables import TableFormat, print_notes
 from harness.config.execution import usable_cores
 from harness.config.limits import MAX_BEAM, MAX_CHANNELS, MAX_ENERGY_S, MAX_PROCESSES, MAX_REGIONS, MAX_TOKENS
@@ -79,7 +79,9 @@ def measure(
     ] = None,
     output: TableFormatOption = TableFormat.table,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Write everything that was measured to this JSON file.")
+        Path | None,
+        typer.Option("--out", help="Write everything that was measured to this JSON file."),
+        OutFile(rb'\{\s*"asked":'),
     ] = None,
     prompt: PromptOption = None,
     hub_attention: HubAttentionOption = None,
@@ -100,7 +102,6 @@ def measure(
     from harness.runner.hub_options import hub_options
     from harness.utils.plugins import load_plugins
 
-    check_out(out)
     load_plugins(plugin)
     settings = optional_preset(preset, change)
     precisions = split_patterns(precision)

@@ -10,7 +10,8 @@ import typer
 
 from harness.cli.inputs import warn
 from harness.cli.options import ImagesOption, SkipBadImagesOption, refuse_empty
-from harness.cli.output import check_out, deliver
+from harness.cli.output import deliver
+from harness.cli.outputs import OutFile
 
 _EXAMPLES = """
 Examples:
@@ -39,7 +40,11 @@ def convert(
             help="COCO's captions_*.json, a CSV of file and caption or a folder with one, or one with metadata.jsonl.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The annotation file to write.")],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help="The annotation file to write."),
+        OutFile(rb'\{"dataset": "[^"]*", "split_by":'),
+    ],
     images: ImagesOption = None,
     instances: Annotated[
         list[Path] | None, typer.Option(help="COCO's instances_*.json of the same images, for their boxes.")
@@ -68,7 +73,6 @@ def convert(
     from harness.data.convert.convert import convert as convert_source
     from harness.data.convert.convert import read_source
 
-    check_out(out)
     found, folder = read_source(
         source, instances=instances or (), images=images, file_column=file_column, caption_column=caption_column
     )

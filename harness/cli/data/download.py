@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli.options import refuse_empty
+from harness.cli.outputs import OutFolder
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 
@@ -46,7 +47,9 @@ def download(
         ),
     ] = None,
     to: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where to.  [default: ./DATA, of nocaps ./coco]")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Where to.  [default: ./DATA, of nocaps ./coco]"),
+        OutFolder(),
     ] = None,
     mirror: Annotated[
         str | None,

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.output import check_out, deliver
+from harness.cli.output import deliver
+from harness.cli.outputs import OutFile
 
 _EXAMPLES = """
 Examples:
@@ -29,7 +30,9 @@ def register(group: typer.Typer) -> None:
 def nocaps(
     annotations: Annotated[Path, typer.Argument(help="Karpathy's JSON of the images to train on.")],
     captions: Annotated[Path, typer.Argument(help="nocaps's validation captions, with a domain of each image.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The annotation file to write.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The annotation file to write."), OutFile(rb'\{"(dataset|images)":')
+    ],
     folder: Annotated[str, typer.Option(help="Folder of nocaps's pictures, below that of --images.")] = "nocaps",
     domains: Annotated[
         Path | None, typer.Option(help="Domains to take instead, such as the server's: JSON of image and domain.")
@@ -39,7 +42,6 @@ def nocaps(
     from harness.data.annotations.domains import describe_domains
     from harness.data.annotations.nocaps import join_nocaps
 
-    check_out(out)
     joined = join_nocaps(annotations, captions, folder=folder, domains=domains)
     deliver(json.dumps(joined.content), out)
     typer.echo(f"{out}: nocaps {joined.images}; image N of nocaps's own file is {joined.raised} + N here")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -10,12 +11,13 @@ import typer
 from harness.cli.inputs import warn
 from harness.cli.options import DatabaseOption, WorkspaceOption
 from harness.cli.output import write_errors
+from harness.cli.outputs import OutFile
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
 
 def publish(
-    out: Annotated[Path, typer.Argument(metavar="OUT.sqlite", help="The file to write; it must not exist.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT.sqlite", help="The file to write; it must not exist."), OutFile()],
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
     metrics: Annotated[
@@ -31,7 +33,7 @@ def publish(
     from results.db.publish import publish as write
 
     place = Workspace(workspace, db)
-    if out.exists():
+    if os.path.lexists(out):  # a link that leads nowhere, too
         raise BenchError(f"{out} exists already", "choose another file, or move it away first")
     if not out.parent.is_dir():
         raise BenchError(f"the folder {out.parent} does not exist", "make it first, or choose another one")

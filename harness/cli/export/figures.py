@@ -9,7 +9,8 @@ import typer
 
 from harness.cli.inputs import open_results, read_results
 from harness.cli.options import DatabaseOption, WorkspaceOption
-from harness.cli.output import check_out_folder, write_errors
+from harness.cli.output import check_out, write_errors
+from harness.cli.outputs import OutFolder
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT
 
@@ -27,7 +28,9 @@ def register(group: typer.Typer) -> None:
 
 
 def figures(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to; files of other names stay.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder to write to; files of other names stay."), OutFolder(rb"<svg ")
+    ],
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
 ) -> None:
@@ -35,11 +38,12 @@ def figures(
     from harness.utils.atomic import write_text
     from reports.html.figures import figures as drawn_figures
 
-    check_out_folder(out)
     with open_results(workspace, db) as store:
         drawn = read_results(store, lambda: drawn_figures(store))
     if not drawn:
         raise BenchError("there is nothing to draw yet: no training has epochs", "type: bench run --models all")
+    for name in drawn:
+        check_out(out / name)
     with write_errors(out):
         for name, svg in drawn.items():
             write_text(out / name, svg)

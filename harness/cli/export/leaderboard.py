@@ -18,7 +18,8 @@ from harness.cli.options import (
     WorkspaceOption,
     refuse_empty,
 )
-from harness.cli.output import check_out, deliver
+from harness.cli.output import deliver
+from harness.cli.outputs import OutFile
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT
 
@@ -65,14 +66,17 @@ def leaderboard(
     ] = None,
     metric: RankingMetricOption = "CIDEr-D",
     place_unfinished: PlaceUnfinishedOption = False,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; without it, print.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="File to write; without it, print."),
+        OutFile(rb'## |No run has finished|group,dataset,|% needs \\usepackage|\[\s*(\{\s*"dataset":|\]$)'),
+    ] = None,
 ) -> None:
     """Write the leaderboard's tables: markdown and latex to paste, csv and json for other programs.
 
     csv is `results.open(WORKSPACE).leaderboard()`: scores times 100, and units in the names of columns. json has every
     reason and condition besides, scores as fractions, and control pairs in points.
     """
-    check_out(out)
     if columns is not None and format in {Format.csv, Format.json}:
         raise BenchError(
             f"--columns is not used by --format {format}, which has every column", "leave it out, or write latex"

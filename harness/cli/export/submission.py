@@ -10,7 +10,8 @@ import typer
 
 from harness.cli.inputs import read_results
 from harness.cli.options import DatabaseOption, WorkspaceOption, refuse_empty, refuse_typed
-from harness.cli.output import check_out_folder, write_errors
+from harness.cli.output import check_out, write_errors
+from harness.cli.outputs import OutFolder
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -41,7 +42,11 @@ def submission(
     ],
     server: Annotated[Server, typer.Option(help="Whose format and rules.")],
     images: Annotated[Path, typer.Option(help="The server's list of images; each needs a caption.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help="Folder to write to."),
+        OutFolder(rb'PK\x03\x04|\[\{"image_id":'),
+    ],
     split: Annotated[
         str | None, typer.Option(callback=refuse_empty, help="coco: val2014 or test2014; nocaps: val or test.")
     ] = None,
@@ -53,7 +58,6 @@ def submission(
     from harness.data.formats import read_predictions
     from harness.metrics.submission import run_predictions, write_submission
 
-    check_out_folder(out)
     if Path(predictions).is_file():
         refuse_typed(
             context, ("workspace", "db"), f"{predictions} is a file, and no run of a benchmark", "leave these out"
@@ -78,6 +82,7 @@ def submission(
             server=server.value,
             split=split or {"coco": "test2014", "nocaps": "test"}[server.value],
             algorithm=name,
+            check=check_out,
         )
     for path in written:
         typer.echo(path)

@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.output import check_out_folder, write_errors
+from harness.cli.output import write_errors
+from harness.cli.outputs import OutFolder
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 
@@ -31,7 +32,7 @@ def register(app: typer.Typer) -> None:
 
 def new_model(
     name: Annotated[str, typer.Argument(help="Name of the model: lower-case letters, digits and _.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write into.")] = Path(),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write into."), OutFolder()] = Path(),
 ) -> None:
     """Write a small captioner that trains, NAME.py, and its test, test_NAME.py, to make a model of one's own from.
 
@@ -39,7 +40,6 @@ def new_model(
     """
     from harness.utils.atomic import write_text
 
-    check_out_folder(out)
     _check_spelling(name)
     model, test = out / f"{name}.py", out / f"test_{name}.py"
     with write_errors(out):

@@ -122,7 +122,8 @@ def test_publish_writes_a_copy_that_can_be_compared(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (("full.sqlite", "--db", "full.sqlite"), r"full\.sqlite exists already"),
+        (("full.sqlite", "--db", "full.sqlite"), r"full\.sqlite, which --db names"),
+        (("dangling.sqlite", "--db", "full.sqlite"), r"dangling\.sqlite exists already"),
         (("absent/out.sqlite", "--db", "full.sqlite"), "the folder absent does not exist"),
         (("out.sqlite", "--db", "full.sqlite", "--metrics", "CIDER"), "values of single images in CIDER"),
         (("out.sqlite", "--workspace", "nowhere"), "nowhere"),
@@ -130,7 +131,9 @@ def test_publish_writes_a_copy_that_can_be_compared(tmp_path: Path) -> None:
 )
 def test_what_publish_refuses(tmp_path: Path, words: tuple[str, ...], what: str) -> None:
     fill(tmp_path / "full.sqlite", 0.5)
+    (tmp_path / "dangling.sqlite").symlink_to("out.sqlite")
     with pytest.raises((BenchError, StoreError), match=what) as caught:
         bench_or_raise("db", "publish", *words)
     assert caught.value.hint
+    assert (tmp_path / "dangling.sqlite").is_symlink()
     assert not (tmp_path / "out.sqlite").exists()

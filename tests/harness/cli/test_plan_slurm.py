@@ -26,9 +26,10 @@ def planned(devices: int = 1, **seconds: float) -> PlannedRuns:
 def test_the_command_writes_an_element_for_each_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     words = "plan --models blind,human --preset smoke --seeds 2 --throughput 0.001 --set schedule.stages.0.epochs=2"
-    code, said = bench_or_raise(*words.split(), "--slurm", "my runs.sbatch", "--db", "postgresql://host/name")
+    for _ in range(2):  # the second replaces what the first wrote
+        code, said = bench_or_raise(*words.split(), "--slurm", "my runs.sbatch", "--db", "postgresql://host/name")
+        assert code == 0
     script = Path("my runs.sbatch").read_text()
-    assert code == 0
     assert "one element a run: sbatch my runs.sbatch" in said
     assert directives(script)["array"] == "0-2"
     assert "models=(blind blind human)\nseeds=(0 1 0)\n" in script

@@ -172,7 +172,7 @@ def test_a_damaged_baseline_is_not_overwritten(baseline: Path, fill: Fill) -> No
         (["--update", "--tolerance", "METEOR=1"], "the baseline has no per-image scores of this metric"),
         (["--update", "--out", "findings.txt"], "--update writes a baseline and does not judge"),
         (["--update", "--format", "json"], "--update writes a baseline and does not judge"),
-        (["--out", "baseline.json"], "is the baseline"),
+        (["--out", "baseline.json"], "--baseline"),
         (["--update", "--metric", "BLEU-4"], "means over images, which BLEU-4 is not"),
         (["--update", "--metric", "SPICE"], "no run here has a score of it"),
         (["--update", "--drop", "updown"], "the new baseline still has it"),

@@ -12,7 +12,7 @@ CASES = {
     "run --seeds=-2": ("--seeds -2: ", "--seeds 1"),
     "run --modles blind": ("bench run has no option --modles", "perhaps --models"),
     "run --seeds": ("--seeds has no value", "--seeds VALUE"),
-    "data convert captions.csv": ("bench data convert: --out is missing", "add --out OUT: the annotation file"),
+    "data convert captions.csv": ("bench data convert: --out is missing", "add --out PATH: the annotation file"),
     "evaluate": ("bench evaluate: PREDICTIONS is missing", "add PREDICTIONS: "),
     "compare a b --format picture": ("--format picture: ", "for example --format text"),
     "rnu": ("there is no command bench rnu", "perhaps: bench run"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reports.errors import ReportError
-from reports.html.folder import replaced
+from reports.html.folder import MARKER, replaced
 from reports.html.report import write_report
 from results.db.store import Store
 from results.records import DatasetRecord, EpochRecord, Outcome, Quantity, RunSpec, SplitResult
@@ -48,9 +48,22 @@ def test_an_unvalidated_epoch_and_missing_scores_can_be_drawn(tmp_path: Path) ->
 def test_writing_again_drops_stale_pages(store: Store, tmp_path: Path) -> None:
     folder = write_report(store, tmp_path / "report").parent
     (folder / "runs" / "stale.html").write_text("old", encoding="utf-8")
+    marker = folder / MARKER
+    marker.write_text(marker.read_text(encoding="utf-8") + "runs/stale.html\n", encoding="utf-8")
     write_report(store, folder)
     assert not (folder / "runs" / "stale.html").exists()
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".report-")]
+
+
+def test_files_of_others_stay_in_a_report(store: Store, tmp_path: Path) -> None:
+    folder = write_report(store, tmp_path / "report").parent
+    (folder / "mine").mkdir()
+    (folder / "mine" / "table.csv").write_text("kept", encoding="utf-8")
+    (folder / "link").symlink_to("nowhere")
+    for _ in range(2):
+        write_report(store, folder)
+        assert (folder / "mine" / "table.csv").read_text(encoding="utf-8") == "kept"
+        assert (folder / "link").is_symlink()
 
 
 def test_a_failure_half_way_leaves_the_old_report(
