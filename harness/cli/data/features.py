@@ -67,7 +67,7 @@ def features(
     """
     from harness.config.features import feature_config, region_config
     from harness.data.opening import open_dataset
-    from harness.data.prepare_features import configured_backbone, prepare_features
+    from harness.data.prepare_features import configured_backbone, prepare_features, warn_of_preprocessing
     from harness.runner.benchmark import choose_device
     from harness.utils.progress import Reporter
 
@@ -83,11 +83,13 @@ def features(
     place.create()
     with cache_errors(place), Reporter() as reporter:
         dataset = open_dataset(data, cache_dir=place.cache, images=images)
+        opened, sees = configured_backbone(config), {"features": "grid"}
+        warn_of_preprocessing(config, sees, reporter)
         found = prepare_features(
             dataset,
             config,
-            configured_backbone(config),
-            sees={"features": "grid"},
+            opened,
+            sees=sees,
             cache_dir=place.cache,
             may_skip=skip_bad_images,
             device=chosen,
