@@ -141,10 +141,11 @@ def a_reordered_state_goes_on_as_its_new_prefix(model: Captioner, visual: Visual
 def captions_of_an_image_are_independent(model: Captioner, visual: Visual, tokens: Tensor) -> None:
     """Several captions of an image give each the logits that it has alone."""
     memory = model.encode(visual)
-    together = model.decode(memory, tokens).unflatten(0, (memory.batch_size, -1))
-    for caption, rows in enumerate(tokens.unflatten(0, (memory.batch_size, -1)).unbind(1)):
+    together, width = model.decode(memory, tokens), len(tokens) // memory.batch_size
+    for caption in range(width):
         _agree(
-            together[:, caption], model.decode(memory, rows), "a caption changes with the image's other captions",
+            together[caption::width], model.decode(memory, tokens[caption::width]),
+            "a caption changes with the image's other captions",
             "rows are image-major (row = image * n + caption), and none may look at another",
         )  # fmt: skip
 
@@ -152,10 +153,11 @@ def captions_of_an_image_are_independent(model: Captioner, visual: Visual, token
 @torch.no_grad()
 def images_are_independent(model: Captioner, visual: Visual, tokens: Tensor) -> None:
     """An image gives in a batch the logits that it has alone, without the padding."""
-    together = _decode(model, visual, tokens).unflatten(0, (visual.batch_size, -1))
-    for image, rows in enumerate(tokens.unflatten(0, (visual.batch_size, -1))):
+    together, width = _decode(model, visual, tokens), len(tokens) // visual.batch_size
+    for image in range(visual.batch_size):
+        rows = slice(image * width, (image + 1) * width)
         _agree(
-            _decode(model, alone(visual, image), rows), together[image],
+            _decode(model, alone(visual, image), tokens[rows]), together[rows],
             "an image has other logits alone than in a batch",
             "no mean, norm or softmax may go over the images of a batch, or over padded places",
         )  # fmt: skip

@@ -33,7 +33,7 @@ def explained(error: BaseException, words: Sequence[str]) -> tuple[BenchError, i
     Args:
         words: the command line, without the program's name.
     """
-    again = f"`{_command(['--debug', *words])}` shows where it happened"
+    again = f"`{_command(['--debug', *(word for word in words if word != '--debug')])}` shows where it happened"
     if (place := place_in_plugin(error)) is not None:
         return BenchError(f"the plug-in's code failed at {place}: {_described(error)}", again), 2
     if isinstance(error, OSError) and error.errno is not None:

@@ -104,13 +104,12 @@ class SavedModel(Strict):
             )
         vocabulary = load_vocabulary(folder / VOCABULARY)
         sizes = {"vocab_size": len(vocabulary), "visual_dim": self.visual_dim}
-        described, weights = folder / FILE, folder / WEIGHTS
         try:
-            with no_larger_than([weights], described, "cpu") if self.trained else nullcontext():
+            with no_larger_than([folder / WEIGHTS], "cpu") if self.trained else nullcontext():
                 model = create_model(self.model, **sizes, **self.arguments)
         except Exception as error:  # whatever its arguments lead the model to
             raise BenchError(
-                f"{described}: {self.model} cannot be built as it says: {first_line(error)}",
+                f"{folder / FILE}: {self.model} cannot be built as it says: {first_line(error)}",
                 getattr(error, "hint", None) or _AGAIN,
             ) from error
         model.float()  # some are published in half precision, and none runs or trains in it

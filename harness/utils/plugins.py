@@ -41,7 +41,7 @@ def load_plugin(name: str) -> None:
     printed = io.StringIO()
     module = f"bench_plugin_{path.stem}" if path.suffix == ".py" else name
     _loaded.add(module.partition(".")[0])
-    os._exit = _exit_by_exception  # type: ignore[assignment]
+    os._exit = _exit_by_exception
     try:
         with redirect_stdout(printed):
             _import(module, path)

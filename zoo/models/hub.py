@@ -43,7 +43,7 @@ def load_network(
     try:
         config = described.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
         config._attn_implementation = attention
-        with no_larger_than(folder.glob("*.safetensors"), folder / "config.json", "meta"):
+        with no_larger_than(folder.glob("*.safetensors"), "meta"):
             loaded: Any = kind.from_pretrained(
                 str(folder),
                 config=config,
@@ -53,8 +53,6 @@ def load_network(
                 ignore_mismatched_sizes=True,  # they are told below, by name
                 output_loading_info=True,
             )
-    except ZooError:
-        raise
     except Exception as error:  # the library may raise anything: OSError, SafetensorError, ValueError ...
         raise ZooError(f"{folder} holds no usable {kind.__name__}: {first_line(error)}", _HINT) from error
     finally:

@@ -20,12 +20,11 @@ _MORE_TENSORS, _MORE_NUMBERS = 1_000, 2**24
 
 
 @contextmanager
-def no_larger_than(weights: Iterable[Path], described_by: Path, device: str) -> Iterator[None]:
+def no_larger_than(weights: Iterable[Path], device: str) -> Iterator[None]:
     """While it lasts, no module may be built of far more parameters, or numbers in them, than these weights have.
 
     Args:
         weights: .safetensors files, whose heads alone are read.
-        described_by: the file that says how large the network is, for the message.
         device: the type of device that it is built on; parameters that are put elsewhere afterwards are not counted.
 
     Raises:
@@ -42,9 +41,8 @@ def no_larger_than(weights: Iterable[Path], described_by: Path, device: str) -> 
         built["numbers"] += parameter.numel()
         if built["tensors"] > _TIMES * tensors + _MORE_TENSORS or built["numbers"] > _TIMES * numbers + _MORE_NUMBERS:
             raise ZooError(
-                f"{described_by} describes a network that is larger than its weights, "
-                f"which have {tensors:,} tensors of {numbers:,} numbers",
-                "name the folder of a complete model, whose files belong together",
+                "its settings describe a larger network than its weights, "
+                f"which have {tensors:,} tensors of {numbers:,} numbers"
             )
 
     handle = hooks.register_module_parameter_registration_hook(count)

@@ -83,13 +83,12 @@ def features(
     place.create()
     with cache_errors(place), Reporter() as reporter:
         dataset = open_dataset(data, cache_dir=place.cache, images=images)
-        opened, sees = configured_backbone(config), {"features": "grid"}
-        warn_of_preprocessing(config, sees, reporter)
+        warn_of_preprocessing(config, {"features": "grid"}, reporter)
         found = prepare_features(
             dataset,
             config,
-            opened,
-            sees=sees,
+            configured_backbone(config),
+            sees={"features": "grid"},
             cache_dir=place.cache,
             may_skip=skip_bad_images,
             device=chosen,
