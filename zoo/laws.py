@@ -54,7 +54,7 @@ def check_laws(model: Captioner, visual: Visual, *, vocab_size: int, begin: int)
             "set self.vocab_size to the constructor's vocab_size",
         )
     tokens = some_captions(CAPTIONS * visual.batch_size, min(WORDS, model.max_len), vocab_size, begin)
-    tokens = tokens.to(next(model.parameters()).device)
+    tokens = tokens.to(next(model.parameters(), tokens).device)
     for law in LAWS:
         law(model, visual, tokens)
 

@@ -28,5 +28,5 @@ def hold_to_laws(name: str, model: Captioner, context: RunContext) -> None:
     vocabulary, images = context.inputs.vocabulary, [sample.image_id for sample in context.data.train[:IMAGES]]
     visual = context.source(model.visual).visual(images, model.visual).to(context.execution.device)
     # Convolutions of another batch would round otherwise in TF32.
-    with preserve_state(model), torch.backends.cudnn.flags(allow_tf32=False):
+    with preserve_state(model), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         check_laws(model.eval(), visual, vocab_size=len(vocabulary), begin=vocabulary.bos)

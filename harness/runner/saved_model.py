@@ -19,7 +19,7 @@ from harness.data.images import ImagePreprocessing
 from harness.data.vocabulary import Vocabulary
 from harness.data.vocabulary_file import load_vocabulary
 from harness.runner.context import ModelInputs, RunContext
-from harness.training.checkpoint import load_weights
+from harness.training.checkpoint import is_whole, load_weights
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
@@ -104,8 +104,10 @@ class SavedModel(Strict):
             )
         vocabulary = load_vocabulary(folder / VOCABULARY)
         sizes = {"vocab_size": len(vocabulary), "visual_dim": self.visual_dim}
+        weights = folder / WEIGHTS
         try:
-            with no_larger_than([folder / WEIGHTS], "cpu") if self.trained else nullcontext():
+            # Damaged weights are told where they are read.
+            with no_larger_than([weights], "cpu") if self.trained and is_whole(weights) else nullcontext():
                 model = create_model(self.model, **sizes, **self.arguments)
         except Exception as error:  # whatever its arguments lead the model to
             raise BenchError(
@@ -114,7 +116,7 @@ class SavedModel(Strict):
             ) from error
         model.float()  # some are published in half precision, and none runs or trains in it
         if self.trained:
-            load_weights(model, folder / WEIGHTS)
+            load_weights(model, weights)
         return model.eval(), vocabulary
 
 
