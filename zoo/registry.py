@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 
 _GIVEN_TO_ALL = {"visual_dim", *SIZES}
 
+RESERVED = frozenset({"all", "auto", "human", "majority", "retrieval"})
+"""Words that stand for something else where a model is named: all of them, the first of them, rows without a model."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]*(/[a-z0-9][a-z0-9_.-]*)?")
 _cards: dict[str, ModelCard] = {}
 _builtin = "unread"
+_shipped: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ def register_model(card: ModelCard) -> ModelCard:
     """Register a model; returns its card.
 
     Raises:
-        ZooError: the name is taken or malformed.
+        ZooError: the name is taken, reserved or malformed.
     """
     _read_builtin_cards()
     if not _NAME.fullmatch(card.name):
@@ -105,6 +108,8 @@ def register_model(card: ModelCard) -> ModelCard:
             f"{card.name!r} is not a valid model name",
             "use lower-case letters, digits and _, and for a variant: family/variant",
         )
+    if card.name in RESERVED:
+        raise ZooError(f"{card.name!r} is no name for a model: it stands for something else", f"use my_{card.name}")
     if card.name in _cards:
         raise ZooError(f"a model named {card.name!r} is already registered", "choose another name")
     _cards[card.name] = card
@@ -138,6 +143,12 @@ def model_card(name: str) -> ModelCard:
     if name not in _cards:
         raise ZooError(f"there is no model named {name!r}", _nearest(name, _cards) or "`bench models` lists them all")
     return _cards[name]
+
+
+def is_shipped(name: str) -> bool:
+    """Whether a model is the zoo's own, which its tests hold to the laws of the interface; no plug-in's."""
+    _read_builtin_cards()
+    return name in _shipped
 
 
 def create_model(name: str, *, vocab_size: int, visual_dim: int, **overrides: Any) -> Captioner:
@@ -178,7 +189,28 @@ def create_model(name: str, *, vocab_size: int, visual_dim: int, **overrides: An
         raise ZooError(f"the constructor of {name} raised {error!r}, no Exception") from error
     if not isinstance(model, Captioner):
         raise ZooError(f"the entry of {name} built a {type(model).__name__}, which is not a zoo.Captioner")
+    if not is_shipped(name):
+        _check_description(model, card)
     return model
+
+
+def _check_description(model: Captioner, card: ModelCard) -> None:
+    """ZooError where a model does not say what it is, or sees something else than its card promises the harness."""
+    for attribute in ("visual", "vocab_size", "max_len"):
+        if not hasattr(model, attribute):
+            raise ZooError(
+                f"the constructor of {card.name} sets no {attribute}",
+                "set visual = VisualSpec(kind, channels), vocab_size and max_len",
+            )
+    for what, promised, seen in (
+        ("visual", card.visual, model.visual.kind),
+        ("graph", card.graph, model.visual.graph),
+    ):
+        if promised != seen:
+            raise ZooError(
+                f"the card of {card.name} says {what}={promised!r}, and its VisualSpec {seen!r}",
+                "the harness brings what the card says: give both the same kind",
+            )
 
 
 def default_arguments(name: str) -> dict[str, Any]:
@@ -205,7 +237,7 @@ def _load_entry(card: ModelCard) -> Callable[..., Captioner]:
 
 def _read_builtin_cards() -> None:
     """Import every module of `zoo.presets` once; they call `register_model`, which must not recurse here."""
-    global _builtin
+    global _builtin, _shipped
     if _builtin != "unread":
         return
     _builtin = "reading"
@@ -213,7 +245,7 @@ def _read_builtin_cards() -> None:
 
     for module in pkgutil.iter_modules(zoo.presets.__path__, "zoo.presets."):
         importlib.import_module(module.name)
-    _builtin = "read"
+    _builtin, _shipped = "read", frozenset(_cards)
 
 
 def _nearest(word: str, words: Iterable[str]) -> str | None:

@@ -16,12 +16,12 @@ from typer.models import CommandInfo
 import harness
 import harness.cli
 from harness.cli.checked import checked
-from harness.cli.last_resort import DEBUG_VARIABLE, explained, leave_broken_pipe
+from harness.cli.last_resort import explained, leave_broken_pipe
 from harness.cli.saying import say_error
 from harness.cli.signals import say_interrupted
 from harness.cli.usage import RootGroup
 from harness.training.launch import is_launched
-from harness.utils.errors import BenchError
+from harness.utils.errors import DEBUG_VARIABLE, BenchError
 from harness.utils.signals import end_on_sigterm
 from reports.errors import ReportError
 from results.errors import StoreError

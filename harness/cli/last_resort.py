@@ -14,12 +14,12 @@ from pathlib import Path
 
 import harness
 from harness.utils.errors import BenchError
+from harness.utils.plugins import place_in_plugin
 from harness.utils.workspace import user_cache
 
 BUG_EXIT_CODE = 70
 """EX_SOFTWARE of sysexits.h: neither success, nor a finding (1), nor wrong input (2)."""
 
-DEBUG_VARIABLE = "BENCH_DEBUG"
 _LONGEST = 300  # characters of an error's own message
 _PASSWORD = re.compile(r"(://[^\s:/@]*):[^\s@]+@")
 
@@ -27,12 +27,15 @@ _PASSWORD = re.compile(r"(://[^\s:/@]*):[^\s@]+@")
 def explained(error: BaseException, words: Sequence[str]) -> tuple[BenchError, int]:
     """The one message for an error that no command expects, and the exit code.
 
-    The system's errors, and too little memory, are the user's to put right; anything else is a bug, and logged.
+    A plug-in's errors, the system's, and too little memory, are the user's to put right; anything else is a bug, and
+    logged.
 
     Args:
         words: the command line, without the program's name.
     """
-    again = f"`{_command(['--debug', *words])}` shows where it happened"
+    again = f"`{_command(['--debug', *(word for word in words if word != '--debug')])}` shows where it happened"
+    if (place := place_in_plugin(error)) is not None:
+        return BenchError(f"the plug-in's code failed at {place}: {_described(error)}", again), 2
     if isinstance(error, OSError) and error.errno is not None:
         reason = error.strerror or os.strerror(error.errno)
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
@@ -50,14 +53,19 @@ def explained(error: BaseException, words: Sequence[str]) -> tuple[BenchError, i
             "something given to this command is nested too deeply",
             f"look for a file or value with hundreds of brackets inside each other; {again}",
         ), 2
-    said = " ".join(str(error).split())
-    said = said if len(said) <= _LONGEST else said[:_LONGEST] + " ..."
     log = write_log(error, words)
     where = f"the traceback is in {log}" if log else "no log could be written"
     return BenchError(
-        without_passwords(f"this is a bug in captionbench: {type(error).__name__}: {said}".removesuffix(": ")),
+        without_passwords(f"this is a bug in captionbench: {_described(error)}"),
         f"the command was `{_command(words)}`; {where}: report both; {again}",
     ), BUG_EXIT_CODE
+
+
+def _described(error: BaseException) -> str:
+    """The class of an error and what it says, on one line."""
+    said = " ".join(str(error).split())
+    said = said if len(said) <= _LONGEST else said[:_LONGEST] + " ..."
+    return f"{type(error).__name__}: {said}".removesuffix(": ")
 
 
 def write_log(error: BaseException, words: Sequence[str]) -> Path | None:
@@ -89,11 +97,6 @@ def write_log(error: BaseException, words: Sequence[str]) -> Path | None:
 def traceback_of(error: BaseException) -> str:
     """The traceback, without passwords of databases."""
     return without_passwords("".join(traceback.format_exception(error)))
-
-
-def wants_traceback() -> bool:
-    """Whether `--debug` or the environment asks for tracebacks."""
-    return os.environ.get(DEBUG_VARIABLE, "").lower() in {"1", "true", "yes", "on"}
 
 
 def leave_broken_pipe() -> None:

@@ -7,8 +7,8 @@ import re
 from rich.console import Console
 from rich.markup import escape
 
-from harness.cli.last_resort import traceback_of, wants_traceback
-from harness.utils.errors import BenchError
+from harness.cli.last_resort import traceback_of
+from harness.utils.errors import BenchError, wants_traceback
 from harness.utils.files import shortened
 from reports.errors import ReportError
 from results.errors import StoreError

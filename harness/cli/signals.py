@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from harness.utils.errors import INTERRUPTED, BenchError
+from harness.utils.plugins import place_in_plugin
 from harness.utils.signals import Terminated
 
 
@@ -31,9 +32,11 @@ class InterruptibleGroup(TyperGroup):
         except KeyboardInterrupt as interrupt:
             raise typer.Exit(say_interrupted(interrupt)) from interrupt
         except SystemExit as end:
-            if not _is_ours(end):
+            place = place_in_plugin(end)
+            if place is not None or not _is_ours(end):
+                at = "" if place is None else f" at {place}"
                 raise BenchError(
-                    f"code outside captionbench ended the program: sys.exit({end.code!r})",
+                    f"code outside captionbench ended the program{at}: sys.exit({end.code!r})",
                     "take it out of the plug-in; bench --debug COMMAND ... shows where it is",
                 ) from end
             raise

@@ -11,6 +11,7 @@ import torch
 from harness.config.features import FeatureConfig
 from harness.data.annotations.karpathy import SEEMS_SIZED
 from harness.data.backbones.backbone import Backbone, open_backbone
+from harness.data.backbones.expected import preprocessing_doubts
 from harness.data.chunks import Spread
 from harness.data.dataset import Dataset
 from harness.data.feature_cache import extract_features, features_folder
@@ -44,6 +45,13 @@ def configured_backbone(config: FeatureConfig) -> Backbone:
         image_size=config.image_size,
         normalisation=config.normalisation,
     )
+
+
+def warn_of_preprocessing(config: FeatureConfig, sees: Mapping[str, VisualKind], reporter: Reporter) -> None:
+    """Say what contradicts that the backbone's weights were trained so, where a model sees what it makes of images."""
+    if _looks_at_images(config, sees) and set(sees.values()) != {"none"}:
+        for doubt in preprocessing_doubts(config.backbone, config.weights, config.options, config.normalisation):
+            reporter.note(f"perhaps wrong features: {doubt}", style="yellow")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,13 @@ from harness.data.graphs.prepare import ReadGraphs, number_graphs, prepare_graph
 from harness.data.graphs.sentences import SentenceGraphs
 from harness.data.own_tokens import counted_captions
 from harness.data.pixels import PixelSource, Preprocessing
-from harness.data.prepare_features import TRAINING_SPLITS, Prepared, configured_backbone, prepare_features
+from harness.data.prepare_features import (
+    TRAINING_SPLITS,
+    Prepared,
+    configured_backbone,
+    prepare_features,
+    warn_of_preprocessing,
+)
 from harness.data.subwords import SubwordVocabulary
 from harness.data.two_streams import both_streams
 from harness.data.vocabulary import Vocabulary
@@ -201,6 +207,7 @@ def prepare_context(
         BenchError: unreadable data, an empty split, a wrong backbone, and what `prepare_features` refuses.
     """
     dataset, backbone = open_inputs(data_name, images, preset, feature_config, workspace)
+    warn_of_preprocessing(feature_config, sees, reporter)
     seen = prepare_features(
         dataset,
         feature_config,

@@ -20,6 +20,7 @@ from harness.runner.baselines import majority_caption, retrieved_captions
 from harness.runner.context import BenchmarkData, RunContext
 from harness.runner.evaluate import count_costs, evaluate
 from harness.runner.identity.run_key import built_with, present_sources
+from harness.runner.own_models import hold_to_laws
 from harness.runner.pretrained import Pretrained
 from harness.runner.saved_model import VOCABULARY, WEIGHTS, SavedModel, open_saved
 from harness.runner.scoring import score_people, score_split
@@ -237,7 +238,7 @@ def _save_description(spec: RunSpec, arguments: dict[str, Any], context: RunCont
 
 
 def _untrained(spec: RunSpec, context: RunContext) -> tuple[Captioner, dict[str, Any]]:
-    """The model on the run's device, and the arguments that it was made with."""
+    """The model on the run's device, and the arguments that it was made with; a plug-in's keeps the laws."""
     data = context.data
     arguments = model_arguments(spec.model, spec.config["arguments"], data.backbone)
     model = build_model(
@@ -247,7 +248,9 @@ def _untrained(spec: RunSpec, context: RunContext) -> tuple[Captioner, dict[str,
         visual_dim=data.visual_dim,
         backbone=data.backbone,
     )
-    return model.to(context.execution.device), arguments
+    model.to(context.execution.device)
+    hold_to_laws(spec.model, model, context)
+    return model, arguments
 
 
 def _kept_counts(name: str, arguments: Mapping[str, Any], cache: Path) -> KeptCounts:

@@ -19,7 +19,13 @@ from harness.data.dataset import Dataset, Sample
 from harness.data.features import Features
 from harness.data.graphs.prepare import check_source, prepare_graphs
 from harness.data.opening import SCENES
-from harness.data.prepare_features import Prepared, configured_backbone, missing_features, prepare_features
+from harness.data.prepare_features import (
+    Prepared,
+    configured_backbone,
+    missing_features,
+    prepare_features,
+    warn_of_preprocessing,
+)
 from harness.data.regions.features import RegionFeatures
 from harness.data.regions.opening import check_exists, needs_backbone
 from harness.data.scenes.dataset import ScenesConfig, scenes_folder
@@ -98,6 +104,7 @@ def preview(
         return Preview(SCENES, shape, unknown=unknown, first=(drawn, features))
     preset, sees = request.preset.untuned(), {model.name: model.visual for model in models}
     dataset, backbone = open_inputs(request.data, request.images, preset, request.features, request.workspace)
+    warn_of_preprocessing(request.features, sees, reporter)
     missing = missing_features(dataset, request.features, backbone, sees=sees, cache_dir=cache)
     described = request.features.regions is None or not missing
     if missing:

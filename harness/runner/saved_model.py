@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import difflib
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import SerializerFunctionWrapHandler, ValidationError, field_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, field_serializer
 
 from harness.config.features import FeatureConfig
+from harness.config.limits import MAX_CHANNELS
 from harness.config.preset import Decoding
 from harness.config.schedule import Strict
 from harness.data.hub.preprocessing import HubPreprocessing
@@ -17,17 +19,20 @@ from harness.data.images import ImagePreprocessing
 from harness.data.vocabulary import Vocabulary
 from harness.data.vocabulary_file import load_vocabulary
 from harness.runner.context import ModelInputs, RunContext
-from harness.training.checkpoint import load_weights
+from harness.training.checkpoint import is_whole, load_weights
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.workspace import Workspace
 from results.files import read_text
 from zoo import Captioner, Pretraining, create_model, list_models
+from zoo.errors import first_line
+from zoo.weights.budget import no_larger_than
 
 FILE = "run.json"
 WEIGHTS = "best.safetensors"
 VOCABULARY = "vocabulary.json"
+_AGAIN = "run it again: the same `bench run` command with --rerun"
 
 
 class SavedModel(Strict):
@@ -43,7 +48,7 @@ class SavedModel(Strict):
     format: Literal["captionbench run 1"] = "captionbench run 1"
     model: str
     arguments: dict[str, Any]
-    visual_dim: int
+    visual_dim: int = Field(ge=0, le=MAX_CHANNELS)
     features: FeatureConfig
     backbone_digest: str
     preprocessing: ImagePreprocessing | HubPreprocessing
@@ -73,14 +78,13 @@ class SavedModel(Strict):
             BenchError: the folder holds no finished run, or a damaged one.
         """
         path = folder / FILE
-        again = "run it again: the same `bench run` command with --rerun"
         if not path.is_file():
-            raise BenchError(f"{folder / FILE} is missing: an older version made this run", again)
+            raise BenchError(f"{folder / FILE} is missing: an older version made this run", _AGAIN)
         try:
             run = cls.model_validate_json(read_text(path))
         except (OSError, ValueError, ValidationError) as error:
-            first = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-            raise BenchError(f"{path} cannot be read: {first}", again) from error
+            first = _first(error) if isinstance(error, ValidationError) else str(error)
+            raise BenchError(f"{path} cannot be read: {first}", _AGAIN) from error
         if run.trained and not (folder / WEIGHTS).is_file():
             raise BenchError(f"{folder} has no trained weights yet", "let `bench run` finish its training")
         return run
@@ -89,8 +93,9 @@ class SavedModel(Strict):
         """The trained model, in float32 and evaluation mode, and its vocabulary.
 
         Raises:
-            BenchError: files are missing, damaged or of another model, or the model is not registered.
-            ZooError: the model cannot be built.
+            BenchError: files are missing, damaged or of another model, or the model is not registered, or cannot be
+                built: of sizes that its weights do not have, too.
+            ZooError: the weights are no numbers.
         """
         if self.model not in list_models():
             raise BenchError(
@@ -98,11 +103,27 @@ class SavedModel(Strict):
                 "add the plug-in that registers it: --plugin FILE.py",
             )
         vocabulary = load_vocabulary(folder / VOCABULARY)
-        model = create_model(self.model, vocab_size=len(vocabulary), visual_dim=self.visual_dim, **self.arguments)
+        sizes = {"vocab_size": len(vocabulary), "visual_dim": self.visual_dim}
+        weights = folder / WEIGHTS
+        try:
+            # Damaged weights are told where they are read.
+            with no_larger_than([weights], "cpu") if self.trained and is_whole(weights) else nullcontext():
+                model = create_model(self.model, **sizes, **self.arguments)
+        except Exception as error:  # whatever its arguments lead the model to
+            raise BenchError(
+                f"{folder / FILE}: {self.model} cannot be built as it says: {first_line(error)}",
+                getattr(error, "hint", None) or _AGAIN,
+            ) from error
         model.float()  # some are published in half precision, and none runs or trains in it
         if self.trained:
-            load_weights(model, folder / WEIGHTS)
+            load_weights(model, weights)
         return model.eval(), vocabulary
+
+
+def _first(error: ValidationError) -> str:
+    """The first complaint, and the setting that it is about."""
+    found = error.errors()[0]
+    return ": ".join(filter(None, (".".join(map(str, found["loc"])), found["msg"])))
 
 
 def open_saved(saved: SavedModel, folder: Path, context: RunContext) -> tuple[Captioner, RunContext]:

@@ -24,8 +24,8 @@ from harness.runner.scoring import OTHER_SCORE, add_missing_influences, add_miss
 from harness.training.trackers.interface import TrackedRun
 from harness.training.trackers.run_log import RunLog
 from harness.training.trainer import CHECKPOINTS
-from harness.utils.errors import INTERRUPTED
-from harness.utils.plugins import contain_exits
+from harness.utils.errors import INTERRUPTED, wants_traceback
+from harness.utils.plugins import contain_exits, place_in_plugin
 from harness.utils.progress import Reporter, describe_seconds
 from harness.utils.run_events import RunBegins, RunEnds
 from harness.utils.workspace import Workspace, locked
@@ -117,10 +117,12 @@ class Worker:
             return "skipped"
         except Exception as error:
             tail = "\n".join(traceback.format_exc().splitlines()[-LOG_TAIL_LINES:])
-            hint = getattr(error, "hint", None)
-            reason = (str(error) or type(error).__name__) + (f" ({hint})" if hint else "")
+            place, hint = place_in_plugin(error), getattr(error, "hint", None)
+            reason = (str(error) or type(error).__name__) + "".join(f" ({said})" for said in (place, hint) if said)
             self._store.fail(spec.key, type(error).__name__, reason, tail)
             self._reporter.note(f"  failed: {type(error).__name__}: {reason}", style="red")
+            if wants_traceback():
+                self._reporter.note(traceback.format_exc())
             return "failed"
         return "finished"
 

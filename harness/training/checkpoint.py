@@ -23,6 +23,7 @@ from harness.utils.atomic import replacing
 from harness.utils.errors import BenchError
 from results.files import check_regular
 from zoo.errors import first_line, first_sentence
+from zoo.weights.finite import refuse_not_finite
 
 PREFIX = "step-"
 KEPT = 2
@@ -39,15 +40,22 @@ def save_weights(model: nn.Module, path: Path) -> None:
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Read weights into `model`; BenchError when the file is missing, damaged or of another model."""
+    """Read weights into `model`.
+
+    Raises:
+        BenchError: the file is missing, damaged or of another model.
+        ZooError: it holds NaN or infinity.
+    """
     try:
         check_regular(path)
-        model.load_state_dict(load_file(path))
+        tensors = load_file(path)
+        model.load_state_dict(tensors)
     except (OSError, SafetensorError, RuntimeError) as error:
         raise BenchError(
             f"cannot read the weights {path}: {first_line(error)}",
             f"delete {path.parent} and run the same command again: this model is then trained anew",
         ) from error
+    refuse_not_finite(tensors, f"the weights {path}")
 
 
 def is_whole(weights: Path) -> bool:

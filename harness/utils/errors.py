@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import os
+
 INTERRUPTED = "interrupted; the same command continues where it stopped"
 """Said on Ctrl-C and SIGTERM."""
+
+
+DEBUG_VARIABLE = "BENCH_DEBUG"
+
+
+def wants_traceback() -> bool:
+    """Whether `--debug` or the environment asks for tracebacks."""
+    return os.environ.get(DEBUG_VARIABLE, "").lower() in {"1", "true", "yes", "on"}
 
 
 class ProcessLostError(BaseException):

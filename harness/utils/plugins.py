@@ -5,13 +5,22 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import io
+import os
 import sys
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 from harness.utils.errors import BenchError, ProcessLostError
 from harness.utils.files import shortened
+
+_HINT = "give an importable module or a .py file"
+_loaded: set[str] = set()
+"""Names of modules, or packages, that plug-ins are."""
+_PROCESS, _exit = os.getpid(), os._exit
 
 
 def load_plugins(names: Iterable[str] | None) -> None:
@@ -30,9 +39,12 @@ def load_plugin(name: str) -> None:
     """
     path = Path(name)
     printed = io.StringIO()
+    module = f"bench_plugin_{path.stem}" if path.suffix == ".py" else name
+    _loaded.add(module.partition(".")[0])
+    os._exit = _exit_by_exception
     try:
         with redirect_stdout(printed):
-            _import(name, path)
+            _import(module, path)
     except KeyboardInterrupt:  # the user's, or SIGTERM
         raise
     except SystemExit as error:
@@ -41,11 +53,63 @@ def load_plugin(name: str) -> None:
             "put what a script does under `if __name__ == '__main__':`; a plug-in only registers models",
         ) from error
     except BaseException as error:
-        raise BenchError(
-            f"--plugin {name}: {type(error).__name__}: {error}", "give an importable module or a .py file"
-        ) from error
+        raise _load_error(name, module, error) from error
     if (said := printed.getvalue().split()) and _is_first():
         sys.stderr.write(f"--plugin {shortened(name)} printed while it was loaded: {shortened(' '.join(said))}\n")
+
+
+def _load_error(name: str, module: str, error: BaseException) -> BenchError:
+    """Why a plug-in could not be loaded: it is not there, it lacks a module of others, or its code failed."""
+    place = place_in_plugin(error)
+    at = "" if place is None else f" at {place}"
+    if isinstance(error, SyntaxError):
+        at = f" at {Path(error.filename or name).name}, line {error.lineno}"
+    if (
+        isinstance(error, ModuleNotFoundError)
+        and error.name is not None
+        and not f"{module}.".startswith(f"{error.name}.")
+    ):
+        return BenchError(
+            f"--plugin {name}: it imports {error.name}, which is not installed here{at}",
+            f"install {error.name} beside captionbench, or put its folder on PYTHONPATH",
+        )
+    if isinstance(error, ModuleNotFoundError | FileNotFoundError) and place is None:
+        return BenchError(f"--plugin {name}: {type(error).__name__}: {error}", _HINT)
+    hint = getattr(error, "hint", None) or "put the plug-in's code right; `bench new-model` writes one that works"
+    said = error.msg if isinstance(error, SyntaxError) else str(error)
+    return BenchError(f"--plugin {name}: {type(error).__name__}{at}: {said}", hint)
+
+
+def place_in_plugin(error: BaseException) -> str | None:
+    """File and line of the innermost frame of a plug-in's code that an error, or its cause, went through."""
+    cause: BaseException | None = error
+    while cause is not None:
+        frames = [
+            f"{Path(frame.f_code.co_filename).name}, line {line}"
+            for frame, line in traceback.walk_tb(cause.__traceback__)
+            if _is_of_plugin(frame)
+        ]
+        if frames:
+            return frames[-1]
+        cause = cause.__cause__
+    return None
+
+
+def _is_of_plugin(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] in _loaded
+
+
+def _exit_by_exception(status: int) -> NoReturn:
+    """In place of `os._exit`: raises SystemExit where a plug-in's code calls it in a process of the benchmark.
+
+    It would end the program with the plug-in's own exit code, 0 too, and leave a run that seems to go on.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and os.getpid() == _PROCESS:
+        if _is_of_plugin(frame):
+            raise SystemExit(status)
+        frame = frame.f_back
+    _exit(status)
 
 
 def _is_first() -> bool:
@@ -57,9 +121,9 @@ def _is_first() -> bool:
 
 def _import(name: str, path: Path) -> None:
     if path.suffix == ".py":
-        spec = importlib.util.spec_from_file_location(f"bench_plugin_{path.stem}", path)
+        spec = importlib.util.spec_from_file_location(name, path)
         if spec is None or spec.loader is None or not path.is_file():
-            raise FileNotFoundError(f"no such file: {name}")
+            raise FileNotFoundError(f"no such file: {path}")
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
         spec.loader.exec_module(module)

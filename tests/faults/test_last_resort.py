@@ -152,16 +152,49 @@ def test_ctrl_c_while_the_command_line_is_imported_says_nothing(tmp_path: Path) 
     [
         ("import sys\nsys.exit(0)", "it ended the program while it was loaded: sys.exit(0)"),
         ("raise SystemExit", "it ended the program while it was loaded: sys.exit(None)"),
-        ("class Odd(BaseException): pass\nraise Odd('no')", "Odd: no"),
+        ("import os\nos._exit(0)", "it ended the program while it was loaded: sys.exit(0)"),
+        ("class Odd(BaseException): pass\nraise Odd('no')", "Odd at plugin.py, line 2: no"),
+        ("x = 1\nx = = 2", "SyntaxError at plugin.py, line 2: invalid syntax"),
+        ("\nimport no_such_thing.at_all", "it imports no_such_thing, which is not installed here at plugin.py, line 2"),
+        ("from zoo import NoSuch", "ImportError at plugin.py, line 1: cannot import name 'NoSuch' from 'zoo'"),
     ],
 )
-def test_plugins_cannot_end_the_program(tmp_path: Path, source: str, said: str) -> None:
+def test_plugins_that_cannot_be_loaded_say_why(tmp_path: Path, source: str, said: str) -> None:
     plugin = tmp_path / "plugin.py"
     plugin.write_text(source)
     with pytest.raises(BenchError, match="--plugin") as caught:
         load_plugin(str(plugin))
-    assert str(caught.value) == f"--plugin {plugin}: {said}"
+    assert str(caught.value).startswith(f"--plugin {plugin}: {said}")
     assert caught.value.hint
+
+
+def test_a_plugin_that_is_not_there_is_no_missing_import() -> None:
+    for name in ("no/such/file.py", "no_such_thing", "no_such_thing.models"):
+        with pytest.raises(BenchError, match=f"--plugin {name}: ") as caught:
+            load_plugin(name)
+        assert "a .py file" in str(caught.value.hint)
+
+
+def test_a_plugins_error_is_no_bug_of_ours(tmp_path: Path, fail: Fail) -> None:
+    plugin = tmp_path / "faulty.py"
+    plugin.write_text("def work():\n    return {}['x']\n")
+    load_plugin(str(plugin))
+    with pytest.raises(KeyError) as caught:
+        sys.modules["bench_plugin_faulty"].work()
+    code, said = fail(caught.value)
+    assert code == 2
+    assert "faulty.py, line 2: KeyError: 'x'" in said
+    assert "is a bug" not in said
+    assert logs(tmp_path) == []
+
+
+def test_a_process_of_a_plugin_may_end_itself(tmp_path: Path) -> None:
+    plugin = tmp_path / "forks.py"
+    plugin.write_text(
+        "import os\nchild = os.fork()\nif child == 0:\n    os._exit(7)\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7\n"
+    )
+    load_plugin(str(plugin))
 
 
 def test_interrupts_pass_through_a_plugin(tmp_path: Path) -> None:

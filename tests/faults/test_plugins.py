@@ -22,17 +22,18 @@ EXIT = "the model's code ended the program: sys.exit(0)"
 
 def test_models_that_would_end_a_run_are_its_failed_rows(tmp_path: Path) -> None:
     data = prepare_scenes(tmp_path / "data", ScenesConfig(train=4, val=2, test=2, nocaps_per_domain=0))
-    models = "ending_exitsused,ending_raisesodd,ending_exitsbuilt"
+    models = "ending_exitsused,ending_exitshard,ending_raisesodd,ending_exitsbuilt"
     settings = {f"size.{name}": value for name, value in SIZES.items()} | {"vocabulary.max_len": 8}
     words = run_words(data, tmp_path, models, {**settings, "decoding.max_len": 8})
     done = bench_process(*words, "--backbone", "filterbank", "--plugin", PLUGIN)
     assert done.returncode == 1, done.stderr
-    assert "0 finished, 0 re-used, 3 failed" in done.stdout
+    assert "0 finished, 0 re-used, 4 failed" in done.stdout
     assert done.stderr.count(f"--plugin {PLUGIN} printed while it was loaded: loading \N{SNOWMAN}\n") == 1
     assert "Traceback" not in done.stderr + done.stdout
     with Store(tmp_path / "bench.sqlite", read_only=True) as store:
         reasons = {failure.model: str(failure.reason) for failure in failures(store)}
     assert reasons["ending_exitsused"].startswith(EXIT)
+    assert reasons["ending_exitshard"].startswith(EXIT)
     assert reasons["ending_raisesodd"].startswith("the model's code raised Odd, no Exception: ")
     assert reasons["ending_exitsbuilt"].startswith("the constructor of ending_exitsbuilt raised SystemExit(0)")
 

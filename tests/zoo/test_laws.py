@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 import zoo
 from zoo.decoding import Ensemble, beam_search, greedy, sample
+from zoo.laws import alone, check_laws
 
 IMAGES, TOKENS, CHANNELS, VOCAB, BOS, EOS = 3, 5, 6, 23, 1, 2
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -55,20 +56,6 @@ def beside(model, images, dtype=torch.float32):
     return {"relations": relations, "attributes": torch.stack((number * 0, number + 3, number * 0 - 1), -1)[:, None]}
 
 
-def row(visual, image, length=None):
-    """One image alone, its tokens cut to `length`."""
-
-    def cut(part, spatial):
-        return None if part is None else part[image : image + 1, : length if spatial else None]
-
-    return zoo.Visual(
-        cut(visual.features, True),
-        cut(visual.mask, True),
-        cut(visual.boxes, True),
-        *(cut(part, False) for part in (visual.pixels, visual.grid, visual.relations, visual.attributes)),
-    )
-
-
 def words(rows, length=7):
     tokens = torch.randint(3, VOCAB, (rows, length))
     tokens[:, 0] = BOS
@@ -93,41 +80,10 @@ def test_stepping_equals_teacher_forcing(architecture, dtype, captions):
     close(torch.stack(logits, 1), model.decode(memory, tokens), TOLERANCE[dtype])
 
 
-@torch.no_grad()
-def test_a_reordered_state_goes_on_as_its_new_prefix(architecture):
-    model = tiny(architecture)
-    memory = model.encode(look(model))
-    tokens = words(IMAGES * 2)
-    state = model.start(memory).expand(2)
-    for position in range(3):
-        _, state = model.step(tokens[:, position], state)
-    swap = torch.tensor([1, 0, 2, 2, 5, 4])
-    logits, _ = model.step(tokens[:, 3], state.reorder(swap))
-    prefix = torch.cat((tokens[swap, :3], tokens[:, 3:4]), 1)
-    close(logits, model.decode(memory, prefix)[:, -1])
-
-
-@torch.no_grad()
-def test_no_position_sees_what_comes_later(architecture):
-    model = tiny(architecture)
-    memory = model.encode(look(model))
-    tokens = words(IMAGES)
-    logits = model.decode(memory, tokens)
-    for position in range(1, tokens.shape[1]):
-        other = tokens.clone()
-        other[:, position:] = words(IMAGES)[:, position:].flip(1)
-        close(model.decode(memory, other)[:, :position], logits[:, :position])
-
-
-@torch.no_grad()
-def test_several_captions_of_an_image_share_its_memory(architecture):
-    model = tiny(architecture)
-    visual = look(model)
-    tokens = words(IMAGES * 2)
-    memory = model.encode(visual)
-    both = model.decode(memory, tokens).unflatten(0, (IMAGES, 2))
-    for caption in range(2):
-        close(both[:, caption], model.decode(memory, tokens.unflatten(0, (IMAGES, 2))[:, caption]))
+def test_the_laws_that_plug_ins_are_held_to(architecture):
+    for dtype in TOLERANCE:
+        model = tiny(architecture, dtype)
+        check_laws(model, look(model, dtype=dtype), vocab_size=VOCAB, begin=BOS)
 
 
 @pytest.mark.parametrize("garbage", [1e6, math.nan])
@@ -142,16 +98,13 @@ def test_padding_changes_nothing(architecture, garbage):
 
 
 @torch.no_grad()
-def test_a_batch_equals_its_images_alone(architecture):
+def test_a_search_in_a_batch_equals_that_of_its_images_alone(architecture):
     model = tiny(architecture)
-    visual, tokens = look(model), words(IMAGES)
-    logits = model(visual, tokens)
+    visual = look(model)
     search = {"max_len": 8, "bos": BOS, "eos": EOS}
     found = beam_search(model, model.encode(visual), beam_size=3, **search)
     for image in range(IMAGES):
-        alone = row(visual, image, None if visual.mask is None else int(visual.mask[image].sum()))
-        close(model(alone, tokens[image : image + 1]), logits[image : image + 1])
-        single = beam_search(model, model.encode(alone), beam_size=3, **search)
+        single = beam_search(model, model.encode(alone(visual, image)), beam_size=3, **search)
         assert torch.equal(single.tokens, found.tokens[image : image + 1])
         close(single.scores, found.scores[image : image + 1])
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import zoo
+from harness.runner.baselines import REFERENCE_ROWS
 from zoo import registry
 
 SIZES = {"vocab_size": 10, "visual_dim": 4}
@@ -58,6 +59,21 @@ def test_patterns_find_families_and_variants():
     assert "expansionnet_v2" not in zoo.list_models("expansionnet_v2/*")
     assert zoo.list_models("no_such_*") == []
     assert zoo.list_models() == sorted(zoo.list_models())
+
+
+@pytest.mark.parametrize("name", ["all", "auto", *REFERENCE_ROWS, "hf:mine"])
+def test_names_that_stand_for_something_else_are_refused(name):
+    with pytest.raises(zoo.ZooError, match=name):
+        zoo.register_model(a_card(name=name))
+
+
+@pytest.mark.parametrize(("what", "changes"), [("visual", {"visual": "regions"}), ("graph", {"graph": "words"})])
+def test_a_plug_in_sees_what_its_card_says(what, changes):
+    zoo.register_model(a_card(name="right"))
+    zoo.create_model("right", **SIZES)
+    zoo.register_model(a_card(**changes))
+    with pytest.raises(zoo.ZooError, match=f"the card of mine says {what}="):
+        zoo.create_model("mine", **SIZES)
 
 
 def test_unknown_names_get_suggestions():

@@ -2,6 +2,7 @@
 
 import collections
 import json
+import math
 import pickle
 
 import pytest
@@ -51,6 +52,7 @@ def test_weights_stand_alone_or_under_either_usual_name(tmp_path, place):
         ({}, "is not a state dict"),
         ({"model_state_dict": {"weight": 3.0}}, "no tensors under 'model_state_dict'"),
         ([torch.ones(1)], "no tensors under 'model_state_dict'"),
+        ({"first": torch.ones(2), "second": torch.tensor([1.0, math.nan])}, r"other\.pth: the tensor second holds NaN"),
         ({"model_state_dict": {}, "more": Runs()}, "cannot be read"),
     ],
 )

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import ZooError, first_line
+from zoo.weights.budget import no_larger_than
+from zoo.weights.finite import not_finite, refuse_not_finite
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -15,7 +17,7 @@ _HINT = "fetch it again, or name the folder of a complete model: config.json and
 
 
 def load_network(
-    kind: type[PreTrainedModel], folder: Path, unused: str = "", attention: str | None = None
+    kind: type[PreTrainedModel], folder: Path | str, unused: str = "", attention: str | None = None
 ) -> PreTrainedModel:
     """The network in `folder`, in the type of its stored weights.
 
@@ -28,11 +30,12 @@ def load_network(
 
     Raises:
         ZooError: naming the folder and what is wrong with it: no configuration, of another architecture, weights that
-            are missing, cut short or of other shapes.
+            are missing, cut short, of other shapes, far fewer than the configuration describes, NaN or infinite.
     """
     from transformers import AutoConfig
     from transformers.utils import logging
 
+    folder = Path(folder)
     described: Any = getattr(kind, "config_class", None) or AutoConfig
     verbosity = logging.get_verbosity()
     logging.set_verbosity(CRITICAL)
@@ -40,15 +43,16 @@ def load_network(
     try:
         config = described.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
         config._attn_implementation = attention
-        loaded: Any = kind.from_pretrained(
-            str(folder),
-            config=config,
-            local_files_only=True,
-            use_safetensors=True,
-            trust_remote_code=False,
-            ignore_mismatched_sizes=True,  # they are told below, by name
-            output_loading_info=True,
-        )
+        with no_larger_than(folder.glob("*.safetensors"), "meta"):
+            loaded: Any = kind.from_pretrained(
+                str(folder),
+                config=config,
+                local_files_only=True,
+                use_safetensors=True,
+                trust_remote_code=False,
+                ignore_mismatched_sizes=True,  # they are told below, by name
+                output_loading_info=True,
+            )
     except Exception as error:  # the library may raise anything: OSError, SafetensorError, ValueError ...
         raise ZooError(f"{folder} holds no usable {kind.__name__}: {first_line(error)}", _HINT) from error
     finally:
@@ -58,4 +62,14 @@ def load_network(
         raise ZooError(f"the weights in {folder} have other shapes than config.json says, {mismatched[0]} first", _HINT)
     if lacking := sorted(name for name in loaded[1]["missing_keys"] if not unused or not name.startswith(unused)):
         raise ZooError(f"the weights in {folder} lack {len(lacking)} tensors, {lacking[0]} first", _HINT)
+    if not_finite(network.state_dict().items()) is not None:
+        _refuse_files_not_finite(folder)  # a mask that the network makes itself may hold infinity
     return network
+
+
+def _refuse_files_not_finite(folder: Path) -> None:
+    """ZooError naming the first file of weights with NaN or infinity in it, and the tensor."""
+    from safetensors.torch import load_file
+
+    for file in sorted(folder.glob("*.safetensors")):
+        refuse_not_finite(load_file(file), str(file))

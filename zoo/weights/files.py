@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from zoo.errors import ZooError, unreadable
+from zoo.weights.finite import refuse_not_finite
 
 _STATE_DICTS = ("model_state_dict", "state_dict")
 _PLAIN = (dict, list, str, int)
@@ -24,7 +25,7 @@ def read_checkpoint(path: Path) -> dict[str, Tensor]:
     (`weights_only`), so that a file cannot execute code.
 
     Raises:
-        ZooError: the file does not exist, cannot be read this way, or contains something else.
+        ZooError: the file does not exist, cannot be read this way, or contains something else, NaN and infinity too.
     """
     if not path.is_file():
         raise ZooError(f"there is no checkpoint at {path}")
@@ -39,6 +40,7 @@ def read_checkpoint(path: Path) -> dict[str, Tensor]:
         place = next((key for key in _STATE_DICTS if key in found), None)
         weights = found if place is None else found[place]
         if isinstance(weights, dict) and weights and all(map(_is_weight, weights.items())):
+            refuse_not_finite(weights, f"the checkpoint {path}")
             return dict(weights)
     shown = f"its keys are {', '.join(sorted(map(str, found))[:6])}" if isinstance(found, dict) else type(found)
     places = " or ".join(map(repr, _STATE_DICTS))

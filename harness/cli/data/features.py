@@ -67,7 +67,7 @@ def features(
     """
     from harness.config.features import feature_config, region_config
     from harness.data.opening import open_dataset
-    from harness.data.prepare_features import configured_backbone, prepare_features
+    from harness.data.prepare_features import configured_backbone, prepare_features, warn_of_preprocessing
     from harness.runner.benchmark import choose_device
     from harness.utils.progress import Reporter
 
@@ -83,6 +83,7 @@ def features(
     place.create()
     with cache_errors(place), Reporter() as reporter:
         dataset = open_dataset(data, cache_dir=place.cache, images=images)
+        warn_of_preprocessing(config, {"features": "grid"}, reporter)
         found = prepare_features(
             dataset,
             config,

@@ -24,7 +24,7 @@ from harness.cli.options import (
 from harness.cli.tables import TableFormat, format_table, print_notes
 from harness.config.limits import MAX_BEAM, MAX_CHANNELS, MAX_REGIONS, MAX_TOKENS
 from harness.utils.errors import BenchError
-from harness.utils.plugins import contain_exits, load_plugins
+from harness.utils.plugins import contain_exits, load_plugins, place_in_plugin
 
 if TYPE_CHECKING:
     from harness.config.preset import Preset
@@ -158,7 +158,9 @@ def flops(
                 else:
                     found.counts[name] = _count(name, settings, dim, length, vocab_size, tokens, width, position)
         except Exception as error:  # whatever one model raises becomes its row; the others are counted all the same
-            found.failures[name] = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            place = place_in_plugin(error)
+            at = "" if place is None else f" at {place}"
+            found.failures[name] = f"{type(error).__name__}{at}: {' '.join(str(error).split())}"
 
     if output is TableFormat.csv:
         typer.echo(as_csv(found), nl=False)

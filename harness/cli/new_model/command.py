@@ -73,7 +73,10 @@ def _check_spelling(name: str) -> None:
 def _check_free(name: str) -> None:
     """BenchError where Python or the zoo has the name already."""
     from zoo import list_models
+    from zoo.registry import RESERVED
 
+    if name in RESERVED:
+        raise BenchError(f"NAME {name!r} stands for something else where models are named", _HINT)
     if keyword.iskeyword(name) or importlib.util.find_spec(name) is not None:
         raise BenchError(f"NAME {name!r} is a word or a module of Python, which {name}.py would stand before", _HINT)
     if name in list_models():

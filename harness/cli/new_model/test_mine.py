@@ -1,5 +1,6 @@
 """The laws that the benchmark takes for granted of a model, at its tiny size: `pytest test_mine.py`."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from harness.utils.plugins import load_plugin
 from zoo import Captioner, Visual, create_model, list_models, model_card
 from zoo.decoding import beam_search
+from zoo.laws import CAPTIONS, LAWS, some_captions
 
 IMAGES, CELLS, CHANNELS, VOCABULARY, BEGIN, END = 3, 5, 6, 23, 1, 2
 
@@ -30,48 +32,24 @@ def images(number: int = IMAGES) -> Visual:
     return Visual(features, mask)
 
 
-def captions(number: int, length: int = 6) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(2)
-    tokens = torch.randint(3, VOCABULARY, (number, length), generator=generator)
-    tokens[:, 0] = BEGIN
-    return tokens
+def captions(number: int) -> torch.Tensor:
+    return some_captions(number, 6, VOCABULARY, BEGIN)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+def test_the_law_holds(model: Captioner, law: Callable[[Captioner, Visual, torch.Tensor], None]) -> None:
+    law(model, images(), captions(CAPTIONS * IMAGES))
 
 
 @torch.no_grad()
-def test_word_by_word_equals_whole_captions(model: Captioner) -> None:
-    memory, tokens = model.encode(images()), captions(2 * IMAGES)  # two captions an image
-    state, logits = model.start(memory).expand(2), []
-    for words in tokens.unbind(1):
-        found, state = model.step(words, state)
-        logits.append(found)
-    torch.testing.assert_close(torch.stack(logits, 1), model.decode(memory, tokens))
-
-
-@torch.no_grad()
-def test_no_word_sees_a_later_one(model: Captioner) -> None:
-    memory, tokens = model.encode(images()), captions(IMAGES)
-    other = tokens.clone()
-    other[:, 3:] = 3
-    torch.testing.assert_close(model.decode(memory, other)[:, :3], model.decode(memory, tokens)[:, :3])
-
-
-@torch.no_grad()
-def test_padding_and_the_other_images_change_nothing(model: Captioner) -> None:
-    seen, tokens = images(), captions(IMAGES)
-    logits = model(seen, tokens)
-    assert seen.features is not None
-    assert seen.mask is not None
-    for image, count in enumerate(seen.mask.sum(1).tolist()):
-        alone = Visual(seen.features[image : image + 1, :count], seen.mask[image : image + 1, :count])
-        torch.testing.assert_close(model(alone, tokens[image : image + 1]), logits[image : image + 1])
-
-
-@torch.no_grad()
-def test_beam_search_scores_what_it_says(model: Captioner) -> None:
+def test_beam_search_scores_what_whole_captions_score(model: Captioner) -> None:
     memory = model.encode(images())
     found = beam_search(model, memory, beam_size=3, max_len=5, bos=BEGIN, eos=END)
-    assert found.tokens.shape[:2] == (IMAGES, 3)
-    assert found.scores.isfinite().all()
+    tokens = found.tokens.flatten(0, 1)
+    given = torch.cat((torch.full_like(tokens[:, :1], BEGIN), tokens[:, :-1]), 1)
+    log_probs = model.decode(memory, given).log_softmax(-1).gather(2, tokens[..., None])[..., 0]
+    said = torch.arange(5) < found.lengths.flatten()[:, None]
+    torch.testing.assert_close(found.log_probs.flatten(0, 1)[said], log_probs[said])
 
 
 def test_it_learns_captions_by_heart(model: Captioner) -> None:

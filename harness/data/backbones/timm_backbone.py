@@ -19,6 +19,7 @@ from harness.data.images import ImagePreprocessing
 from harness.utils.errors import BenchError
 from results.files import check_regular
 from zoo.errors import first_line, unreadable
+from zoo.weights.finite import refuse_not_finite
 from zoo.weights.swin import timm_name
 
 Triple = tuple[float, float, float]
@@ -206,7 +207,12 @@ def _read(path: Path) -> dict[str, Tensor]:
 
 
 def _load(model: nn.Module, path: Path, heads: tuple[str, ...]) -> None:
-    """Load strictly, except the classifier's entries, which a backbone does not need."""
+    """Load strictly, except the classifier's entries, which a backbone does not need.
+
+    Raises:
+        BenchError: the file cannot be read, or its tensors do not fit.
+        ZooError: they hold NaN or infinity.
+    """
     wanted = model.state_dict()
     given = _read(path)
     if _SWIN_MARK in given and _SWIN_MARK not in wanted:
@@ -230,6 +236,7 @@ def _load(model: nn.Module, path: Path, heads: tuple[str, ...]) -> None:
             f"backbone weights {path} do not fit the model: {'; '.join(problems[:4])}{more}",
             hint="check that --backbone names the architecture that the weights were trained with, and its options",
         )
+    refuse_not_finite(found, f"backbone weights {path}")
     model.load_state_dict(found, strict=False)
 
 

@@ -26,7 +26,8 @@ from tests.harness.conftest import (
     run_words,
 )
 from tests.zoo import test_laws
-from zoo import registry
+from zoo import create_model, registry
+from zoo.laws import BrokenLawError, check_laws
 
 PAGE = (ROOT / "docs/own_model.md").read_text(encoding="utf-8")
 LAWS = [
@@ -69,6 +70,50 @@ def test_the_pages_model_keeps_the_laws(law: Callable[[str], Any]) -> None:
     law("mine")
 
 
+LOGITS, HIDDEN = "self.vocabulary(self.dropout(hidden))", 'state.rows["hidden"]'
+BEAMS = "hidden.view(len(cells), -1, hidden.shape[-1])"
+IN_IMAGES = {  # the hidden state of a beam, among what the beams of an image share
+    '"mask": memory.mask}, rows={"hidden": mean}': '"mask": memory.mask, "hidden": mean}, rows={}',
+    HIDDEN: 'state.images["hidden"]',
+    "        queries =": "        hidden = hidden.repeat_interleave(len(tokens) // len(hidden), 0)\n        queries =",
+    'state.images, {"hidden": hidden}': '{**state.images, "hidden": hidden}, {}',
+}
+OTHER_BEAMS = f"{BEAMS}.mean(1, True).expand_as({BEAMS}).flatten(0, 1)"
+
+
+@pytest.mark.parametrize(
+    ("changes", "broken"),
+    [
+        ({"stack(logits, 1)": "stack(logits, 1) + self.vocabulary(self.words(tokens.roll(-1, 1)))"}, "sees later ones"),
+        ({"stack(logits, 1)": "stack(logits, 1) * 1.01"}, "step gives other logits"),
+        (IN_IMAGES, "state of another one"),
+        ({"        hidden = self.gru": f"        hidden = {OTHER_BEAMS}\n        hidden = self.gru"}, "other captions"),
+        ({"self.cells(features), mask": "self.cells(features - features.mean(0)), mask"}, "alone"),
+        ({"~mask[:, None]": "~mask[:, None] & False"}, "alone"),
+        ({LOGITS: f"{LOGITS} * float('inf')"}, "NaN"),
+        ({LOGITS: f"{LOGITS}[:, 1:]"}, "shape"),
+        ({"self.dropout(hidden)": "torch.nn.functional.dropout(hidden, 0.5)"}, "the same input"),
+        ({"self.max_len = vocab_size,": "self.max_len = vocab_size + 1,"}, "vocab_size"),
+    ],
+)
+@pytest.mark.usefixtures("own_registry")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_model_that_breaks_a_law_is_told_which(
+    tmp_path: Path, changes: dict[str, str], broken: str, dtype: torch.dtype
+) -> None:
+    source = named("mine", "mine")
+    for old, new in changes.items():
+        assert old in source
+        source = source.replace(old, new)
+    (tmp_path / "mine.py").write_text(source)
+    load_plugin(str(tmp_path / "mine.py"))
+    torch.manual_seed(0)
+    model = create_model("mine", vocab_size=23, visual_dim=6).to(dtype).eval()
+    visual = test_laws.look(model, dtype=dtype)
+    with pytest.raises(BrokenLawError, match=broken):
+        check_laws(model, visual, vocab_size=23, begin=1)
+
+
 @pytest.mark.usefixtures("own_registry")
 def test_a_model_is_written_and_trains(tmp_path: Path, draw_scenes: DrawScenes) -> None:
     code, said = bench_or_raise("new-model", "sparse_gru", "--out", tmp_path / "models")
@@ -106,6 +151,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         ("lambda", "a word or a module of Python"),
         ("torch", "a word or a module of Python"),
         ("show_tell", "a model of the zoo already"),
+        ("human", "stands for something else"),
     ],
 )
 def test_names_that_cannot_be_are_refused(tmp_path: Path, name: str, why: str) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import math
+import re
+import resource
+import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -11,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file, save_file
 
 import harness.inference.hub.captioner
 from harness.config.preset import Decoding
@@ -22,6 +28,7 @@ from harness.measure.flops.generation import count_generation
 from harness.measure.flops.second_count import count_again
 from harness.utils.errors import BenchError
 from tests.harness.inference.hub_families import END, FAMILIES, PAD, write_family
+from zoo import ZooError
 
 _RANDOM = np.random.default_rng(0)
 PICTURES = [
@@ -82,6 +89,37 @@ def test_a_batch_of_odd_sizes_is_captioned_as_its_images_one_by_one(
     assert found.lengths == [each.lengths[0] for each in alone]
     assert all(1 <= length <= DECODING.max_len for length in found.lengths)
     assert read(folders(family)).caption(PICTURES, DECODING) == found
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_weights_that_are_no_numbers_are_refused_by_file_and_tensor(
+    folders: Callable[[str], Path], tmp_path: Path, value: float
+) -> None:
+    shutil.copytree(folders("blip"), tmp_path / "blip")
+    file = tmp_path / "blip" / "model.safetensors"
+    tensors = load_file(file)
+    broken = sorted(name for name, tensor in tensors.items() if tensor.is_floating_point())[5]
+    tensors[broken].view(-1)[-1] = value
+    save_file(tensors, file, {"format": "pt"})
+    with pytest.raises(ZooError, match=rf"{file}: the tensor {re.escape(broken)} "):
+        read(tmp_path / "blip")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("num_hidden_layers", 10**6), ("vocab_size", 10**8), ("intermediate_size", 10**9)]
+)
+def test_a_configuration_far_larger_than_its_weights_is_refused_before_it_is_built(
+    folders: Callable[[str], Path], tmp_path: Path, setting: str, value: int
+) -> None:
+    shutil.copytree(folders("blip"), tmp_path / "blip")
+    path = tmp_path / "blip" / "config.json"
+    content = json.loads(path.read_text())
+    content["text_config"][setting] = value
+    path.write_text(json.dumps(content))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ZooError, match=rf"{path.parent} .* larger network than its weights"):
+        read(tmp_path / "blip")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB
 
 
 @pytest.mark.parametrize("family", FAMILIES)

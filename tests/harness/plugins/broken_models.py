@@ -18,7 +18,7 @@ class Raises(ExpansionNet):
 
 
 class YieldsNaN(ExpansionNet):
-    """Diverges at once."""
+    """Breaks a law before it trains."""
 
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
         return super().decode(memory, tokens) * float("nan")

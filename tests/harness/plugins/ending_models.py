@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -28,6 +29,13 @@ class ExitsUsed(ExpansionNet):
         sys.exit(0)
 
 
+class ExitsHard(ExpansionNet):
+    """Ends its process in a way that no exception is raised for."""
+
+    def encode(self, visual: Visual) -> Memory:  # noqa: ARG002
+        os._exit(0)
+
+
 class RaisesOdd(ExpansionNet):
     """Raises what `except Exception` lets through."""
 
@@ -43,7 +51,7 @@ class Prints(ExpansionNet):
         return super().encode(visual)
 
 
-for _entry in (ExitsBuilt, ExitsUsed, RaisesOdd, Prints):
+for _entry in (ExitsBuilt, ExitsUsed, ExitsHard, RaisesOdd, Prints):
     register_model(
         ModelCard(
             name=f"ending_{_entry.__name__.lower()}",

@@ -80,6 +80,26 @@ def test_a_damaged_description_is_named(small: RunContext, workspace: Workspace,
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("visual_dim", "arguments"),
+    [
+        (10**12, {}),
+        (6, {"d_model": 2**16}),  # legal, of 17 GB a matrix
+        (6, {"d_model": 10**12}),
+        (6, {"no_such_argument": 1}),
+    ],
+)
+def test_sizes_that_the_weights_do_not_have_are_refused_before_memory_is_filled(
+    small: RunContext, workspace: Workspace, visual_dim: int, arguments: dict[str, int]
+) -> None:
+    path = save_run(workspace, "run-s0", small) / "run.json"
+    content = json.loads(path.read_text())
+    changed = {"model": "show_attend_tell", "visual_dim": visual_dim, "arguments": content["arguments"] | arguments}
+    path.write_text(json.dumps(content | changed))
+    with pytest.raises(BenchError, match=r"run\.json"):
+        SavedModel.load(path.parent).build(path.parent)
+
+
 def test_weights_of_its_own_are_needed_by_a_trained_run_alone(small: RunContext, workspace: Workspace) -> None:
     for key, trained in (("trained", True), ("published", False)):
         (save_run(workspace, key, small, trained=trained) / "best.safetensors").unlink()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import resource
 import shutil
 from pathlib import Path
@@ -21,6 +22,7 @@ from harness.training.checkpoint import (
     save_weights,
 )
 from harness.utils.errors import BenchError
+from zoo import ZooError
 
 
 def _model(seed: int) -> nn.Module:
@@ -44,6 +46,16 @@ def test_what_was_saved_comes_back_and_all_but_the_last_two_go(tmp_path: Path) -
     assert load_checkpoint(tmp_path, empty) == {"position": {"step": 3}}
     assert _equal(empty, second)
     assert _names(tmp_path) == ["step-000000002", "step-000000003"]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_weights_that_are_no_numbers_are_refused_by_name(tmp_path: Path, value: float) -> None:
+    model = _model(0)
+    with torch.no_grad():
+        model[1].bias[2] = value  # type: ignore[index,operator]
+    save_weights(model, tmp_path / "best.safetensors")
+    with pytest.raises(ZooError, match=rf"{tmp_path}/best\.safetensors: the tensor 1\.bias "):
+        load_weights(_model(1), tmp_path / "best.safetensors")
 
 
 def test_there_is_none_before_the_first(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import re
 from pathlib import Path
@@ -13,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from harness.data.backbones.backbone import Backbone, TrainableBackbone, open_backbone
 from harness.utils.errors import BenchError
+from zoo import ZooError
 
 NAME = "mobilenetv3_small_050"
 
@@ -123,6 +125,14 @@ def test_weights_that_do_not_fit_are_named(weights: Path, tmp_path: Path) -> Non
     save_file(state, tmp_path / "short.safetensors")
     with pytest.raises(BenchError, match=r"conv_stem\.weight is \(4, 3, 3, 3\) instead of \(16, 3, 3, 3\)"):
         open_backbone(NAME, weights=tmp_path / "short.safetensors")
+
+
+def test_weights_that_are_no_numbers_are_named(weights: Path, tmp_path: Path) -> None:
+    state = load_file(weights)
+    state["conv_stem.weight"][0, 0, 0, 0] = math.inf
+    save_file(state, tmp_path / "broken.safetensors")
+    with pytest.raises(ZooError, match=r"broken\.safetensors: the tensor conv_stem\.weight "):
+        open_backbone(NAME, weights=tmp_path / "broken.safetensors")
 
 
 def test_unreadable_weights_run_no_code(tmp_path: Path) -> None:
