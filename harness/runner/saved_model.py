@@ -22,7 +22,7 @@ from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.workspace import Workspace
-from results.files import read_text
+from results.files import load_json, read_text
 from zoo import Captioner, Pretraining, create_model, list_models
 
 FILE = "run.json"
@@ -77,7 +77,9 @@ class SavedModel(Strict):
         if not path.is_file():
             raise BenchError(f"{folder / FILE} is missing: an older version made this run", again)
         try:
-            run = cls.model_validate_json(read_text(path))
+            text = read_text(path)
+            load_json(text)  # of a key that is there twice, pydantic would take the last
+            run = cls.model_validate_json(text)
         except (OSError, ValueError, ValidationError) as error:
             first = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
             raise BenchError(f"{path} cannot be read: {first}", again) from error

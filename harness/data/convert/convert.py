@@ -123,7 +123,7 @@ def _listed(about: Sequence[str]) -> str:
 def _distinct(source: Source, images: Path) -> list[Picture]:
     """The pictures whose files are there, each once."""
     there: list[Picture] = []
-    for picture in source.pictures:
+    for picture in [each for each in source.pictures if each.usable]:
         try:
             picture.file = plain_path(picture.file)
         except RefusedPath as refusal:

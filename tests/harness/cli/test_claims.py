@@ -67,6 +67,7 @@ def test_markdown_is_a_page_with_every_claim(place: Path) -> None:
         ("claims: [{sentence: x}]", "claims.0.runs: field required"),
         ("a: [", "is not a YAML value"),
         ("claims: &a [*a]", "alias"),
+        ("claims:\n- direction: higher\n  direction: lower\n", "line 3 has the key 'direction' again"),
         ("3", "the file: input should be"),
     ],
 )

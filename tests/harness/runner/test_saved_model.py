@@ -80,6 +80,13 @@ def test_a_damaged_description_is_named(small: RunContext, workspace: Workspace,
     assert "\n" not in str(caught.value)
 
 
+def test_a_description_has_no_key_twice(small: RunContext, workspace: Workspace) -> None:
+    path = save_run(workspace, "run-s0", small) / "run.json"
+    path.write_text(path.read_text().replace("{", '{"visual_dim": 4,', 1))
+    with pytest.raises(BenchError, match="the key 'visual_dim' twice"):
+        SavedModel.load(path.parent)
+
+
 def test_weights_of_its_own_are_needed_by_a_trained_run_alone(small: RunContext, workspace: Workspace) -> None:
     for key, trained in (("trained", True), ("published", False)):
         (save_run(workspace, key, small, trained=trained) / "best.safetensors").unlink()

@@ -156,6 +156,26 @@ def test_what_is_wrong_is_named_or_left_out(tmp_path: Path) -> None:
     assert len(content["images"][1]["sentences"]) == 2  # given twice, and kept
 
 
+@pytest.mark.parametrize(
+    ("second", "problem"),
+    [
+        ({"file_name": "0.png", "text": "a cat", "split": "test"}, r"0.png \(line 21: test, before train\)"),
+        ({"file_name": "x.png", "text": "a cat", "split": 3}, r"x.png \(line 21: 3\)"),
+        ({"file_name": "x.png", "text": "a cat", "split": "train", "objects": {"bbox": "1, 2"}}, r"x.png \(line 21"),
+        ({"file_name": "x.png", "text": "a cat", "split": "train", "objects": [1]}, r"x.png \(line 21"),
+    ],
+)
+def test_lines_that_contradict_or_say_nothing_are_named(tmp_path: Path, second: dict[str, Any], problem: str) -> None:
+    draw(tmp_path, [*MANY, "x.png"])
+    lines = [{"file_name": name, "text": "a dog", "split": "train"} for name in MANY]
+    (tmp_path / "metadata.jsonl").write_text("\n".join(map(json.dumps, [*lines, second])))
+    with pytest.raises(BenchError, match=problem):
+        converted(tmp_path, tmp_path)
+    kept = converted(tmp_path, tmp_path, "--skip-bad-images")
+    left_out = set() if "objects" in second else {second["file_name"]}  # of the others, the boxes alone
+    assert {image["filename"] for image in kept["images"]} == {*MANY, second["file_name"]} - left_out
+
+
 def test_a_picture_stays_in_its_split_when_others_come() -> None:
     few = [Picture(f"{number}.jpg") for number in range(300)]
     more = [Picture(f"{number}.jpg") for number in range(600)]
@@ -187,6 +207,8 @@ def test_a_split_that_stays_empty_is_told() -> None:
         ("metadata.jsonl", '{"file_name": "a.png"}\n', "has no caption"),
         ("metadata.jsonl", '{"text": "a dog"}\n', "file_name"),
         ("metadata.jsonl", "{\n", "line 1 is not valid JSON"),
+        ("metadata.jsonl", '{"file_name": "a.png", "text": "a", "text": "b"}', "line 1 is not .* 'text' twice"),
+        ("a.csv", "file,caption,caption\na.png,a dog,a cat\n", "several columns 'caption'"),
         ("captions.json", '{"images": []}', "not in COCO's format"),
         ("own.txt", "", "none of the known formats"),
     ],
