@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import platform
-import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -15,13 +14,13 @@ from pathlib import Path
 import harness
 from harness.utils.errors import BenchError
 from harness.utils.workspace import user_cache
+from results.errors import without_passwords
 
 BUG_EXIT_CODE = 70
 """EX_SOFTWARE of sysexits.h: neither success, nor a finding (1), nor wrong input (2)."""
 
 DEBUG_VARIABLE = "BENCH_DEBUG"
 _LONGEST = 300  # characters of an error's own message
-_PASSWORD = re.compile(r"(://[^\s:/@]*):[^\s@]+@")
 
 
 def explained(error: BaseException, words: Sequence[str]) -> tuple[BenchError, int]:
@@ -50,12 +49,12 @@ def explained(error: BaseException, words: Sequence[str]) -> tuple[BenchError, i
             "something given to this command is nested too deeply",
             f"look for a file or value with hundreds of brackets inside each other; {again}",
         ), 2
-    said = " ".join(str(error).split())
+    said = without_passwords(" ".join(str(error).split()))
     said = said if len(said) <= _LONGEST else said[:_LONGEST] + " ..."
     log = write_log(error, words)
     where = f"the traceback is in {log}" if log else "no log could be written"
     return BenchError(
-        without_passwords(f"this is a bug in captionbench: {type(error).__name__}: {said}".removesuffix(": ")),
+        f"this is a bug in captionbench: {type(error).__name__}: {said}".removesuffix(": "),
         f"the command was `{_command(words)}`; {where}: report both; {again}",
     ), BUG_EXIT_CODE
 
@@ -105,8 +104,3 @@ def _command(words: Sequence[str]) -> str:
     import shlex
 
     return without_passwords(shlex.join(["bench", *words]))
-
-
-def without_passwords(text: str) -> str:
-    """The text with stars for the password of each URL in it."""
-    return _PASSWORD.sub(r"\1:***@", text)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from harness.utils.errors import BenchError
+from results.errors import without_passwords
 from results.files import check_regular
 
 _SHOWN = 100
@@ -47,7 +48,8 @@ def reason(error: OSError | ValueError) -> str:
 
 
 def shortened(text: str, most: int = _SHOWN) -> str:
-    """A value as messages show it: cut in the middle where it is longer than `most` characters."""
+    """A value as messages show it: no password of a URL, and cut in the middle where it is longer than `most`."""
+    text = without_passwords(text)  # before a cut takes away what tells it
     if len(text) <= most:
         return text
     half = (most - 5) // 2

@@ -14,6 +14,7 @@ CLASSES = {
     "unicode": "\u00c4\u202e\U0001f600\u2019",
     "undecodable": "\udcff",
     "markup": "[red]{0}%s'\"<b>\n",
+    "escape": "a\x1b[31m\x07\rb",
     "missing": "nowhere/at/all",
     "folder": "folder",
     "pipe": "pipe",
@@ -67,7 +68,7 @@ COMMANDS = {
 
 _ANY = set(CLASSES)
 _NUMBERS = {"negative", "zero", "huge", "nan", "infinite"}
-_NEW_NAMES = {"blank", *_NUMBERS, "unicode", "undecodable", "markup", "missing", "no-user"}
+_NEW_NAMES = {"blank", *_NUMBERS, "unicode", "undecodable", "markup", "escape", "missing", "no-user"}
 _OUT = _NEW_NAMES | {"device", "linked-device"}
 _WORKSPACES = _NEW_NAMES - {"blank"} | {"folder"}
 LEGAL = {
@@ -79,7 +80,8 @@ LEGAL = {
     "data convert --images": {"empty"},
     "data convert --out": _OUT,
     "data list --workspace": _WORKSPACES | {"pipe", "device", "linked-device", "loop"},  # whether one is there
-    "data nocaps --folder": _ANY - {"unicode", "undecodable", "markup", "device"},  # of pictures that may come later
+    "data nocaps --folder": _ANY
+    - {"unicode", "undecodable", "markup", "escape", "device"},  # of pictures that may come later
     "data nocaps --out": _OUT,
     "data verify --images": {"empty"},  # the current folder
     "data verify --workspace": _WORKSPACES,

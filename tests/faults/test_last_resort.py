@@ -170,6 +170,15 @@ def test_interrupts_pass_through_a_plugin(tmp_path: Path) -> None:
         load_plugin(str(tmp_path / "plugin.py"))
 
 
+def test_closed_standard_output_is_told(tmp_path: Path) -> None:
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", *bench_command("--version")]
+    environment = bench_environment(XDG_CACHE_HOME=str(tmp_path))
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: standard output is closed\nhint: ")
+    assert logs(tmp_path) == []
+
+
 def test_a_full_disk_behind_stdout_is_told(tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
