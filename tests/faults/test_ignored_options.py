@@ -24,6 +24,8 @@ from tests.harness.conftest import bench
             "leave these out",
         ),
         ("plan --region-count first:3", "--region-count and --region-bins need --regions", "add --regions"),
+        ("caption a.png --run key --split val", "--split: read with --data alone", "give --data"),
+        ("caption a.png --run key --images .", "--images: read with --data alone", "give --data"),
         ("run --clip org/name", "--clip: read by --more-metrics alone", "add --more-metrics"),
         ("run --data nowhere", "there is no data set at nowhere", "give scenes"),
         ("tune --data nowhere", "there is no data set at nowhere", "give scenes"),
