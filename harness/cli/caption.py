@@ -94,7 +94,9 @@ def caption(
         raise BenchError("give either pictures or --data", "for example: bench caption dog.jpg --run KEY")
     of_data = {"--split": split, "--images": data_images}
     if images and (unused := [name for name, value in of_data.items() if value is not None]):
-        raise BenchError(f"{', '.join(unused)}: read with --data alone", "leave it out, or give --data for the pictures")
+        raise BenchError(
+            f"{', '.join(unused)}: read with --data alone", "leave it out, or give --data for the pictures"
+        )
     check_out(out)
     if attention:
         check_out_folder(attention_out, "--attention-out")
