@@ -13,6 +13,7 @@ from pathlib import Path
 
 import harness
 from harness.utils.errors import BenchError
+from harness.utils.files import shortened
 from harness.utils.workspace import user_cache
 from results.errors import without_passwords
 
@@ -37,6 +38,11 @@ def explained(error: BaseException, words: Sequence[str]) -> tuple[BenchError, i
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             place = f" (at {error.filename})" if error.filename else ""
             return BenchError(f"the disk is full{place}", "free some space, then repeat the command"), 2
+        if error.errno == errno.ENAMETOOLONG:
+            return BenchError(
+                f"the name {shortened(os.fsdecode(error.filename or ''))} is longer than the system takes",
+                "check what was typed; the name of a file or folder has at most 255 bytes",
+            ), 2
         place = f"{error.filename}: " if error.filename else "the system refused: "
         return BenchError(f"{place}{reason}", f"check the file and its permissions; {again}"), 2
     if isinstance(error, MemoryError):

@@ -25,6 +25,14 @@ def require_file(path: Path, what: str, hint: str | None = None) -> None:
         raise BenchError(f"{what} {shortened(str(path))} cannot be read: {reason(error)}", hint) from error
 
 
+def require_utf8(path: Path, what: str, hint: str) -> None:
+    """BenchError where a path is no text in UTF-8, as databases, JSON and reports hold it."""
+    try:
+        str(absolute(path)).encode()
+    except UnicodeEncodeError as error:
+        raise BenchError(f"{what} {shortened(str(path))}: its name is not text in UTF-8", hint) from error
+
+
 def expanded(path: str | Path) -> Path:
     """The path with `~` and `~user` replaced by the home folder; BenchError where there is no such user."""
     try:

@@ -70,7 +70,8 @@ _ANY = set(CLASSES)
 _NUMBERS = {"negative", "zero", "huge", "nan", "infinite"}
 _NEW_NAMES = {"blank", *_NUMBERS, "unicode", "undecodable", "markup", "escape", "missing", "no-user"}
 _OUT = _NEW_NAMES | {"device", "linked-device"}
-_WORKSPACES = _NEW_NAMES - {"blank"} | {"folder"}
+_READ_WORKSPACES = _NEW_NAMES - {"blank"} | {"folder"}
+_WORKSPACES = _READ_WORKSPACES - {"undecodable"}  # which no database could name
 LEGAL = {
     "compare --captions": {"zero"},
     "compare --out": _OUT,
@@ -79,15 +80,15 @@ LEGAL = {
     "data convert --file-column": _ANY - {"empty", "blank"},
     "data convert --images": {"empty"},
     "data convert --out": _OUT,
-    "data list --workspace": _WORKSPACES | {"pipe", "device", "linked-device", "loop"},  # whether one is there
+    "data list --workspace": _READ_WORKSPACES | {"pipe", "device", "linked-device", "loop"},  # whether one is there
     "data nocaps --folder": _ANY
     - {"unicode", "undecodable", "markup", "escape", "device"},  # of pictures that may come later
     "data nocaps --out": _OUT,
     "data verify --images": {"empty"},  # the current folder
     "data verify --workspace": _WORKSPACES,
-    "db merge --db": _WORKSPACES - {"folder", "missing", "no-user"},
+    "db merge --db": _READ_WORKSPACES - {"folder", "missing", "no-user"},
     "db merge --workspace": _WORKSPACES,
-    "doctor --workspace": _WORKSPACES | {"loop"},
+    "doctor --workspace": _READ_WORKSPACES | {"loop"},
     "evaluate --out": _OUT,
     "export figures --out": _NEW_NAMES | {"empty", "folder"},
     "export leaderboard --out": _OUT,
@@ -96,7 +97,7 @@ LEGAL = {
     "models list PATTERN": {"empty"},
     "new-model --out": _NEW_NAMES | {"empty", "folder"},
     "new-model NAME": {"folder", "pipe", "loop", "nan", "infinite"},
-    "plan --db": _WORKSPACES - {"folder", "missing", "no-user"},  # bench run would make it
+    "plan --db": _READ_WORKSPACES - {"folder", "missing", "no-user"},  # bench run would make it
     "plan --first-seed": {"zero"},
     "plan --regions": {"folder"},  # what it holds is looked at with the pictures
     "plan --slurm": _OUT,

@@ -95,6 +95,10 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, fail: Fail) 
     [
         (OSError(errno.ENOSPC, "No space left", "/disk/file"), "error: the disk is full (at /disk/file)\n"),
         (PermissionError(errno.EACCES, "Permission denied", "/disk/file"), "error: /disk/file: Permission denied\n"),
+        (
+            OSError(errno.ENAMETOOLONG, "File name too long", "/disk/" + "x" * 300),
+            "xxx is longer than the system takes\n",
+        ),
         (OSError(errno.EMFILE, "Too many open files"), "error: the system refused: Too many open files\n"),
         (MemoryError(), "error: there is not enough memory for this command\n"),
         (RecursionError("maximum recursion depth"), "is nested too deeply\n"),
