@@ -126,6 +126,7 @@ def test_an_imagefolder_of_the_hub(tmp_path: Path) -> None:
 def test_what_is_wrong_is_named_or_left_out(tmp_path: Path) -> None:
     draw(tmp_path, MANY)
     (tmp_path / "copy.png").write_bytes((tmp_path / "3.png").read_bytes())
+    (tmp_path / "link.png").symlink_to(draw(tmp_path.with_name("elsewhere"), ["x.png"]) / "x.png")
     lines = [
         "file,caption",
         *(f"{name},a dog" for name in MANY),
@@ -133,6 +134,7 @@ def test_what_is_wrong_is_named_or_left_out(tmp_path: Path) -> None:
         "copy.png,a dog",
         "gone.png,a dog",
         "../x.png,a",
+        "link.png,a",
     ]
     lines += ["1.png,a dog", "5.png"]
     table = tmp_path / "own.csv"
@@ -140,12 +142,13 @@ def test_what_is_wrong_is_named_or_left_out(tmp_path: Path) -> None:
     with pytest.raises(BenchError) as refused:
         converted(tmp_path, table)
     expected = (
-        "lines with another number of fields, or no file: 1 (line 27)",
+        "lines with another number of fields, or no file: 1 (line 28)",
         "missing pictures: 1 (gone.png)",
         "pictures that are another one: 1 (copy.png is 3.png)",
         "pictures with an empty caption: 1 (0.png)",
         "'../x.png'",
     )
+    assert "'link.png' is a link" in str(refused.value)
     for problem in expected:
         assert problem in str(refused.value)
     assert "--skip-bad-images" in str(refused.value.hint)
