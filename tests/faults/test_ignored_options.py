@@ -23,6 +23,8 @@ from tests.harness.conftest import bench
             "--workspace: predictions.json is a file",
             "leave these out",
         ),
+        ("plan --data coco --regions no-folder", "--regions: not read", "--cells and --channels"),
+        ("plan --data coco --backbone resnet18 --graphs x", "--backbone, --graphs: not read", "--data FOLDER"),
         ("plan --region-count first:3", "--region-count and --region-bins need --regions", "add --regions"),
         ("caption a.png --run key --split val", "--split: read with --data alone", "give --data"),
         ("caption a.png --run key --images .", "--images: read with --data alone", "give --data"),
