@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import re
+
+_PASSWORD = re.compile(r"(://[^\s:/@]*):[^\s'\"]*@")  # to the last @, since passwords are typed that hold one
+
 
 class StoreError(Exception):
     """A database that cannot be opened, read or written; `hint` says what to type next, in tracebacks too."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.hint = hint
-        if hint:
-            self.add_note(hint)
+        super().__init__(without_passwords(message))
+        self.hint = hint and without_passwords(hint)
+        if self.hint:
+            self.add_note(self.hint)
+
+
+def without_passwords(text: str) -> str:
+    """The text with stars for the password of each URL in it."""
+    return _PASSWORD.sub(r"\1:***@", text)
 
 
 def install_extra(name: str) -> str:

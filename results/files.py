@@ -6,11 +6,13 @@ A pipe would be waited for without end, and a device such as /dev/zero read unti
 from __future__ import annotations
 
 import errno
+import json
 import math
 import os
 import stat
+from collections import Counter
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from results.errors import StoreError
 
@@ -66,6 +68,26 @@ def read_text(path: Path) -> str:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise OSError(errno.EILSEQ, f"it is not text in UTF-8, from byte {error.start} on", str(path)) from error
+
+
+def load_json(text: str | bytes) -> Any:
+    """The content of JSON text in which no object has a key twice: of such, all values but the last would be lost.
+
+    Raises:
+        ValueError: it is no such text; the message says why.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_object)
+    except RecursionError as error:
+        raise ValueError("its brackets are nested too deeply") from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        [(twice, _)] = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"an object has the key {twice[:60]!r} twice")
+    return found
 
 
 def check_size(path: Path, size: int, limit: int, what: str = "it has") -> None:

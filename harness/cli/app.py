@@ -19,6 +19,7 @@ from harness.cli.checked import checked
 from harness.cli.last_resort import explained, leave_broken_pipe
 from harness.cli.saying import say_error
 from harness.cli.signals import say_interrupted
+from harness.cli.terminal import guard_streams
 from harness.cli.usage import RootGroup
 from harness.training.launch import is_launched
 from harness.utils.errors import DEBUG_VARIABLE, BenchError
@@ -98,6 +99,7 @@ def main() -> None:
     if not is_launched():  # a launcher tells by how its processes end which of them was the first
         end_on_sigterm()
     try:
+        guard_streams()
         try:
             build_app(sys.argv[1:])()
         finally:

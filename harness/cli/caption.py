@@ -63,7 +63,7 @@ def caption(
     backbone_weights: Annotated[Path | None, typer.Option(help="The backbone's weights, if they were moved.")] = None,
     data: Annotated[str | None, typer.Option(help="Instead: 'scenes', or a Karpathy folder or file.")] = None,
     data_images: Annotated[Path | None, typer.Option("--images", help="Folder of its images.")] = None,
-    split: Annotated[str, typer.Option(help="Which of its splits.")] = "test",
+    split: Annotated[str | None, typer.Option(help="Which of its splits.  [default: test]")] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Write COCO's results JSON; ids are those of --data, else they count from 0."),
@@ -96,6 +96,11 @@ def caption(
     """
     if bool(images) == (data is not None):
         raise BenchError("give either pictures or --data", "for example: bench caption dog.jpg --run KEY")
+    of_data = {"--split": split, "--images": data_images}
+    if images and (unused := [name for name, value in of_data.items() if value is not None]):
+        raise BenchError(
+            f"{', '.join(unused)}: read with --data alone", "leave it out, or give --data for the pictures"
+        )
 
     from rich.console import Console
 
@@ -126,7 +131,7 @@ def caption(
         sheets[sheet] = None
 
     own = of_numbered_files if seen else of_files
-    pictures = own(images) if images else _split(data or "", data_images, split, place)
+    pictures = own(images) if images else _split(data or "", data_images, "test" if split is None else split, place)
     checkpoint = find_hub(run, place, hub_options(prompt, clean, hub_attention, hub_dtype))
     given = {"--attention": attention, "--regions": regions, "--graphs": graphs, "--backbone-weights": backbone_weights}
     if checkpoint is not None and (unknown := [name for name, value in given.items() if value]):

@@ -57,10 +57,13 @@ def claims(
     what is claimed about differs; for runs that are missing, the commands that make them are printed.
     """
     from harness.config.claim_file import load_claims
+    from reports.content.fields import FIELDS
+    from results.compare.claim_names import check_names
     from results.compare.claims import judge
 
     claimed = load_claims(file)
     with open_results(workspace, db) as store:
+        read_results(store, partial(check_names, store, claimed, FIELDS))
         rows = read_results(store, partial(judge, store, claimed, place_unfinished=place_unfinished))
     if format is Format.markdown:
         from reports.export.claims import markdown

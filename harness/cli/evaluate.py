@@ -134,7 +134,10 @@ def evaluate(
 
         deliver(canonical_json(report.to_json() | ({} if found is None else to_json(found))) + "\n", out)
         typer.echo(f"written to {out}")
-    if any(report.quantity(metric).value is None for metric in ("BLEU-4", *([] if no_meteor else ["METEOR"]))):
+    lacking = found is not None and settings_of_more.lacking(found.values, *(["self-CIDEr"] if sets else ()))
+    if lacking or any(
+        report.quantity(metric).value is None for metric in ("BLEU-4", *([] if no_meteor else ["METEOR"]))
+    ):
         raise typer.Exit(1)
 
 

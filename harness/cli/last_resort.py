@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import platform
-import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -14,14 +13,15 @@ from pathlib import Path
 
 import harness
 from harness.utils.errors import BenchError
+from harness.utils.files import shortened
 from harness.utils.plugins import place_in_plugin
 from harness.utils.workspace import user_cache
+from results.errors import without_passwords
 
 BUG_EXIT_CODE = 70
 """EX_SOFTWARE of sysexits.h: neither success, nor a finding (1), nor wrong input (2)."""
 
 _LONGEST = 300  # characters of an error's own message
-_PASSWORD = re.compile(r"(://[^\s:/@]*):[^\s@]+@")
 
 
 def explained(error: BaseException, words: Sequence[str]) -> tuple[BenchError, int]:
@@ -41,6 +41,11 @@ def explained(error: BaseException, words: Sequence[str]) -> tuple[BenchError, i
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             place = f" (at {error.filename})" if error.filename else ""
             return BenchError(f"the disk is full{place}", "free some space, then repeat the command"), 2
+        if error.errno == errno.ENAMETOOLONG:
+            return BenchError(
+                f"the name {shortened(os.fsdecode(error.filename or ''))} is longer than the system takes",
+                "check what was typed; the name of a file or folder has at most 255 bytes",
+            ), 2
         place = f"{error.filename}: " if error.filename else "the system refused: "
         return BenchError(f"{place}{reason}", f"check the file and its permissions; {again}"), 2
     if isinstance(error, MemoryError):
@@ -108,8 +113,3 @@ def _command(words: Sequence[str]) -> str:
     import shlex
 
     return without_passwords(shlex.join(["bench", *words]))
-
-
-def without_passwords(text: str) -> str:
-    """The text with stars for the password of each URL in it."""
-    return _PASSWORD.sub(r"\1:***@", text)

@@ -54,6 +54,12 @@ Examples:
   bench plan --detect 1.0 --data coco --seed-deviation 0.5 --image-deviation 60
 """
 
+_SEEN = (
+    *("images", "backbone", "backbone_weights", "backbone_option", "image_size", "normalisation", "skip_bad_images"),
+    *("regions", "region_count", "region_bins", "graphs", "graph_words", "graph_labels", "sentence_graphs"),
+)
+"""Options of what models see, which are looked at with the data."""
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -128,6 +134,13 @@ def plan(
         raise BenchError(
             f"--throughput {throughput:g} is not between {_MIN_TFLOPS:g} and {_MAX_TFLOPS:g} TFLOP/s",
             "for example --throughput 60",
+        )
+    if by_size:
+        refuse_typed(
+            context,
+            _SEEN,
+            f"not read, since no {options.data} is here and its sizes alone are known",
+            "say what models see by --cells and --channels, or name data that are here: --data FOLDER",
         )
     check_slurm(slurm, options.control)
     request = make_request(options, by_size=by_size)

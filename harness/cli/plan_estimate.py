@@ -67,13 +67,13 @@ class Timing:
 def estimate(model: str, preset: Preset, shape: DataShape, timing: Timing, devices: int) -> Estimate:
     """Count one run of a model, and tell its time: as stated or stored, or else measured."""
     from harness.measure.estimate import Speed, plan_captioning, plan_stages
+    from harness.measure.model_memory import create_within_memory
     from harness.measure.speed import IMAGES, MIN_SECONDS, measure_speed
     from harness.runner.pass_costs import pass_costs
     from harness.training.stage import stages_for
-    from zoo import create_model
 
     sizes = {"vocab_size": shape.words, "visual_dim": shape.channels}
-    built = create_model(model, **sizes, **preset.model_arguments(model, **sizes))
+    built = create_within_memory(model, **sizes, **preset.model_arguments(model, **sizes))
     length = min(shape.caption_length, built.max_len)
     costs, visual = pass_costs(built, cells=shape.cells, caption_length=length)
     decoding = preset.decoding

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli.inputs import open_results, read_results
-from harness.cli.last_resort import without_passwords
 from harness.cli.options import DatabaseOption, WorkspaceOption
 from harness.cli.output import deliver
 from harness.cli.outputs import OutFile
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT
+from results.errors import without_passwords
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -100,7 +100,7 @@ def run(options: RunOptions) -> None:
     always = {"finished", "re-used", "failed"}
     said = ", ".join(f"{len(keys)} {what}" for what, keys in counts.items() if keys or what in always)
     reporter.note(f"{said}; report: {page.absolute().as_uri()}")
-    if summary.failed or summary.skipped or summary.damaged:
+    if summary.failed or summary.skipped or summary.damaged or summary.lacking:
         sys.exit(1)
 
 

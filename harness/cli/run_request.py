@@ -103,6 +103,7 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
     from harness.runner.pretrained import parse_places
 
     place = Workspace(options.workspace, options.db, options.storage)
+    place.check_name()
     return Request(
         models=split_patterns(options.models),
         data=options.data,

@@ -14,7 +14,7 @@ from reports.errors import ReportError
 from results.errors import StoreError
 from zoo.errors import ZooError
 
-_LONG_VALUE = re.compile(r"\S{400,}")
+_LONG_VALUE = re.compile(r"[^\s/]{256,}")  # longer than a name can be
 
 
 def say_error(message: BenchError | ReportError | StoreError | ZooError, error: BaseException) -> None:
@@ -28,5 +28,5 @@ def say_error(message: BenchError | ReportError | StoreError | ZooError, error: 
 
 
 def _cut(text: str) -> str:
-    """A message in which values of hundreds of characters without a space are cut, as they were typed by mistake."""
+    """A message in which names and values that no file can have are cut, as they were typed by mistake."""
     return _LONG_VALUE.sub(lambda value: shortened(value[0]), text)

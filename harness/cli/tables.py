@@ -63,7 +63,7 @@ def _for_terminals(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
     from reports.text.layout import folded
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, color_system=None)  # control characters are not printed from strings
     table = Table(box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
     for number, title in enumerate(header):
         table.add_column(title, justify="right" if number else "left", no_wrap=True, overflow="fold")

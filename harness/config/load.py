@@ -155,9 +155,9 @@ def _apply(content: dict[str, Any], override: str) -> None:
     value = parse_yaml_value(override, text)
     try:
         for part in parents:
-            node = node[int(part)] if isinstance(node, list) else node.setdefault(part, {})
+            node = node[_place(part)] if isinstance(node, list) else node.setdefault(part, {})
         if isinstance(node, list):
-            node[int(last)] = value
+            node[_place(last)] = value
         else:
             node[last] = value
     except (AttributeError, IndexError, TypeError, ValueError) as error:
@@ -165,6 +165,13 @@ def _apply(content: dict[str, Any], override: str) -> None:
             f"--set {shortened(override)!r}: no such setting",
             "write --set KEY.PATH=VALUE, as in --set schedule.stages.0.epochs=3",
         ) from error
+
+
+def _place(part: str) -> int:
+    """A place in a list, from 0; ValueError for what Python would count from the end, or read as a number too."""
+    if not (part.isascii() and part.isdecimal()):
+        raise ValueError(f"{part!r} is no place in a list")
+    return int(part)
 
 
 def preset_digest(preset: Preset) -> str:

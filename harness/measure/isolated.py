@@ -22,10 +22,10 @@ from harness.measure.captioning_costs import Effort, time_captioning
 from harness.measure.environment import describe_environment
 from harness.measure.inputs import batch_of, example_visual
 from harness.measure.memory import PeakMemory
+from harness.measure.model_memory import create_within_memory
 from harness.utils.errors import BenchError
 from harness.utils.plugins import load_plugins
 from results.records import Quantity
-from zoo.registry import create_model
 
 _BOS, _EOS = 1, 2
 
@@ -109,7 +109,7 @@ def run_isolated(job: BenchmarkJob) -> tuple[list[BenchmarkResult], dict[str, An
 
 def measure(job: BenchmarkJob) -> list[BenchmarkResult]:
     """Measure in this process: every pair of a batch size and a width, at every precision."""
-    model = create_model(job.model, vocab_size=job.vocab_size, visual_dim=job.visual_dim, **job.arguments)
+    model = create_within_memory(job.model, vocab_size=job.vocab_size, visual_dim=job.visual_dim, **job.arguments)
     model.to(job.device).eval()
     one = example_visual(model.visual, length=job.regions)
     results = []

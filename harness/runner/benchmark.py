@@ -82,7 +82,10 @@ class Request:
 
 @dataclass(slots=True)
 class Summary:
-    """How the runs ended, by key; `damaged` were not executed, since `left_out` says that their rows are damaged."""
+    """How the runs ended, by key; `damaged` were not executed, since `left_out` says that their rows are damaged.
+
+    `lacking` are metrics that were asked for and could not be measured, with the reason.
+    """
 
     finished: list[str] = field(default_factory=list)
     reused: list[str] = field(default_factory=list)
@@ -90,6 +93,7 @@ class Summary:
     skipped: list[str] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)
     left_out: LeftOut = field(default_factory=LeftOut)
+    lacking: dict[str, str] = field(default_factory=dict)
     planned: int = 0
     on_run: Callable[[int, int], None] = lambda *_: None
 
@@ -188,7 +192,9 @@ def run_benchmark(
                 _run_all(apart, replace(shared, context=changed), engine, summary, store, evaluator, reporter)
         if more is not None:
             ended = [spec for spec in settled if spec.key in {*summary.finished, *summary.reused}]
-            add_more_metrics(ended, more, context.data, store, reporter)
+            summary.lacking = add_more_metrics(ended, more, context.data, store, reporter)
+            for name, reason in summary.lacking.items():
+                reporter.note(f"not measured: {name}: {reason}", style="yellow")
         return summary
 
 

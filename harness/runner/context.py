@@ -38,6 +38,7 @@ from harness.runner.identity.signature import data_field, model_signature, nrefs
 from harness.runner.sentence_graphs import check_sentences, open_sentences
 from harness.runner.splits import usable_splits, without_restval
 from harness.utils.errors import BenchError
+from harness.utils.files import require_utf8
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results.records import DatasetRecord, ImageRecord
@@ -239,6 +240,7 @@ def open_inputs(
 ) -> tuple[Dataset, Backbone]:
     """Open the data and the backbone that sees them; BenchError as `prepare_context`."""
     dataset = open_dataset(data_name, cache_dir=workspace.cache, images=images)
+    require_utf8(dataset.root, "the image folder", "rename it, or give a link to it: --images DIR")
     usable_splits(dataset, dataset.faults)  # before any work
     check_sentences(dataset, feature_config.sentence_graphs, preset)
     backbone = configured_backbone(feature_config)

@@ -18,6 +18,7 @@ from harness.measure.memory import PeakMemory
 from harness.metrics.evaluator import Evaluator
 from harness.runner.baselines import majority_caption, retrieved_captions
 from harness.runner.context import BenchmarkData, RunContext
+from harness.runner.engines.estimate import require_room
 from harness.runner.evaluate import count_costs, evaluate
 from harness.runner.identity.run_key import built_with, present_sources
 from harness.runner.own_models import hold_to_laws
@@ -239,6 +240,7 @@ def _save_description(spec: RunSpec, arguments: dict[str, Any], context: RunCont
 
 def _untrained(spec: RunSpec, context: RunContext) -> tuple[Captioner, dict[str, Any]]:
     """The model on the run's device, and the arguments that it was made with; a plug-in's keeps the laws."""
+    require_room(spec, context)
     data = context.data
     arguments = model_arguments(spec.model, spec.config["arguments"], data.backbone)
     model = build_model(

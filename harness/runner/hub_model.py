@@ -20,7 +20,7 @@ from harness.runner.pretrained import WEIGHTS_FILES, WeightsMissing, fetch, fold
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded
-from results.files import read_text
+from results.files import load_json, read_text
 from zoo import Pretraining, list_models, model_card
 from zoo.registry import NOT_DOCUMENTED
 
@@ -231,7 +231,9 @@ class SavedHubModel(Strict):
     def load(cls, folder: Path) -> Self:
         """Read what `save` wrote; BenchError where it is damaged."""
         try:
-            return cls.model_validate_json(read_text(folder / cls.file))
+            text = read_text(folder / cls.file)
+            load_json(text)  # of a key that is there twice, pydantic would take the last
+            return cls.model_validate_json(text)
         except (OSError, ValueError, ValidationError) as error:
             raise BenchError(f"{folder / cls.file} cannot be read", "run it again: bench run --rerun") from error
 

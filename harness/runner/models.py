@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,10 +14,13 @@ from harness.runner.hub_options import AS_USUAL, HubOptions
 from harness.runner.pretrained import Pretrained
 from harness.runner.saved_model import SavedModel, is_saved
 from harness.utils.errors import BenchError
+from harness.utils.files import shortened
 from harness.utils.workspace import Workspace
 from results.records import RunKind
 from zoo import model_card
 from zoo.captioner import GraphKind, VisualKind
+
+_LONGEST = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +76,16 @@ def resolve_models(
     )
     if hub.given and not any(name.startswith(PREFIX) for name in names):
         raise BenchError(f"{hub.given} is for models of hf:, and --models names none", "add hf:ORG/NAME or hf:FOLDER")
-    return [
+    found = [
         _resolve_hub(name, hub) if name.startswith(PREFIX) else _resolve(name, workspace, pretrained or {})
         for name in names
     ]
+    if long := next((model.name for model in found if len(os.fsencode(model.name)) > _LONGEST), None):
+        raise BenchError(
+            f"{shortened(long)} is too long a name for the folder of a run: at most {_LONGEST} bytes",
+            "rename the folder, or give a link to it",
+        )
+    return found
 
 
 def _resolve_hub(name: str, options: HubOptions) -> RequestedModel:

@@ -27,8 +27,13 @@ def more_evaluator(settings: MoreSettings, data: BenchmarkData, device: str) -> 
 
 def add_more_metrics(
     specs: Sequence[RunSpec], evaluator: MoreEvaluator, data: BenchmarkData, store: Store, reporter: Reporter
-) -> None:
-    """Compute and store what the finished runs lack; nothing else of them changes."""
+) -> dict[str, str]:
+    """Compute and store what the finished runs lack; nothing else of them changes.
+
+    Returns:
+        By stored name, why metrics that were asked for are still lacking of some run.
+    """
+    lacking: dict[str, str] = {}
     left = {spec.key: missing_metrics(store, spec.key, evaluator.names()) for spec in specs}
     left = {key: splits for key, splits in left.items() if splits}
     by_key = {spec.key: spec for spec in specs}
@@ -41,7 +46,10 @@ def add_more_metrics(
                 if split in data.evaluated
             ]
             add_scores(store, key, results)
+            for result in results:
+                lacking |= evaluator.settings.lacking(result.scores["overall"])
             task.advance(1)
+    return lacking
 
 
 def _measured(

@@ -24,7 +24,7 @@ from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.workspace import Workspace
-from results.files import read_text
+from results.files import load_json, read_text
 from zoo import Captioner, Pretraining, create_model, list_models
 from zoo.errors import first_line
 from zoo.weights.budget import no_larger_than
@@ -81,7 +81,9 @@ class SavedModel(Strict):
         if not path.is_file():
             raise BenchError(f"{folder / FILE} is missing: an older version made this run", _AGAIN)
         try:
-            run = cls.model_validate_json(read_text(path))
+            text = read_text(path)
+            load_json(text)  # of a key that is there twice, pydantic would take the last
+            run = cls.model_validate_json(text)
         except (OSError, ValueError, ValidationError) as error:
             first = _first(error) if isinstance(error, ValidationError) else str(error)
             raise BenchError(f"{path} cannot be read: {first}", _AGAIN) from error

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from results.errors import without_passwords
+
 INTERRUPTED = "interrupted; the same command continues where it stopped"
 """Said on Ctrl-C and SIGTERM."""
 
@@ -21,7 +23,7 @@ class ProcessLostError(BaseException):
 
 
 class BenchError(Exception):
-    """An error that the user can fix.
+    """An error that the user can fix; passwords of URLs in it are stars.
 
     Args:
         message: what is wrong, naming the file, option or value.
@@ -29,5 +31,5 @@ class BenchError(Exception):
     """
 
     def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.hint = hint
+        super().__init__(without_passwords(message))
+        self.hint = hint and without_passwords(hint)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from harness.utils.errors import BenchError
+from results.errors import without_passwords
 from results.files import check_regular
 
 _SHOWN = 100
@@ -22,6 +23,14 @@ def require_file(path: Path, what: str, hint: str | None = None) -> None:
         check_regular(path)
     except OSError as error:
         raise BenchError(f"{what} {shortened(str(path))} cannot be read: {reason(error)}", hint) from error
+
+
+def require_utf8(path: Path, what: str, hint: str) -> None:
+    """BenchError where a path is no text in UTF-8, as databases, JSON and reports hold it."""
+    try:
+        str(absolute(path)).encode()
+    except UnicodeEncodeError as error:
+        raise BenchError(f"{what} {shortened(str(path))}: its name is not text in UTF-8", hint) from error
 
 
 def expanded(path: str | Path) -> Path:
@@ -47,7 +56,8 @@ def reason(error: OSError | ValueError) -> str:
 
 
 def shortened(text: str, most: int = _SHOWN) -> str:
-    """A value as messages show it: cut in the middle where it is longer than `most` characters."""
+    """A value as messages show it: no password of a URL, and cut in the middle where it is longer than `most`."""
+    text = without_passwords(text)  # before a cut takes away what tells it
     if len(text) <= most:
         return text
     half = (most - 5) // 2

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import zlib
 from pathlib import Path
 from typing import Any
 
 from harness.utils.errors import BenchError
 from harness.utils.files import reason, shortened
-from results.files import check_size, limit_bytes, read_bytes
+from results.files import check_size, limit_bytes, load_json, read_bytes
 
 _PIECE = 1 << 20
 
@@ -38,11 +37,9 @@ def read_file(path: Path) -> bytes:
 def parse_json(raw: bytes, path: Path) -> Any:
     """The content of JSON text; BenchError, which names the file, where it is not JSON."""
     try:
-        return json.loads(raw)
+        return load_json(raw)
     except UnicodeDecodeError as error:
         raise BenchError(f"{path} is not valid JSON: it is not text in UTF-8, from byte {error.start} on") from error
-    except RecursionError as error:
-        raise BenchError(f"{path} is not valid JSON: its brackets are nested too deeply") from error
     except ValueError as error:
         raise BenchError(f"{path} is not valid JSON: {error}") from error
 

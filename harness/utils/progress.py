@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Column
 
 from harness.utils.run_events import RunEvent
+from results.errors import without_passwords
 
 PLAIN_INTERVAL_S = 20.0
 
@@ -100,7 +101,7 @@ class Reporter:
 
     def note(self, text: str, style: str = "") -> None:
         """Print one line, without markup."""
-        self.console.print(escape(text), style=style, soft_wrap=True)
+        self.console.print(escape(without_passwords(text)), style=style, soft_wrap=True)
 
     @contextmanager
     def task(self, title: str, total: int, done: int = 0) -> Iterator[Task]:

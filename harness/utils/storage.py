@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -22,12 +23,14 @@ from typing import Any
 
 from harness.utils.atomic import replacing
 from harness.utils.errors import BenchError
-from harness.utils.files import shortened
+from harness.utils.files import absolute, shortened
 from results.errors import install_extra
+from results.files import load_json
 
 CHECKPOINTS = "checkpoint/"
 """Where files lie that become old; their objects are deleted when a manifest no longer names them."""
 _PIECE = 2**20
+_DIGEST = re.compile("[0-9a-f]{64}")
 _NEEDED = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs"}
 _INSTALL = install_extra("storage")
 
@@ -56,11 +59,21 @@ class Storage:
 
     def check_url(self) -> None:
         """BenchError where the URL cannot be understood, or a package for it is missing; the storage is not asked."""
-        scheme = self.url.partition("://")[0]
-        if "://" not in self.url or not self.url.partition("://")[2].strip("/"):
+        scheme, separator, place = self.url.partition("://")
+        if not separator or not place.strip("/"):
             raise BenchError(
                 f"--storage {shortened(self.url)} is no URL of a folder",
                 "for example --storage s3://bucket/captionbench",
+            )
+        if scheme == "memory":
+            raise BenchError(
+                f"--storage {shortened(self.url)} keeps nothing beyond this command",
+                "for example --storage s3://bucket/captionbench, or leave it out",
+            )
+        if scheme in {"file", "local"} and not Path(place).is_absolute():
+            raise BenchError(
+                f"--storage {shortened(self.url)} is another folder wherever the command is typed",
+                f"write it from the root on: --storage file://{shortened(str(absolute(Path(place))))}",
             )
         for package in ("fsspec", _NEEDED.get(scheme, "fsspec")):
             if find_spec(package) is None:
@@ -119,14 +132,20 @@ class Storage:
         return True
 
     def _manifest(self, name: str) -> dict[str, dict[str, Any]] | None:
+        place = f"manifests/{name}.json"
         with self._errors():
             try:
-                found: dict[str, dict[str, Any]] = json.loads(
-                    self._files.cat_file(self._place(f"manifests/{name}.json"))
-                )
+                raw = self._files.cat_file(self._place(place))
             except FileNotFoundError:
                 return None
-        return found
+        with suppress(ValueError):
+            found = load_json(raw)
+            if isinstance(found, dict) and all(map(_is_entry, found.values())):
+                return found
+        raise BenchError(
+            f"--storage {shortened(self.url)}: {place} is damaged",
+            f"delete it there; the same command then makes {name} anew",
+        )
 
     @cached_property
     def _opened(self) -> tuple[Any, str]:
@@ -182,6 +201,16 @@ def sha256_of(path: Path) -> str:
         while piece := file.read(_PIECE):
             digest.update(piece)
     return digest.hexdigest()
+
+
+def _is_entry(found: object) -> bool:
+    """Whether it tells a file as manifests do; the digest becomes a part of a path."""
+    return (
+        isinstance(found, dict)
+        and isinstance(found.get("bytes"), int)
+        and isinstance(digest := found.get("sha256"), str)
+        and _DIGEST.fullmatch(digest) is not None
+    )
 
 
 def _order(inside: str) -> tuple[bool, str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.utils.errors import BenchError
+from harness.utils.files import require_utf8
 
 if TYPE_CHECKING:
     from harness.utils.storage import Storage
@@ -65,8 +66,13 @@ class Workspace:
         if self.remote is not None and not (self.run_folder(key) / "run.json").is_file():
             self.remote.fetch(self.run_folder(key), f"runs/{key}")
 
+    def check_name(self) -> None:
+        """BenchError where the results could not name the workspace's files."""
+        require_utf8(self.root, "the workspace", "choose another with --workspace DIR")
+
     def create(self) -> None:
-        """Create the root folder; BenchError if it cannot be created or written."""
+        """Create the root folder; BenchError if it cannot be created or written, or its name cannot be stored."""
+        self.check_name()
         try:
             self.root.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -10,9 +10,26 @@ from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 
 # libyaml's, where PyYAML was built with it, reads tuned values ten times as fast; both give the same values.
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SAFE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _LONGEST = 2_000
 _DEEPEST = 10
+
+
+class _Loader(_SAFE):  # type: ignore[misc]
+    """Refuses a key that a mapping has twice, of which PyYAML takes the last value."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        if len(found) < len(node.value):
+            lines: dict[Any, int] = {}
+            for key_node, _ in node.value:
+                key, line = self.construct_object(key_node, deep=True), key_node.start_mark.line + 1
+                if key in lines:
+                    raise yaml.constructor.ConstructorError(
+                        problem=f"line {line} has the key {key!r} again, as line {lines[key]}"
+                    )
+                lines[key] = line
+        return found
 
 
 def parse_yaml_value(setting: str, text: str) -> Any:
@@ -48,7 +65,7 @@ def load_bounded(text: str, deepest: int) -> Any:
     try:
         refused = _why_refused(text, deepest)
         if refused is None:
-            return yaml.load(text, Loader=_LOADER)
+            return yaml.load(text, Loader=_Loader)
     # PyYAML's constructors raise the others, on values that do not suit their tag, as 2001-99-99 or !!int "".
     except (yaml.YAMLError, AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
         said = " ".join((getattr(error, "problem", None) or str(error)).split())
@@ -58,7 +75,7 @@ def load_bounded(text: str, deepest: int) -> Any:
 
 def _why_refused(text: str, deepest: int) -> str | None:
     depth = 0
-    for event in yaml.parse(text, Loader=_LOADER):
+    for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):
             return f"aliases (*{shortened(str(event.anchor))}) are not read"
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)

@@ -14,7 +14,7 @@ from typing import Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from results.errors import StoreError
-from results.files import read_bytes
+from results.files import load_json, read_bytes
 from results.records import CODE_FIELDS, Role
 from results.statistics.paired import ByImage
 
@@ -188,12 +188,15 @@ def read_baseline(path: Path) -> Baseline:
     except UnicodeDecodeError as error:
         raise StoreError(f"the baseline {path} is not text in UTF-8", hint) from error
     try:
+        load_json(text)  # of a key that is there twice, pydantic would take the last
         return Baseline.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         fault = first["msg"].removeprefix("Value error, ")
         raise StoreError(f"{path} is not a baseline: {f'{where}: ' if where else ''}{fault}", hint) from error
+    except ValueError as error:
+        raise StoreError(f"{path} is not a baseline: {error}", hint) from error
 
 
 def write_out(baseline: Baseline) -> str:

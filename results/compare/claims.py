@@ -72,7 +72,7 @@ def judge(store: Store, claims: Sequence[Claim], *, place_unfinished: bool = Fal
         if judged:
             rows += [_row(number, claim, *both) for both in zip(pairs, judged, strict=True)]
         else:
-            rows.append(_without(number, claim, tables[claim.metric]))
+            rows.append(_without(number, claim, tables[claim.metric], bool(runs)))
     return rows
 
 
@@ -182,8 +182,10 @@ def _sign(finding: Finding) -> int:
     return 1 if test.difference > 0 else -1
 
 
-def _without(number: int, claim: Claim, rows: Sequence[_Found]) -> ClaimRow:
-    """The row of a claim that nothing can be compared for: runs are missing, or all differ in their conditions."""
+def _without(number: int, claim: Claim, rows: Sequence[_Found], any_runs: bool) -> ClaimRow:
+    """The row of a claim that nothing can be compared for: runs or scores are missing, or all conditions differ."""
+    if any_runs and not any(row.split == claim.split for row in rows):
+        return ClaimRow(number, claim, "no runs", f"no finished run has a score by {claim.metric} on {claim.split}")
     missing = [
         side.described()
         for sides in claim.sides()

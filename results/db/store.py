@@ -33,7 +33,7 @@ from results.db.rows import (
     skipped_columns,
 )
 from results.db.schema import DatasetRow, Epoch, Image, RunRow, SkippedImage
-from results.errors import StoreError
+from results.errors import StoreError, without_passwords
 from results.records import CodeRecord, DatasetRecord, EpochRecord, Outcome, RunSpec, Status
 
 LEFT_OUT = "store_left_out"
@@ -195,7 +195,7 @@ class Store:
 
     def fail(self, key: str, error_class: str, reason: str, log_tail: str) -> None:
         """Mark a run as failed, with the error's class, message and the last lines of its log."""
-        self._end(key, "failed", reason or error_class, checks.text(error_class), checks.text(log_tail))
+        self._end(key, "failed", reason or error_class, checks.text(error_class), log_tail)
 
     def skip(self, key: str, reason: str) -> None:
         """Mark a run as left out on purpose, with the reason."""
@@ -203,7 +203,7 @@ class Store:
 
     def interrupt(self, key: str, reason: str) -> None:
         """Store why a running run was given up for now: it stays "running", with a reason and an end; others stay."""
-        columns = {"reason": checks.text(reason), "finished_at": _now()}
+        columns = {"reason": checks.text(without_passwords(reason)), "finished_at": _now()}
         with self.writing() as connection:
             running = (RunRow.key == key) & (RunRow.status == "running")
             connection.execute(update(RunRow).where(running).values(columns))
@@ -211,9 +211,9 @@ class Store:
     def _end(self, key: str, status: Status, reason: str, error_class: str | None, log_tail: str | None) -> None:
         columns = {
             "status": status,
-            "reason": checks.text(reason),
+            "reason": checks.text(without_passwords(reason)),
             "error_class": error_class,
-            "log_tail": log_tail,
+            "log_tail": log_tail and checks.text(without_passwords(log_tail)),
             "finished_at": _now(),
         }
         with self.writing() as connection:

@@ -14,6 +14,7 @@ CLASSES = {
     "unicode": "\u00c4\u202e\U0001f600\u2019",
     "undecodable": "\udcff",
     "markup": "[red]{0}%s'\"<b>\n",
+    "escape": "a\x1b[31m\x07\rb",
     "missing": "nowhere/at/all",
     "folder": "folder",
     "pipe": "pipe",
@@ -67,10 +68,11 @@ COMMANDS = {
 
 _ANY = set(CLASSES)
 _NUMBERS = {"negative", "zero", "huge", "nan", "infinite"}
-_NEW_NAMES = {"blank", *_NUMBERS, "unicode", "undecodable", "markup", "missing", "no-user"}
+_NEW_NAMES = {"blank", *_NUMBERS, "unicode", "undecodable", "markup", "escape", "missing", "no-user"}
 _OUT = _NEW_NAMES - {"blank"} | {"device", "linked-device"}
 _FOLDERS = _NEW_NAMES - {"blank"} | {"folder"}
-_WORKSPACES = _FOLDERS
+_READ_WORKSPACES = _FOLDERS
+_WORKSPACES = _READ_WORKSPACES - {"undecodable"}  # which no database could name
 LEGAL = {
     "compare --captions": {"zero"},
     "compare --out": _OUT,
@@ -79,15 +81,16 @@ LEGAL = {
     "data convert --file-column": _ANY - {"empty", "blank"},
     "data convert --images": {"empty"},
     "data convert --out": _OUT,
-    "data list --workspace": _WORKSPACES | {"pipe", "device", "linked-device", "loop"},  # whether one is there
-    "data nocaps --folder": _ANY - {"unicode", "undecodable", "markup", "device"},  # of pictures that may come later
+    "data list --workspace": _READ_WORKSPACES | {"pipe", "device", "linked-device", "loop"},  # whether one is there
+    "data nocaps --folder": _ANY
+    - {"unicode", "undecodable", "markup", "escape", "device"},  # of pictures that may come later
     "data nocaps --out": _OUT,
     "data verify --images": {"empty"},  # the current folder
     "data verify --workspace": _WORKSPACES,
-    "db merge --db": _WORKSPACES - {"folder", "missing", "no-user"},
+    "db merge --db": _READ_WORKSPACES - {"folder", "missing", "no-user"},
     "db merge --workspace": _WORKSPACES,
-    "db publish OUT": _NUMBERS - {"negative"} | {"unicode", "undecodable", "markup"},
-    "doctor --workspace": _WORKSPACES | {"loop"},
+    "db publish OUT": _NUMBERS - {"negative"} | {"unicode", "undecodable", "markup", "escape"},
+    "doctor --workspace": _READ_WORKSPACES | {"loop"},
     "evaluate --out": _OUT,
     "export figures --out": _FOLDERS,
     "export leaderboard --out": _OUT,
@@ -96,7 +99,7 @@ LEGAL = {
     "models list PATTERN": {"empty"},
     "new-model --out": _FOLDERS,
     "new-model NAME": {"folder", "pipe", "loop", "nan", "infinite"},
-    "plan --db": _WORKSPACES - {"folder", "missing", "no-user"},  # bench run would make it
+    "plan --db": _READ_WORKSPACES - {"folder", "missing", "no-user"},  # bench run would make it
     "plan --first-seed": {"zero"},
     "plan --regions": {"folder"},  # what it holds is looked at with the pictures
     "plan --slurm": _OUT,

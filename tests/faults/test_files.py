@@ -124,6 +124,20 @@ def test_homes_of_nobody_and_loops_are_one_sentence(monkeypatch: pytest.MonkeyPa
             assert "\n" not in str(error)
 
 
+def test_pictures_in_a_folder_that_results_cannot_name_are_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / os.fsdecode(b"\xff")
+    folder.mkdir()
+    image = {"imgid": 1, "filename": "1.png", "split": "train", "sentences": [{"raw": "A dog."}]}
+    (folder / "dataset.json").write_text(json.dumps({"images": [image]}))
+    words = ("--models", "human", "--data", folder, "--backbone", "filterbank", "--workspace", "w")
+    for command in ("run", "plan"):
+        assert "not text in UTF-8" in str(bench(command, *words).exception)
+    assert not any(Path("w").rglob("*.npy"))
+
+
 def test_long_values_are_cut_in_messages() -> None:
     assert shortened("x" * 100) == "x" * 100
     cut = shortened("a" * 500 + "b" * 500)

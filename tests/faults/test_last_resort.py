@@ -95,6 +95,10 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, fail: Fail) 
     [
         (OSError(errno.ENOSPC, "No space left", "/disk/file"), "error: the disk is full (at /disk/file)\n"),
         (PermissionError(errno.EACCES, "Permission denied", "/disk/file"), "error: /disk/file: Permission denied\n"),
+        (
+            OSError(errno.ENAMETOOLONG, "File name too long", "/disk/" + "x" * 300),
+            "xxx is longer than the system takes\n",
+        ),
         (OSError(errno.EMFILE, "Too many open files"), "error: the system refused: Too many open files\n"),
         (MemoryError(), "error: there is not enough memory for this command\n"),
         (RecursionError("maximum recursion depth"), "is nested too deeply\n"),
@@ -201,6 +205,15 @@ def test_interrupts_pass_through_a_plugin(tmp_path: Path) -> None:
     (tmp_path / "plugin.py").write_text("raise KeyboardInterrupt")
     with pytest.raises(KeyboardInterrupt):
         load_plugin(str(tmp_path / "plugin.py"))
+
+
+def test_closed_standard_output_is_told(tmp_path: Path) -> None:
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", *bench_command("--version")]
+    environment = bench_environment(XDG_CACHE_HOME=str(tmp_path))
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: standard output is closed\nhint: ")
+    assert logs(tmp_path) == []
 
 
 def test_a_full_disk_behind_stdout_is_told(tmp_path: Path) -> None:

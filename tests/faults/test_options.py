@@ -10,6 +10,7 @@ import functools
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -26,6 +27,8 @@ import typer
 from PIL import Image
 
 from harness.cli.last_resort import explained
+from harness.cli.saying import say_error
+from harness.cli.terminal import guard_streams
 from harness.utils.errors import BenchError
 from reports.errors import ReportError
 from results import DatasetRecord, ImageRecord, Store
@@ -39,6 +42,8 @@ LIMIT_S = 60
 """Of one command. Where it is reached, something waits; the slowest takes some 5 s."""
 LIMIT_MB = 1_000
 """Of memory that a command takes beyond what the process held."""
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Characters that a terminal obeys instead of showing them; of a name they are shown as escapes."""
 
 
 @functools.cache
@@ -168,21 +173,29 @@ def _limited(seconds: int) -> Iterator[None]:
 
 
 def _answer(words: list[str]) -> tuple[int, str]:
-    """Exit code and message of `bench WORDS`; fails on what only the last resort would tell as a bug."""
+    """Exit code and what `bench WORDS` prints; fails on what only the last resort would tell as a bug."""
     printed = io.StringIO()
+    with _limited(LIMIT_S), redirect_stdout(printed), redirect_stderr(printed):
+        guard_streams()
+        code = _code(words)
+    return code, printed.getvalue()
+
+
+def _code(words: list[str]) -> int:
     try:
-        with _limited(LIMIT_S), redirect_stdout(printed), redirect_stderr(printed):
-            _built().main(args=words, prog_name="bench")
+        _built().main(args=words, prog_name="bench")
     except SystemExit as end:
-        return int(end.code or 0), printed.getvalue()
+        return int(end.code or 0)
     except (BenchError, ReportError, StoreError, ZooError) as error:
-        return 2, str(error)
+        say_error(error, error)
+        return 2
     except Exception as error:
         message, code = explained(error, [])
         if code != 2:
             raise
-        return code, str(message)
-    return 0, printed.getvalue()
+        say_error(message, error)
+        return code
+    return 0
 
 
 @pytest.mark.parametrize(("command", "parameter", "name"), _cases())
@@ -206,6 +219,7 @@ def test_values_that_nobody_means(
     option = parameter.opts[0] if parameter.param_type_name == "option" else parameter.name.upper()
     assert (code == 0) == (name in LEGAL.get(f"{command} {option}", set())), said[-500:]
     assert said
+    assert not CONTROLS.search(said)
     assert len(said) < 12_000
 
 

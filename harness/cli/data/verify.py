@@ -33,6 +33,8 @@ Examples:
   bench data verify scenes --regions boxes --graphs scenes
 """
 
+_SHOWN = 8
+
 
 def register(group: typer.Typer) -> None:
     """Add the command to `bench data`."""
@@ -52,7 +54,7 @@ def verify(
 ) -> None:
     """Decode every picture and list all that cannot be used; with --regions and --graphs, of these too.
 
-    Exit code 0: all are sound; 1: some are not; 2: the data set itself cannot be opened.
+    Exit code 0: all are sound; 1: some are not, or have no box; 2: the data set itself cannot be opened.
     """
     from harness.config.features import graph_config, region_config
     from harness.data.opening import open_dataset
@@ -80,6 +82,7 @@ def verify(
         typer.echo(f"no picture is in {dataset.root} (--images DIR): the regions alone are checked", err=True)
         bad = dict(dataset.faults)
     counts: dict[int, int] = {}
+    whole: list[int] = []
     if chosen is not None:
         source = open_source(chosen.source, dataset)
         for image_id, found in read_regions(source, dataset, skip=bad):
@@ -87,6 +90,7 @@ def verify(
                 bad[image_id] = found.removeprefix(f"image {image_id}: ")
             else:
                 counts[image_id] = found.count
+                whole += [image_id] if found.whole else []
     if related is not None:
         from harness.data.graphs.verify import verify_graphs  # imports torch
 
@@ -97,11 +101,19 @@ def verify(
     splits = {sample.image_id: sample.split for sample in dataset.samples}
     for image_id, reason in bad.items():
         typer.echo(f"image {image_id} ({splits[image_id]}): {reason}")
+    if whole:
+        few = ", ".join(map(str, whole[:_SHOWN])) + ", ..." * (len(whole) > _SHOWN)
+        typer.echo(
+            f"{len(whole)} of {len(splits)} images have no box in {regions} "
+            f"({describe_splits(splits[image] for image in whole)}): {few}"
+        )
+        typer.echo("a run takes the whole image for their one region: give boxes of them if they have some", err=True)
     if bad:
         typer.echo(
             f"{len(bad)} of {len(splits)} images cannot be used ({describe_splits(splits[image] for image in bad)})"
         )
         typer.echo("repair them, or run with --skip-bad-images, which records what was skipped", err=True)
+    if bad or whole:
         raise typer.Exit(1)
     typer.echo(
         f"all {len(splits)} images are sound ({describe_splits(splits.values())}); data set #{dataset.fingerprint[:8]}"

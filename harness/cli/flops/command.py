@@ -193,9 +193,9 @@ def _count(
 ) -> FlopCounts:
     from harness.measure.flops.counting import count_flops
     from harness.measure.inputs import example_visual
-    from zoo.registry import create_model
+    from harness.measure.model_memory import create_within_memory
 
     sizes = {"vocab_size": vocab_size, "visual_dim": dim}
-    model = create_model(name, **sizes, **(settings.model_arguments(name, **sizes) if settings else {}))
+    model = create_within_memory(name, **sizes, **(settings.model_arguments(name, **sizes) if settings else {}))
     visual = example_visual(model.visual, length=length)
     return count_flops(model, visual, caption_length=caption_length, beam_size=beam_size, step_position=position)

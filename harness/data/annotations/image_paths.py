@@ -33,20 +33,20 @@ class PicturePaths:
         if isinstance(folder, str) and folder:
             candidates.insert(0, plain_path(f"{folder}/{name}"))
         file = next((path for path in candidates if os.path.lexists(f"{self.root}/{path}")), candidates[-1])
-        if not self._stays_inside(file):
-            raise RefusedPath(f"{file!r} is a link that leads out of the data set's folder")
+        self.check_inside(file)
         owner = self._owners.setdefault(file, image_id)
         if owner != image_id:
             raise RefusedPath(f"{file!r} is already the file of image {owner}")
         return file
 
-    def _stays_inside(self, file: str) -> bool:
-        """Whether the file, with all links followed, lies below the root; each folder is resolved once."""
+    def check_inside(self, file: str) -> None:
+        """RefusedPath where the file, with all links followed, lies outside the root; each folder is resolved once."""
         path = f"{self.root}/{file}"
         folder = path.rpartition("/")[0]
         if folder not in self._inside:
             self._inside[folder] = self._leads_inside(folder)
-        return self._inside[folder] and (not os.path.islink(path) or self._leads_inside(path))  # noqa: PTH114
+        if not self._inside[folder] or (os.path.islink(path) and not self._leads_inside(path)):  # noqa: PTH114
+            raise RefusedPath(f"{file!r} is a link that leads out of the data set's folder")
 
     def _leads_inside(self, path: str) -> bool:
         return Path(os.path.realpath(path)).is_relative_to(self.root)  # `resolve` would raise on links in a circle

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.data.annotations.image_paths import RefusedPath, plain_path
+from harness.data.annotations.image_paths import PicturePaths, RefusedPath, plain_path
 from harness.data.convert.coco import read_coco
 from harness.data.convert.imagefolder import METADATA, metadata_files, read_imagefolder
 from harness.data.convert.source import Picture, Source
@@ -17,7 +17,7 @@ from harness.data.convert.splits import DEFAULT, SPLITS, split_pictures
 from harness.data.convert.tables import read_table
 from harness.data.sanitise import sanitise_caption
 from harness.utils.errors import BenchError
-from harness.utils.files import shortened
+from harness.utils.files import absolute, shortened
 
 _TABLES = (".csv", ".tsv")
 
@@ -123,9 +123,11 @@ def _listed(about: Sequence[str]) -> str:
 def _distinct(source: Source, images: Path) -> list[Picture]:
     """The pictures whose files are there, each once."""
     there: list[Picture] = []
-    for picture in source.pictures:
+    paths = PicturePaths(absolute(images))
+    for picture in [each for each in source.pictures if each.usable]:
         try:
             picture.file = plain_path(picture.file)
+            paths.check_inside(picture.file)
         except RefusedPath as refusal:
             source.complain("pictures whose path is refused", str(refusal))
             continue

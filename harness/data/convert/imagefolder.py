@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from harness.data.convert.source import SPLIT_NAMES, UNKNOWN_SPLIT, Picture, Source
+from harness.data.convert.source import SPLIT_NAMES, Picture, Source
 from harness.data.dataset import told_size
 from harness.utils.errors import BenchError
 from harness.utils.files import reason
-from results.files import read_text
+from results.files import load_json, read_text
 
 METADATA = "metadata.jsonl"
 _CAPTIONS = ("text", "caption", "captions", "sentences")
@@ -46,15 +45,15 @@ def read_imagefolder(folder: Path, caption_column: str | None) -> Source:
             if name not in by_file:
                 by_file[name] = Picture(name, size=told_size(entry))
                 source.pictures.append(by_file[name])
-            _add(source, by_file[name], entry, "" if below == "." else below)
+            _add(source, by_file[name], entry, "" if below == "." else below, f"line {number}")
     return source
 
 
 def _entry(where: str, line: str, caption_column: str | None) -> dict[str, Any]:
     """A line's object, with its captions as a list of texts under "captions"."""
     try:
-        entry = json.loads(line)
-    except (RecursionError, ValueError) as error:
+        entry = load_json(line)
+    except ValueError as error:
         raise BenchError(f"{where} is not valid JSON: {str(error)[:100]}") from error
     if not isinstance(entry, dict) or not isinstance(entry.get("file_name"), str):
         example = 'a line is {"file_name": "a.jpg", "text": "a dog"}, as imagefolder has it'
@@ -70,14 +69,17 @@ def _entry(where: str, line: str, caption_column: str | None) -> dict[str, Any]:
     return entry | {"captions": [each if isinstance(each, str) else "" for each in raw]}
 
 
-def _add(source: Source, picture: Picture, entry: dict[str, Any], below: str) -> None:
+def _add(source: Source, picture: Picture, entry: dict[str, Any], below: str, where: str) -> None:
     """Add what a line says to its picture."""
     picture.captions += entry["captions"]
-    said = entry.get("split", below.partition("/")[0])
-    if isinstance(said, str) and said:
-        picture.split = SPLIT_NAMES.get(said.lower())
-        if picture.split is None and "split" in entry:
-            source.complain(UNKNOWN_SPLIT, f"{picture.file} ({said[:40]})")
+    folder = below.partition("/")[0]
+    if entry.get("split") not in (None, ""):
+        source.set_split(picture, entry["split"], where)
+    elif folder.lower() in SPLIT_NAMES:
+        source.set_split(picture, folder, where)
     objects = entry.get("objects")
-    if isinstance(objects, dict) and isinstance(objects.get("bbox"), list):
-        source.add_boxes(picture, objects["bbox"])
+    boxes = objects.get("bbox") if isinstance(objects, dict) else objects
+    if isinstance(objects, dict) and isinstance(boxes, list):
+        source.add_boxes(picture, boxes)
+    elif boxes is not None:
+        source.complain('objects without a list "bbox"', f"{picture.file} ({where}: {str(boxes)[:60]})")

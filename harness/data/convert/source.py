@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.data.dataset import Box
+from harness.utils.files import shortened
 
 SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -18,14 +19,12 @@ SPLIT_NAMES = {
 """Names of splits in other formats, and Karpathy's of them."""
 
 
-UNKNOWN_SPLIT = f"pictures with a split that is none of {', '.join(SPLIT_NAMES)}"
-
-
 @dataclass(slots=True)
 class Picture:
     """One image as its source has it; `file` is relative to the picture folder, with forward slashes.
 
     `image_id` and `split` are None where the source has none; `boxes` are corners in pixels, None where unknown.
+    `usable` is false where its split cannot be told.
     """
 
     file: str
@@ -34,6 +33,7 @@ class Picture:
     split: str | None = None
     boxes: list[Box] | None = None
     size: tuple[int, int] | None = None
+    usable: bool = True
 
 
 @dataclass(slots=True)
@@ -46,6 +46,23 @@ class Source:
     def complain(self, problem: str, about: str) -> None:
         """Add to a problem's list."""
         self.problems.setdefault(problem, []).append(about)
+
+    def set_split(self, picture: Picture, said: object, where: str) -> None:
+        """Take the split that an entry says; another than those of Karpathy, or than before, is complained about.
+
+        Args:
+            where: the entry, as messages name it: "line 3".
+        """
+        split = SPLIT_NAMES.get(said.strip().lower()) if isinstance(said, str) else None
+        if split is None:
+            problem = f"pictures with a split that is none of {', '.join(SPLIT_NAMES)}"
+            self.complain(problem, f"{picture.file} ({where}: {shortened(repr(said), 40)})")
+            picture.usable = False
+        elif picture.split not in (None, split):
+            self.complain("pictures in two splits", f"{picture.file} ({where}: {split}, before {picture.split})")
+            picture.usable = False
+        else:
+            picture.split = split
 
     def add_boxes(self, picture: Picture, given: Iterable[Any]) -> None:
         """Add boxes that are given as x, y, width, height; those without area or numbers are complained about."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.data.convert.source import SPLIT_NAMES, UNKNOWN_SPLIT, Picture, Source
+from harness.data.convert.source import Picture, Source
 from harness.utils.errors import BenchError
-from harness.utils.files import reason
+from harness.utils.files import reason, shortened
 from results.files import read_text
 
 FILE_COLUMNS = ("file", "file_name", "filename", "image", "image_name")
@@ -23,7 +24,7 @@ def read_table(path: Path, file_column: str | None, caption_column: str | None) 
     The delimiter is that of comma, semicolon, tab and | which the header has most of.
 
     Raises:
-        BenchError: it cannot be read, or lacks a column.
+        BenchError: it cannot be read, lacks a column, or has one of two columns of the same name.
     """
     try:
         text = read_text(path).removeprefix("\ufeff")
@@ -35,6 +36,11 @@ def read_table(path: Path, file_column: str | None, caption_column: str | None) 
     by_file: dict[str, Picture] = {}
     try:
         names = [name.strip() for name in next(rows, [])]
+        if twice := [name for name, count in Counter(names).items() if name and count > 1]:
+            raise BenchError(
+                f"{path} has several columns {shortened(repr(twice[0]))}",
+                "give each column of its first line a name of its own",
+            )
         file_at = _column(path, names, file_column, FILE_COLUMNS, "--file-column")
         caption_at = _column(path, names, caption_column, CAPTION_COLUMNS, "--caption-column")
         split_at = names.index("split") if "split" in names else None
@@ -50,20 +56,11 @@ def read_table(path: Path, file_column: str | None, caption_column: str | None) 
                 picture = by_file[file] = Picture(file)
                 source.pictures.append(picture)
             picture.captions.append(row[caption_at])
-            if split_at is not None and (said := row[split_at].strip().lower()):
-                _set_split(source, picture, said)
+            if split_at is not None and row[split_at].strip():
+                source.set_split(picture, row[split_at], f"line {rows.line_num}")
     except csv.Error as error:
         raise BenchError(f"{path}, line {rows.line_num}: {error}", "quote fields that hold the delimiter") from error
     return source
-
-
-def _set_split(source: Source, picture: Picture, said: str) -> None:
-    split = SPLIT_NAMES.get(said)
-    if split is None:
-        source.complain(UNKNOWN_SPLIT, f"{picture.file} ({said[:40]})")
-    elif picture.split not in (None, split):
-        source.complain("pictures in two splits", picture.file)
-    picture.split = split
 
 
 def _column(path: Path, names: list[str], chosen: str | None, known: Sequence[str], option: str) -> int:

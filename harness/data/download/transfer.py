@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import shutil
 import time
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from harness.data.download.sources import RemoteFile
 from harness.utils.errors import BenchError
@@ -89,7 +91,9 @@ class ResumingDownloader:
         there = self._there()
         if there and there == self._size:
             return
-        request = urllib.request.Request(url, headers={"Range": f"bytes={there}-"} if there else {})
+        request = _asked(url)
+        if there:
+            request.add_header("Range", f"bytes={there}-")
         try:
             answer = urllib.request.urlopen(request, timeout=TIMEOUT_S)
         except urllib.error.HTTPError as error:
@@ -203,6 +207,18 @@ def require_space(folder: Path, needed: int, what: str) -> None:
             f"{what} needs {needed / 1e9:,.2f} GB more, but the disk of {folder} has {free / 1e9:,.2f} GB left",
             f"make room, or name another folder with --to FOLDER; {_CONTINUES}",
         )
+
+
+def _asked(url: str) -> urllib.request.Request:
+    """A request of an address, whose user and password urllib would take for a part of the host."""
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    if not at:
+        return urllib.request.Request(url)
+    request = urllib.request.Request(parts._replace(netloc=host).geturl())
+    sent = base64.b64encode(unquote_to_bytes(user)).decode()
+    request.add_unredirected_header("Authorization", f"Basic {sent}")  # not to a host that this one names
+    return request
 
 
 def _unreachable(error: Exception) -> bool:

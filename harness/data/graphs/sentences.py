@@ -75,6 +75,8 @@ def read_sentence_graphs(path: Path) -> SentenceGraphs:
             raise BenchError(f"{where}: an image id is a whole number", _SEE)
         if not isinstance(graphs, list) or not graphs:
             raise BenchError(f"{where}: a list of graphs is expected, one or as many as captions", _SEE)
+        if int(image_id) in found:
+            raise BenchError(f"{where}: the image is there twice, its id in another spelling", _SEE)
         found[int(image_id)] = tuple(_graph(graph, where) for graph in graphs)
     return SentenceGraphs(found, f"file#{digest(content, 8)}")
 

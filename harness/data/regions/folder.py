@@ -67,7 +67,7 @@ class RegionFolder:
 
 
 def _listing(folder: Path) -> tuple[dict[int, Path], list[str]]:
-    """Arrays by image id, and a line with name, size and time for each."""
+    """Arrays by image id, and a line with name, size and time for each; BenchError where two are of one image."""
     found: dict[int, Path] = {}
     lines = []
     with os.scandir(folder) as entries:
@@ -75,6 +75,11 @@ def _listing(folder: Path) -> tuple[dict[int, Path], list[str]]:
             stem, dot, suffix = entry.name.rpartition(".")
             if dot + suffix in SUFFIXES and stem.isascii() and stem.isdecimal():
                 state = entry.stat()
+                if other := found.get(int(stem)):
+                    raise BenchError(
+                        f"{folder} has two files of image {int(stem)}: {', '.join(sorted((other.name, entry.name)))}",
+                        "leave one of them there",
+                    )
                 found[int(stem)] = Path(entry.path)
                 lines.append(f"{folder.name}/{entry.name} {state.st_size} {state.st_mtime_ns}")
     return found, lines

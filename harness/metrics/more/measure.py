@@ -21,6 +21,8 @@ from harness.metrics.more.measured import BERT_NAME, CLIP_NAMES, Measured, mean_
 from harness.metrics.more.self_cider import measure_self_cider
 from harness.metrics.ptb.python import tokenize_ptb
 from harness.utils.errors import BenchError
+from results.queries.more_metrics import base_name
+from results.records import Quantity
 from zoo.errors import ZooError
 
 if TYPE_CHECKING:
@@ -56,6 +58,20 @@ class MoreSettings:
             None if bert is None else HubWeights.parse("--bert", bert),
             tuple(instances),
         )
+
+    def lacking(self, found: Mapping[str, Quantity], *also: str) -> dict[str, str]:
+        """By stored name, why a metric that was asked for, by a model or file or in `also`, is NULL."""
+        asked = {
+            *(CLIP_NAMES if self.clip else ()),
+            *((BERT_NAME,) if self.bert else ()),
+            *(CHAIR.names if self.instances else ()),
+            *also,
+        }
+        return {
+            name: quantity.reason or ""
+            for name, quantity in found.items()
+            if quantity.value is None and base_name(name) in asked
+        }
 
 
 @dataclass(frozen=True)
@@ -96,7 +112,7 @@ class MoreEvaluator:
     """
 
     def __init__(self, settings: MoreSettings, objects: KnownObjects | None, device: str | None = None) -> None:
-        self._settings, self._device = settings, device
+        self.settings, self._device = settings, device
         self._objects = objects_of_coco(settings.instances) if settings.instances else objects
 
     def measure(self, system: Captioned) -> Measured:
@@ -113,8 +129,8 @@ class MoreEvaluator:
         if self._objects is not None:
             found |= {stored_name(name, f"objects:{self._objects.label}") for name in CHAIR.names}
         for scorer, named, names in (
-            (self._clip, self._settings.clip, CLIP_NAMES),
-            (self._bert, self._settings.bert, (BERT_NAME,)),
+            (self._clip, self.settings.clip, CLIP_NAMES),
+            (self._bert, self.settings.bert, (BERT_NAME,)),
         ):
             if named is not None:
                 found |= {stored_name(name, scorer.depends_on) for name in names}
@@ -130,7 +146,7 @@ class MoreEvaluator:
 
     @cached_property
     def _clip(self) -> ClipScorer | _Absent:
-        named = self._settings.clip
+        named = self.settings.clip
         if named is None:
             return _Absent(NO_CLIP)
 
@@ -143,7 +159,7 @@ class MoreEvaluator:
 
     @cached_property
     def _bert(self) -> BertScorer | _Absent:
-        named = self._settings.bert
+        named = self.settings.bert
         if named is None:
             return _Absent(NO_BERT)
 

@@ -18,6 +18,7 @@ from harness.utils.atomic import replacing, write_text
 from harness.utils.errors import BenchError
 from harness.utils.files import expanded
 from harness.utils.hashing import canonical_json
+from results.errors import without_passwords
 from results.files import check_regular
 
 ARCHIVE: Final = "stanford-corenlp-full-2015-12-09"
@@ -49,7 +50,7 @@ def prefetch_spice(source: str, folder: Path, *, sha256: str | None = None, prog
         target = folder / origin.relative_to(packaged_spice())
         with replacing(target) as part:
             shutil.copyfile(origin, part)
-    write_text(folder / "source.json", canonical_json({"source": source, "sha256": found}) + "\n")
+    write_text(folder / "source.json", canonical_json({"source": without_passwords(source), "sha256": found}) + "\n")
     return found
 
 

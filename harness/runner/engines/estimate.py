@@ -1,14 +1,15 @@
-"""How much memory of the host a run may take, to ask a cluster for."""
+"""How much memory a run may take: of the host, to ask a cluster for it, and whether there is as much here."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.measure.estimate import MOMENTS, WEIGHT
+import torch
+
+from harness.measure.estimate import WEIGHT
+from harness.measure.model_memory import TRAINED, counted_parameters, require_memory
 from harness.runner.context import RunContext
-from harness.utils.plugins import contain_exits
 from results.records import RunSpec
-from zoo.width import count_parameters
 
 BASE_BYTES = 1_000_000_000
 """Of a process that trains: Python, torch, prepared images and batches (`docs/training.md`)."""
@@ -18,8 +19,15 @@ _COPIES = 2
 
 def memory_bytes(specs: Sequence[RunSpec], context: RunContext) -> int:
     """An estimate for the largest of the runs: a process, and weights, gradients, moments and copies of a model."""
-    per_parameter = 2 * WEIGHT + MOMENTS + _COPIES * WEIGHT
+    per_parameter = TRAINED + _COPIES * WEIGHT
     return BASE_BYTES + per_parameter * max((_parameters(spec, context) for spec in specs), default=0)
+
+
+def require_room(spec: RunSpec, context: RunContext) -> None:
+    """BenchError where what is trained does not fit into the memory that is free here."""
+    parameters = _parameters(spec, context)
+    require_memory(spec.model, parameters, torch.device("cpu"))  # where it is built
+    require_memory(spec.model, parameters, context.execution.device, TRAINED)
 
 
 def _parameters(spec: RunSpec, context: RunContext) -> int:
@@ -27,8 +35,4 @@ def _parameters(spec: RunSpec, context: RunContext) -> int:
     if spec.kind != "trained" or "pretrained" in spec.config:
         return 0
     sizes = {"vocab_size": len(context.inputs.vocabulary), "visual_dim": context.data.visual_dim}
-    try:
-        with contain_exits():
-            return count_parameters(spec.model, **sizes, **spec.config["arguments"])
-    except Exception:  # its own run says why it cannot be built
-        return 0
+    return counted_parameters(spec.model, **sizes, **spec.config["arguments"])

@@ -11,6 +11,7 @@ from typing import Self
 from harness.training.losses import StepLoss
 from harness.training.trackers.interface import TrackedRun, Tracker
 from harness.training.trackers.opening import open_tracker
+from harness.utils.files import shortened
 from harness.utils.progress import Reporter
 from results.records import EpochRecord, Outcome
 
@@ -68,7 +69,7 @@ class RunLog:
             work()
         except Exception as error:  # a run is worth more than its curves in another program
             self._open.pop(name, None)
-            said = " ".join(str(error).split())[:300]
+            said = shortened(" ".join(str(error).split()), 300)
             self._reporter.note(f"--log {name} failed and is left out: {type(error).__name__}: {said}", style="yellow")
 
 

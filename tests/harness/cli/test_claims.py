@@ -12,6 +12,7 @@ import pytest
 from harness.config.claim_file import list_claims, load_claims
 from harness.config.load import load_preset
 from harness.utils.errors import BenchError
+from results.errors import StoreError
 from tests.documentation.parsing import check
 from tests.harness.conftest import bench_or_raise
 from tests.results.compare.claim_stores import Trained, store_of
@@ -67,6 +68,7 @@ def test_markdown_is_a_page_with_every_claim(place: Path) -> None:
         ("claims: [{sentence: x}]", "claims.0.runs: field required"),
         ("a: [", "is not a YAML value"),
         ("claims: &a [*a]", "alias"),
+        ("claims:\n- direction: higher\n  direction: lower\n", "line 3 has the key 'direction' again"),
         ("3", "the file: input should be"),
     ],
 )
@@ -76,6 +78,21 @@ def test_bad_yaml_is_one_error_that_names_the_field(place: Path, text: str, name
         claims(place)
     assert named in str(caught.value)
     assert "docs/own_claims.md" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"metric": "CIDER"}, "no metric 'CIDER'"),
+        ({"split": "tset"}, "no split 'tset'"),
+        ({"varies": ["schedule", "scheduel"]}, "no field of the signature 'scheduel'"),
+        ({"runs": {"models": ["old"], "signature": {"beem": "3"}}}, "no field of the signature 'beem'"),
+    ],
+)
+def test_names_that_no_run_can_have_are_refused(place: Path, wrong: dict[str, object], named: str) -> None:
+    (place / "own.yaml").write_text(json.dumps({"claims": [HIGHER, HIGHER | wrong]}), encoding="utf-8")
+    with pytest.raises(StoreError, match=f"claim 2: there is {named}"):
+        claims(place)
 
 
 def test_a_file_that_is_not_there_names_those_that_ship(place: Path) -> None:

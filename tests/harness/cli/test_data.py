@@ -72,6 +72,19 @@ def test_regions_are_verified_where_no_picture_is(photos: Path) -> None:
     assert "1 of 2 images cannot be used (test 1)" in output
 
 
+def test_images_without_a_box_are_a_finding(photos: Path) -> None:
+    file = photos / "instances.json"
+    arguments = ("verify", photos / "dataset_photos.json", "--images", photos / "photos", "--workspace", photos / "ws")
+    for ids, code in (((0, 1), 0), ((0,), 1)):
+        boxes = [{"image_id": image_id, "bbox": [0, 0, 2, 2]} for image_id in ids]
+        file.write_text(json.dumps({"images": [], "annotations": boxes}))
+        found, output = bench_or_raise("data", *arguments, "--regions", file)
+        assert found == code
+        assert ("all 2 images are sound" in output) == (code == 0)
+        assert ("1 of 2 images have no box" in output) == (code == 1)
+        assert ("(test 1): 1" in output) == (code == 1)
+
+
 def test_boxes_without_pictures_say_how_to_give_the_sizes(photos: Path) -> None:
     h5py = pytest.importorskip("h5py", reason="uv sync --inexact --extra hdf5")
     with h5py.File(photos / "bu.h5", "w") as file:

@@ -22,9 +22,9 @@ def files(pictures, tmp_path):
     return predictions, "--references", references, "--no-meteor", "--out", tmp_path / "scores.json"
 
 
-def scored(files, *options):
+def scored(files, *options, code=0):
     result = bench("evaluate", *files, *options)
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == code, result.output
     return json.loads(files[-1].read_text()), result.output
 
 
@@ -69,8 +69,18 @@ def test_options_of_more_metrics_need_them(files, tmp_path):
     assert "--clip: read by --more alone" in str(result.exception)
     result = bench("evaluate", *files, "--more", "--clip", "nowhere")
     assert "there is no such folder" in str(result.exception)
-    scores, _ = scored(files, "--more", "--clip", "org/name@0123abc", "--images", tmp_path)
+    scores, _ = scored(files, "--more", "--clip", "org/name@0123abc", "--images", tmp_path, code=1)
     assert "bench prefetch model hf:org/name@0123abc" in scores["more_reasons"]["CLIPScore (clip:org/name@0123abc)"]
+
+
+def test_what_was_asked_for_and_not_measured_is_a_finding(files, tmp_path):
+    (tmp_path / "no-model").mkdir()
+    for option, name in (("--clip", "CLIPScore (clip:no-model)"), ("--bert", "BERTScore (bert:no-model)")):
+        scores, _ = scored(files, "--more", option, tmp_path / "no-model", "--images", tmp_path, code=1)
+        assert scores["more"][name] is None
+        assert option in scores["more_reasons"][name]
+    (tmp_path / "one.json").write_text(json.dumps([{"image_id": i, "caption": "a dog"} for i in (1, 2)]))
+    scored(files, "--more", "--sets", tmp_path / "one.json", code=1)
 
 
 def test_what_scenes_show_is_known_without_a_file(draw_scenes, tmp_path):

@@ -27,6 +27,8 @@ def test_overrides_reach_nested_settings_and_lists() -> None:
     [
         ("size.d_model", "no '='"),
         ("schedule.stages.9.epochs=2", "no such setting"),
+        ("schedule.stages.-1.epochs=2", "no such setting"),
+        ("schedule.stages.-1={name: xe}", "no such setting"),
         ("schedule.stages.0.epoch=2", "schedule.stages.0.epoch"),
         ("size.d_model=wide", "size.d_model"),
         ("decoding.beam_size=0", "decoding.beam_size"),

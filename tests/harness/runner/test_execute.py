@@ -73,6 +73,18 @@ def trained(context: RunContext, key: str = "a-s0", seed: int = 0, model: str = 
     return make_spec(key, model, seed=seed, config={"arguments": context.preset.model_arguments(model)})
 
 
+@pytest.mark.parametrize("each", [4, 16])  # bytes of a weight; with gradient and moments
+def test_a_model_that_no_memory_holds_is_not_built(
+    monkeypatch: pytest.MonkeyPatch, small: RunContext, workspace: Workspace, seen: dict[str, Any], each: int
+) -> None:
+    spec = trained(small, "a-s4", seed=4)
+    run(spec, small, workspace)
+    parameters = sum(value.numel() for value in seen["initial"].values())
+    monkeypatch.setattr("harness.measure.model_memory.free_memory", lambda _: each * parameters - 1)
+    with pytest.raises(BenchError, match=f"would have {parameters:,} parameters"):
+        run(spec, small, workspace)
+
+
 def test_a_model_is_trained_in_the_folder_of_its_key(
     small: RunContext, workspace: Workspace, seen: dict[str, Any]
 ) -> None:

@@ -64,6 +64,12 @@ def test_a_saved_run_that_cannot_be_read_is_an_error(workspace: Workspace, small
         resolve_models(["show_tell-s0-abc"], workspace)
 
 
+def test_a_name_is_short_enough_for_the_folder_of_a_run(workspace: Workspace, small: RunContext) -> None:
+    save_run(workspace, "r" * 201, small)
+    with pytest.raises(BenchError, match="at most 200 bytes"):
+        resolve_models(["r" * 201], workspace)
+
+
 def test_published_weights_are_scored_or_trained_further(workspace: Workspace) -> None:
     found = resolve_models(["git/pretrained", "git/finetuned", "git/small"], workspace)
     hub = model_card("git/pretrained").hub

@@ -55,7 +55,7 @@ def test_objects_of_scenes_and_a_clip_model(
     before = [run.scores for run in finished(store)]
     settings = MoreSettings.parse(str(write_clip(tmp_path / "clip")), None, ())
     evaluator = more_evaluator(settings, context.data, "cpu")
-    add_more_metrics(specs, evaluator, context.data, store, quiet())
+    assert add_more_metrics(specs, evaluator, context.data, store, quiet()) == {}
     says, people = finished(store)
     assert [says.scores, people.scores] == before
     assert says.more["test"]["caption_words"].value == 3
@@ -69,6 +69,20 @@ def test_objects_of_scenes_and_a_clip_model(
     # What is there is not computed again; another model's scores stand beside the first's.
     monkeypatch.setattr(MoreEvaluator, "measure", lambda *_: pytest.fail("measured again"))
     add_more_metrics(specs, more_evaluator(settings, context.data, "cpu"), context.data, store, quiet())
+
+
+def test_what_was_asked_for_and_not_measured_is_told_each_time(
+    store: Store, context: RunContext, tmp_path: Path
+) -> None:
+    spec = finish(store, make_spec("says"), context)
+    (tmp_path / "no-model").mkdir()
+    for given in ({"clip": str(tmp_path / "no-model")}, {"bert": str(tmp_path / "no-model")}):
+        settings = MoreSettings.parse(given.get("clip"), given.get("bert"), ())
+        for _ in range(2):
+            evaluator = more_evaluator(settings, context.data, "cpu")
+            lacking = add_more_metrics([spec], evaluator, context.data, store, quiet())
+            assert all("no-model" in name for name in lacking)
+            assert len(lacking) == len(given.keys() & {"clip"}) + 1  # CLIPScore and RefCLIPScore, or BERTScore
 
 
 def test_people_are_no_references_of_their_own(

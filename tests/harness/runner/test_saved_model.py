@@ -100,6 +100,13 @@ def test_sizes_that_the_weights_do_not_have_are_refused_before_memory_is_filled(
         SavedModel.load(path.parent).build(path.parent)
 
 
+def test_a_description_has_no_key_twice(small: RunContext, workspace: Workspace) -> None:
+    path = save_run(workspace, "run-s0", small) / "run.json"
+    path.write_text(path.read_text().replace("{", '{"visual_dim": 4,', 1))
+    with pytest.raises(BenchError, match="the key 'visual_dim' twice"):
+        SavedModel.load(path.parent)
+
+
 def test_weights_of_its_own_are_needed_by_a_trained_run_alone(small: RunContext, workspace: Workspace) -> None:
     for key, trained in (("trained", True), ("published", False)):
         (save_run(workspace, key, small, trained=trained) / "best.safetensors").unlink()

@@ -28,6 +28,7 @@ def test_json_is_read_plain_and_gzipped(tmp_path: Path, packed: bool) -> None:
         (b'["caf\xe9"]', "is not text in UTF-8, from byte 5 on"),
         (b"1" * 5000, "is not valid JSON"),
         (b"", "is not valid JSON"),
+        (b'[{"a": 1, "b": {"c": 1, "d": 2, "c": 1}}]', "the key 'c' twice"),
         (gzip.compress(b"[1]", mtime=0)[:-9], "cannot be read"),
     ],
 )

@@ -124,6 +124,18 @@ def test_a_manifest_leads_nowhere_else(remote: Storage, run: Path, tmp_path: Pat
             remote.fetch(tmp_path / "there", "runs/a-s0")
 
 
+@pytest.mark.parametrize("content", ["[1]", "{", '{"a": 1}', '{"a": {"bytes": 1, "sha256": "../../../secret"}}'])
+def test_a_damaged_manifest_is_told_with_what_to_delete(
+    remote: Storage, run: Path, tmp_path: Path, content: str
+) -> None:
+    remote.push(run, "runs/a-s0")
+    (tmp_path / "remote" / "manifests" / "runs" / "a-s0.json").write_text(content)
+    for use in (lambda: remote.fetch(tmp_path / "there", "runs/a-s0"), lambda: remote.push(run, "runs/a-s0")):
+        with pytest.raises(BenchError, match=r"manifests/runs/a-s0\.json is damaged"):
+            use()
+    assert not (tmp_path / "there").exists()
+
+
 def test_a_run_that_this_machine_has_begun_is_left_as_it_is(remote: Storage, run: Path, tmp_path: Path) -> None:
     remote.push(run, "runs/a-s0")
     here, there = Workspace(tmp_path / "here", None, remote.url), Workspace(tmp_path / "there", None, remote.url)
@@ -143,6 +155,9 @@ def test_a_run_that_this_machine_has_begun_is_left_as_it_is(remote: Storage, run
         ("s3://", "is no URL of a folder"),
         ("nothing://bucket", "Protocol not known: nothing"),
         ("file:///proc/nowhere", "--storage file:///proc/nowhere: "),
+        ("file://remote/folder", "wherever the command is typed"),
+        ("file://localhost/folder", "wherever the command is typed"),
+        ("memory://folder", "keeps nothing"),
     ],
 )
 def test_a_storage_that_cannot_be_used_is_told_before_any_work(url: str, said: str) -> None:

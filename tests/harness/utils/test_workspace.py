@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.utils.workspace import is_locked, locked, user_cache
+from harness.utils.errors import BenchError
+from harness.utils.workspace import Workspace, is_locked, locked, user_cache
 
 HOLDER = """
 import sys
@@ -21,6 +23,12 @@ with locked(Path(sys.argv[1]), lambda: None):
     sys.stdin.readline()
     Path(sys.argv[1]).with_name("done").touch()
 """
+
+
+def test_a_name_that_results_cannot_hold_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match="not text in UTF-8"):
+        Workspace(tmp_path / os.fsdecode(b"\xff")).create()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture

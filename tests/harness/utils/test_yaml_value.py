@@ -36,6 +36,8 @@ def test_plain_values_are_read(text: str, value: Any) -> None:
         ("!!timestamp x", "is not a YAML value"),
         ("!!python/object:os.system x", "is not a YAML value"),
         ("? [a]\n: b", "is not a YAML value"),
+        ("{a: 1, b: {c: 1, d: 2, c: 1}}", "the key 'c' again"),
+        ("1: a\n0x1: b", "line 2 has the key 1 again, as line 1"),
         ("\x00", "is not a YAML value"),
     ],
 )

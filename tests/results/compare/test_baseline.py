@@ -162,3 +162,10 @@ def test_a_run_may_not_be_there_twice(filled: Store, tmp_path: Path) -> None:
     (tmp_path / "b.json").write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(StoreError, match="a run is there twice"):
         read_baseline(tmp_path / "b.json")
+
+
+def test_a_key_may_not_be_there_twice(filled: Store, tmp_path: Path) -> None:
+    content = write_out(baseline_of(run_snapshots(filled), []))
+    (tmp_path / "b.json").write_text(content.replace("{", '{"runs": [],', 1), encoding="utf-8")
+    with pytest.raises(StoreError, match="the key 'runs' twice"):
+        read_baseline(tmp_path / "b.json")

@@ -112,6 +112,14 @@ def test_missing_runs_are_named(judged: Judged) -> None:
     assert (row.verdict, row.reason) == ("no runs", "no finished run of gone (preset quick)")
 
 
+@pytest.mark.parametrize(
+    ("named", "said"), [({"metric": "SPICE"}, "SPICE on test"), ({"split": "val"}, "CIDEr-D on val")]
+)
+def test_scores_that_no_run_has_are_no_missing_models(judged: Judged, named: dict[str, str], said: str) -> None:
+    [row] = judged(HIGHER | named, Trained("new", 5), Trained("old", 0))
+    assert (row.verdict, row.reason) == ("no runs", f"no finished run has a score by {said}")
+
+
 @pytest.mark.parametrize(("after", "verdict"), [(-5, "supported"), (5, "contradicted"), (0, "cannot be told")])
 def test_an_order_is_turned_where_both_differences_are_sure(judged: Judged, after: float, verdict: str) -> None:
     before = Trained("new", 5), Trained("old", 0)

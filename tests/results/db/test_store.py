@@ -249,6 +249,14 @@ def test_unplanned_runs_are_refused(store: Store, make: Any) -> None:
     assert count(store, RunRow) == 0
 
 
+def test_passwords_of_urls_are_not_stored(store: Store, make: Any) -> None:
+    store.plan([make.spec()])
+    store.fail("blind-1", "OSError", "http://me:secret@host refused", "mlflow at http://me:secret@host")
+    failure = fetch.failures(store)[0]
+    assert failure.reason == "http://me:***@host refused"
+    assert failure.log_tail == "mlflow at http://me:***@host"
+
+
 def test_text_that_no_database_encodes(store: Store, make: Any) -> None:
     store.plan([make.spec()])
     store.fail("blind-1", "", "picture \udcff\0.jpg", "log \ud800")

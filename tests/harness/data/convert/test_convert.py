@@ -127,6 +127,7 @@ def test_an_imagefolder_of_the_hub(tmp_path: Path) -> None:
 def test_what_is_wrong_is_named_or_left_out(tmp_path: Path) -> None:
     draw(tmp_path, MANY)
     (tmp_path / "copy.png").write_bytes((tmp_path / "3.png").read_bytes())
+    (tmp_path / "link.png").symlink_to(draw(tmp_path.with_name("elsewhere"), ["x.png"]) / "x.png")
     lines = [
         "file,caption",
         *(f"{name},a dog" for name in MANY),
@@ -134,6 +135,7 @@ def test_what_is_wrong_is_named_or_left_out(tmp_path: Path) -> None:
         "copy.png,a dog",
         "gone.png,a dog",
         "../x.png,a",
+        "link.png,a",
     ]
     lines += ["1.png,a dog", "5.png"]
     table = tmp_path / "own.csv"
@@ -141,12 +143,13 @@ def test_what_is_wrong_is_named_or_left_out(tmp_path: Path) -> None:
     with pytest.raises(BenchError) as refused:
         converted(tmp_path, table)
     expected = (
-        "lines with another number of fields, or no file: 1 (line 27)",
+        "lines with another number of fields, or no file: 1 (line 28)",
         "missing pictures: 1 (gone.png)",
         "pictures that are another one: 1 (copy.png is 3.png)",
         "pictures with an empty caption: 1 (0.png)",
         "'../x.png'",
     )
+    assert "'link.png' is a link" in str(refused.value)
     for problem in expected:
         assert problem in str(refused.value)
     assert "--skip-bad-images" in str(refused.value.hint)
@@ -155,6 +158,26 @@ def test_what_is_wrong_is_named_or_left_out(tmp_path: Path) -> None:
     assert [image["filename"] for image in content["images"]] == MANY
     assert len(content["left_out"]) == len(expected)
     assert len(content["images"][1]["sentences"]) == 2  # given twice, and kept
+
+
+@pytest.mark.parametrize(
+    ("second", "problem"),
+    [
+        ({"file_name": "0.png", "text": "a cat", "split": "test"}, r"0.png \(line 21: test, before train\)"),
+        ({"file_name": "x.png", "text": "a cat", "split": 3}, r"x.png \(line 21: 3\)"),
+        ({"file_name": "x.png", "text": "a cat", "split": "train", "objects": {"bbox": "1, 2"}}, r"x.png \(line 21"),
+        ({"file_name": "x.png", "text": "a cat", "split": "train", "objects": [1]}, r"x.png \(line 21"),
+    ],
+)
+def test_lines_that_contradict_or_say_nothing_are_named(tmp_path: Path, second: dict[str, Any], problem: str) -> None:
+    draw(tmp_path, [*MANY, "x.png"])
+    lines = [{"file_name": name, "text": "a dog", "split": "train"} for name in MANY]
+    (tmp_path / "metadata.jsonl").write_text("\n".join(map(json.dumps, [*lines, second])))
+    with pytest.raises(BenchError, match=problem):
+        converted(tmp_path, tmp_path)
+    kept = converted(tmp_path, tmp_path, "--skip-bad-images")
+    left_out = set() if "objects" in second else {second["file_name"]}  # of the others, the boxes alone
+    assert {image["filename"] for image in kept["images"]} == {*MANY, second["file_name"]} - left_out
 
 
 def test_a_picture_stays_in_its_split_when_others_come() -> None:
@@ -188,6 +211,8 @@ def test_a_split_that_stays_empty_is_told() -> None:
         ("metadata.jsonl", '{"file_name": "a.png"}\n', "has no caption"),
         ("metadata.jsonl", '{"text": "a dog"}\n', "file_name"),
         ("metadata.jsonl", "{\n", "line 1 is not valid JSON"),
+        ("metadata.jsonl", '{"file_name": "a.png", "text": "a", "text": "b"}', "line 1 is not .* 'text' twice"),
+        ("a.csv", "file,caption,caption\na.png,a dog,a cat\n", "several columns 'caption'"),
         ("captions.json", '{"images": []}', "not in COCO's format"),
         ("own.txt", "", "none of the known formats"),
     ],

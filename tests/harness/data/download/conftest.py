@@ -25,6 +25,7 @@ class Site:
         cuts: bytes after which the next connections end, one each.
         ranges: whether it knows them.
         asked: the path and the Range of every request.
+        login: what the Authorization of every request has to be.
     """
 
     url: str = ""
@@ -32,6 +33,7 @@ class Site:
     cuts: list[int] = field(default_factory=list)
     ranges: bool = True
     asked: list[tuple[str, str | None]] = field(default_factory=list)
+    login: str | None = None
 
 
 @pytest.fixture
@@ -44,8 +46,8 @@ def site() -> Iterator[Site]:
             name, wanted = self.path.rpartition("/")[2], self.headers.get("Range")
             found.asked.append((name, wanted))
             content = found.files.get(name)
-            if content is None:
-                self.send_error(404)
+            if content is None or self.headers.get("Authorization") != found.login:
+                self.send_error(404 if content is None else 401)
                 return
             start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and found.ranges else 0
             if start and start >= len(content):

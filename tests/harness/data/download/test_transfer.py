@@ -77,6 +77,17 @@ def test_another_file_is_deleted(site: Site, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_user_and_password_of_an_address_are_sent_and_never_said(site: Site, tmp_path: Path) -> None:
+    site.files["big.zip"], site.login = CONTENT, "Basic bWU6c2VAY3JldA=="  # of me:se@cret
+    site.url = site.url.replace("//", "//me:se%40cret@")
+    assert fetch_big(site, tmp_path / "right").read_bytes() == CONTENT
+    site.url = site.url.replace("se%40cret", "secret")
+    error = refused(site, tmp_path / "wrong")
+    assert "//me:***@127.0.0.1" in str(error)
+    assert "answers 401" in str(error)
+    assert "secret" not in f"{error} {error.hint}"
+
+
 def test_a_server_that_has_no_such_file_is_asked_once(site: Site, tmp_path: Path) -> None:
     assert "the server answers 404 Not Found" in str(refused(site, tmp_path))
     assert len(site.asked) == 1

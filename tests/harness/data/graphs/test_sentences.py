@@ -60,6 +60,7 @@ def test_the_example_of_the_documentation_is_such_a_file(tmp_path: Path) -> None
     [
         ([], '"images"'),
         ({"seven": [MAN]}, "an image id is a whole number"),
+        ({"7": [MAN], "07": [MAN]}, "image 07: the image is there twice"),
         ({"7": []}, "a list of graphs is expected"),
         ({"7": MAN}, "a list of graphs is expected"),
         ({"7": [[]]}, 'needs "objects"'),

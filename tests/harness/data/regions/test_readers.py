@@ -147,6 +147,13 @@ def test_keys_suffixes_and_grids_of_a_folder(tmp_path: Path, sound_regions: Call
         assert told(each).boxes is None
 
 
+def test_two_files_of_an_image_are_refused(tmp_path: Path) -> None:
+    for name in ("1.npy", "01.npy"):
+        np.save(tmp_path / name, np.ones((1, 4), np.float32))
+    with pytest.raises(BenchError, match=r"two files of image 1: 01.npy, 1.npy"):
+        RegionFolder(tmp_path)
+
+
 def test_damaged_arrays_are_named_and_nothing_in_them_is_run(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
