@@ -38,6 +38,8 @@ def publish(
     if not out.parent.is_dir():
         raise BenchError(f"the folder {out.parent} does not exist", "make it first, or choose another one")
     names = tuple(name for name in (each.strip() for each in metrics.split(",")) if name)
+    if not names:
+        raise BenchError(f"--metrics {metrics!r} names no metric", "for example --metrics CIDEr-D,BLEU-4")
     with write_errors(out.parent, "the folder"):
         done = write(place.database, out, names)
     if done.damaged:

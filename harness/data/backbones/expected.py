@@ -97,9 +97,9 @@ def _of_timms_name(name: str, weights: Path | None) -> _Expected | None:
             and (f"{stem}_".startswith(f"{_plain(known)}_") or undated == _released_name(known))
         }
         found = named[max(named, key=len)] if named else name if "." in name else ""
-    if not found:
+    config: Any = timm.get_pretrained_cfg(found) if found else None
+    if config is None:  # the backbone itself says that there is no such one
         return None
-    config: Any = timm.get_pretrained_cfg(found)
     return _Expected(f"timm's {found}", tuple(config.mean), tuple(config.std), found.startswith("tf_"))
 
 
