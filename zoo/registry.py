@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _GIVEN_TO_ALL = {"visual_dim", *SIZES}
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]*(/[a-z0-9][a-z0-9_.-]*)?")
-_LONGEST = 100
 _cards: dict[str, ModelCard] = {}
 _builtin = "unread"
 
@@ -101,11 +100,6 @@ def register_model(card: ModelCard) -> ModelCard:
         ZooError: the name is taken or malformed.
     """
     _read_builtin_cards()
-    if len(card.name) > _LONGEST:
-        raise ZooError(
-            f"the model name {card.name[:20]} ... has {len(card.name)} characters, and at most {_LONGEST} are allowed",
-            "choose another name: folders of runs begin with it",
-        )
     if not _NAME.fullmatch(card.name):
         raise ZooError(
             f"{card.name!r} is not a valid model name",

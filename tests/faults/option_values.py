@@ -88,6 +88,8 @@ LEGAL = {
     "data verify --workspace": _WORKSPACES,
     "db merge --db": _READ_WORKSPACES - {"folder", "missing", "no-user"},
     "db merge --workspace": _WORKSPACES,
+    "db publish --metrics": {"empty", "blank"},  # no value of a single image
+    "db publish OUT": _NEW_NAMES - {"negative", "missing", "no-user"},
     "doctor --workspace": _READ_WORKSPACES | {"loop"},
     "evaluate --out": _OUT,
     "export figures --out": _NEW_NAMES | {"empty", "folder"},
