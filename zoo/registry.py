@@ -23,7 +23,6 @@ _GIVEN_TO_ALL = {"visual_dim", *SIZES}
 RESERVED = frozenset({"all", "auto", "human", "majority", "retrieval"})
 """Words that stand for something else where a model is named: all of them, the first of them, rows without a model."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]*(/[a-z0-9][a-z0-9_.-]*)?")
-_LONGEST = 100
 _cards: dict[str, ModelCard] = {}
 _builtin = "unread"
 _shipped: frozenset[str] = frozenset()
@@ -104,11 +103,6 @@ def register_model(card: ModelCard) -> ModelCard:
         ZooError: the name is taken, reserved or malformed.
     """
     _read_builtin_cards()
-    if len(card.name) > _LONGEST:
-        raise ZooError(
-            f"the model name {card.name[:20]} ... has {len(card.name)} characters, and at most {_LONGEST} are allowed",
-            "choose another name: folders of runs begin with it",
-        )
     if not _NAME.fullmatch(card.name):
         raise ZooError(
             f"{card.name!r} is not a valid model name",

@@ -52,4 +52,4 @@ def guard_streams() -> None:
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - until the process ends
     # Of a text rich takes some control characters away by this table, which it has no option for.
     control._CONTROL_STRIP_TRANSLATE.update(_CONTROLS)
-    sys.stdout, sys.stderr = _Stream(sys.stdout), _Stream(sys.stderr)  # type: ignore[assignment]
+    sys.stdout, sys.stderr = _Stream(sys.stdout), _Stream(sys.stderr)

@@ -240,7 +240,7 @@ def open_inputs(
 ) -> tuple[Dataset, Backbone]:
     """Open the data and the backbone that sees them; BenchError as `prepare_context`."""
     dataset = open_dataset(data_name, cache_dir=workspace.cache, images=images)
-    require_utf8(dataset.root, "the image folder", "rename it, or give a link to it: --images DIR")
+    require_utf8(dataset.root, "the image folder", "rename it, or give another: --images DIR")
     usable_splits(dataset, dataset.faults)  # before any work
     check_sentences(dataset, feature_config.sentence_graphs, preset)
     backbone = configured_backbone(feature_config)

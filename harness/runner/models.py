@@ -83,7 +83,7 @@ def resolve_models(
     if long := next((model.name for model in found if len(os.fsencode(model.name)) > _LONGEST), None):
         raise BenchError(
             f"{shortened(long)} is too long a name for the folder of a run: at most {_LONGEST} bytes",
-            "rename the folder, or give a link to it",
+            "rename the model or the folder",
         )
     return found
 
