@@ -181,10 +181,9 @@ def plan(
     devices = request.execution.devices
     estimates = [estimate(name, request.preset, shape, timing, devices) for name in names]
     show_first(found.first, found.unknown, console)
-    for warning in (
-        request.preset.schedule.idle_stages(shape.train, round(shape.train * shape.captions)) if names else ()
-    ):
-        console.print(warning, style="yellow", soft_wrap=True)
+    if names:
+        for warning in request.preset.schedule.idle_stages(shape.train, round(shape.train * shape.captions)):
+            console.print(warning, style="yellow", soft_wrap=True)
     show_estimates(estimates, counts, console)
     untrained = f", rows without training {len(others)}" if others else ""
     controls = "".join(f", control runs of {name} {more * request.seeds}" for name, more in extra.items())
