@@ -69,7 +69,7 @@ def load_bounded(text: str, deepest: int) -> Any:
     # PyYAML's constructors raise the others, on values that do not suit their tag, as 2001-99-99 or !!int "".
     except (yaml.YAMLError, AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
         said = " ".join((getattr(error, "problem", None) or str(error)).split())
-        raise ValueError(f"{shortened(text)!r} is not a YAML value: {shortened(said)}") from error
+        raise ValueError(f"it is not a YAML value: {shortened(said)}") from error
     raise ValueError(refused)
 
 

@@ -22,7 +22,7 @@ import zoo
 from harness.runner.identity.sources import REFACTORS, SPLIT_OFF, files_digest, harness_files, refactors, tree_digest
 
 REVISION = 4
-SOURCES = "a100c2cd"
+SOURCES = "eaa5f744"
 
 
 @cache

@@ -107,6 +107,10 @@ class Mine(ExpansionNet):
     def decode(self, memory, tokens):
         return super().decode(memory, tokens) * self.factor
 
+    def step(self, tokens, state):
+        logits, state = super().step(tokens, state)
+        return logits * self.factor, state
+
 arguments = {"encoder": "self_attention", "decoder": "self_attention"}
 register_model(ModelCard("mine", Mine, "s", "p", 2026, "s", "MIT", "grid", arguments))
 """

@@ -32,7 +32,7 @@ from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results import Store
 from results.queries.fetch import leaderboard
-from tests.harness.conftest import TINY, DrawScenes, bench_or_raise, bench_process, set_options
+from tests.harness.conftest import TINY, DrawScenes, bench_or_raise, bench_process, own_registry, set_options
 from tests.harness.runner.kills import PLUGINS, killed_at
 from tests.harness.tuning.conftest import BUDGET, SILENT, requested
 
@@ -63,7 +63,8 @@ def test_a_killed_tuning_goes_on_and_its_values_are_run(
     assert bench_process(*killed, *plugin, **environment).returncode == -signal.SIGKILL
     assert [state for state, _, _ in trials_of(tmp_path / "a", "transformer_base")] == [TrialState.RUNNING]
 
-    code, said = bench_or_raise(*killed, "--export", tmp_path / "tuned.yaml")
+    with own_registry():
+        code, said = bench_or_raise(*killed, "--export", tmp_path / "tuned.yaml")
     assert code == 1, "models that fail say so, and stop no other"
     assert "broken_raises: failed: RuntimeError: shapes do not fit" in said
     assert said.count("transformer_base trial") == 3
