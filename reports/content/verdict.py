@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from reports.content.numbers import cost, percent
 from reports.content.table_values import is_of_other_machine
-from results.queries.standings import AT_CHANCE, NEAR_ZERO, NO_SCORES
+from results.queries.standings import NEAR_ZERO, NO_SCORES
 from results.queries.views import Group, Row
 from results.statistics.learning import mean_learning
 
@@ -65,7 +65,7 @@ def needs_longer_training(groups: Sequence[Group]) -> str:
 def learning_label(row: Row) -> tuple[str, str] | None:
     """What a reader must know of how the row's training ended, as a label and a sentence; None where nothing."""
     if row.training_end == "at chance":
-        return "at chance", AT_CHANCE
+        return "at chance", "no validation was above one point of CIDEr-D"
     if row.training_end == "rate near zero":
         return "rate near zero", NEAR_ZERO
     sentence = _rise_sentence(row)
