@@ -42,11 +42,11 @@ def standings(
     """
     is_floor = [runs[0].model in FLOORS for runs in rows]
     own = [_seeds(runs, split, scored, metric) for runs in rows]
-    idle = {rows[number][0].id for number, reason in unfinished.items() if reason == AT_CHANCE}
+    at_chance = {rows[number][0].id for number, reason in unfinished.items() if reason == AT_CHANCE}
     floors = [
         (runs[0].model, _seeds(runs, split, scored, metric))
         for runs in floor_rows(rows, references)
-        if runs[0].id not in idle
+        if runs[0].id not in at_chance
     ]
     against = floor_tests([[] if floor else seeds for floor, seeds in zip(is_floor, own, strict=True)], floors)
     without = {place: NOT_ABOVE for place, tests in enumerate(against) if not all(test.above for test in tests)}
