@@ -19,12 +19,12 @@ from typing import TypeVar
 
 import pytest
 
-from harness.runner.engines.crew import take
-from harness.runner.engines.runs import ordered
-from harness.runner.worker import LOCK
+from harness.benchmark.engines.crew import take
+from harness.benchmark.engines.runs import ordered
+from harness.benchmark.worker import LOCK
 from harness.utils.workspace import Workspace, locked
 from results import DatasetRecord, EpochRecord, ImageRecord, Outcome, Quantity, SplitResult, Store
-from tests.harness.runner.small_runs import make_spec
+from tests.harness.benchmark.small_runs import make_spec
 from tests.results.conftest import postgres, postgres_database, postgres_url
 
 T = TypeVar("T")

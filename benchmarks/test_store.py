@@ -48,7 +48,7 @@ import resource, sys, time
 from pathlib import Path
 from reports.html.report import write_report
 from results import Store
-from results.queries import fetch
+from results.runs import fetch
 
 with Store(sys.argv[1], read_only=True) as store:
     started = time.perf_counter()

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from results.errors import StoreError
 
 if TYPE_CHECKING:
-    from results.db.store import Store
     from results.frames.results import Results, open
     from results.records import (
         AttentionRecord,
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
         SplitResult,
         Status,
     )
+    from results.store.store import Store
 
 __all__ = [
     "AttentionRecord",
@@ -44,7 +44,7 @@ __all__ = [
     "open",
 ]
 
-_HOMES = {"Results": "results.frames.results", "Store": "results.db.store", "open": "results.frames.results"}
+_HOMES = {"Results": "results.frames.results", "Store": "results.store.store", "open": "results.frames.results"}
 _RECORDS = "results.records"
 
 

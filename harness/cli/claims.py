@@ -57,9 +57,9 @@ def claims(
     what is claimed about differs; for runs that are missing, the commands that make them are printed.
     """
     from harness.config.claim_file import load_claims
-    from reports.content.fields import FIELDS
-    from results.compare.claim_names import check_names
-    from results.compare.claims import judge
+    from reports.tables.fields import FIELDS
+    from results.comparison.claim_names import check_names
+    from results.comparison.claims import judge
 
     claimed = load_claims(file)
     with open_results(workspace, db) as store:

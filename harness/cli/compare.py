@@ -20,8 +20,8 @@ from harness.utils.workspace import DEFAULT
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from results.compare.comparison_types import Comparison
-    from results.db.store import Store
+    from results.comparison.comparison_types import Comparison
+    from results.store.store import Store
 
 _EXAMPLES = """
 Examples:
@@ -91,8 +91,8 @@ def _open(text: str) -> Store:
 
 
 def _stores(before: str, after: str, captions: int) -> Comparison:
-    from results.compare.comparison import compare_stores
-    from results.compare.run_snapshot import evaluated_images, run_snapshots
+    from results.comparison.comparison import compare_stores
+    from results.comparison.run_snapshot import evaluated_images, run_snapshots
 
     with _open(before) as one, _open(after) as two:
 
@@ -113,8 +113,8 @@ def _stores(before: str, after: str, captions: int) -> Comparison:
 
 
 def _runs(names: tuple[str, str], workspace: Path, db: str | None, captions: int) -> Comparison:
-    from results.compare.comparison import compare_runs
-    from results.compare.run_snapshot import evaluated_images, run_key, run_snapshots
+    from results.comparison.comparison import compare_runs
+    from results.comparison.run_snapshot import evaluated_images, run_key, run_snapshots
 
     with open_results(workspace, db) as store:
         keys = [run_key(store, name) for name in names]

@@ -23,5 +23,5 @@ def complete_preset(incomplete: str) -> list[str]:
 
 
 def _references() -> tuple[str, ...]:
-    """Rows that are not models, as `harness.runner.baselines.REFERENCE_ROWS` has them."""
+    """Rows that are not models, as `harness.benchmark.baselines.REFERENCE_ROWS` has them."""
     return ("human", "majority", "retrieval")

@@ -91,8 +91,8 @@ def _python() -> Check:
 
 
 def _code() -> Check:
-    from harness.runner.identity.revision import REVISION, results_revision
-    from harness.runner.identity.sources import files_digest, harness_files
+    from harness.benchmark.identity.revision import REVISION, results_revision
+    from harness.benchmark.identity.sources import files_digest, harness_files
 
     revision, sources = results_revision(), files_digest(harness_files())
     if revision == str(REVISION):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from harness.runner.engines.choose import check_engine
+from harness.benchmark.engines.choose import check_engine
 
 if TYPE_CHECKING:
-    from harness.runner.engines.interface import Engine
+    from harness.benchmark.engines.interface import Engine
 
 
 def chosen_engine(
@@ -34,8 +34,8 @@ def chosen_engine(
     check_engine(on, given, devices)
 
     def make() -> Engine:
-        from harness.runner.engines.choose import choose_engine
-        from harness.runner.engines.interface import Resources
+        from harness.benchmark.engines.choose import choose_engine
+        from harness.benchmark.engines.interface import Resources
 
         usual = Resources()
         resources = Resources(cpus or devices * usual.cpus, gpus, memory_gb, hours or usual.hours)

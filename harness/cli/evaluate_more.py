@@ -67,7 +67,7 @@ def print_more(found: Measured) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from results.queries.more_metrics import BETTER, MORE_METRICS, base_name, depends_on, more_order
+    from results.runs.more_metrics import BETTER, MORE_METRICS, base_name, depends_on, more_order
 
     table = Table(title="More metrics", title_justify="left")
     table.add_column("metric", no_wrap=True)

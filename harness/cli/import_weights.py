@@ -67,9 +67,9 @@ def import_weights(
     A checkpoint of captioner and backbone becomes a model on pixels; one of the captioner alone needs the weights of
     the backbone that gave its features, or the regions that it sees.
     """
+    from harness.benchmark.import_weights import BACKBONE
+    from harness.benchmark.import_weights import import_weights as do_import
     from harness.config.features import feature_config, region_config
-    from harness.runner.import_weights import BACKBONE
-    from harness.runner.import_weights import import_weights as do_import
     from harness.utils.yaml_value import parse_yaml_value
 
     arguments = {}

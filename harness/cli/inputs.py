@@ -13,10 +13,10 @@ from harness.utils.files import expanded, require_file, shortened
 from harness.utils.workspace import Workspace
 
 if TYPE_CHECKING:
+    from harness.benchmark.tune.chosen import FindTuned
     from harness.config.features import FeatureConfig
     from harness.config.preset import Preset
-    from harness.tuning.chosen import FindTuned
-    from results.db.store import Store
+    from results.store.store import Store
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ def open_results(workspace: Path, db: str | None) -> Store:
         BenchError: the workspace has none yet.
         StoreError: the database cannot be read.
     """
-    from results.db.store import Store
+    from results.store.store import Store
 
     place = Workspace(workspace, db)
     if db is None and not Path(place.database).is_file():
@@ -41,7 +41,7 @@ def open_results(workspace: Path, db: str | None) -> Store:
 
 def read_results(store: Store, read: Callable[[], T]) -> T:
     """What `read` gives of these results; runs with damaged rows are left out, and one warning says so."""
-    from results.db.intact import read_intact
+    from results.store.intact import read_intact
 
     found = read_intact(store, read)
     warn_left_out(store)
@@ -50,7 +50,7 @@ def read_results(store: Store, read: Callable[[], T]) -> T:
 
 def warn_left_out(store: Store) -> None:
     """Say on stderr what the queries of this store leave out, if anything."""
-    from results.db.damage import hint_for, sentence
+    from results.store.damage import hint_for, sentence
 
     if store.left_out:
         warn(f"{sentence(store.left_out)}", hint_for(store.name))
@@ -143,7 +143,7 @@ def find_tuned(
     preset: Preset, workspace: Workspace, tuned: bool, tuned_from: str | None, untuned: bool
 ) -> FindTuned | None:
     """What finds the tuned values that the options of `check_tuned` name; without them those that ship, if any do."""
-    from harness.tuning.chosen import from_file, from_workspace, shipped_for
+    from harness.benchmark.tune.chosen import from_file, from_workspace, shipped_for
 
     if tuned_from is not None:
         return from_file(tuned_from)

@@ -37,7 +37,7 @@ def durable(option: typer.CallbackParam, value: str | None) -> str | None:
     if value is None or not ("memory" in value or value.startswith("sqlite")):
         return value
 
-    from results.db.engine import is_in_memory, resolve_url
+    from results.store.engine import is_in_memory, resolve_url
 
     if is_in_memory(resolve_url(value)):
         raise BenchError(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from harness.benchmark.engines.choose import HERE
 from harness.cli.options import refuse_typed
 from harness.cli.output import deliver
 from harness.cli.outputs import OutFile
@@ -18,7 +19,6 @@ from harness.cli.plan_slurm import PlannedRuns, check_slurm, nodes_of, sbatch_sc
 from harness.cli.run_options import RunOptions, with_run_options
 from harness.cli.run_request import make_request
 from harness.config.limits import MAX_CHANNELS, MAX_REGIONS
-from harness.runner.engines.choose import HERE
 from harness.utils.errors import BenchError
 from harness.utils.files import expanded
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
     import torch
 
+    from harness.benchmark.benchmark import Request
+    from harness.benchmark.models import RequestedModel
+    from harness.benchmark.preview import Preview
     from harness.cli.plan_estimate import Estimate
     from harness.cli.plan_table import PlannedCounts
-    from harness.runner.benchmark import Request
-    from harness.runner.models import RequestedModel
-    from harness.runner.preview import Preview
     from harness.utils.progress import Reporter
 
 _MIN_TFLOPS, _MAX_TFLOPS = 1e-6, 1e6
@@ -151,12 +151,12 @@ def plan(
 
     from rich.console import Console
 
+    from harness.benchmark.benchmark import choose_device
+    from harness.benchmark.control import choose_control
+    from harness.benchmark.models import resolve_models, within_recipe
     from harness.cli.plan_estimate import Timing, estimate, stored_durations
     from harness.cli.plan_table import show_estimates, show_first, show_time
     from harness.measure.estimate import feature_bytes, run_bytes
-    from harness.runner.benchmark import choose_device
-    from harness.runner.control import choose_control
-    from harness.runner.models import resolve_models, within_recipe
     from harness.utils.progress import Reporter
 
     device, console = choose_device(request.device), Console(highlight=False)
@@ -215,8 +215,8 @@ def _look(
     reporter: Reporter,
 ) -> Preview:
     """What is known of the data and of finished runs; of data that are not here, the sizes alone."""
+    from harness.benchmark.preview import Preview, preview
     from harness.measure.estimate import KNOWN
-    from harness.runner.preview import Preview, preview
 
     if by_size:
         known, recipe = KNOWN[request.data], request.preset.recipe
@@ -246,7 +246,7 @@ def _counted(
 
 def _extra(request: Request, control: RequestedModel | None) -> dict[str, int]:
     """How often `--control` trains a model's seeds besides."""
-    from harness.runner.control import nothing_to_vary
+    from harness.benchmark.control import nothing_to_vary
 
     return {} if control is None else {control.name: 1 if nothing_to_vary(control, request.features) else 2}
 

@@ -13,10 +13,10 @@ from harness.utils.errors import BenchError
 if TYPE_CHECKING:
     import torch
 
+    from harness.benchmark.benchmark import Request
     from harness.config.preset import Preset
     from harness.measure.estimate import DataShape, PassCosts, Speed, StagePlan
-    from harness.runner.benchmark import Request
-    from results.queries.durations import Duration
+    from results.runs.durations import Duration
 
 Source = Literal["stored", "stated", "measured", ""]
 MOMENT_S, MOMENT_IMAGES = 0.1, 4
@@ -66,10 +66,10 @@ class Timing:
 
 def estimate(model: str, preset: Preset, shape: DataShape, timing: Timing, devices: int) -> Estimate:
     """Count one run of a model, and tell its time: as stated or stored, or else measured."""
+    from harness.benchmark.pass_costs import pass_costs
     from harness.measure.estimate import Speed, plan_captioning, plan_stages
     from harness.measure.model_memory import create_within_memory
     from harness.measure.speed import IMAGES, MIN_SECONDS, measure_speed
-    from harness.runner.pass_costs import pass_costs
     from harness.training.stage import stages_for
 
     sizes = {"vocab_size": shape.words, "visual_dim": shape.channels}
@@ -110,10 +110,10 @@ def stored_durations(request: Request, dataset: str) -> Mapping[str, Duration]:
         BenchError: the workspace is no folder.
         StoreError: `--db` is no database, or cannot be read.
     """
+    from harness.benchmark.identity.signature import training_fields
+    from harness.benchmark.preview import has_results
     from harness.cli.inputs import open_results, read_results
-    from harness.runner.identity.signature import training_fields
-    from harness.runner.preview import has_results
-    from results.queries.durations import run_durations
+    from results.runs.durations import run_durations
 
     place = request.workspace
     if os.path.lexists(place.root) and not place.root.is_dir():

@@ -41,7 +41,7 @@ def show_estimates(estimates: Sequence[Estimate], counts: PlannedCounts, console
     from rich.text import Text
 
     from harness.utils.progress import describe_seconds
-    from reports.content.numbers import count
+    from reports.tables.numbers import count
     from reports.text.layout import plain_table
 
     for stage in estimates[0].stages if estimates else ():

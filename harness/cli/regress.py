@@ -24,9 +24,9 @@ from results.errors import without_passwords
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from results.compare.baseline import Baseline
-    from results.compare.gate_result import GateResult, Settings
-    from results.queries.views import Failure
+    from results.comparison.baseline import Baseline
+    from results.comparison.gate_result import GateResult, Settings
+    from results.runs.views import Failure
 
 _EXAMPLES = """
 Examples:
@@ -93,10 +93,10 @@ def regress(
     seeds and images (of one seed: over images), and a least effect. Times are only reported. Exit code 1: a regression,
     or an expected run was not measured; 2: could not judge.
     """
-    from results.compare.baseline import read_baseline
-    from results.compare.baseline_making import baseline_of
-    from results.compare.run_snapshot import run_snapshots
-    from results.queries.fetch import failures
+    from results.comparison.baseline import read_baseline
+    from results.comparison.baseline_making import baseline_of
+    from results.comparison.run_snapshot import run_snapshots
+    from results.runs.fetch import failures
 
     if not update and (drop or metric):
         raise BenchError("--drop and --metric define a new baseline", "add --update")
@@ -121,7 +121,7 @@ def regress(
             f"it has: {', '.join(metrics)}; choose others with --update --metric",
         )
 
-    from results.compare.gate_result import Settings
+    from results.comparison.gate_result import Settings
 
     settings = Settings(tolerances, exact, strict_timing, require_power)
     if update:
@@ -130,7 +130,7 @@ def regress(
     assert expected is not None
 
     from reports.text.regression import conclusion, may_be_meant
-    from results.compare.regression import judge
+    from results.comparison.regression import judge
 
     judgement = judge(expected, measured, unfinished, settings)
     deliver(_findings(judgement, format), out)
@@ -171,9 +171,9 @@ def _update(
     settings: Settings,
 ) -> None:
     """Write the new baseline, unless it would lose what the old one expects, and say what fall it could not see."""
-    from results.compare.baseline import write_out
-    from results.compare.baseline_making import check_metrics, compare_baselines
-    from results.compare.gate_foresight import foresee, unseen
+    from results.comparison.baseline import write_out
+    from results.comparison.baseline_making import check_metrics, compare_baselines
+    from results.comparison.gate_foresight import foresee, unseen
 
     if new is None:
         raise BenchError(

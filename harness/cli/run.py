@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from harness.benchmark.engines.choose import HERE
 from harness.cli.inputs import warn_left_out
 from harness.cli.run_options import RunOptions, with_run_options
 from harness.cli.run_request import make_request
-from harness.runner.engines.choose import HERE
 from harness.training.launch import in_every_process, is_launched, launch
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
@@ -62,8 +62,8 @@ def run(options: RunOptions) -> None:
     """
     request = make_request(options)
 
+    from harness.benchmark.benchmark import choose_device, run_benchmark
     from harness.config.execution import usable_cores
-    from harness.runner.benchmark import choose_device, run_benchmark
     from harness.utils.live_table import LiveReporter
     from harness.utils.run_events import RunsEnded
     from reports.text.ablation import print_ablations
@@ -134,7 +134,7 @@ def _show(store: Store, workspace: Workspace, reporter: Reporter, *, place_unfin
     """Print the leaderboard, and write the report; gives its page."""
     from reports.html.report import write_report
     from reports.text.terminal import print_leaderboard
-    from results.db.intact import read_intact
+    from results.store.intact import read_intact
 
     read_intact(store, lambda: print_leaderboard(store, reporter.console, place_unfinished=place_unfinished))
     return read_intact(store, lambda: write_report(store, workspace.report, place_unfinished=place_unfinished))

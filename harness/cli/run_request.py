@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from harness.benchmark.engines.choose import HERE
 from harness.cli.engines import chosen_engine
 from harness.cli.evaluate_more import refuse_without_more
 from harness.cli.inputs import (
@@ -16,13 +17,12 @@ from harness.cli.inputs import (
 )
 from harness.cli.options import check_seeds
 from harness.cli.run_options import RunOptions
-from harness.runner.engines.choose import HERE
 from harness.training.launch import is_launched, process_count
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 
 if TYPE_CHECKING:
-    from harness.runner.benchmark import Request
+    from harness.benchmark.benchmark import Request
 
 
 def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
@@ -95,12 +95,12 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
 
         check_trackers(options.log)
 
+    from harness.benchmark.benchmark import Request
+    from harness.benchmark.hub_options import hub_options
+    from harness.benchmark.pretrained import parse_places
     from harness.config.execution import ExecutionConfig
     from harness.config.model_patterns import split_patterns
     from harness.metrics.more.measure import MoreSettings
-    from harness.runner.benchmark import Request
-    from harness.runner.hub_options import hub_options
-    from harness.runner.pretrained import parse_places
 
     place = Workspace(options.workspace, options.db, options.storage)
     place.check_name()

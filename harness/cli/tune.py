@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from harness.benchmark.engines.choose import HERE, check_tuning_engine
 from harness.cli.inputs import check_precision, chosen_features, number_of_jobs, with_sentence_graphs
 from harness.cli.options import (
     BackboneOption,
@@ -41,11 +42,10 @@ from harness.cli.options import (
 from harness.cli.output import deliver
 from harness.cli.outputs import OutFile
 from harness.cli.tables import TableFormat, format_table
-from harness.runner.engines.choose import HERE, check_tuning_engine
 from harness.utils.workspace import DEFAULT
 
 if TYPE_CHECKING:
-    from harness.tuning.tune import Tuning
+    from harness.benchmark.tune.tune import Tuning
 
 EXAMPLES = """
 Examples:
@@ -140,15 +140,15 @@ def tune(
     check_tuning_engine(on, given)
     load_plugins(plugin)
 
-    from harness.tuning.storage import require_optuna
+    from harness.benchmark.tune.storage import require_optuna
 
     require_optuna()
+    from harness.benchmark.engines.choose import choose_crew_engine
+    from harness.benchmark.engines.interface import Resources
+    from harness.benchmark.tune import tune as tuning
     from harness.config.execution import ExecutionConfig
     from harness.config.model_patterns import split_patterns
     from harness.config.tuning import WIDTHS, SearchSpace
-    from harness.runner.engines.choose import choose_crew_engine
-    from harness.runner.engines.interface import Resources
-    from harness.tuning import tune as tuning
     from harness.utils.progress import Reporter
     from harness.utils.workspace import Workspace
 

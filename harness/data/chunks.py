@@ -24,7 +24,7 @@ Chunk = tuple[int, int]
 Computed = tuple[int, Iterable[Half]]
 """The number of a chunk, and the features of its batches in order."""
 Spread = Callable[[str, Any, Sequence[int]], Generator[Computed, None, None]]
-"""Has other processes compute chunks: what opens such a process (`harness.runner.engines.crew.Crew`), what all of them
+"""Has other processes compute chunks: what opens such a process (`engines/crew.py`), what all of them
 share, and the numbers of the chunks; gives each chunk as it is done, in any order."""
 
 

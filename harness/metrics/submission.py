@@ -12,8 +12,8 @@ from harness.data.formats import EMPTY, Predictions, named, read_image_ids
 from harness.data.sanitise import sanitise_caption
 from harness.utils.atomic import replacing, write_text
 from harness.utils.errors import BenchError
-from results.db.rescoring import stored_captions
-from results.db.store import Store
+from results.store.rescoring import stored_captions
+from results.store.store import Store
 
 Server = Literal["coco", "nocaps"]
 _COCO_SPLITS: Final = ("val2014", "test2014")

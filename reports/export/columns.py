@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from reports.content.columns import filled_columns
-from reports.content.leaderboard_page import by_size, ranked_table
-from reports.content.numbers import DASH
-from reports.content.table_values import Notes, TableValue
-from reports.content.tables import Badge, Line, Table
 from reports.errors import ReportError
-from results.queries.views import Group, RunDetail
+from reports.tables.columns import filled_columns
+from reports.tables.leaderboard_page import by_size, ranked_table
+from reports.tables.numbers import DASH
+from reports.tables.table_values import Notes, TableValue
+from reports.tables.tables import Badge, Line, Table
+from results.runs.views import Group, RunDetail
 
 ALL = "all"
 DEFAULT = ("CIDEr-D", "interval", "place", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", "computation")

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from reports.content import numbers
-from reports.content.contamination import contamination
-from reports.content.leaderboard_page import by_size
-from reports.content.printed import nearest
-from reports.content.verdict import verdict
-from results.queries.controls import Controls
-from results.queries.views import Group, Row, RunDetail
+from reports.tables import numbers
+from reports.tables.contamination import contamination
+from reports.tables.leaderboard_page import by_size
+from reports.tables.printed import nearest
+from reports.tables.verdict import verdict
+from results.runs.controls import Controls
+from results.runs.views import Group, Row, RunDetail
 
 if TYPE_CHECKING:
     from pandas import DataFrame

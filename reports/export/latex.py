@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from reports.content.numbers import DASH
-from reports.content.people import TITLE, beside_people
-from reports.content.tables import Line, Table, signature_text
 from reports.export.columns import DEFAULT, chosen, leaderboards
 from reports.export.names import cell_text, described, one_line, separated_by, title
-from results.queries.views import Group, RunDetail
+from reports.tables.numbers import DASH
+from reports.tables.people import TITLE, beside_people
+from reports.tables.tables import Line, Table, signature_text
+from results.runs.views import Group, RunDetail
 
 _LATEX = {
     "\\": r"\textbackslash{}",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from reports.content.people import TITLE, beside_people
-from reports.content.tables import Table, signature_text
-from reports.content.verdict import verdict
 from reports.export.columns import DEFAULT, chosen, leaderboards
 from reports.export.names import cell_text, described, one_line, separated_by, title
-from results.queries.views import Group, RunDetail
+from reports.tables.people import TITLE, beside_people
+from reports.tables.tables import Table, signature_text
+from reports.tables.verdict import verdict
+from results.runs.views import Group, RunDetail
 
 
 def markdown(groups: Sequence[Group], runs: Mapping[str, RunDetail], columns: Sequence[str] = DEFAULT) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.content.leaderboard_page import separations
-from reports.content.numbers import printable
-from reports.content.table_values import TableValue
-from reports.content.tables import Line
-from results.queries.standings import STILL_LEARNING
-from results.queries.views import Group
+from reports.tables.leaderboard_page import separations
+from reports.tables.numbers import printable
+from reports.tables.table_values import TableValue
+from reports.tables.tables import Line
+from results.runs.standings import STILL_LEARNING
+from results.runs.views import Group
 
 
 def one_line(text: str) -> str:

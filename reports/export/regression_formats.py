@@ -8,8 +8,8 @@ from dataclasses import asdict
 from typing import Final
 from xml.etree import ElementTree
 
-from reports.content.numbers import printable
 from reports.export.markdown import escape_markdown
+from reports.tables.numbers import printable
 from reports.text.differences import cost_line, interval, markdown_table, p_value, points
 from reports.text.regression import (
     LABELS,
@@ -23,7 +23,7 @@ from reports.text.regression import (
     problems,
     slowdown,
 )
-from results.compare.gate_result import GateResult, Row
+from results.comparison.gate_result import GateResult, Row
 
 _FAILED: Final = "❌"
 _MARKS: Final = {"same": "✅", "within": "✅", "undecided": "⚠️", "improved": "⬆️", "refused": "❔"}

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 
-from reports.content.numbers import printable
 from reports.html.gallery import GalleryPage
 from reports.html.gallery_data import script_call
-from results.db.store import Store
-from results.queries import fetch
-from results.queries.views import Group, Row
+from reports.tables.numbers import printable
 from results.records import AttentionRecord
+from results.runs import fetch
+from results.runs.views import Group, Row
+from results.store.store import Store
 
 BUDGET = 3_000_000
 """Most bytes that the overlays of all images take."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from reports.content.leaderboard_page import Board
-from reports.content.numbers import caption_count, percent
-from reports.content.tables import Heading, Table
+from reports.tables.leaderboard_page import Board
+from reports.tables.numbers import caption_count, percent
+from reports.tables.tables import Heading, Table
 
 WIDTH = 140.0
 """Of a whisker bar, in pixels."""

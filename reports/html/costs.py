@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from reports.content import numbers, table_values, tables
-from reports.content.cost_columns import CostTable, prediction_note, told
-from reports.content.leaderboard_page import apart, by_size, dressed
-from reports.content.table_values import Notes, TableValue
-from results.queries.views import Group, RunDetail
+from reports.tables import numbers, table_values, tables
+from reports.tables.cost_columns import CostTable, prediction_note, told
+from reports.tables.leaderboard_page import apart, by_size, dressed
+from reports.tables.table_values import Notes, TableValue
 from results.records import Quantity
+from results.runs.views import Group, RunDetail
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from reports.content import tables
-from reports.content.leaderboard_page import by_size, in_order
 from reports.html.legend import Entry, legend
 from reports.html.plots import Plot, Series, line_plot
-from results.queries.learning import learning_of_epochs
-from results.queries.views import Group, RunDetail
+from reports.tables import tables
+from reports.tables.leaderboard_page import by_size, in_order
 from results.records import EpochRecord
+from results.runs.learning import learning_of_epochs
+from results.runs.views import Group, RunDetail
 from results.statistics.learning import mean_learning
 
 Points = dict[int, list[float]]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from reports.content import tables
-from reports.content.leaderboard_page import apart, by_size, dressed, group_title
-from reports.content.printed import PUBLISHED, has_published, published_cell
-from reports.content.tables import Heading, Line, Table
-from results.queries.views import DatasetInfo, Group, Row, RunDetail
+from reports.tables import tables
+from reports.tables.leaderboard_page import apart, by_size, dressed, group_title
+from reports.tables.printed import PUBLISHED, has_published, published_cell
+from reports.tables.tables import Heading, Line, Table
+from results.runs.views import DatasetInfo, Group, Row, RunDetail
 
 OTHER_CIDER_D = ("CIDEr-D (df:domain)", "CIDEr-D (df:split)")
 """CIDEr-D of domains with the document frequencies that "CIDEr-D" is not computed with, as the store names it."""

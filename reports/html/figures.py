@@ -13,8 +13,8 @@ from reports.html.legend import Entry, colours
 from reports.html.plots import Plot
 from reports.html.rendering import asset, template_environment
 from reports.html.trade_offs import trade_off_sections
-from results.db.store import Store
-from results.queries import fetch
+from results.runs import fetch
+from results.store.store import Store
 
 _MARGIN = 32
 """Pixels of a legend's mark and margins, beside its letters."""

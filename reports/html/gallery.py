@@ -13,10 +13,10 @@ from pathlib import Path
 from reports.html.gallery_data import disagreement, gallery_data
 from reports.html.pictures import LEFT_OUT, Thumbnails
 from reports.html.words import pieces, stems
-from results.db.store import Store
-from results.queries.fetch import gallery
-from results.queries.finished_runs import FinishedRun
-from results.queries.views import DatasetInfo, GalleryItem, Group
+from results.runs.fetch import gallery
+from results.runs.finished_runs import FinishedRun
+from results.runs.views import DatasetInfo, GalleryItem, Group
+from results.store.store import Store
 
 WRITTEN_OUT = 24
 MAX_PICTURES = 400

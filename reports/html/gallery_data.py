@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from reports.content.numbers import percent, printable
 from reports.html.pages import run_page
 from reports.html.words import FUNCTION_WORDS, forms
-from results.queries.views import GalleryItem
+from reports.tables.numbers import percent, printable
+from results.runs.views import GalleryItem
 
 IMAGES_A_FILE = 200
 LONGEST_WORD = 40

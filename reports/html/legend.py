@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from reports.html.labels import natural
 from reports.html.sections import COLOURS, SHAPES
-from results.queries.views import RunDetail
+from results.runs.views import RunDetail
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import re
 
 from markupsafe import Markup, escape
 
-from reports.content.numbers import printable
+from reports.tables.numbers import printable
 
 _LINK = re.compile(r"https?://[A-Za-z0-9.-]+(?::\d+)?(?:/[^\s<>\"'`{}|\\^]*)?|arXiv:(\d{4}\.\d{4,5})(?:v\d+)?")
 _TRAILING = ".,;:!?)"

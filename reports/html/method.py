@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from reports.content import numbers
-from reports.content.controls import control_sentences
-from reports.content.fields import FIELDS, METRICS, ROLES
-from reports.content.leaderboard_page import by_size, field_value, group_title
-from reports.content.tables import signature_text
 from reports.html.tuning import Tuning, tuning
-from results.queries.controls import Controls
-from results.queries.views import DatasetInfo, Group, RunDetail, SignificanceTest
+from reports.tables import numbers
+from reports.tables.controls import control_sentences
+from reports.tables.fields import FIELDS, METRICS, ROLES
+from reports.tables.leaderboard_page import by_size, field_value, group_title
+from reports.tables.tables import signature_text
+from results.runs.controls import Controls
+from results.runs.views import DatasetInfo, Group, RunDetail, SignificanceTest
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from reports.content import numbers, table_values, tables
-from reports.content.leaderboard_page import apart, group_title
-from reports.content.table_values import Notes, TableValue
-from reports.content.tables import Heading, Line, Table
 from reports.html.costs import cost_list
 from reports.html.gallery import LONG_CAPTION, GalleryPage
 from reports.html.words import pieces, stems
-from results.queries.views import DatasetInfo, GalleryItem, Group, Row
+from reports.tables import numbers, table_values, tables
+from reports.tables.leaderboard_page import apart, group_title
+from reports.tables.table_values import Notes, TableValue
+from reports.tables.tables import Heading, Line, Table
+from results.runs.views import DatasetInfo, GalleryItem, Group, Row
 
 _COSTS = (
     "parameters",

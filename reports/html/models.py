@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reports.content import numbers, table_values
-from reports.content.deviations import Deviations, deviations
-from reports.content.facts import ModelCard, card, objective
-from reports.content.fields import ROLES
-from reports.content.printed import PrintedRow, printed_table, published_beside
-from reports.content.table_values import Notes, TableValue
 from reports.html.model_results import ExamplesByRun, Result, model_costs, model_results
 from reports.html.pages import model_page
-from results.queries.views import DatasetInfo, Group, RunDetail
+from reports.tables import numbers, table_values
+from reports.tables.deviations import Deviations, deviations
+from reports.tables.facts import ModelCard, card, objective
+from reports.tables.fields import ROLES
+from reports.tables.printed import PrintedRow, printed_table, published_beside
+from reports.tables.table_values import Notes, TableValue
 from results.records import Quantity
+from results.runs.views import DatasetInfo, Group, RunDetail
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from reports.content import numbers
-from reports.content.table_values import TableValue
 from reports.html.links import linked
 from reports.html.pages import model_page, run_page
 from reports.html.sections import COLOURS
 from reports.html.template_cache import TemplateCache
+from reports.tables import numbers
+from reports.tables.table_values import TableValue
 
 STYLES = ("style.css", "tables.css", "plots.css", "narrow.css", "print.css")
 SCRIPTS = ("address.js", "tables.js", "choice.js", "plots.js")

@@ -9,12 +9,6 @@ from typing import Any
 
 from markupsafe import Markup
 
-from reports.content.contamination import contamination
-from reports.content.deviations import deviations
-from reports.content.facts import card
-from reports.content.leaderboard_page import boards, row_labels
-from reports.content.tables import signature_text
-from reports.content.verdict import needs_longer_training
 from reports.html.attention import attention_pages, stored_maps
 from reports.html.board_columns import board_layout
 from reports.html.costs import cost_list, cost_sections
@@ -30,11 +24,17 @@ from reports.html.pages import run_page
 from reports.html.rendering import SCRIPTS, asset, template_environment
 from reports.html.sections import facets, score_tables, summary
 from reports.html.trade_offs import trade_off_sections
-from results.db.store import Store
-from results.queries import fetch
-from results.queries.controls import controls
-from results.queries.leaderboard import RANKING_METRIC
-from results.queries.views import Group, RunDetail
+from reports.tables.contamination import contamination
+from reports.tables.deviations import deviations
+from reports.tables.facts import card
+from reports.tables.leaderboard_page import boards, row_labels
+from reports.tables.tables import signature_text
+from reports.tables.verdict import needs_longer_training
+from results.runs import fetch
+from results.runs.controls import controls
+from results.runs.leaderboard import RANKING_METRIC
+from results.runs.views import Group, RunDetail
+from results.store.store import Store
 
 
 def write_report(store: Store, out_dir: Path, metric: str = RANKING_METRIC, *, place_unfinished: bool = False) -> Path:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.content import numbers, table_values
-from reports.content.leaderboard_page import ONE_MODEL, Board
-from reports.content.table_values import Notes
-from reports.content.tables import Heading, Line, Table
-from results.queries.views import DatasetInfo, Failure, Group, RunDetail
+from reports.tables import numbers, table_values
+from reports.tables.leaderboard_page import ONE_MODEL, Board
+from reports.tables.table_values import Notes
+from reports.tables.tables import Heading, Line, Table
+from results.runs.views import DatasetInfo, Failure, Group, RunDetail
 
 COLOURS = 8
 SHAPES = 3

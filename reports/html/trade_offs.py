@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from reports.content import numbers, table_values, tables
-from reports.content.leaderboard_page import apart, by_size, group_title
-from reports.content.table_values import Notes, TableValue
-from reports.content.tables import Heading, Line, Table
 from reports.html.legend import Entry, legend
 from reports.html.plots import Plot, Series, trade_off_plot
-from results.queries.views import DatasetInfo, Group, Row, RunDetail
+from reports.tables import numbers, table_values, tables
+from reports.tables.leaderboard_page import apart, by_size, group_title
+from reports.tables.table_values import Notes, TableValue
+from reports.tables.tables import Heading, Line, Table
 from results.records import Quantity
+from results.runs.views import DatasetInfo, Group, Row, RunDetail
 
 
 @dataclass(frozen=True, slots=True)

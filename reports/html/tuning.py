@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from reports.html.legend import Entry, legend
 from reports.html.plots import Plot, Series, search_plot
-from results.queries.views import Group, RunDetail
+from results.runs.views import Group, RunDetail
 
 Trials = list[tuple[float, float | None]]
 

@@ -7,14 +7,14 @@ from collections.abc import Collection, Iterable, Mapping
 from rich.console import Console
 from rich.text import Text
 
-from reports.content import numbers
-from reports.content.facts import NOT_STATED
-from reports.content.tables import SHORT
+from reports.tables import numbers
+from reports.tables.facts import NOT_STATED
+from reports.tables.tables import SHORT
 from results import Store
 from results.published import PAPERS
 from results.published.ablations import AblationTable, ablation_tables
-from results.queries import fetch
-from results.queries.views import Group, Row
+from results.runs import fetch
+from results.runs.views import Group, Row
 
 SPLIT = "test"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from reports.content.numbers import DASH, amount, cost_kind
-from results.compare.gate_result import CostChange
+from reports.tables.numbers import DASH, amount, cost_kind
+from results.comparison.gate_result import CostChange
 
 NEAR_ZERO: Final = 0.001
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from reports.content.more_metrics import TITLE, more_metrics
-from reports.content.numbers import printable
-from reports.content.tables import Line
+from reports.tables.more_metrics import TITLE, more_metrics
+from reports.tables.numbers import printable
+from reports.tables.tables import Line
 from reports.text.layout import folded, plain_table
-from results.queries.views import Group
+from results.runs.views import Group
 
 
 def print_more_metrics(group: Group, console: Console) -> None:

@@ -10,10 +10,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from reports.content.numbers import DASH, printable
+from reports.tables.numbers import DASH, printable
 from reports.text.differences import interval, p_value, points, ratio
 from reports.text.layout import plain_table
-from results.compare.gate_result import IDENTICAL, GateResult, Row, Status, Tested
+from results.comparison.gate_result import IDENTICAL, GateResult, Row, Status, Tested
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS
 
 LABELS: Final[dict[Status, str]] = {

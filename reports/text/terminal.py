@@ -11,18 +11,18 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from reports.content import tables
-from reports.content.numbers import DASH, caption_count, count, percent, printable
-from reports.content.people import TITLE, beside_people
-from reports.content.table_values import Notes, TableValue, cost_value, interval_value, marked, place_value
-from reports.content.tables import Line, Table
-from reports.content.verdict import needs_longer_training, verdict
+from reports.tables import tables
+from reports.tables.numbers import DASH, caption_count, count, percent, printable
+from reports.tables.people import TITLE, beside_people
+from reports.tables.table_values import Notes, TableValue, cost_value, interval_value, marked, place_value
+from reports.tables.tables import Line, Table
+from reports.tables.verdict import needs_longer_training, verdict
 from reports.text.layout import folded, plain_table
 from reports.text.more_metrics import print_more_metrics
-from results.db.store import Store
-from results.queries import fetch
-from results.queries.leaderboard import RANKING_METRIC
-from results.queries.views import Failure, Group, Row, SignificanceTest
+from results.runs import fetch
+from results.runs.leaderboard import RANKING_METRIC
+from results.runs.views import Failure, Group, Row, SignificanceTest
+from results.store.store import Store
 
 _PLACE, _INTERVAL, _SEEDS, _MAC = "Place", "95 %", "±", "MAC"
 _COSTS = {"Params": "parameters", "Latency": "latency_median", "Training": "train_seconds"}

@@ -7,12 +7,12 @@ from typing import Any
 
 import pandas as pd
 
-from results.db.store import Store
 from results.frames.runs import CONDITIONS, check_known, signature_text, typed, with_unit
 from results.published import best_match, measured_conditions
-from results.queries.finished_runs import FinishedRun, finished_runs
-from results.queries.leaderboard import RANKING_METRIC, leaderboard
-from results.queries.views import Group, Row
+from results.runs.finished_runs import FinishedRun, finished_runs
+from results.runs.leaderboard import RANKING_METRIC, leaderboard
+from results.runs.views import Group, Row
+from results.store.store import Store
 
 _FIRST = {
     "group": "int64",

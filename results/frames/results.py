@@ -10,13 +10,13 @@ from typing import Self
 import pandas as pd
 from sqlalchemy import URL, Connection
 
-from results.db.damage import REMEDY, sentence
-from results.db.engine import resolve_url, sqlite_file
-from results.db.intact import read_intact
-from results.db.store import Store
 from results.errors import StoreError
 from results.frames import runs as run_frames
 from results.frames.leaderboard import leaderboard_frame
+from results.store.damage import REMEDY, sentence
+from results.store.engine import resolve_url, sqlite_file
+from results.store.intact import read_intact
+from results.store.store import Store
 
 
 def open(workspace_or_database: str | Path | URL) -> Results:

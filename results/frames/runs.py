@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 from sqlalchemy import Connection, Select, and_, select
 
-from results.db.intact import intact_images, intact_runs
-from results.db.schema import Base, Caption, Cost, DatasetRow, Epoch, HeldOutScore, Image, ImageScores, RunRow, Score
 from results.errors import StoreError
-from results.queries.finished_runs import code_of
-from results.queries.more_metrics import MORE_METRICS, base_name, is_more
+from results.runs.finished_runs import code_of
+from results.runs.more_metrics import MORE_METRICS, base_name, is_more
+from results.store.intact import intact_images, intact_runs
+from results.store.schema import Base, Caption, Cost, DatasetRow, Epoch, HeldOutScore, Image, ImageScores, RunRow, Score
 
 Rows = Sequence[Sequence[Any]]
 

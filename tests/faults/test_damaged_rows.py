@@ -12,7 +12,7 @@ import pytest
 
 import results
 from results import DatasetRecord, EpochRecord, ImageRecord, StoreError
-from results.db.store import Store
+from results.store.store import Store
 from tests.faults.damage import KEY, WAYS, damage, rows
 from tests.harness.cli.conftest import IMAGES, outcome, planned
 from tests.harness.conftest import bench, bench_or_raise
@@ -177,7 +177,7 @@ def test_what_cannot_be_written_aside_stays(place: Path, monkeypatch: pytest.Mon
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("results.db.set_aside.insert_raw", full)
+    monkeypatch.setattr("results.store.set_aside.insert_raw", full)
     result = bench("db", "check", "--workspace", place, "--set-aside")
     assert "No space left on device" in str(result.exception)
     assert rows(place / "bench.sqlite") == before

@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import URL
 
 from harness.utils.errors import BenchError
-from results.db.engine import is_in_memory, resolve_url
-from results.db.store import Store
 from results.errors import StoreError
+from results.store.engine import is_in_memory, resolve_url
+from results.store.store import Store
 from tests.harness.conftest import bench
 
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from harness.benchmark.pretrained import Pretrained
 from harness.data.regions.contract import BadRegions
 from harness.data.regions.folder import RegionFolder
 from harness.data.vocabulary_file import load_vocabulary
-from harness.runner.pretrained import Pretrained
 from harness.training.checkpoint import load_weights
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded, shortened
-from results.db.store import Store
 from results.errors import StoreError
+from results.store.store import Store
 from tests.harness.conftest import bench
 
 REFERENCES = {"images": [{"id": 1}], "annotations": [{"image_id": 1, "caption": "a red ball"}]}

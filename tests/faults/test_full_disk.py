@@ -21,9 +21,9 @@ from harness.utils.errors import BenchError
 from reports.errors import ReportError
 from reports.html.report import write_report
 from results import ImageRecord, Store, StoreError
-from results.db.merge import merge
-from results.db.schema import Caption, ImageScores, RunRow
 from results.records import EpochRecord
+from results.store.merge import merge
+from results.store.schema import Caption, ImageScores, RunRow
 from tests.harness.conftest import bench_environment
 from tests.harness.training.tiny_training import fit_tiny, weights_of
 from tests.results.conftest import Make
@@ -33,7 +33,7 @@ MERGES = """
 import sys
 import time
 from results import Store
-from results.db import merge
+from results.store import merge
 
 merge_run = merge._merge_run
 

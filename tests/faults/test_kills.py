@@ -25,8 +25,8 @@ import pytest
 
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from reports.html.folder import MARKER
+from tests.harness.benchmark.kills import scores_and_captions
 from tests.harness.conftest import TINY, bench_command, bench_environment, bench_process, run_words
-from tests.harness.runner.kills import scores_and_captions
 
 pytestmark = pytest.mark.campaign
 GONE_S = 5.0

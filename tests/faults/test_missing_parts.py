@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from results.db.store import Store
 from results.errors import StoreError
+from results.store.store import Store
 from tests.harness.conftest import bench
 
 CASES = {

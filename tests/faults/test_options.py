@@ -204,7 +204,7 @@ def test_values_that_nobody_means(
 ) -> None:
     monkeypatch.chdir(place)
     monkeypatch.setenv("XDG_CACHE_HOME", str(place / "cache"))
-    monkeypatch.setattr("harness.runner.pretrained.hub_is_reachable", lambda: False, raising=False)
+    monkeypatch.setattr("harness.benchmark.pretrained.hub_is_reachable", lambda: False, raising=False)
     measured = True
     try:
         Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM

@@ -12,9 +12,9 @@ from harness.measure.isolated import BenchmarkJob, run_isolated
 from harness.utils.errors import BenchError, ProcessLostError
 from harness.utils.plugins import contain_exits, load_plugin
 from results import Store
-from results.queries.fetch import failures
+from results.runs.fetch import failures
+from tests.harness.benchmark.small_runs import SIZES
 from tests.harness.conftest import bench_process, run_words
-from tests.harness.runner.small_runs import SIZES
 
 PLUGIN = Path(__file__).parents[1] / "harness" / "plugins" / "ending_models.py"
 EXIT = "the model's code ended the program: sys.exit(0)"

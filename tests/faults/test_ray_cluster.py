@@ -21,8 +21,8 @@ import pytest
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from results import Store
 from results.errors import StoreError
+from tests.harness.benchmark.kills import scores_and_captions
 from tests.harness.conftest import TINY, bench_command, bench_environment, bench_process, run_words
-from tests.harness.runner.kills import scores_and_captions
 
 pytestmark = pytest.mark.campaign
 MODELS, SEEDS = "blind,show_tell,transformer_base,updown", 6

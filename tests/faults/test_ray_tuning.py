@@ -17,8 +17,8 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
+from harness.benchmark.tune.storage import open_studies
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
-from harness.tuning.storage import open_studies
 from harness.utils.workspace import Workspace
 from tests.harness.conftest import TINY, bench_command, bench_environment, bench_process, set_options
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
+from tests.harness.benchmark.kills import killed_at, scores_and_captions
 from tests.harness.conftest import TINY, bench_process, run_words
-from tests.harness.runner.kills import killed_at, scores_and_captions
 
 pytestmark = pytest.mark.campaign
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.runner.engines.runs import mark_interrupted
+from harness.benchmark.engines.runs import mark_interrupted
 from harness.utils.errors import INTERRUPTED
 from harness.utils.workspace import Workspace, locked
 from results import DatasetRecord, Store
-from results.queries.fetch import failures
+from results.runs.fetch import failures
+from tests.harness.benchmark.small_runs import make_spec
 from tests.harness.conftest import bench_environment
-from tests.harness.runner.small_runs import make_spec
 
 GONE_S = 5.0
 IMPORTS = """

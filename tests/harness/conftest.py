@@ -149,11 +149,11 @@ def make_run(tmp_path: Path) -> MakeRun:
     """Write a run with random weights, as a finished `bench run` leaves it; gives its folder."""
     import torch
 
+    from harness.benchmark.saved_model import SavedModel
     from harness.config.features import FeatureConfig
     from harness.config.preset import Decoding
     from harness.data.backbones.backbone import open_backbone
     from harness.data.vocabulary import Vocabulary
-    from harness.runner.saved_model import SavedModel
     from harness.training.checkpoint import save_weights
     from zoo import create_model, model_card
 

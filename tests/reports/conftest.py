@@ -10,7 +10,6 @@ import pytest
 from PIL import Image, ImageDraw
 
 from reports.html.report import write_report
-from results.db.store import Store
 from results.records import (
     AttentionRecord,
     CodeRecord,
@@ -23,6 +22,7 @@ from results.records import (
     RunSpec,
     SplitResult,
 )
+from results.store.store import Store
 
 FINGERPRINT = "1f3a09bc" * 4
 HOSTILE = "<script>document.title = 'hacked'</script> & \"quoted\" 'words' \x00\x1b[31m \u202egnp.exe"

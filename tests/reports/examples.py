@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from results.queries.views import Group, Row, RunDetail, Spread
+from results.runs.views import Group, Row, RunDetail, Spread
 
 
 def run(**config: object) -> RunDetail:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from harness.cli import report
 from harness.utils.errors import BenchError
 from reports.errors import ReportError
-from results.db.store import Store
+from results.store.store import Store
 
 app = typer.Typer()
 app.callback()(lambda: None)

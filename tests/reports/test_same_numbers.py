@@ -12,15 +12,15 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from reports.content.leaderboard_page import boards
 from reports.export import data as export_data
 from reports.export.latex import latex
 from reports.export.markdown import markdown
+from reports.tables.leaderboard_page import boards
 from reports.text.terminal import print_leaderboard
 from results import Results
-from results.db.store import Store
-from results.queries import fetch
-from results.queries.controls import controls
+from results.runs import fetch
+from results.runs.controls import controls
+from results.store.store import Store
 
 SHOWN = ("expansionnet_v2", "transformer_base")
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import zoo
-from harness.runner.baselines import REFERENCE_ROWS
+from harness.benchmark.baselines import REFERENCE_ROWS
 from zoo import registry
 
 SIZES = {"vocab_size": 10, "visual_dim": 4}

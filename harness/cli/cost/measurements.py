@@ -37,13 +37,13 @@ def format_answers(answers: Sequence[BenchmarkResult], form: TableFormat) -> str
 
 
 def _shown(quantity: Quantity, factor: float = 1.0) -> str:
-    from reports.content.numbers import significant
+    from reports.tables.numbers import significant
 
     return "-" if quantity.value is None else significant(quantity.value * factor)
 
 
 def _ms(seconds: float) -> str:
-    from reports.content.numbers import significant
+    from reports.tables.numbers import significant
 
     return significant(1e3 * seconds)
 

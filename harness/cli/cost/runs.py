@@ -14,7 +14,7 @@ from harness.utils.workspace import DEFAULT
 
 if TYPE_CHECKING:
     from results.published import PublishedScore
-    from results.queries.views import RunDetail
+    from results.runs.views import RunDetail
 
 _EXAMPLES = """
 **Examples**
@@ -46,7 +46,7 @@ def runs(
     The estimate takes the work that was counted. It lies between an A100 that works at the rate of the device that was
     used, and one that works at the same share of its peak rate.
     """
-    from results.queries.fetch import costs_table, run_detail
+    from results.runs.fetch import costs_table, run_detail
 
     with open_results(workspace, db) as store:
 
@@ -67,8 +67,8 @@ def runs(
 
 
 def _row(detail: RunDetail, cider: float | None) -> list[str]:
-    from reports.content.numbers import duration, significant
-    from results.queries.training_time import seconds_to, stage_speeds
+    from reports.tables.numbers import duration, significant
+    from results.runs.training_time import seconds_to, stage_speeds
 
     def shown(name: str) -> str:
         cost = detail.costs.get(name)
@@ -90,7 +90,7 @@ def _row(detail: RunDetail, cider: float | None) -> list[str]:
 
 def _estimate(detail: RunDetail) -> str:
     """Hours of an A100, between their bounds where the run has some."""
-    from reports.content.table_values import Notes, cost_value, estimated
+    from reports.tables.table_values import Notes, cost_value, estimated
 
     cell = estimated(cost_value(detail.costs.get(_ESTIMATE), Notes()), _ESTIMATE, Notes())
     return "-" if cell.value is None else cell.text
@@ -98,7 +98,7 @@ def _estimate(detail: RunDetail) -> str:
 
 def _notes(details: Sequence[RunDetail]) -> list[str]:
     """What estimates assume, and why some are missing."""
-    from reports.content.numbers import cost_kind
+    from reports.tables.numbers import cost_kind
 
     missing: dict[str, list[str]] = {}
     for detail in details:

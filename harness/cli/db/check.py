@@ -13,7 +13,7 @@ from harness.cli.output import write_errors
 from harness.utils.workspace import DEFAULT, Workspace
 
 if TYPE_CHECKING:
-    from results.db.damage import LeftOut
+    from results.store.damage import LeftOut
 
 
 _PLURALS = {"run": "runs", "data set": "data sets", "image": "images"}
@@ -31,11 +31,11 @@ def check(
     With --set-aside, runs with damaged rows go with all their rows into bench.damaged-DATE.sqlite: beside the database,
     or into the workspace where a server has it. The next `bench run` then makes them anew.
     """
-    from results.db.engine import sqlite_file
-    from results.db.scan import scan
-    from results.db.set_aside import set_aside
-    from results.db.store import Store
-    from results.db.structure import ensure_complete
+    from results.store.engine import sqlite_file
+    from results.store.scan import scan
+    from results.store.set_aside import set_aside
+    from results.store.store import Store
+    from results.store.structure import ensure_complete
 
     place = Workspace(workspace, db)
     with Store(place.database, create=False, read_only=not aside) as store:

@@ -17,8 +17,8 @@ def info(workspace: WorkspaceOption = DEFAULT, db: DatabaseOption = None) -> Non
     from rich.markup import escape
     from rich.table import Table
 
-    from results.db.information import describe
-    from results.db.structure import RESTORE
+    from results.store.information import describe
+    from results.store.structure import RESTORE
 
     found = describe(Workspace(workspace, db).database)
     console = Console(highlight=False)

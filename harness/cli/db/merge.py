@@ -25,9 +25,9 @@ def merge(
     from rich.console import Console
     from rich.markup import escape
 
-    from results.db.damage import hint_for, sentence
-    from results.db.merge import merge as merge_database
-    from results.db.store import Store
+    from results.store.damage import hint_for, sentence
+    from results.store.merge import merge as merge_database
+    from results.store.store import Store
 
     place = Workspace(workspace, db)
     if db is None:

@@ -29,8 +29,8 @@ def publish(
     Captions of the data set and of models, attention maps, logs and folders of this machine are left out, so that
     `bench compare` and `bench report` work on the copy, but show no captions.
     """
-    from results.db.damage import hint_for, sentence
-    from results.db.publish import publish as write
+    from results.store.damage import hint_for, sentence
+    from results.store.publish import publish as write
 
     place = Workspace(workspace, db)
     if os.path.lexists(out):  # a link that leads nowhere, too

@@ -24,7 +24,7 @@ from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT
 
 if TYPE_CHECKING:
-    from results.db.store import Store
+    from results.store.store import Store
 
 _EXAMPLES = """**Examples**
 
@@ -97,8 +97,8 @@ def _written(
     from reports.export.latex import latex
     from reports.export.markdown import markdown
     from results.frames.leaderboard import leaderboard_frame
-    from results.queries import fetch
-    from results.queries.controls import controls
+    from results.runs import fetch
+    from results.runs.controls import controls
 
     if format is Format.csv:
         return as_csv(leaderboard_frame(store, None, metric, place_unfinished=place_unfinished))

@@ -64,8 +64,8 @@ def submission(
         )
         found = read_predictions(Path(predictions))
     else:
-        from results.db.store import Store
         from results.errors import StoreError
+        from results.store.store import Store
 
         try:
             with Store(Workspace(workspace, db).database, read_only=True) as store:

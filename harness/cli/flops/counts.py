@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from harness.cli.tables import TableFormat, format_table
 
 if TYPE_CHECKING:
+    from harness.benchmark.hub_costs import CheckpointCount
+    from harness.benchmark.hub_model import HubModel
     from harness.measure.flops.backbone import BackboneCount
     from harness.measure.flops.counting import FlopCounts
-    from harness.runner.hub_costs import CheckpointCount
-    from harness.runner.hub_model import HubModel
 
 _PARTS = ("encoder", "step", "greedy", "beam", "teacher_forced", "training")
 _SEES_BACKBONE = {"grid", "regions", "regions+grid", "pooled"}

@@ -21,8 +21,8 @@ from harness.metrics.more.measured import BERT_NAME, CLIP_NAMES, Measured, mean_
 from harness.metrics.more.self_cider import measure_self_cider
 from harness.metrics.ptb.python import tokenize_ptb
 from harness.utils.errors import BenchError
-from results.queries.more_metrics import base_name
 from results.records import Quantity
+from results.runs.more_metrics import base_name
 from zoo.errors import ZooError
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class MoreEvaluator:
         self._objects = objects_of_coco(settings.instances) if settings.instances else objects
 
     def measure(self, system: Captioned) -> Measured:
-        """Every metric of `results.queries.more_metrics`, in its order."""
+        """Every metric of `results.runs.more_metrics`, in its order."""
         captions, references = system.captions, system.references
         found = self._words(captions)
         found |= measure_self_cider(system.sets, references, tokenize_ptb)

@@ -15,8 +15,8 @@ from harness.utils.errors import BenchError
 from results.errors import StoreError
 from tests.documentation.parsing import check
 from tests.harness.conftest import bench_or_raise
-from tests.results.compare.claim_stores import Trained, store_of
-from tests.results.compare.test_claims import HIGHER
+from tests.results.comparison.claim_stores import Trained, store_of
+from tests.results.comparison.test_claims import HIGHER
 from zoo.registry import select_models
 
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from harness.benchmark.baselines import REFERENCE_ROWS
 from harness.cli.completion import complete_models
-from harness.runner.baselines import REFERENCE_ROWS
 from tests.harness.conftest import bench_environment
 
 PROGRAM = """

@@ -14,8 +14,8 @@ from harness.measure import isolated as apart
 from harness.measure.isolated import BenchmarkJob, BenchmarkResult
 from harness.utils.errors import BenchError
 from results import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store
-from results.db.recosting import add_costs
 from results.records import EpochRecord
+from results.store.recosting import add_costs
 from tests.harness.conftest import bench
 
 ENVIRONMENT = {

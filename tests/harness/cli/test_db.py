@@ -9,7 +9,7 @@ import pytest
 
 from harness.utils.errors import BenchError
 from results import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store, StoreError
-from results.db.information import describe
+from results.store.information import describe
 from tests.harness.conftest import ROOT, bench_or_raise, bench_process
 
 OLD = ROOT / "tests" / "results" / "assets" / "v0_1_0.sqlite"

@@ -3,7 +3,7 @@
 import pytest
 
 import zoo
-from harness.runner.baselines import REFERENCE_ROWS
+from harness.benchmark.baselines import REFERENCE_ROWS
 from harness.utils.errors import BenchError
 from tests.harness.conftest import bench, heavy_packages_of
 from zoo.registry import select_models

@@ -197,7 +197,7 @@ def test_an_update_of_nothing_is_refused(baseline: Path, fill: Fill) -> None:
 
 
 def test_the_committed_baseline_can_be_read_and_is_small() -> None:
-    from results.compare.baseline import read_baseline
+    from results.comparison.baseline import read_baseline
 
     file = ROOT / "baselines" / "gate.json"
     expected = read_baseline(file)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from harness.benchmark import benchmark as run
 from harness.config import execution as machine
 from harness.config.execution import ExecutionConfig
-from harness.runner import benchmark as run
 from harness.utils.errors import BenchError
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from harness.benchmark.identity.signature import model_signature
 from harness.config.load import load_preset
 from harness.config.preset import Preset
 from harness.metrics.signature import EvaluationSettings
-from harness.runner.identity.signature import model_signature
 from zoo.width import count_parameters
 
 COUNTED = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from harness.benchmark.identity.signature import model_signature, reference_signature
 from harness.config.load import list_presets, list_schedules, load_preset, load_schedule
 from harness.config.preset import Preset
 from harness.metrics.signature import EvaluationSettings
-from harness.runner.identity.signature import model_signature, reference_signature
 from harness.utils.errors import BenchError
 from tests.harness.conftest import bench
 

@@ -11,13 +11,13 @@ import torch
 from pydantic import ValidationError
 from rich.console import Console
 
+from harness.benchmark.train import make_objective
 from harness.config.load import list_presets, list_schedules, load_preset, load_schedule
 from harness.config.schedule import Schedule
 from harness.data.batches import CaptionBatches
 from harness.data.dataset import Sample
 from harness.data.graphs.sentence_numbers import NumberedGraph
 from harness.data.vocabulary import Vocabulary
-from harness.runner.train import make_objective
 from harness.training.stage import StageData
 from harness.training.trainer import Trainer
 from harness.utils.progress import Reporter

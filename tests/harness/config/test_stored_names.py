@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from harness.benchmark.identity.run_key import built_with, keyed_preset
+from harness.benchmark.identity.signature import model_signature
 from harness.config.load import list_presets, load_preset, preset_digest
 from harness.config.preset import Preset
 from harness.config.schedule import LearningRate
 from harness.metrics.signature import EvaluationSettings
-from harness.runner.identity.run_key import built_with, keyed_preset
-from harness.runner.identity.signature import model_signature
 from harness.utils.errors import BenchError
 from harness.utils.hashing import digest
 

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 import torch
 
+from harness.benchmark.context import RunContext, prepare_context
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
 from harness.data.annotations.karpathy import read_karpathy
 from harness.data.own_tokens import as_read, counted_captions
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.metrics.signature import EvaluationSettings
-from harness.runner.context import RunContext, prepare_context
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
-from tests.harness.runner.small_runs import quiet
+from tests.harness.benchmark.small_runs import quiet
 
 Change = Callable[[dict[str, Any]], object]
 

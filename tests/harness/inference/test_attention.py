@@ -13,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
+from harness.benchmark.caption_images import caption_dataset, of_files
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import NullSource
 from harness.data.hub.preprocessing import HubPreprocessing
@@ -32,7 +33,6 @@ from harness.inference.attention import (
     words_with_positions,
 )
 from harness.inference.attention_plots import PANEL, draw_attention
-from harness.runner.caption_images import caption_dataset, of_files
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from results.records import AttentionRecord

@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import update
 from typer.testing import Result
 
+from harness.benchmark.identity.signature import training_fields
 from harness.config.load import load_preset
 from harness.config.schedule import Schedule
 from harness.measure.estimate import (
@@ -25,11 +26,10 @@ from harness.measure.estimate import (
     plan_stages,
     run_bytes,
 )
-from harness.runner.identity.signature import training_fields
 from harness.training.checkpoint import KEPT
 from harness.utils.errors import BenchError
 from results import Store
-from results.db.schema import RunRow
+from results.store.schema import RunRow
 from tests.harness.conftest import bench
 from tests.results.conftest import Make
 

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import harness
+from harness.benchmark.identity.signature import model_signature
 from harness.config.load import load_preset
 from harness.metrics.evaluator import DEFAULT_SETTINGS, Evaluator
 from harness.metrics.report import evaluate
 from harness.metrics.signature import EvaluationSettings, Signature, evaluation_signature
 from harness.metrics.tokenizer import TokenizerName
-from harness.runner.identity.signature import model_signature
 from harness.utils.errors import BenchError
 
 REFERENCES = {1: ["a cat", "one cat"], 2: ["a dog"]}

@@ -7,10 +7,10 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+import harness.benchmark.timing
 import harness.data.backbones.filterbank
 import harness.data.feature_cache
 import harness.inference.generate
-import harness.runner.timing
 import harness.training.trainer
 from results import Store
 
@@ -54,7 +54,7 @@ elif moment == "captioning":
 elif moment == "storing":
     Store.finish = _dying(Store.finish, 1)  # type: ignore[method-assign]
 elif moment == "timing":
-    harness.runner.timing.time_captioning = _dying(harness.runner.timing.time_captioning, 1)
+    harness.benchmark.timing.time_captioning = _dying(harness.benchmark.timing.time_captioning, 1)
 elif moment == "stored":
     Store.finish = _dying(Store.finish, 1, after=True)  # type: ignore[method-assign]
 else:

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from harness.benchmark.train import make_objective
 from harness.config.schedule import Stage
 from harness.data.batches import Batch
 from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
-from harness.runner.train import make_objective
 from harness.training import reinforce, self_critical
 from harness.training.distributed import SingleProcess
 from harness.training.gradients import BatchGradient

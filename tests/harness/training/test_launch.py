@@ -13,8 +13,8 @@ from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.training import launch
 from harness.utils.errors import BenchError
 from results import Store
-from results.queries.fetch import failures, leaderboard, run_detail
 from results.records import EpochRecord
+from results.runs.fetch import failures, leaderboard, run_detail
 from tests.harness.conftest import bench
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "failing_rank.py"

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from harness.benchmark.train import make_objective
 from harness.config.load import list_presets, load_preset
 from harness.config.schedule import Stage
 from harness.data.batches import Batch
 from harness.data.vocabulary import Vocabulary
 from harness.metrics.cider import CiderReward
 from harness.metrics.ngrams.frequencies import DocumentFrequencies
-from harness.runner.train import make_objective
 from harness.training import self_critical
 from harness.training.prefixes import WholePrefixes
 from harness.training.self_critical import CaptionRewards, SelfCriticalLoss, mean_of_all, mean_of_others

@@ -12,12 +12,12 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
+from harness.benchmark.train import make_objective
 from harness.config.schedule import Schedule, Stage
 from harness.data.batches import Batch
 from harness.data.dataset import Sample
 from harness.data.features import NullSource
 from harness.data.vocabulary import Vocabulary
-from harness.runner.train import make_objective
 from harness.training.objectives import Objective
 from harness.training.reinforce import HasStates, ReinforceLoss
 from harness.training.self_critical import targets_of

@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console, RenderableType
 
-from harness.runner.engines.reporting import Message, RemoteReporter, ReporterProxy
+from harness.benchmark.engines.reporting import Message, RemoteReporter, ReporterProxy
 from harness.utils.live_table import LiveReporter, RunTable
 from harness.utils.run_events import (
     EvaluationBegins,

@@ -22,10 +22,10 @@ from reports.export.latex import escape_latex, latex
 from reports.export.markdown import escape_markdown, markdown
 from reports.html.method import method
 from results import Results
-from results.db.store import Store
-from results.queries import fetch
-from results.queries.controls import controls
-from results.queries.views import Group, RunDetail
+from results.runs import fetch
+from results.runs.controls import controls
+from results.runs.views import Group, RunDetail
+from results.store.store import Store
 from tests.reports.conftest import outcome, spec
 
 Shown = tuple[list[Group], dict[str, RunDetail]]

@@ -15,8 +15,8 @@ from PIL import Image
 
 from reports.html import attention
 from reports.html.attention import stored_maps
-from results.db.store import Store
-from results.queries import fetch
+from results.runs import fetch
+from results.store.store import Store
 from tests.reports.conftest import HOSTILE
 from tests.reports.html.parsed import Page
 

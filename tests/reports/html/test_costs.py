@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reports.content.table_values import NOISY
-from reports.content.tables import cost_tables, leaderboard
 from reports.html.costs import cost_list, cost_sections
 from reports.html.trade_offs import bounded_cost, trade_off_sections
-from results.queries.machines import OtherMachine
+from reports.tables.table_values import NOISY
+from reports.tables.tables import cost_tables, leaderboard
 from results.records import Quantity
+from results.runs.machines import OtherMachine
 from tests.reports.examples import group, row, run
 
 

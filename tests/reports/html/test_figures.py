@@ -16,7 +16,7 @@ from reports.html.figures import figures
 from reports.html.labels import LETTER_WIDTH
 from reports.html.plots import FRAME
 from reports.html.rendering import asset
-from results.db.store import Store
+from results.store.store import Store
 
 SVG = "{http://www.w3.org/2000/svg}"
 

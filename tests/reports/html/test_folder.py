@@ -9,8 +9,8 @@ import pytest
 from reports.errors import ReportError
 from reports.html.folder import MARKER, replaced
 from reports.html.report import write_report
-from results.db.store import Store
 from results.records import DatasetRecord, EpochRecord, Outcome, Quantity, RunSpec, SplitResult
+from results.store.store import Store
 from tests.reports.html.parsed import Page
 
 

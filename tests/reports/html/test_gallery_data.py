@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from reports.html.gallery_data import IMAGES_A_FILE, disagreement, gallery_data
-from results.queries.views import GalleryCaption, GalleryItem
 from results.records import Role
+from results.runs.views import GalleryCaption, GalleryItem
 
 
 def said(key: str, caption: str, cider: float | None, role: Role = "model") -> GalleryCaption:

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from reports.content.deviations import deviations
 from reports.html.gallery import GalleryPage
 from reports.html.model_results import examples_by_run, model_costs, model_results
-from results.queries.views import GalleryCaption, GalleryItem, Spread
+from reports.tables.deviations import deviations
 from results.records import Quantity
+from results.runs.views import GalleryCaption, GalleryItem, Spread
 from tests.reports.examples import group, row
 from tests.reports.html.parsed import Page
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from reports.html.report import write_report
 from reports.text.terminal import print_leaderboard
 from results import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store
-from results.db.rescoring import add_scores
+from results.store.rescoring import add_scores
 
 IMAGES = (ImageRecord(1, "1.png", "test", ("a dog",)), ImageRecord(2, "2.png", "test", ("a cat",)))
 CAPTIONS = {1: "a dog", 2: "a bird"}

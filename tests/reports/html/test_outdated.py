@@ -10,8 +10,8 @@ from rich.console import Console
 from reports.export.markdown import markdown
 from reports.html.report import write_report
 from reports.text.terminal import print_leaderboard
-from results.db.store import Store
-from results.queries import fetch
+from results.runs import fetch
+from results.store.store import Store
 from tests.reports.conftest import dataset, outcome, spec
 from tests.reports.html.parsed import Page
 

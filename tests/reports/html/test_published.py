@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from reports.html.report import write_report
-from results.db.publish import publish
-from results.db.store import Store
+from results.store.publish import publish
+from results.store.store import Store
 from tests.reports.html.parsed import Page, rows
 
 

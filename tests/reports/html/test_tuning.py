@@ -12,7 +12,7 @@ from reports.html.legend import Entry
 from reports.html.plots import FRAME, Series, search_plot
 from reports.html.report import write_report
 from reports.html.tuning import tuning
-from results.db.store import Store
+from results.store.store import Store
 from tests.reports.conftest import dataset, outcome, spec
 from tests.reports.examples import group, row, run
 from tests.reports.html.parsed import Page

@@ -11,11 +11,11 @@ import pytest
 from rich.console import Console
 from sqlalchemy import delete, update
 
-from reports.content.tables import absent_levels
+from reports.tables.tables import absent_levels
 from reports.text.terminal import print_leaderboard
-from results.db.schema import HeldOutScore, RunRow, Score
-from results.db.store import Store
-from results.queries.fetch import leaderboard
+from results.runs.fetch import leaderboard
+from results.store.schema import HeldOutScore, RunRow, Score
+from results.store.store import Store
 
 NOT_RUN = {"value": None, "reason": "not run: its models are not installed", "low": None, "high": None}
 

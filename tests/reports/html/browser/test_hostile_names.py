@@ -9,8 +9,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from reports.html.report import write_report
-from results.db.store import Store
 from results.records import CodeRecord, DatasetRecord, EpochRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult
+from results.store.store import Store
 
 HACK = "window.hacked=1;document.title='hacked'"
 SCRIPT = f"</script><script>{HACK}</script>"

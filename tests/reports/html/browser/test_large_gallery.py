@@ -11,8 +11,8 @@ from playwright.sync_api import Page, expect
 from reports.html.gallery import WRITTEN_OUT
 from reports.html.gallery_data import IMAGES_A_FILE
 from reports.html.report import write_report
-from results.db.store import Store
 from results.records import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult
+from results.store.store import Store
 
 IMAGES = IMAGES_A_FILE + 50
 CARDS = "#gallery .card"

@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from reports.html.report import write_report
-from results.db.store import Store
 from results.records import DatasetRecord, Outcome, Quantity, RunSpec, SplitResult
+from results.store.store import Store
 from tests.reports.html.browser.pages import PAGES
 
 PHONE = 390

@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from reports.html.report import write_report
-from results.db.store import Store
 from results.records import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult
+from results.store.store import Store
 
 Open = Callable[..., Page]
 CARDS = "#gallery .card"

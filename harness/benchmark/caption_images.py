@@ -1,0 +1,233 @@
+"""Captions for image files or a data set, by a saved run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+from harness.benchmark.saved_model import SavedModel
+from harness.config.features import FeatureConfig, GraphConfig, RegionSourceName
+from harness.data.backbones.backbone import Backbone
+from harness.data.batches import VisualSource
+from harness.data.dataset import Dataset, Sample
+from harness.data.feature_cache import extract_features
+from harness.data.features import Features, NullSource
+from harness.data.graphs.image_numbers import WithGraph
+from harness.data.graphs.prepare import check_graphs, open_graphs
+from harness.data.images import BadImage, ImagePreprocessing, load_image
+from harness.data.pixels import PixelSource
+from harness.data.prepare_features import configured_backbone
+from harness.data.regions.cache import prepare_regions
+from harness.data.regions.features import RegionFeatures
+from harness.data.regions.grid_hdf5 import prepare_file_grid
+from harness.data.regions.opening import needs_backbone
+from harness.data.two_streams import both_streams
+from harness.data.vocabulary import Vocabulary
+from harness.inference.attention import attention_records, check_attends, shown_parts
+from harness.inference.generate import caption_images
+from harness.utils.errors import BenchError
+from harness.utils.progress import Reporter
+from results.records import AttentionRecord
+from zoo.captioner import VisualSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Captioned:
+    """Captions by image id, in the data's order, and the images that cannot be used."""
+
+    captions: dict[int, str]
+    unusable: tuple[BadImage, ...]
+
+
+def of_files(paths: Sequence[Path]) -> Dataset:
+    """Image files as a data set without captions; ids count the files from 0, each taken once."""
+    samples = (Sample(number, str(path.absolute()), "test", ()) for number, path in enumerate(dict.fromkeys(paths)))
+    return Dataset("own pictures", Path("/"), tuple(samples), "own pictures")
+
+
+def of_numbered_files(paths: Sequence[Path]) -> Dataset:
+    """Image files whose ids are the numbers that their names end with, as COCO's do: `000000000042.jpg` is 42.
+
+    Raises:
+        BenchError: a name without a number, or two with the same.
+    """
+    files: dict[int, str] = {}
+    for path in dict.fromkeys(paths):
+        number = re.search(r"[0-9]{1,18}$", path.stem)
+        if number is None or int(number[0]) in files:
+            what = "has no image id at its end" if number is None else f"has the image id of {files[int(number[0])]}"
+            raise BenchError(f"the name of {path} {what}", "regions are looked up by image id, as in 000000000042.jpg")
+        files[int(number[0])] = str(path.absolute())
+    samples = (Sample(image_id, file, "test", ()) for image_id, file in files.items())
+    return Dataset("own pictures", Path("/"), tuple(samples), "own pictures")
+
+
+def caption_dataset(
+    images: Dataset,
+    folder: Path,
+    *,
+    reporter: Reporter,
+    beam_size: int | None = None,
+    backbone_weights: Path | None = None,
+    regions: Path | RegionSourceName | None = None,
+    graphs: GraphConfig | None = None,
+    as_trained: bool = False,
+    on_attention: Callable[[Path, AttentionRecord], None] | None = None,
+) -> Captioned:
+    """Caption every image of a data set as the run in `folder` was evaluated, but always in float32.
+
+    Args:
+        beam_size: in place of the run's.
+        backbone_weights: where the backbone's weights lie now, if no longer where they lay in training.
+        regions: the images' regions, by image id, for a model on regions.
+        graphs: scene graphs of these regions, for a model that reads them.
+        as_trained: without `regions` or `graphs`, read those of the source that the model was trained with.
+        on_attention: called for each image with the attention map of its caption.
+
+    Raises:
+        BenchError: the run cannot be read, the backbone's weights are missing or different, regions are needed, or
+            attention maps are asked of a model without attention.
+    """
+    run = SavedModel.load(folder)
+    complaints = {sample.image_id: complaint(images.path(sample)) for sample in images.samples}
+    unusable = tuple(bad for bad in complaints.values() if bad is not None)
+    usable = tuple(sample for sample in images.samples if complaints[sample.image_id] is None)
+    if not usable:
+        return Captioned({}, unusable)
+    model, vocabulary = run.build(folder)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    decoding = run.decoding if beam_size is None else run.decoding.model_copy(update={"beam_size": beam_size})
+    with TemporaryDirectory(prefix="bench-caption-") as scratch:
+        shown = replace(images, samples=usable)
+        seen = replace(model.visual, graph="none")
+        source, bad = _source(run, seen, shown, backbone_weights, regions, as_trained, Path(scratch), device)
+        source, ungraphed = _with_graphs(run, model.visual, vocabulary, source, shown, bad, graphs, as_trained)
+        bad = {**bad, **ungraphed}
+        paths = {sample.image_id: shown.path(sample) for sample in usable}
+        unusable += tuple(BadImage(path, bad[image_id]) for image_id, path in paths.items() if image_id in bad)
+        if on_attention is not None:
+            check_attends(run.model, model, source)
+        captions = caption_images(
+            model.to(device),
+            vocabulary,
+            source,
+            [image_id for image_id in paths if image_id not in bad],
+            decoding,
+            device=device,
+            precision="fp32",
+            reporter=reporter,
+            title="captioning",
+        )
+        if on_attention is not None:
+            parts = shown_parts(shown, run.preprocessing)
+            for record in attention_records(model, vocabulary, source, captions.tokens, parts, device=device):
+                on_attention(paths[record.image_id], record)
+    return Captioned(captions.by_image, unusable)
+
+
+def complaint(path: Path) -> BadImage | None:
+    """Why the picture cannot be read; None where it can."""
+    try:
+        load_image(path)
+    except BadImage as bad:
+        return bad
+    return None
+
+
+def _source(
+    run: SavedModel,
+    spec: VisualSpec,
+    images: Dataset,
+    weights: Path | None,
+    regions: Path | RegionSourceName | None,
+    as_trained: bool,
+    scratch: Path,
+    device: torch.device,
+) -> tuple[VisualSource, dict[int, str]]:
+    """What the model reads of the images, as in training, and the reasons for images whose regions are unusable."""
+    if spec.kind == "pixels":
+        return PixelSource(images, run.preprocessing), {}
+    if spec.kind == "none":
+        return NullSource(), {}
+    trained = run.features.regions
+    if trained is None:
+        if regions is not None:
+            raise BenchError(
+                "--regions is for models on regions; this run was trained on grid features", "leave out --regions"
+            )
+        return extract_features(images, _open_backbone(run, weights), cache_dir=scratch, device=str(device)), {}
+    anywhere = isinstance(trained.source, str) and trained.source != "boxes"  # windows
+    source = regions or (trained.source if as_trained or anywhere else None)
+    if source is None or needs_backbone(source) != needs_backbone(trained.source):
+        kind = "a JSON of boxes" if needs_backbone(trained.source) else "files of region features like those"
+        raise BenchError(
+            f"the run was trained on regions ({trained.source}): it needs them for these images too",
+            f"add --regions FILE, {kind}, by image id",
+        )
+    backbone = _open_backbone(run, weights) if needs_backbone(source) else configured_backbone(FeatureConfig())
+
+    def maps() -> Features:
+        return extract_features(images, backbone, cache_dir=scratch, device=str(device))
+
+    found = prepare_regions(
+        images, trained.model_copy(update={"source": source}), backbone, lambda _bad: maps(), cache_dir=scratch
+    )
+    if spec.kind != "regions+grid":
+        return found, found.bad
+    if needs_backbone(source):
+        return both_streams(found, maps()), found.bad
+    beside = prepare_file_grid(images, trained.model_copy(update={"source": source}), cache_dir=scratch, skip=found.bad)
+    if beside is None:
+        return both_streams(found, None), found.bad
+    return both_streams(found, beside.features), found.bad | beside.bad
+
+
+def _with_graphs(
+    run: SavedModel,
+    spec: VisualSpec,
+    vocabulary: Vocabulary,
+    source: VisualSource,
+    images: Dataset,
+    bad: Mapping[int, str],
+    graphs: GraphConfig | None,
+    as_trained: bool,
+) -> tuple[VisualSource, dict[int, str]]:
+    """The source with what a model on scene graphs reads of them, and the reasons for images without a usable one."""
+    if spec.graph == "none":
+        if graphs is not None:
+            raise BenchError("--graphs is for models that read scene graphs; this one does not", "leave out --graphs")
+        return source, {}
+    chosen = graphs or (run.features.graphs if as_trained else None)
+    if chosen is None:
+        raise BenchError(
+            "the run was trained with scene graphs: it needs them for these images too",
+            "add --graphs FILE.json, with a graph of each image's regions, by image id",
+        )
+    ids = [sample.image_id for sample in images.samples if sample.image_id not in bad]
+    regions = source.counts(ids) if isinstance(source, RegionFeatures) else ()
+    first = run.features.regions is not None and run.features.regions.as_listed
+    found, without = check_graphs(
+        open_graphs(chosen, images), ids, dict(zip(ids, regions, strict=False)).get, first=first
+    )
+    return WithGraph(source, spec.graph, found, run.graph_entries or (), vocabulary), without
+
+
+def _open_backbone(run: SavedModel, moved_to: Path | None) -> Backbone:
+    settings = run.features
+    weights = moved_to or settings.weights
+    if isinstance(weights, Path) and not weights.is_file():
+        raise BenchError(f"no backbone weights at {weights}", "add --backbone-weights FILE with their present path")
+    backbone = configured_backbone(settings.model_copy(update={"weights": weights}))
+    if backbone.digest != run.backbone_digest:
+        raise BenchError(
+            f"the backbone {backbone.describe()} is not the one that the run was trained with",
+            "add --backbone-weights FILE with the weights of the training",
+        )
+    if isinstance(run.preprocessing, ImagePreprocessing):  # models on pixels may have an image processor of their own
+        backbone.preprocessing = run.preprocessing
+    return backbone

@@ -1,0 +1,257 @@
+"""`hf:ORG/NAME`, `hf:ORG/NAME@REVISION` and `hf:FOLDER`: checkpoints of transformers' own interface as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from pydantic import ValidationError
+
+from harness.benchmark.hub_options import AS_USUAL, HubOptions
+from harness.benchmark.identity.signature import NOT_APPLICABLE, pretraining_field
+from harness.benchmark.pretrained import WEIGHTS_FILES, WeightsMissing, fetch, folder_name
+from harness.config.preset import Decoding
+from harness.config.schedule import Strict
+from harness.data.hub.weights import REPOSITORY, cached_snapshot
+from harness.inference.hub.checkpoint import Checkpoint
+from harness.inference.hub.prompts import Prompt, choose_prompt
+from harness.utils.atomic import write_text
+from harness.utils.errors import BenchError
+from harness.utils.files import absolute, expanded
+from results.files import load_json, read_text
+from zoo import Pretraining, list_models, model_card
+from zoo.registry import NOT_DOCUMENTED
+
+if TYPE_CHECKING:
+    import torch
+
+    from harness.inference.hub.captioner import HubCaptioner
+
+PREFIX = "hf:"
+
+
+@dataclass(frozen=True, slots=True)
+class HubModel:
+    """One checkpoint as it was asked for.
+
+    Attributes:
+        where: a repository on the hub, or the absolute path of a folder.
+        revision: of the repository: a branch, a tag or a commit; None: its default branch.
+        prompt: a template's name, a text, or None for the family's default.
+        clean, attention, dtype: as of `HubOptions`.
+    """
+
+    where: str
+    revision: str | None = None
+    prompt: str | None = None
+    clean: tuple[str, ...] = ()
+    attention: str | None = None
+    dtype: str | None = None
+
+    @classmethod
+    def parse(cls, name: str, options: HubOptions = AS_USUAL) -> Self:
+        """The checkpoint of a word of `--models`; an existing folder goes before a repository of the same name.
+
+        Raises:
+            BenchError: it is neither a folder nor the name of a repository.
+        """
+        rest = name.removeprefix(PREFIX)
+        folder = expanded(rest)
+        if rest and folder.is_dir():
+            return cls(str(absolute(folder)), None, **asdict(options))
+        found = REPOSITORY.fullmatch(rest)
+        if found is None:
+            raise BenchError(
+                f"{name}: there is no such folder, and it is no repository's name",
+                "write hf:FOLDER, hf:ORG/NAME or hf:ORG/NAME@REVISION",
+            )
+        return cls(found[1], found[2], **asdict(options))
+
+    @property
+    def row(self) -> str:
+        """The name of its row; of a folder its last part."""
+        return f"{PREFIX}{Path(self.where).name if self._is_folder else self._asked}"
+
+    @property
+    def _is_folder(self) -> bool:
+        return Path(self.where).is_absolute()
+
+    @property
+    def _asked(self) -> str:
+        return self.where if self.revision is None else f"{self.where}@{self.revision}"
+
+    def folder(self) -> Path:
+        """Where it lies: the folder itself, or the hub's cache. Nothing is fetched.
+
+        Raises:
+            WeightsMissing: it is not on this machine.
+        """
+        if self._is_folder:
+            if not Path(self.where).is_dir():
+                raise WeightsMissing(f"the folder {self.where} is no longer there", "name where it was moved to")
+            return Path(self.where)
+        if (folder := cached_snapshot(self.where, self.revision)) is None:
+            raise WeightsMissing(
+                f"the weights of {self.row} are not on this machine",
+                f"fetch them: bench prefetch model {PREFIX}{self._asked}; or name a folder: {PREFIX}FOLDER",
+            )
+        return folder
+
+    def checkpoint(self) -> Checkpoint:
+        """Its files, checked.
+
+        Raises:
+            WeightsMissing: they are not on this machine.
+            BenchError: they are of no model that can caption.
+        """
+        found = Checkpoint(self.folder(), self.row)
+        found.check()
+        return found
+
+    def refuse(self) -> None:
+        """Find what keeps it from captioning, before any work; weights that are not here are told by their run.
+
+        Raises:
+            BenchError: it cannot caption, or not as it is asked to.
+        """
+        self.chosen_prompt()
+        self._unusual_attention()
+
+    def chosen_prompt(self) -> Prompt | None:
+        """What it is asked; None where its files are not on this machine, so that its family is unknown."""
+        try:
+            checkpoint = self.checkpoint()
+        except WeightsMissing:
+            return None
+        return choose_prompt(checkpoint.family, self.prompt)
+
+    def name(self) -> str:
+        """The repository with its commit, or a folder's name with a digest over the sizes and times of its files."""
+        if self._is_folder:
+            return folder_name(self.where)
+        try:
+            return f"{self.where}@{self.folder().name[:12]}"
+        except WeightsMissing:
+            return self._asked
+
+    def signature(self, conditions: Mapping[str, str]) -> dict[str, str]:
+        """The conditions of its row: its own processor, tokenizer and search, its prompt, and what its weights saw."""
+        name, prompt, attention = self.name(), self.chosen_prompt(), self._unusual_attention()
+        return {
+            **conditions,
+            "feat": f"pixels[processor of {name}]",
+            "vocab": f"tokenizer of {name}",
+            "size": f"pretrained:{name}",
+            "schedule": NOT_APPLICABLE,
+            "track": "paper",
+            "recipe": "as-published",
+            **pretraining_field(self.pretraining()),
+            "prompt": "unknown" if prompt is None else prompt.signature(),
+            "search": "transformers",
+            **({"clean": ",".join(self.clean)} if self.clean else {}),
+            **({"attn": attention} if attention else {}),
+            **({"prec": self.dtype} if self.dtype else {}),
+        }
+
+    def _unusual_attention(self) -> str | None:
+        """The implementation of attention where it is asked for, and not what the network uses by itself."""
+        if self.attention is None:
+            return None
+        try:
+            return self.checkpoint().unusual_attention(self.attention)
+        except WeightsMissing:
+            return self.attention
+
+    def pretraining(self) -> Pretraining:
+        """What a card of the zoo says of the same repository; not documented for any other."""
+        for name in list_models():
+            card = model_card(name)
+            if card.hub == self.where and card.pretraining is not None:
+                return card.pretraining
+        return NOT_DOCUMENTED
+
+    def card(self) -> dict[str, Any]:
+        """What reports say of it."""
+        prompt = self.chosen_prompt()
+        asked = "" if prompt is None else f", asked {prompt.text!r}" if prompt.text else ", without a prompt"
+        return {
+            "family": "hf" if prompt is None else self.checkpoint().family,
+            "name": self.row,
+            "source": "" if self._is_folder else f"https://huggingface.co/{self.where}",
+            "summary": f"{self.name()} through transformers, without training here{asked}",
+            "visual": "pixels",
+            "pretraining": asdict(self.pretraining()),
+        }
+
+    def open(self, device: torch.device, precision: str) -> HubCaptioner:
+        """The network with its processor and prompt, on the device.
+
+        Raises:
+            WeightsMissing: it is not on this machine.
+            ZooError: the weights are damaged.
+            BenchError: anything else is.
+        """
+        from harness.inference.hub.captioner import HubCaptioner
+
+        checkpoint = self.checkpoint()
+        prompt = choose_prompt(checkpoint.family, self.prompt)
+        return HubCaptioner(checkpoint, prompt, device, self.dtype or precision, self.clean, self.attention)
+
+
+class SavedHubModel(Strict):
+    """`hub.json` in the folder of a run: which checkpoint captioned, how asked and how decoded; no weights."""
+
+    file: ClassVar[str] = "hub.json"
+    format: Literal["captionbench hub run 1"] = "captionbench hub run 1"
+    where: str
+    revision: str | None
+    prompt: str | None
+    decoding: Decoding
+    clean: tuple[str, ...] = ()
+    attention: str | None = None
+    dtype: str | None = None
+
+    @classmethod
+    def of(cls, model: HubModel, decoding: Decoding) -> Self:
+        """The description of a model as a run uses it."""
+        return cls(decoding=decoding, **asdict(model))
+
+    @property
+    def model(self) -> HubModel:
+        """The checkpoint."""
+        return HubModel(**self.model_dump(exclude={"format", "decoding"}))
+
+    def save(self, folder: Path) -> None:
+        """Write the file in one instant."""
+        write_text(folder / self.file, self.model_dump_json(indent=1) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read what `save` wrote; BenchError where it is damaged."""
+        try:
+            text = read_text(folder / cls.file)
+            load_json(text)  # of a key that is there twice, pydantic would take the last
+            return cls.model_validate_json(text)
+        except (OSError, ValueError, ValidationError) as error:
+            raise BenchError(f"{folder / cls.file} cannot be read", "run it again: bench run --rerun") from error
+
+
+def described(config: Mapping[str, Any]) -> HubModel:
+    """The checkpoint of a planned run, from its configuration."""
+    return HubModel(**config["hub"])
+
+
+def prefetch_hub(name: str) -> Path:
+    """Fetch `hf:ORG/NAME[@REVISION]` into the hub's cache: weights as safetensors, processor, settings, no code.
+
+    Raises:
+        BenchError: it is a folder, the repository does not exist or cannot be reached.
+    """
+    model = HubModel.parse(name)
+    if Path(model.where).is_absolute():
+        raise BenchError(f"{name} is a folder on this machine: there is nothing to fetch", f"bench run --models {name}")
+    elsewhere = f"name a folder in --models: {PREFIX}FOLDER"
+    files = (*WEIGHTS_FILES, "*.jinja", "*.model")
+    return fetch(model.where, model.revision, files, elsewhere, "look for its name on https://huggingface.co/models")

@@ -1,0 +1,110 @@
+"""Re-use of finished runs: those of the same code, or of other code where that is accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from harness.benchmark.identity.run_key import without
+from harness.config.preset import NOT_IN_KEY, STORED_NAMES
+from harness.utils.hashing import canonical_json
+from results.records import CODE_FIELDS, RunSpec
+from results.runs.finished_runs import FinishedRun, finished_runs
+from results.store.store import Store
+
+_FILES_NAMED = 3
+_RUNS_NAMED = 4
+_SINCE_0_3_0 = CODE_FIELDS | {"trainlen"}
+_UNTIL_0_2_0 = {"latency_seconds": "how long captions were timed"}
+
+
+def settle(specs: Sequence[RunSpec], store: Store, *, accept: bool, rerun: bool) -> tuple[list[RunSpec], list[str]]:
+    """The runs to execute, and notes on finished runs that other code made.
+
+    Args:
+        specs: as planned.
+        accept: whether a finished run of the same settings is re-used even if other code made it.
+        rerun: whether everything is trained anew anyway.
+    """
+    with store.reading() as connection:
+        finished = sorted(finished_runs(connection), key=lambda run: run.finished_at)
+    by_key = {run.key: run for run in finished}
+    settled: list[RunSpec] = []
+    said: dict[str, list[str]] = {}
+    for spec in specs:
+        own = by_key.get(spec.key)
+        twin = own or _nearest([run for run in finished if _same_settings(run, spec)], spec)
+        what = None if twin is None or rerun else _difference(twin, spec)
+        if twin is not None and what is not None:
+            if own is not None:
+                text = f"re-used although {what}: the results revision is the same"
+            elif accept:
+                text = f"re-used, made by other code: {what}"
+                spec = _as_planned(twin, spec)
+            else:
+                text = f"new, because {what}; the older run stays, --accept-code-changes re-uses it"
+            said.setdefault(text, []).append(spec.model + (f" seed {spec.seed}" if spec.seed else ""))
+        settled.append(spec)
+    return settled, [f"{_listed(names, _RUNS_NAMED)}: {text}" for text, names in said.items()]
+
+
+def _nearest(runs: Sequence[FinishedRun], spec: RunSpec) -> FinishedRun | None:
+    """The last run of the same sources of the model, or else the last."""
+    assert spec.code is not None
+    same = [run for run in runs if run.code is not None and run.code.model == spec.code.model]
+    chosen = same or runs
+    return chosen[-1] if chosen else None
+
+
+def _as_planned(run: FinishedRun, spec: RunSpec) -> RunSpec:
+    return replace(
+        spec,
+        key=run.key,
+        config=run.config,
+        signature=run.signature,
+        code=run.code,
+        code_version=run.code_version,
+    )
+
+
+def _difference(run: FinishedRun, spec: RunSpec) -> str | None:
+    """In what the code of a finished run differs from that which would make it now; None where it does not."""
+    assert spec.code is not None
+    if run.code is None:
+        return f"captionbench {run.code_version} made the finished run, which did not record its code"
+    if files := run.code.changed_files(spec.code):
+        return f"{_listed(files, _FILES_NAMED)} changed since"
+    if run.code.revision != spec.code.revision:
+        return f"the finished run is of results revision {run.code.revision}, not {spec.code.revision}"
+    return None
+
+
+def _same_settings(run: FinishedRun, spec: RunSpec) -> bool:
+    """Whether the two differ in nothing but code."""
+    if (run.model, run.role, run.seed, run.fingerprint) != (spec.model, spec.role, spec.seed, spec.dataset):
+        return False
+    if "settings" in run.config:
+        return bool(run.config["settings"] == spec.config["settings"])
+    # 0.2.0 had no digest of the settings: what it stored of them must be the same.
+    return (
+        _conditions(run.signature) == _conditions(spec.signature)
+        and canonical_json(run.config.get("arguments")) == canonical_json(spec.config["arguments"])
+        and _preset(run.config) == _preset(spec.config)
+    )
+
+
+def _conditions(signature: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in signature.items() if name not in _SINCE_0_3_0}
+
+
+def _preset(config: Mapping[str, Any]) -> dict[str, Any]:
+    found = without(config.get("preset") or {}, {**NOT_IN_KEY, **_UNTIL_0_2_0})
+    name = str(found.get("name"))
+    return found | ({"name": STORED_NAMES[name]} if name in STORED_NAMES else {})
+
+
+def _listed(names: Sequence[str], most: int) -> str:
+    """At most so many names, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,114 @@
+"""The run key: every setting that a score can depend on, and the code that makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from typing import Any, Final
+
+from harness.benchmark.identity.revision import results_revision
+from harness.benchmark.identity.sources import files_digest, harness_files, model_files
+from harness.config.features import FeatureConfig
+from harness.config.preset import NOT_IN_KEY, Preset
+from harness.utils.hashing import digest
+from results.records import CODE_FIELDS, CodeRecord
+from zoo import ModelCard, list_models, model_card
+
+FEATURES_NOT_IN_KEY: Final[Mapping[str, str]] = {
+    "weights": "a place on one machine; the signature's `feat` has the digest of what lies there",
+    "sentence_graphs": "a place on one machine; the signature's `sentences` has the digest of what lies there",
+    "regions.source": "a place on one machine; the signature's `feat` has the digest of what lies there",
+    "graphs": "the signature's `graph` has its settings and the digest of what it names, for models that read a graph",
+}
+"""Settings of the features that no score depends on, each with the reason."""
+
+
+def keyed_preset(preset: Preset) -> dict[str, Any]:
+    """The part of a preset that is in the run key."""
+    return without(preset.model_dump(mode="json") | {"name": preset.stored_name}, NOT_IN_KEY)
+
+
+def keyed_features(features: FeatureConfig) -> dict[str, Any]:
+    """The part of the features' configuration that is in the run key."""
+    return without(features.model_dump(mode="json"), FEATURES_NOT_IN_KEY)
+
+
+def built_with(model: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """All arguments that a model is built with; for a model that is a part of it, those of its card too."""
+    complete = {**model_card(model).arguments, **arguments}
+    inner = {f"{name} built with": dict(card.arguments) for name, card in _parts(complete).items()}
+    return {**complete, **inner}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A run's key, which is a folder's name too, and the digest of all that is in it but the code."""
+
+    key: str
+    settings: str
+
+
+def identify(
+    model: str, seed: int, settings: Mapping[str, Any], signature: Mapping[str, str], code: CodeRecord
+) -> Identity:
+    """The identity of a run.
+
+    Args:
+        settings: everything that may move its score and is not in the signature.
+        signature: what its score depends on; the release is no part of the identity, the results revision is.
+        code: what makes it.
+    """
+    conditions = {name: value for name, value in signature.items() if name not in CODE_FIELDS}
+    chosen = {"model": model, "seed": seed, "settings": dict(settings), "signature": conditions}
+    whole = {**chosen, "code": {"model": code.model, "revision": code.revision}}
+    folder = model.replace("/", ".").replace(":", ".")
+    return Identity(f"{folder}-s{seed}-{digest(whole, 10)}", digest(chosen, 16))
+
+
+@cache
+def code_of_reference() -> CodeRecord:
+    """The code of a row without a model."""
+    files = harness_files()
+    return CodeRecord(None, files_digest(files), results_revision(), files)
+
+
+def code_of_hub() -> CodeRecord:
+    """The code of a checkpoint of transformers' own interface: the release of that library, and the harness."""
+    own = {"transformers": version("transformers")}
+    shared = code_of_reference()
+    return CodeRecord(files_digest(own), shared.harness, shared.revision, {**shared.files, **own})
+
+
+def code_of_model(model: str, arguments: Mapping[str, Any]) -> CodeRecord:
+    """The code of a model built with these arguments, and of the harness."""
+    card = model_card(model)
+    own = model_files([card, *_parts({**card.arguments, **arguments}).values()])
+    shared = code_of_reference()
+    return CodeRecord(files_digest(own), shared.harness, shared.revision, {**shared.files, **own})
+
+
+def present_sources(model: str, arguments: Mapping[str, Any]) -> str:
+    """A digest of the same sources as they are, refactored or not: for what need not outlive an edit."""
+    card = model_card(model)
+    own = model_files([card, *_parts({**card.arguments, **arguments}).values()], present=True)
+    return files_digest({**code_of_reference().files, **own})
+
+
+def _parts(arguments: Mapping[str, Any]) -> dict[str, ModelCard]:
+    """Registered models that arguments name, by the argument: parts that a model creates."""
+    known = set(list_models())
+    return {name: model_card(value) for name, value in arguments.items() if isinstance(value, str) and value in known}
+
+
+def without(settings: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, Any]:
+    """Nested settings less those at dotted paths."""
+    found = dict(settings)
+    for path in paths:
+        name, _, rest = path.partition(".")
+        if not rest:
+            found.pop(name, None)
+        elif isinstance(found.get(name), dict):
+            found[name] = without(found[name], {rest: ""})
+    return found

@@ -1,0 +1,168 @@
+"""The conditions that a score depends on, read from the objects that the run uses.
+
+Rows whose signatures differ are never ranked together. Model and seed are not part of it: they are what is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import harness
+from harness.benchmark.identity.revision import results_revision
+from harness.benchmark.identity.run_key import keyed_preset
+from harness.config.preset import Decoding, Preset
+from harness.config.schedule import Schedule
+from harness.config.tuning import Budget, SearchSpace
+from harness.data.dataset import Dataset, Sample
+from harness.data.subwords import SubwordVocabulary
+from harness.data.vocabulary import Vocabulary
+from harness.metrics.signature import EvaluationSettings, run_fields
+from harness.utils.hashing import digest
+from zoo.registry import NOT_DOCUMENTED, Pretraining
+
+NOT_APPLICABLE = "none"
+
+
+def data_field(dataset: Dataset, skipped: Iterable[int], *, without_restval: bool = False) -> str:
+    """Name and digest of the data as used: annotations, pictures and the ids that were skipped.
+
+    `without_restval` is named where there is such an image: rows without a model depend on it too.
+    """
+    left_out = sorted(skipped)
+    suffix = f",skipped:{len(left_out)}" if left_out else ""
+    suffix += ",restval:dropped" if without_restval and any(sample.restval for sample in dataset.samples) else ""
+    return f"{dataset.name}#{digest([dataset.fingerprint, left_out], 8)}{suffix}"
+
+
+def nrefs_field(evaluated: Mapping[str, Sequence[Sample]], held_out: int = 0) -> str:
+    """Number of references an image is scored against: one number or the range, by split where splits differ."""
+    by_split = {split: _count_references(samples, held_out) for split, samples in evaluated.items()}
+    if len(set(by_split.values())) == 1:
+        return next(iter(by_split.values()))
+    return ",".join(f"{split}={count}" for split, count in by_split.items())
+
+
+def _count_references(samples: Sequence[Sample], held_out: int) -> str:
+    counts = {len(sample.captions) - held_out for sample in samples if len(sample.captions) > held_out}
+    if not counts:
+        return "0"
+    return str(min(counts)) if len(counts) == 1 else f"{min(counts)}-{max(counts)}"
+
+
+def vocabulary_field(vocabulary: Vocabulary, min_count: int) -> str:
+    """How captions become tokens: preparation, merges learnt if any, threshold, and a digest of the entries."""
+    merges = f"bpe{len(vocabulary.merges)}," if isinstance(vocabulary, SubwordVocabulary) else ""
+    return f"{vocabulary.preparation},{merges}min{min_count}#{vocabulary.digest()[:6]}"
+
+
+def model_signature(
+    preset: Preset,
+    *,
+    data: str,
+    nrefs: str,
+    evaluation: EvaluationSettings,
+    features: str,
+    vocabulary: str,
+    precision: str,
+    sentences: str | None = None,
+) -> dict[str, str]:
+    """The signature of a trained model, in display order; in the paper track with every setting of the recipe.
+
+    `sentences` says where the scene graphs of captions are from that a stage learns from, if any does.
+    """
+    return {
+        "data": data,
+        "nrefs": nrefs,
+        **run_fields(evaluation),
+        "beam": str(preset.decoding.beam_size),
+        "maxlen": str(preset.decoding.max_len),
+        "lenpen": f"{preset.decoding.length_penalty:g}",
+        "feat": features,
+        "vocab": vocabulary,
+        "trainlen": str(preset.vocabulary.max_len),
+        **training_fields(preset),
+        **_rewards(preset.schedule),
+        **({} if sentences is None else {"sentences": sentences}),
+        "prec": precision,
+        **_track(preset),
+        "rev": results_revision(),
+        "v": harness.__version__,
+    }
+
+
+def training_fields(preset: Preset) -> dict[str, str]:
+    """The fields that say what is trained and for how long, on any data."""
+    schedule = preset.schedule
+    digested = digest(schedule.model_dump(mode="json", exclude={"name", "summary"}), 6)
+    return {"size": _size(preset), "schedule": f"{schedule.name}#{digested}"}
+
+
+def _size(preset: Preset) -> str:
+    """What is equal in the sizes of all models: settings of the preset, whatever width each model needs for them."""
+    if preset.parameters is None:
+        return f"{preset.stored_name}#{digest([preset.size, preset.small_models], 6)}"
+    equal = [preset.size, preset.small_models, preset.parameters]
+    return f"{preset.stored_name}:{preset.parameters / 1e6:g}M#{digest(equal, 6)}"
+
+
+def tuned_field(space: SearchSpace, budget: Budget, preset: Preset) -> str:
+    """How settings were tuned: trials and updates of each, and a digest of what was searched, where from and how."""
+    searched = [space.model_dump(mode="json"), budget.model_dump(mode="json"), keyed_preset(preset)]
+    return f"{budget.trials}x{budget.updates}#{digest(searched, 6)}"
+
+
+def _rewards(schedule: Schedule) -> dict[str, str]:
+    """What training rewards, where it does; most of all whether the end token is a part of it."""
+    found = ",".join(dict.fromkeys(filter(None, (stage.reward_signature() for stage in schedule.stages))))
+    return {"reward": found} if found else {}
+
+
+def _track(preset: Preset) -> dict[str, str]:
+    if preset.recipe is None:
+        return {"track": "controlled"}
+    return {"track": "paper", "recipe": ",".join(preset.paper_deviations()) or "as-usual"}
+
+
+def reference_signature(
+    conditions: dict[str, str], *, nrefs: str, features: str | None = None, held_out: str | None = None
+) -> dict[str, str]:
+    """The signature of a reference row: the model rows' conditions less what it has no part in.
+
+    `held_out` says which references were left out to be scored against the others, where any were.
+    """
+    trained = ("beam", "maxlen", "lenpen", "feat", "vocab", "trainlen", "size", "schedule", "prec")
+    unused = dict.fromkeys((*trained, *({"recipe", "reward", "sentences"} & conditions.keys())), NOT_APPLICABLE)
+    left_out = {"heldout": held_out} if held_out else {}
+    return conditions | unused | {"nrefs": nrefs, "feat": features or NOT_APPLICABLE} | left_out
+
+
+def pretraining_field(pretraining: Pretraining | None) -> dict[str, str]:
+    """What the weights were trained on before the run; no field for those that were not, as ever."""
+    if pretraining is None:
+        return {}
+    if pretraining == NOT_DOCUMENTED:
+        return {"pretraining": "not documented"}
+    seen = ",".join(pretraining.captions_of)
+    return {"pretraining": f"captions of {seen}" if seen else "no captions"}
+
+
+def stored_signature(
+    conditions: dict[str, str], *, key: str, decoding: Decoding, features: str, vocabulary: str
+) -> dict[str, str]:
+    """The signature of a stored run that is scored again: only its key tells how it was trained.
+
+    No two stored runs share it, since nothing says that they were trained alike.
+    """
+    unusual = ",".join(decoding.paper_deviations())
+    return {name: value for name, value in conditions.items() if name not in ("reward", "sentences")} | {
+        "beam": str(decoding.beam_size),
+        "maxlen": str(decoding.max_len),
+        "lenpen": f"{decoding.length_penalty:g}",
+        "feat": features,
+        "vocab": vocabulary,
+        "trainlen": NOT_APPLICABLE,
+        "size": "stored",
+        "schedule": f"stored:{key}",
+        "track": "paper",
+        "recipe": unusual or "as-usual",
+    }

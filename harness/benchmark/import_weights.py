@@ -1,0 +1,156 @@
+"""Authors' released checkpoints as stored runs, which `bench caption` uses like any other."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from harness.benchmark.released import RELEASED
+from harness.benchmark.saved_model import VOCABULARY, WEIGHTS, SavedModel
+from harness.config.features import FeatureConfig
+from harness.data.images import ImagePreprocessing
+from harness.data.prepare_features import configured_backbone
+from harness.data.regions.opening import check_exists, needs_backbone
+from harness.training.checkpoint import save_weights
+from harness.utils.errors import BenchError
+from harness.utils.files import require_file
+from harness.utils.hashing import digest
+from harness.utils.workspace import Workspace
+from results.files import LIMIT_VARIABLE, limit_bytes
+from zoo import Captioner, model_card
+from zoo.errors import ZooError
+from zoo.weights import from_official, read_checkpoint, read_sizes, read_vocabulary
+from zoo.weights.official import CONVERTERS
+
+BACKBONE = "swin_large_patch4_window12_384"
+_BLOCK = 1 << 22
+
+
+def import_weights(
+    name: str,
+    checkpoint: Path,
+    vocabulary: Path,
+    *,
+    workspace: Workspace,
+    features: FeatureConfig,
+    arguments: Mapping[str, Any],
+    beam_size: int | None = None,
+) -> str:
+    """Turn a checkpoint and its vocabulary into a run; gives its key.
+
+    A checkpoint with the backbone's tensors becomes a model on pixels. One without them sees the regions in `features`,
+    or the features of the backbone there. Captions are searched for and ranked as the authors' evaluation does.
+
+    Args:
+        name: a name of `RELEASED`.
+        features: regions, or the backbone; its weights are needed only where the checkpoint has none.
+        arguments: of the model, what shapes do not tell where it is not the paper's: `n_heads`, `static_lengths`, and
+            `backbone_options` for a checkpoint with a backbone.
+        beam_size: the authors' by default.
+
+    Raises:
+        BenchError: the parts do not belong together, or the backbone's weights are missing.
+        ZooError: a file cannot be read or holds other tensors; every misfit is named.
+    """
+    released = RELEASED.get(name)
+    if released is None:
+        raise BenchError(
+            f"no released weights of {name!r} can be made a run",
+            f"choose one of: {', '.join(RELEASED)}; zoo.weights.from_official reads those of {', '.join(CONVERTERS)}",
+        )
+    for file, what in ((checkpoint, "the checkpoint"), (vocabulary, "the vocabulary")):
+        require_file(file, what, "name the file that the authors released")
+    if vocabulary.stat().st_size > limit_bytes():
+        raise BenchError(
+            f"the vocabulary {vocabulary} has more than {limit_bytes() / 1e9:g} GB, the most that is read",
+            f"name the vocabulary, not the checkpoint; if it is meant, set {LIMIT_VARIABLE} higher",
+        )
+    state, words = released.read(name, read_checkpoint(checkpoint), read_vocabulary(vocabulary))
+    sizes = read_sizes(name, state)
+    if sizes["vocab_size"] != len(words):
+        raise BenchError(
+            f"{checkpoint} has {sizes['vocab_size']} words, but {vocabulary} {len(words)}",
+            "give the vocabulary that this checkpoint was trained with",
+        )
+    regions = features.regions
+    if released.holds_backbone(state):
+        if regions is not None:
+            raise BenchError("the checkpoint holds its backbone, which sees pixels", "leave out --regions")
+        model_name, chosen = f"{name}/end-to-end", {"backbone": features.backbone, **arguments}
+        backbone_digest = ""
+        preprocessing = ImagePreprocessing(features.image_size or 384, interpolation=released.interpolation)
+    else:
+        model_name, chosen = name, dict(arguments)
+        features, preprocessing, backbone_digest = _look_through(name, features, sizes["visual_dim"])
+    model = _build(model_name, state, chosen)
+    decoding = released.search(model.max_len, beam_size)
+    built_with = {key: value for key, value in sizes.items() if key not in {"vocab_size", "visual_dim"}} | chosen
+    identity = [_file_digest(checkpoint), words.digest(), built_with, backbone_digest, decoding.beam_size]
+    if regions is not None:
+        identity.append(regions.model_dump(mode="json"))
+    key = f"{name.replace('/', '.')}-imported-{digest(identity, 10)}"
+    folder = workspace.run_folder(key)
+    words.save(folder / VOCABULARY)
+    save_weights(model, folder / WEIGHTS)
+    SavedModel(
+        model=model_name,
+        arguments=built_with,
+        visual_dim=sizes["visual_dim"],
+        features=features.resolved(),
+        backbone_digest=backbone_digest,
+        preprocessing=preprocessing,
+        decoding=decoding,
+        pretraining=released.pretraining,
+    ).save(folder)
+    return key
+
+
+def _look_through(name: str, features: FeatureConfig, dim: int) -> tuple[FeatureConfig, ImagePreprocessing, str]:
+    """What the model sees, with preprocessing and digest of the backbone.
+
+    Regions from files have their own features; the backbone is then the default, as in a run on them.
+    """
+    regions = features.regions
+    if regions is not None and isinstance(regions.source, Path):
+        check_exists(regions.source)
+    if regions is not None and not needs_backbone(regions.source):
+        own = FeatureConfig(regions=regions)
+        unused = configured_backbone(own)
+        return own, unused.preprocessing, unused.digest
+    visual = model_card(name).visual
+    if visual == "regions+grid" and regions is None:
+        raise BenchError(
+            f"{name} sees regions and the grid that they are cut from", "add --regions FILE: the file that holds both"
+        )
+    if features.weights is None:
+        instead = ", or --regions FILE with regions and their features" if visual != "pixels" else ""
+        raise BenchError(
+            "this checkpoint has no backbone: the one that gave its features is needed, with its weights",
+            f"add --backbone-weights FILE, of timm's {features.backbone}{instead}",
+        )
+    backbone = configured_backbone(features)
+    if backbone.dim != dim:
+        raise BenchError(
+            f"the checkpoint sees features of {dim} channels, but {features.backbone} gives {backbone.dim}",
+            "add --backbone NAME: the backbone that the checkpoint was trained on",
+        )
+    return features, backbone.preprocessing, backbone.digest
+
+
+def _build(name: str, state: Mapping[str, Tensor], arguments: Mapping[str, Any]) -> Captioner:
+    try:
+        return from_official(name, state, **arguments)
+    except TypeError as error:
+        raise ZooError(f"{name} cannot be built with {dict(arguments)}: {error}", "check --set") from error
+
+
+def _file_digest(path: Path) -> str:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            found.update(block)
+    return found.hexdigest()

@@ -1,0 +1,200 @@
+"""Published vision-language models: where their weights are, and their own tokenizer and image processor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.benchmark.context import RunContext
+from harness.benchmark.identity.signature import NOT_APPLICABLE, pretraining_field
+from harness.data.hub.offline import hub_is_reachable
+from harness.data.hub.preprocessing import HubPreprocessing
+from harness.data.hub.vocabulary import HubVocabulary
+from harness.utils.errors import BenchError
+from harness.utils.files import absolute, expanded, require_file
+from harness.utils.hashing import digest
+from zoo import Captioner, Pretraining, create_model, model_card
+from zoo.errors import first_line
+from zoo.registry import NOT_DOCUMENTED
+
+WEIGHTS_FILES = ("config.json", "*.safetensors", "*.json", "*.txt")
+"""What is fetched of a model: no pickled weights, no code."""
+
+
+class WeightsMissing(BenchError):  # noqa: N818 - a state of things, for which the row is skipped
+    """The weights are not on this machine; the run is skipped with a hint how to fetch them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pretrained:
+    """One pretrained model as it was asked for.
+
+    Attributes:
+        model: a registered name whose card names a repository.
+        where: a repository on the hub, or a folder.
+    """
+
+    model: str
+    where: str
+
+    def signature(self, conditions: Mapping[str, str], *, trained: bool) -> dict[str, str]:
+        """The conditions of its row: its own image processor and tokenizer in place of the run's, and its sizes.
+
+        `trained` says whether the run's schedule trains it further.
+        """
+        name = self.name()
+        own = {
+            "feat": f"pixels[processor of {name}]",
+            "vocab": f"tokenizer of {name}",
+            "size": f"pretrained:{name}",
+            **pretraining_field(self.pretraining()),
+        }
+        if trained:
+            return {**conditions, **own}
+        return {**conditions, **own, "schedule": NOT_APPLICABLE, "track": "paper", "recipe": "as-published"}
+
+    def pretraining(self) -> Pretraining:
+        """What the weights were trained on: the card's statement for its own repository, not documented for another.
+
+        A folder is assumed to hold the card's repository, which the source states.
+        """
+        card = model_card(self.model)
+        if card.pretraining is None or self.where == card.hub:
+            return card.pretraining or NOT_DOCUMENTED
+        place = Path(self.place())
+        if not place.is_absolute():
+            return NOT_DOCUMENTED
+        read_from = f"{card.pretraining.source}. Said of {card.hub}; the weights were read from the folder {place.name}"
+        return replace(card.pretraining, source=read_from)
+
+    def place(self) -> str:
+        """The repository, or the absolute path of a folder, which may no longer exist."""
+        folder = expanded(self.where)
+        return str(absolute(folder)) if folder.is_dir() or folder.is_absolute() else self.where
+
+    def name(self) -> str:
+        """The repository, or a folder's name with a digest over the sizes and times of its files."""
+        return folder_name(self.where)
+
+    def open(self, context: RunContext) -> tuple[Captioner, RunContext, dict[str, Any]]:
+        """The model in float32, the context with its own tokenizer and image processor, and its arguments.
+
+        Raises:
+            WeightsMissing: they are not on this machine.
+            ZooError: they are damaged.
+            BenchError: the tokenizer or image processor is damaged.
+        """
+        folder = self.folder()
+        for file in folder.glob("*.*"):
+            if not file.is_dir():  # the libraries that read them would wait for a pipe
+                require_file(file, f"of the pretrained model {self.model}")
+        arguments = {"folder": str(folder), "max_len": context.preset.size["max_len"]}
+        model: Any = create_model(self.model, vocab_size=0, visual_dim=0, **arguments)
+        model.to(context.execution.device, torch.float32)  # some are published in half precision, and none runs in it
+        inputs = replace(
+            context.inputs,
+            vocabulary=HubVocabulary.read(folder, *model.begin_and_end()),
+            preprocessing=HubPreprocessing(folder),
+        )
+        return model, replace(context, inputs=inputs), arguments
+
+    def folder(self) -> Path:
+        """Where the weights lie: the folder itself, or the hub's cache. Nothing is fetched.
+
+        Raises:
+            WeightsMissing: neither is there.
+        """
+        given = expanded(self.where)
+        if given.is_dir():
+            return given.resolve()
+        from huggingface_hub import snapshot_download
+
+        try:
+            return Path(snapshot_download(self.where, local_files_only=True))
+        except Exception as error:  # of the library: not cached, not a name of a repository, an unreadable cache ...
+            raise WeightsMissing(
+                f"the weights of {self.model} are not on this machine ({self.where})",
+                f"fetch them: bench prefetch model {self.model}; or name a folder: --pretrained {self.model}=FOLDER",
+            ) from error
+
+
+def folder_name(where: str) -> str:
+    """A folder's name with a digest over the sizes and times of its files; `where` itself if it is no folder."""
+    folder = expanded(where)
+    if not folder.is_dir():
+        return where
+    files = sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in folder.glob("*.*"))
+    return f"{folder.resolve().name}#{digest(files, 6)}"
+
+
+def parse_places(options: tuple[str, ...]) -> dict[str, str]:
+    """Places by model from `NAME=FOLDER-OR-REPOSITORY` options.
+
+    Raises:
+        BenchError: one has no '=', or names no pretrained model.
+        ZooError: one names no model.
+    """
+    places = {}
+    for option in options:
+        model, separator, where = option.partition("=")
+        if not separator or not where:
+            raise BenchError(
+                f"--pretrained {option!r} has no '='", "write --pretrained git/pretrained=FOLDER, or a hub repository"
+            )
+        if not model_card(model).hub:
+            raise BenchError(
+                f"--pretrained {model}: {model} has no pretrained weights",
+                "`bench models list '*/pretrained'` shows who has",
+            )
+        places[model] = where
+    return places
+
+
+def prefetch_model(model: str, where: str | None) -> Path:
+    """Fetch a pretrained model into the hub's cache: weights as safetensors, tokenizer, settings, no code.
+
+    Raises:
+        BenchError: it has no pretrained weights, the repository does not exist or cannot be reached.
+        ZooError: there is no model of that name.
+    """
+    card = model_card(model)
+    if not card.hub:
+        raise BenchError(f"{model} has no pretrained weights", "`bench models list '*/pretrained'` shows who has")
+    named = f"name a folder: --pretrained {model}=FOLDER"
+    return fetch(where or card.hub, None, WEIGHTS_FILES, named, f"the usual one is {card.hub}")
+
+
+def fetch(source: str, revision: str | None, files: Sequence[str], elsewhere: str, usual: str) -> Path:
+    """Fetch a repository's files into the hub's cache.
+
+    Args:
+        source: the repository.
+        revision: None for its default branch.
+        files: shell patterns of what is fetched.
+        elsewhere, usual: hints where the hub cannot be reached, and where there is no such repository.
+
+    Raises:
+        BenchError: the repository does not exist or cannot be reached.
+    """
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+
+    if constants.HF_HUB_OFFLINE:
+        raise BenchError(
+            "HF_HUB_OFFLINE is set: nothing may be fetched", "unset it, or give a folder to `bench run --pretrained`"
+        )
+    if not hub_is_reachable():  # the client would try again for a minute
+        raise BenchError(f"{source} cannot be fetched: the hub cannot be reached", elsewhere)
+    try:
+        return Path(snapshot_download(source, revision=revision, allow_patterns=list(files)))
+    except (RepositoryNotFoundError, HFValidationError) as error:
+        raise BenchError(f"there is no repository {source!r} on the hub", usual) from error
+    except (HfHubHTTPError, OSError) as error:
+        raise BenchError(
+            f"{source} cannot be fetched: {first_line(error)}",
+            "try again with a network; what is there already is kept",
+        ) from error

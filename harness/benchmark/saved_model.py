@@ -1,0 +1,169 @@
+"""A trained model on disk, with all that captioning new images needs: `run.json` beside its weights."""
+
+from __future__ import annotations
+
+import difflib
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, field_serializer
+
+from harness.benchmark.context import ModelInputs, RunContext
+from harness.config.features import FeatureConfig
+from harness.config.limits import MAX_CHANNELS
+from harness.config.preset import Decoding
+from harness.config.schedule import Strict
+from harness.data.hub.preprocessing import HubPreprocessing
+from harness.data.images import ImagePreprocessing
+from harness.data.vocabulary import Vocabulary
+from harness.data.vocabulary_file import load_vocabulary
+from harness.training.checkpoint import is_whole, load_weights
+from harness.utils.atomic import write_text
+from harness.utils.errors import BenchError
+from harness.utils.files import shortened
+from harness.utils.workspace import Workspace
+from results.files import load_json, read_text
+from zoo import Captioner, Pretraining, create_model, list_models
+from zoo.errors import first_line
+from zoo.weights.budget import no_larger_than
+
+FILE = "run.json"
+WEIGHTS = "best.safetensors"
+VOCABULARY = "vocabulary.json"
+_AGAIN = "run it again: the same `bench run` command with --rerun"
+
+
+class SavedModel(Strict):
+    """How a saved model was built, and what it reads.
+
+    `backbone_digest` is over the backbone's architecture and weights; models on pixels carry these themselves. A
+    pretrained model that was not `trained` further keeps its weights in the folder that its arguments name;
+    `pretrained` is the repository or folder of published weights; `pretraining` is what the weights of an imported
+    checkpoint were trained on; `graph_entries` are what a scene graph's numbers stand for (`ImageGraphs.entries`).
+    """
+
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"pretrained", "pretraining", "graph_entries"})
+    format: Literal["captionbench run 1"] = "captionbench run 1"
+    model: str
+    arguments: dict[str, Any]
+    visual_dim: int = Field(ge=0, le=MAX_CHANNELS)
+    features: FeatureConfig
+    backbone_digest: str
+    preprocessing: ImagePreprocessing | HubPreprocessing
+    decoding: Decoding
+    trained: bool = True
+    pretrained: str | None = None
+    pretraining: Pretraining | None = None
+    graph_entries: tuple[str, ...] | None = None
+
+    @field_serializer("preprocessing", mode="wrap")
+    def _without_control(
+        self, preprocessing: ImagePreprocessing | HubPreprocessing, dump: SerializerFunctionWrapHandler
+    ) -> dict[str, Any]:
+        """Only the runs of a control have the field, so that the files of all others are as they were before it."""
+        content: dict[str, Any] = dump(preprocessing)
+        return {name: value for name, value in content.items() if (name, value) != ("control", "none")}
+
+    def save(self, folder: Path) -> None:
+        """Write `run.json` in one instant."""
+        write_text(folder / FILE, self.model_dump_json(indent=1) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read what `save` wrote.
+
+        Raises:
+            BenchError: the folder holds no finished run, or a damaged one.
+        """
+        path = folder / FILE
+        if not path.is_file():
+            raise BenchError(f"{folder / FILE} is missing: an older version made this run", _AGAIN)
+        try:
+            text = read_text(path)
+            load_json(text)  # of a key that is there twice, pydantic would take the last
+            run = cls.model_validate_json(text)
+        except (OSError, ValueError, ValidationError) as error:
+            first = _first(error) if isinstance(error, ValidationError) else str(error)
+            raise BenchError(f"{path} cannot be read: {first}", _AGAIN) from error
+        if run.trained and not (folder / WEIGHTS).is_file():
+            raise BenchError(f"{folder} has no trained weights yet", "let `bench run` finish its training")
+        return run
+
+    def build(self, folder: Path) -> tuple[Captioner, Vocabulary]:
+        """The trained model, in float32 and evaluation mode, and its vocabulary.
+
+        Raises:
+            BenchError: files are missing, damaged or of another model, or the model is not registered, or cannot be
+                built: of sizes that its weights do not have, too.
+            ZooError: the weights are no numbers.
+        """
+        if self.model not in list_models():
+            raise BenchError(
+                f"the run {folder.name} is of the model {self.model!r}, which is not in the zoo",
+                "add the plug-in that registers it: --plugin FILE.py",
+            )
+        vocabulary = load_vocabulary(folder / VOCABULARY)
+        sizes = {"vocab_size": len(vocabulary), "visual_dim": self.visual_dim}
+        weights = folder / WEIGHTS
+        try:
+            # Damaged weights are told where they are read.
+            with no_larger_than([weights], "cpu") if self.trained and is_whole(weights) else nullcontext():
+                model = create_model(self.model, **sizes, **self.arguments)
+        except Exception as error:  # whatever its arguments lead the model to
+            raise BenchError(
+                f"{folder / FILE}: {self.model} cannot be built as it says: {first_line(error)}",
+                getattr(error, "hint", None) or _AGAIN,
+            ) from error
+        model.float()  # some are published in half precision, and none runs or trains in it
+        if self.trained:
+            load_weights(model, weights)
+        return model.eval(), vocabulary
+
+
+def _first(error: ValidationError) -> str:
+    """The first complaint, and the setting that it is about."""
+    found = error.errors()[0]
+    return ": ".join(filter(None, (".".join(map(str, found["loc"])), found["msg"])))
+
+
+def open_saved(saved: SavedModel, folder: Path, context: RunContext) -> tuple[Captioner, RunContext]:
+    """The model on the device of `context`, and the context with its own vocabulary, preprocessing and decoding.
+
+    Raises:
+        BenchError, ZooError: see `SavedModel.build`.
+    """
+    model, vocabulary = saved.build(folder)
+    inputs = ModelInputs(vocabulary, saved.preprocessing, saved.decoding, saved.graph_entries)
+    return model.to(context.execution.device), replace(context, inputs=inputs)
+
+
+def is_saved(name: str, workspace: Workspace) -> bool:
+    """Whether `name` is the key of a run that the workspace holds."""
+    return Path(name).name == name and (workspace.run_folder(name) / FILE).is_file()
+
+
+def find_run(name: str, workspace: Workspace) -> Path:
+    """The folder of a run: `name` is the folder itself, or a key in the workspace or its remote storage.
+
+    Raises:
+        BenchError: there is none, with the nearest names; the storage refuses.
+    """
+    runs = workspace.run_folder("")
+    if Path(name).name == name:
+        workspace.fetch_run(name)
+    known = sorted(entry.name for entry in runs.iterdir() if entry.is_dir()) if runs.is_dir() else []
+    if name in known:
+        return runs / name
+    if Path(name).is_dir():
+        return Path(name)
+    if workspace.storage is not None:
+        raise BenchError(
+            f"no run {name!r} in {runs}, nor in --storage {shortened(workspace.storage)}",
+            "copy the key from the report of the `bench run` with this --storage",
+        )
+    if not known:
+        raise BenchError(f"no run {name!r}: {runs} holds no runs", "train one with `bench run`, or set --workspace DIR")
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.3) or known[:3]
+    raise BenchError(f"no run {name!r} in {runs}", f"did you mean {' or '.join(near)}?")

@@ -1,0 +1,147 @@
+"""Scores of a split's captions: of a run at work, and of a finished one that lacks some."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from harness.benchmark.context import BenchmarkData
+from harness.metrics.evaluation import OVERALL, Evaluation, with_intervals
+from harness.metrics.evaluator import Evaluator
+from harness.metrics.rounds import Round, held_out_rounds
+from harness.utils.errors import BenchError
+from results.records import Quantity, RunSpec, SplitResult
+from results.store.rescoring import add_influences, add_scores, stored_captions
+from results.store.store import Store
+
+SPICE_ONCE: Final = "SPICE takes too long to be computed again with each reference left out"
+SINGLE: Final = "no image has a second reference"
+OTHER_SCORE: Final = "the stored score is not what its captions score now"
+_NOT_LACKING: Final = "not lacking"
+
+
+def score_split(
+    split: str, captions: dict[int, str], data: BenchmarkData, evaluator: Evaluator
+) -> tuple[SplitResult, float]:
+    """Scores with their intervals, by domain where the data has some, and the seconds that they took.
+
+    Beside them the scores with each reference left out in turn, as `score_people` scores people.
+    """
+    references = _references(split, data)
+    evaluation = with_intervals(evaluator.evaluate(references, captions, _domains(split, data)))
+    held_out = _held_out(references, captions, evaluation, evaluator)
+    return _result(split, captions, evaluation, held_out), sum(evaluation.seconds.values())
+
+
+def score_people(split: str, data: BenchmarkData, evaluator: Evaluator) -> tuple[SplitResult, float]:
+    """The references of every image as its captions, each in turn scored against the others: the mean, and the seconds.
+
+    The captions are the first references. Images with a single one are left out.
+
+    Raises:
+        BenchError: no image has a second reference.
+    """
+    references = _references(split, data)
+    first = {image_id: texts[0] for image_id, texts in references.items() if len(texts) > 1}
+    if not first:
+        raise BenchError(f"{split}: {SINGLE} to score the first against", "leave human out of --models")
+    domains = _domains(split, data)
+    evaluation = with_intervals(
+        evaluator.evaluate_rounds(references, {}, domains, lambda tokens, _: held_out_rounds(tokens))
+    )
+    return _result(split, first, evaluation, _without_bounds(evaluation)), sum(evaluation.seconds.values())
+
+
+def add_missing_scores(
+    spec: RunSpec, missing: Mapping[str, Collection[str]], data: BenchmarkData, evaluator: Evaluator, store: Store
+) -> dict[str, str | None]:
+    """Compute the `missing` metrics of each split from the captions that a finished run left, and store them.
+
+    Gives by metric why it is still missing, None where it is not.
+    """
+    captions, results = stored_captions(store, spec.key), []
+    reasons: dict[str, str | None] = {}
+    for split, metrics in missing.items():
+        if spec.model == "human":
+            result, _ = score_people(split, data, evaluator)
+        else:
+            result, _ = score_split(split, captions[split], data, evaluator)
+        scores = {
+            domain: {metric: found[metric] for metric in found if metric in metrics}
+            for domain, found in result.scores.items()
+        }
+        per_image = {metric: values for metric, values in result.per_image.items() if metric in metrics}
+        held_out = {metric: score for metric, score in result.held_out.items() if metric in metrics}
+        influences = {metric: values for metric, values in result.influences.items() if metric in metrics}
+        found = replace(result, scores=scores, per_image=per_image, held_out=held_out, influences=influences)
+        results.append(found)
+        reasons |= {metric: quantity.reason for metric, quantity in scores[OVERALL].items()}
+    add_scores(store, spec.key, results)
+    return reasons
+
+
+def add_missing_influences(
+    spec: RunSpec, missing: Mapping[str, Collection[str]], data: BenchmarkData, evaluator: Evaluator, store: Store
+) -> dict[str, str | None]:
+    """Compute the influences on the `missing` metrics of each split from stored captions, and store them.
+
+    Gives by metric why they are still missing, None where they are not.
+    """
+    captions = stored_captions(store, spec.key)
+    reasons: dict[str, str | None] = {}
+    for split, metrics in missing.items():
+        without = {metric: _NOT_LACKING for metric in ("METEOR", "SPICE") if metric not in metrics}
+        references = _references(split, data)
+        if spec.model == "human":
+            found = evaluator.evaluate_rounds(
+                references, {}, None, lambda tokens, _: held_out_rounds(tokens), without=without
+            )
+        else:
+            found = evaluator.evaluate_rounds(
+                references, captions[split], None, lambda *tokens: [Round(*tokens)], without=without
+            )
+        influences = {metric: values for metric, values in found.influences.items() if metric in metrics}
+        refused = add_influences(store, spec.key, split, influences)
+        for metric in sorted(metrics):
+            reason = OTHER_SCORE if metric in refused else found.scores[OVERALL][metric].reason
+            reasons[metric] = reasons.get(metric) or reason
+    return reasons
+
+
+def _held_out(
+    references: Mapping[int, Sequence[str]], captions: Mapping[int, str], scored: Evaluation, evaluator: Evaluator
+) -> dict[str, Quantity]:
+    """What captions `scored` already score with each reference left out in turn, the mean, by metric."""
+    if all(len(texts) < 2 for texts in references.values()):
+        return dict.fromkeys(scored.scores[OVERALL], Quantity(None, SINGLE))
+    # A program that failed just now is not waited for again.
+    without = {metric: score.reason for metric, score in scored.scores[OVERALL].items() if score.reason}
+    rounds = evaluator.evaluate_rounds(
+        references, captions, None, held_out_rounds, without={"SPICE": SPICE_ONCE} | without
+    )
+    return _without_bounds(rounds)
+
+
+def _result(split: str, captions: dict[int, str], evaluation: Evaluation, held_out: dict[str, Quantity]) -> SplitResult:
+    return SplitResult(
+        split,
+        captions,
+        evaluation.scores,
+        evaluation.per_image,
+        held_out=held_out,
+        influences=evaluation.influences,
+    )
+
+
+def _without_bounds(evaluation: Evaluation) -> dict[str, Quantity]:
+    return {metric: replace(score, low=None, high=None) for metric, score in evaluation.scores[OVERALL].items()}
+
+
+def _references(split: str, data: BenchmarkData) -> dict[int, Sequence[str]]:
+    return {sample.image_id: sample.captions for sample in data.evaluated[split]}
+
+
+def _domains(split: str, data: BenchmarkData) -> dict[int, str] | None:
+    samples = data.evaluated[split]
+    return {sample.image_id: sample.domain for sample in samples if sample.domain is not None} or None

@@ -1,0 +1,157 @@
+"""How long captioning takes: timed at the end of a run, or later where other models train at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import cycle, pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.benchmark.context import RunContext
+from harness.benchmark.hub_model import described
+from harness.benchmark.saved_model import SavedModel, open_saved
+from harness.data.images import load_image
+from harness.measure.captioning_costs import Effort, Timed, time_captioning, time_generation
+from harness.measure.energy import missing_energy
+from harness.measure.environment import describe_environment
+from harness.measure.latency import missing_latency
+from harness.utils.plugins import contain_exits
+from harness.utils.progress import Reporter
+from harness.utils.workspace import Workspace
+from results import Store
+from results.records import RunSpec
+from results.store.recosting import add_costs, runs_without_cost
+from zoo import Captioner, Visual
+
+if TYPE_CHECKING:
+    from harness.inference.hub.captioner import HubCaptioner
+
+ROUNDS = 2
+"""How often each image is captioned: what rounds differ by is noise, what images differ by is not."""
+THREADS = 1
+"""On a processor: one image is too little work for more, and the same number on every machine can be compared."""
+DEFERRED = "not timed yet: other models trained at the same time; the same command again does it"
+
+
+OTHER_SEED = "another seed of the model was timed"
+"""Seeds of a model hardly differ in time; where training takes seconds, a preset may leave the others out."""
+ELSEWHERE = "not timed: its weights are not in this workspace"
+"""As of a run that was merged from another workspace, or published."""
+
+
+def one_image(model: Captioner, context: RunContext) -> Visual:
+    """A test image as the model reads it, to measure costs with."""
+    return context.source(model.visual).visual([context.data.typical_image()], model.visual)
+
+
+def timed_images(image_ids: Sequence[int], count: int) -> list[int]:
+    """So many of the images, or all where they are fewer: one of each of as many equal stretches, by a fixed seed."""
+    count = min(count, len(image_ids))
+    random = np.random.default_rng(0)
+    edges = [number * len(image_ids) // count for number in range(count + 1)]
+    return [image_ids[int(random.integers(first, last))] for first, last in pairwise(edges)]
+
+
+def time_model(model: Captioner, context: RunContext) -> Timed:
+    """How long captioning test images takes, one by one, and what energy; `DEFERRED` while other models may be at work.
+
+    All images are in memory before the first is timed.
+    """
+    if context.execution.config.jobs != 1:
+        return _untimed(DEFERRED)
+    preset, source = context.preset, context.source(model.visual)
+    image_ids = [sample.image_id for sample in context.data.evaluated["test"]]
+    return time_captioning(
+        model,
+        [source.visual([image_id], model.visual) for image_id in timed_images(image_ids, preset.latency_repeats)],
+        beam_size=context.inputs.decoding.beam_size,
+        max_len=context.inputs.decoding.max_len,
+        bos=context.inputs.vocabulary.bos,
+        eos=context.inputs.vocabulary.eos,
+        effort=Effort(ROUNDS, preset.energy_seconds),
+        threads=THREADS,
+        precision=context.execution.precision,
+    )
+
+
+def time_deferred(
+    specs: Sequence[RunSpec], context: RunContext, workspace: Workspace, store: Store, reporter: Reporter
+) -> None:
+    """Time what was `DEFERRED` of these runs, one after the other, while nothing else runs here.
+
+    A run whose weights are not here is passed over, with that reason.
+    """
+    keys = runs_without_cost(store, DEFERRED)
+    left = []
+    for spec in (spec for spec in specs if spec.key in keys):
+        if _is_here(spec, workspace):
+            left.append(spec)
+        else:
+            add_costs(store, spec.key, _untimed(ELSEWHERE).costs, {})
+    if not left:
+        return
+    where = describe_environment(context.execution.device)  # another machine may have trained them
+    execution = context.execution
+    alone = replace(context, execution=replace(execution, config=replace(execution.config, jobs=1)))
+    seeds = context.preset.timed_seeds or len(left)
+    by_model: dict[str, list[RunSpec]] = {}
+    for spec in left:
+        by_model.setdefault(spec.model, []).append(spec)
+    chosen = [spec for runs in by_model.values() for spec in runs[:seeds]]
+    with reporter.task("timing captions", len(chosen)) as task:
+        for spec in chosen:
+            timed = _time_hub(spec, alone) if spec.kind == "hub" else _time_stored(workspace, _folder(spec), alone)
+            add_costs(store, spec.key, timed.costs, {"measurement": where | timed.state})
+            task.advance(detail=spec.model)
+    for spec in (spec for runs in by_model.values() for spec in runs[seeds:]):
+        add_costs(store, spec.key, _untimed(OTHER_SEED).costs, {})
+    reporter.note(f"timed captions of {len(chosen)} models, one at a time")
+
+
+def _is_here(spec: RunSpec, workspace: Workspace) -> bool:
+    """Whether the run's folder is in the workspace, or may be in its remote storage."""
+    return spec.kind == "hub" or workspace.remote is not None or workspace.run_folder(_folder(spec)).is_dir()
+
+
+def _folder(spec: RunSpec) -> str:
+    return spec.model if spec.kind == "stored" else spec.key
+
+
+def time_hub(captioner: HubCaptioner, context: RunContext) -> Timed:
+    """As `time_model`, for a checkpoint of transformers' own interface, from its processor's output to its tokens."""
+    if context.execution.config.jobs != 1:
+        return _untimed(DEFERRED)
+    preset, data, device = context.preset, context.data, context.execution.device
+    samples = {sample.image_id: sample for sample in data.evaluated["test"]}
+    chosen = [samples[image_id] for image_id in timed_images(list(samples), preset.latency_repeats)]
+    seen = [captioner.inputs([load_image(data.dataset.path(sample))]) for sample in chosen]
+    turns = cycle(seen)
+
+    def work() -> None:
+        captioner.generate(next(turns), context.inputs.decoding)
+
+    effort = Effort(ROUNDS, preset.energy_seconds)
+    return time_generation(work, len(seen), device, effort=effort, threads=THREADS)
+
+
+def _time_hub(spec: RunSpec, context: RunContext) -> Timed:
+    try:
+        return time_hub(described(spec.config).open(context.execution.device, context.execution.precision), context)
+    except Exception as error:  # as of `_time_stored`
+        return _untimed(str(error) or type(error).__name__)
+
+
+def _time_stored(workspace: Workspace, key: str, context: RunContext) -> Timed:
+    folder = workspace.run_folder(key)
+    try:
+        workspace.fetch_run(key)
+        with contain_exits():
+            return time_model(*open_saved(SavedModel.load(folder), folder, context))
+    except Exception as error:  # one model that cannot be opened any more must not keep the others from being timed
+        return _untimed(str(error) or type(error).__name__)
+
+
+def _untimed(reason: str) -> Timed:
+    return Timed(missing_latency(reason) | missing_energy(reason))

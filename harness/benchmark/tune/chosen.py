@@ -1,0 +1,249 @@
+"""Tuned values for `bench run`: of the studies of a workspace, or of a file that `bench tune --export` wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from harness.benchmark.context import RunContext
+from harness.benchmark.identity.signature import tuned_field
+from harness.benchmark.models import RequestedModel
+from harness.benchmark.tune.objective import trial_spec
+from harness.benchmark.tune.storage import open_studies, studies_file, studies_lock
+from harness.config.load import list_presets, list_tuned, load_preset, shipped_tuned
+from harness.config.preset import Preset
+from harness.config.schedule import Stage, Strict
+from harness.config.tuning import Budget, SearchSpace, Tuned, TunedTrial, TunedValues
+from harness.utils.errors import BenchError
+from harness.utils.files import reason, shortened
+from harness.utils.progress import Reporter
+from harness.utils.workspace import Workspace, locked
+from harness.utils.yaml_value import load_bounded
+from results.files import read_text
+
+if TYPE_CHECKING:
+    from harness.benchmark.tune.study import Standing
+
+_MAX_CHARACTERS, _MAX_DEPTH = 1_000_000, 10
+"""Of a file of tuned values; those of a hundred models have a tenth of it."""
+
+
+class TunedModel(Strict):
+    """What a model's tuning came to; scores are validation CIDEr-D as fractions."""
+
+    values: TunedValues
+    default: float | None = None
+    best: float
+    trials: tuple[TunedTrial, ...]
+
+
+class TunedFile(Strict):
+    """Tuned values of one preset, with the conditions that they were found under and the command that found them."""
+
+    command: str
+    preset: str
+    data: str
+    features: str
+    tuned: str
+    budget: Budget
+    space: SearchSpace
+    models: dict[str, TunedModel] = Field(min_length=1)
+
+
+FindTuned = Callable[[RunContext, Sequence[RequestedModel], Reporter], Tuned | None]
+"""Finds the tuned values of models under these conditions; None where the preset's own are to be used."""
+
+
+def chosen_of(found: Standing) -> TunedModel:
+    """What is kept of a study that is done, with a best trial."""
+    return TunedModel(values=found.values, default=found.default, best=found.best or 0.0, trials=found.trials)
+
+
+def from_workspace(workspace: Workspace) -> FindTuned:
+    """Finds the tuned values of models in the workspace's studies.
+
+    Of several tunings that all models have finished, the one with the most trials is taken.
+
+    Raises:
+        BenchError: when called, where a model has no finished study, or two tunings have as many trials.
+    """
+
+    def find(context: RunContext, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned:
+        found = {model.name: _finished(model, context, workspace) for model in models}
+        common = set.intersection(*(set(by_label) for by_label in found.values()))
+        if not common:
+            missing = [name for name, by_label in found.items() if not by_label] or list(found)
+            raise BenchError(
+                f"--tuned: no finished tuning under these conditions in {studies_file(workspace)} "
+                f"for {', '.join(missing)}",
+                f"type: bench tune --models {','.join(found)} --preset {context.preset.name} "
+                f"--workspace {workspace.root}, with this command's options of data and features",
+            )
+        most = max(int(label.partition("x")[0]) for label in common)
+        largest = sorted(label for label in common if label.startswith(f"{most}x"))
+        if len(largest) > 1:
+            raise BenchError(
+                f"--tuned: several tunings of {most} trials: {', '.join(largest)}",
+                "write the one that is meant to a file, with its bench tune command and --export FILE, "
+                "then bench run --tuned-from FILE",
+            )
+        return _tuned(largest[0], {name: by_label[largest[0]] for name, by_label in found.items()}, reporter)
+
+    return find
+
+
+def from_file(name: str) -> FindTuned:
+    """Finds the tuned values of models in a file, or in those that ship under the name of a preset.
+
+    Raises:
+        BenchError: the file cannot be read; when called, it is of other conditions, or lacks a model.
+    """
+    content = _read(name)
+
+    def find(context: RunContext, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned:
+        stages = _searched_stages(content, context.preset)
+        if other := _other_conditions(content, context, check_preset=not stages):
+            raise BenchError(
+                f"--tuned-from {name}: tuned under other conditions: {other}",
+                f"it was made with: {content.command}; tune anew with `bench tune`, or run under its conditions",
+            )
+        if missing := [model.name for model in models if model.name not in content.models]:
+            raise BenchError(
+                f"--tuned-from {name}: no values for {', '.join(missing)}",
+                f"it has {', '.join(content.models)}; tune all models together with `bench tune --export`",
+            )
+        found = {model.name: content.models[model.name] for model in models}
+        whole = content.preset == context.preset.name and stages == context.preset.schedule.stages
+        return _tuned(content.tuned, found, reporter, () if whole else stages)
+
+    return find
+
+
+def shipped_for(preset: Preset) -> FindTuned | None:
+    """Finds the values that ship and that the preset names (`Preset.tuned`), if it names any.
+
+    Under other conditions than theirs all models have the preset's own values, and so has a model that was not tuned.
+
+    Raises:
+        BenchError: no such values ship.
+    """
+    name = preset.tuned
+    if name is None:
+        return None
+    if name not in list_tuned():
+        raise BenchError(
+            f"preset {preset.name!r}: tuned: no values ship under the name {name!r}",
+            f"leave it out with --untuned, or choose one of: {', '.join(list_tuned()) or 'none'}",
+        )
+    content = _read(name)
+
+    def find(context: RunContext, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned | None:
+        if other := _other_conditions(content, context):
+            reporter.note(
+                f"untuned: the tuned values of {name!r} are of other conditions ({other}); all models train with the "
+                "preset's own",
+                style="yellow",
+            )
+            return None
+        if missing := [model.name for model in models if model.name not in content.models]:
+            reporter.note(
+                f"untuned: {', '.join(missing)}: {name!r} has no tuned values; trained with the preset's own, and in "
+                "tables of their own",
+                style="yellow",
+            )
+        found = {model.name: content.models[model.name] for model in models if model.name in content.models}
+        return _tuned(content.tuned, found, reporter) if found else None
+
+    return find
+
+
+def _tuned(label: str, models: Mapping[str, TunedModel], reporter: Reporter, first: Sequence[Stage] = ()) -> Tuned:
+    """What `bench run` trains with; `first` are the stages that the values are for, where others may follow."""
+    values = {name: found.values for name, found in models.items()}
+    trials = {name: found.trials for name, found in models.items()}
+    if not first:
+        reporter.note(f"trained models have their tuned values, of {label}")
+        return Tuned(label, values, trials)
+    names = "+".join(stage.name for stage in first)
+    reporter.note(f"trained models have their tuned values in {names}, of {label}, and the preset's own afterwards")
+    return Tuned(f"{label}:{names}", values, trials, len(first))
+
+
+def _searched_stages(content: TunedFile, preset: Preset) -> tuple[Stage, ...]:
+    """The first stages of this preset that the values are for, at whatever length; none where other settings differ."""
+    lengths = load_preset(content.preset).schedule.stages if content.preset in list_presets() else ()
+    for count in range(len(preset.schedule.stages), 0, -1):
+        stages = preset.schedule.stages[:count]
+        if _are_searched(stages, content, preset):
+            return stages
+        if len(lengths) == count and _are_searched(tuple(map(_as_long_as, stages, lengths)), content, preset):
+            return stages
+    return ()
+
+
+def _are_searched(stages: tuple[Stage, ...], content: TunedFile, preset: Preset) -> bool:
+    """Whether the preset with these stages alone is the searched one, whatever its name."""
+    schedule = preset.schedule.model_copy(update={"stages": stages})
+    searched = preset.model_copy(update={"name": content.preset, "schedule": schedule})
+    return tuned_field(content.space, content.budget, searched) == content.tuned
+
+
+def _as_long_as(stage: Stage, other: Stage) -> Stage:
+    return stage.model_copy(update={"epochs": other.epochs, "validate_every": other.validate_every})
+
+
+def _other_conditions(content: TunedFile, context: RunContext, *, check_preset: bool = True) -> str:
+    """In what the conditions differ from those that the values were found under; empty where they do not.
+
+    Args:
+        check_preset: False where the preset is known to have the stages that were searched.
+    """
+    here = {"data": context.signature["data"], "features": context.signature["feat"]}
+    if check_preset:
+        here = {"preset": tuned_field(content.space, content.budget, context.preset)} | here
+    theirs = {"preset": content.tuned, "data": content.data, "features": content.features}
+    return "; ".join(f"{name} {theirs[name]}, here {here[name]}" for name in here if here[name] != theirs[name])
+
+
+def _finished(model: RequestedModel, context: RunContext, workspace: Workspace) -> dict[str, TunedModel]:
+    """What came of the model's finished tunings under these conditions, by label."""
+    if not studies_file(workspace).is_file():
+        return {}
+    with locked(studies_lock(workspace), lambda: None):
+        storage = open_studies(workspace)
+
+    import optuna
+
+    from harness.benchmark.tune.study import standing
+
+    run, found = trial_spec(model, context, workspace).key, {}
+    for name in optuna.get_all_study_names(storage):
+        if not name.startswith(f"{run} "):
+            continue
+        study = optuna.load_study(study_name=name, storage=storage)
+        stands = standing(study, Budget.model_validate(study.user_attrs["budget"]))
+        if stands.done and stands.best is not None:
+            found[name.removeprefix(f"{run} ")] = chosen_of(stands)
+    return found
+
+
+def _read(name: str) -> TunedFile:
+    hint = "name a file that bench tune --export wrote"
+    try:
+        text = shipped_tuned(name) if name in list_tuned() else read_text(Path(name))
+    except OSError as error:
+        ships = ", ".join(list_tuned()) or "none"
+        raise BenchError(
+            f"--tuned-from {shortened(name)} cannot be read: {reason(error)}",
+            f"{hint}, or a preset whose values ship: {ships}",
+        ) from error
+    try:
+        if len(text) > _MAX_CHARACTERS:
+            raise ValueError(f"it has {len(text):,} characters, and at most {_MAX_CHARACTERS:,} are read")
+        return TunedFile.model_validate(load_bounded(text, _MAX_DEPTH))
+    except ValueError as error:  # pydantic's, too
+        said = " ".join(str(error).splitlines()[0].split())
+        raise BenchError(f"--tuned-from {shortened(name)} holds no tuned values: {said}", hint) from error

@@ -1,0 +1,159 @@
+"""`bench tune`: the same trials for every model, shared by all processes that run the same command."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+import yaml
+
+from harness.benchmark.benchmark import choose_device, choose_precision
+from harness.benchmark.context import prepare_context
+from harness.benchmark.engines.interface import CrewEngine
+from harness.benchmark.identity.signature import tuned_field
+from harness.benchmark.models import RequestedModel, graph_kinds, resolve_models
+from harness.benchmark.tune.chosen import TunedFile, chosen_of
+from harness.benchmark.tune.cluster import OPENER, do_trials_by_crew
+from harness.benchmark.tune.jobs import do_trials_side_by_side
+from harness.benchmark.tune.study import Standing, standing
+from harness.benchmark.tune.trials import Search, do_trials, open_study
+from harness.config.execution import ExecutionConfig
+from harness.config.features import FeatureConfig
+from harness.config.preset import Preset
+from harness.config.tuning import Budget, SearchSpace, scaled
+from harness.metrics.signature import EvaluationSettings
+from harness.utils.errors import BenchError
+from harness.utils.progress import Reporter
+from harness.utils.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class TuneRequest:
+    """What the user asked for; without an engine, processes of this machine do all work."""
+
+    models: tuple[str, ...]
+    data: str
+    preset: Preset
+    workspace: Workspace
+    trials: int
+    images: Path | None = None
+    features: FeatureConfig = field(default_factory=FeatureConfig)
+    space: SearchSpace = field(default_factory=SearchSpace)
+    seed: int = 0
+    device: str = "auto"
+    precision: str = "auto"
+    skip_bad_images: bool = False
+    execution: ExecutionConfig = field(default_factory=ExecutionConfig)
+    engine: CrewEngine | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """How a tuning ended: by model, where its study stands, or why it could not go on."""
+
+    search: Search
+    models: dict[str, Standing]
+    errors: dict[str, str]
+
+
+def tune(request: TuneRequest, reporter: Reporter) -> Tuning:
+    """Do all trials of all models that are not done yet; one model's failure never stops the others.
+
+    Raises:
+        BenchError: nothing to tune, a preset that cannot be tuned, or what `prepare_context` refuses.
+    """
+    models = _trained(request, reporter)
+    _check(request)
+    engine = request.engine
+    with ExitStack() as joined:
+        if engine is not None:
+            joined.enter_context(closing(engine))
+            engine.join()
+        return _tune(models, request, reporter)
+
+
+def _tune(models: Sequence[RequestedModel], request: TuneRequest, reporter: Reporter) -> Tuning:
+    engine = request.engine
+    request.workspace.create()
+    device = choose_device(request.device)
+    context = prepare_context(
+        request.data,
+        images=request.images,
+        preset=request.preset.untuned(),
+        feature_config=request.features,
+        sees={model.name: model.visual for model in models},
+        graphs=graph_kinds(models),
+        evaluation=EvaluationSettings(),
+        skip_bad_images=request.skip_bad_images,
+        device=device,
+        precision=choose_precision(request.precision, device),
+        workspace=request.workspace,
+        reporter=reporter,
+        spread=None if engine is None else engine.extraction(device, reporter),
+    )
+    for warning in context.preset.schedule.idle_stages(*context.counts()):
+        reporter.note(warning, style="yellow")
+    # A third of the trials only explores, as does Optuna's own default of 10 in 30.
+    startup = max(request.trials // 3, 2)
+    budget = Budget(trials=request.trials, updates=sum(context.updates()), startup_trials=startup, seed=request.seed)
+    label = tuned_field(request.space, budget, context.preset)
+    jobs = request.execution.jobs_for(len(models), device) if engine is None else 1
+    context = replace(context, execution=replace(context.execution, config=replace(request.execution, jobs=jobs)))
+    search = Search(request.workspace, context, request.space, budget, label)
+    reporter.note(f"tuning {len(models)} models, {budget.trials} trials of {budget.updates} updates each: {label}")
+    if engine is None:
+        errors = (do_trials_side_by_side if jobs > 1 else do_trials)(models, search, reporter)
+    else:
+        make_crew = partial(engine.crew, OPENER, search, device, request.execution.jobs, reporter)
+        errors = do_trials_by_crew(make_crew, models, search, reporter)
+    standings = {model.name: standing(open_study(model, search).study, budget) for model in models}
+    return Tuning(search, standings, errors)
+
+
+def _trained(request: TuneRequest, reporter: Reporter) -> list[RequestedModel]:
+    """The models of a request that are trained; the reporter is told of the others."""
+    requested = resolve_models(request.models, request.workspace)
+    models = [model for model in requested if model.kind == "trained"]
+    others = ", ".join(model.name for model in requested if model.kind != "trained")
+    if not models:
+        raise BenchError(f"--models names nothing that is trained: {others}", "see `bench models` for the names")
+    if others:
+        reporter.note(f"not trained, so not tuned: {others}")
+    return models
+
+
+def _check(request: TuneRequest) -> None:
+    preset = request.preset
+    if preset.recipe is not None:
+        raise BenchError(
+            f"the preset {preset.name!r} is a paper's recipe, which is trained as it was printed",
+            "tune a preset of the controlled track, as --preset quick",
+        )
+    if request.space.width:
+        scaled(preset, 1.0)
+
+
+def finished_models(tuning: Tuning) -> list[str]:
+    """The models that have tuned values."""
+    return [name for name, found in tuning.models.items() if found.done and found.best is not None]
+
+
+def exported(tuning: Tuning, command: str) -> str:
+    """The YAML of the values of all finished models, which `command` found."""
+    search = tuning.search
+    content = TunedFile(
+        command=command,
+        preset=search.context.preset.name,
+        data=search.context.signature["data"],
+        features=search.context.signature["feat"],
+        tuned=search.label,
+        budget=search.budget,
+        space=search.space,
+        models={name: chosen_of(tuning.models[name]) for name in finished_models(tuning)},
+    )
+    # A trial is a line.
+    dumped = content.model_dump(mode="json", exclude_none=True)
+    return yaml.safe_dump(dumped, sort_keys=False, width=200, default_flow_style=None)

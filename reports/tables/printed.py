@@ -1,0 +1,150 @@
+"""The papers' numbers as the report shows them: with their conditions, beside measured ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from reports.tables import numbers
+from reports.tables.facts import NOT_STATED
+from reports.tables.table_values import Notes, TableValue
+from reports.tables.tables import Heading
+from results.published import (
+    PAPERS,
+    PublishedMatch,
+    PublishedScore,
+    best_match,
+    domain_footnote,
+    footnotes,
+    measured_conditions,
+    printed_rows,
+    printed_split,
+    published_for,
+)
+from results.published.scores import METRICS
+from results.runs.views import Group, Row, RunDetail
+
+_SPLITS = {
+    "karpathy-test": "COCO Karpathy test",
+    "karpathy-val": "COCO Karpathy val",
+    "coco-online-c5": "COCO server c5",
+    "coco-online-c40": "COCO server c40",
+    "nocaps-val": "nocaps val",
+}
+_NOCAPS = "nocaps-val"
+_NOWHERE = "No printed score is recorded here."
+PUBLISHED = Heading("Published", "Pub.", "CIDEr-D as a paper prints it, not ranked: see its note", sortable=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedRow:
+    """One row of a paper's table: which table, under which conditions by name, its scores by metric, what to know."""
+
+    table: str
+    conditions: tuple[tuple[str, str], ...]
+    scores: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def has_published(group: Group) -> bool:
+    """Whether a group's table has the column of printed scores: it has models, on a data set and split of papers."""
+    return bool(group.rows) and printed_split(group.dataset, group.split) is not None
+
+
+def published_cell(
+    row: Row, group: Group, runs: Mapping[str, RunDetail], notes: Notes, domains: Mapping[str, int] | None = None
+) -> TableValue:
+    """The printed CIDEr-D whose conditions are nearest to the row's, with those conditions as its note.
+
+    Where it is of nocaps, those of `domains` stand before it.
+
+    Args:
+        domains: how many images each domain has here, by name; 0 where that is not known.
+    """
+    if row.role == "reference":
+        return TableValue("", None)
+    match = nearest(row, group, runs)
+    if match is None:
+        return TableValue(numbers.DASH, None, reason=_NOWHERE, mark=notes.mark(_NOWHERE))
+    note, matches = published_note(match), []
+    if domains and match.score.split == _NOCAPS:
+        matches = [nearest(row, group, runs, domain=name) for name in domains]
+        other = domain_footnote(domains)
+        note += f" {other.text}" if other else ""
+    texts = [numbers.percent(each.score.fraction) if each else numbers.DASH for each in (*matches, match)]
+    return TableValue(" / ".join(texts), match.score.fraction, reason=source(match.score), mark=notes.mark(note))
+
+
+def nearest(row: Row, group: Group, runs: Mapping[str, RunDetail], *, domain: str = "overall") -> PublishedMatch | None:
+    """The printed CIDEr-D of the group's split with the conditions nearest to the row's; None where there is none."""
+    return _nearest(runs[row.keys[0]], group.split, domain)
+
+
+def published_beside(run: RunDetail) -> list[str]:
+    """For each split of a run that papers print scores of, the nearest printed CIDEr-D with its `published_note`."""
+    found = {split: _nearest(run, split, "overall") for split in run.scores}
+    return [
+        f"{run.dataset} {split}: CIDEr-D {numbers.percent(match.score.fraction)}, {published_note(match)}"
+        for split, match in found.items()
+        if match is not None
+    ]
+
+
+def _nearest(run: RunDetail, split: str, domain: str) -> PublishedMatch | None:
+    return best_match(run.model, "CIDEr-D", measured_conditions(split, run.signature, run.config), domain=domain)
+
+
+def printed_table(model: str) -> tuple[tuple[str, ...], dict[str, list[PrintedRow]]]:
+    """Every printed score of a model, by paper one line a printed row, and the metrics that are the columns."""
+    found = printed_rows(score for score in published_for(model) if score.unit == "percent")
+    metrics = tuple(name for name in METRICS if any(name in row for row in found))
+    by_paper: dict[str, list[PrintedRow]] = {}
+    for row in found:
+        paper = PAPERS[next(iter(row.values())).paper]
+        by_paper.setdefault(f"{paper.title}, {paper.year}", []).append(_row(row, metrics))
+    return metrics, by_paper
+
+
+@cache
+def source(score: PublishedScore) -> str:
+    """Where a number is printed, as a citation."""
+    paper = PAPERS[score.paper]
+    return f"{score.table} of \u201c{paper.title}\u201d ({paper.year})"
+
+
+def _row(row: Mapping[str, PublishedScore], metrics: Sequence[str]) -> PrintedRow:
+    first = next(iter(row.values()))
+    known = dict.fromkeys(footnote.text for score in row.values() for footnote in footnotes(score))
+    read = dict.fromkeys(score.note for score in row.values() if score.note)
+    scores = tuple(f"{row[name].value:.1f}" if name in row else numbers.DASH for name in metrics)
+    return PrintedRow(first.table, _conditions(first), scores, (*read, *known))
+
+
+def _conditions(score: PublishedScore) -> tuple[tuple[str, str], ...]:
+    """A printed number's conditions by name, "not stated" where the paper does not state one."""
+    several = f"of {score.ensemble_size}" if score.ensemble_size else "yes"
+    split = _SPLITS.get(score.split or "", score.split or NOT_STATED)
+    found = {
+        "split": split + (f", {score.domain}" if score.domain else ""),
+        "objective": score.objective or NOT_STATED,
+        "beam": NOT_STATED if score.beam is None else str(score.beam),
+        "ensemble": NOT_STATED if score.ensemble is None else (several if score.ensemble else "no"),
+        "features": score.features or NOT_STATED,
+        "backbone": score.backbone or NOT_STATED,
+    }
+    return tuple(found.items())
+
+
+def published_note(match: PublishedMatch) -> str:
+    """Where a number is printed and under which conditions, which of them are others here, and what else to know."""
+    conditions = ", ".join(f"{name}: {value}" for name, value in _conditions(match.score))
+    text = f"{source(match.score)}; {conditions}. "
+    text += "Every one of these conditions is the same here. " if match.matches else ""
+    for words, fields in (
+        ("Other conditions here", match.differing),
+        ("Cannot be compared", match.unclear),
+        ("Not stated", match.unstated),
+    ):
+        text += f"{words}: {', '.join(fields)}. " if fields else ""
+    return (text + " ".join(footnote.text for footnote in match.footnotes)).strip()

@@ -1,0 +1,195 @@
+"""The verdict of a leaderboard in words, from the same places, intervals and costs that its table shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reports.tables.numbers import cost, percent
+from reports.tables.table_values import is_of_other_machine
+from results.runs.standings import NEAR_ZERO, NO_SCORES
+from results.runs.views import Group, Row
+from results.statistics.learning import mean_learning
+
+_NAMED = 4
+_LONGER = {
+    "still learning": "Still learning",
+    "at chance": "At the level of chance",
+    "rate near zero": "With a learning rate that had long been near zero",
+}
+"""How trainings end that a longer one may turn, in words."""
+_SEEDS_FLAG = "--seeds 3"
+
+
+def verdict(group: Group) -> tuple[str, ...]:
+    """Sentences that say which models are best, or why that cannot be said yet, and what to type."""
+    models = [row for row in group.rows if not _is_floor(row, group)]
+    placed = [row for row in models if _worst(row, group)]
+    if not models:
+        return ()
+    if not placed:
+        return (
+            f"No model has a place yet on {group.name}: {_listed(models, group)}.",
+            *_advice(models, group),
+        )
+    leaders = [row for row in placed if row.standings[group.metric].best == 1]
+    without = len(models) - len(placed)
+    sentences = [_best(leaders, placed, group, alone=not without), _cheapest(leaders), _unfinished(placed)]
+    if without:
+        why = _listed([row for row in models if row not in placed], group)
+        floors = [row.model for row in group.rows if row not in models]
+        besides = f" besides {' and '.join(floors)}" if floors else ""
+        verb = "has" if without == 1 else "have"
+        sentences.append(f"{without} of {len(models)} models{besides} {verb} no place: {why}.")
+    return (*(sentence for sentence in sentences if sentence), *_advice(models, group))
+
+
+def needs_longer_training(groups: Sequence[Group]) -> str:
+    """Which models had not finished learning, and the options that train them longer; "" where none was."""
+    rows = {row.keys: row for group in groups for row in group.rows if row.training_end in _LONGER}
+    if not rows:
+        return ""
+    named: dict[str, dict[str, None]] = {}
+    for row in rows.values():
+        named.setdefault(_LONGER[row.training_end], {})[row.model] = None
+    said = " ".join(f"{end} when the training ended: {', '.join(models)}." for end, models in named.items())
+    # Where the rate was near zero, more epochs of the same settings would be spent like the last ones.
+    longer = [row for row in rows.values() if row.training_end != "rate near zero"]
+    ended = [each for row in longer for each in row.learning.values()]
+    epochs = {each.stage: 2 * each.epochs for each in ended if each.epochs is not None}
+    if not epochs:
+        return said
+    options = (f"--set schedule.stages.{stage}.epochs={count}" for stage, count in sorted(epochs.items()))
+    return f"{said} To train twice as long: bench run ... {' '.join(options)}"
+
+
+def learning_label(row: Row) -> tuple[str, str] | None:
+    """What a reader must know of how the row's training ended, as a label and a sentence; None where nothing."""
+    if row.training_end == "at chance":
+        return "at chance", "no validation was above one point of CIDEr-D"
+    if row.training_end == "rate near zero":
+        return "rate near zero", NEAR_ZERO
+    sentence = _rise_sentence(row)
+    return ("still learning", sentence) if sentence else None
+
+
+def _rise_sentence(row: Row) -> str:
+    """How far the row's validation was from flat; "" where it was not still learning."""
+    found = mean_learning(row.learning.values())
+    if not row.still_learning or found.rise is None or found.error is None:
+        return ""
+    seeds = f"on average of {len(row.learning)} seeds, " if len(row.learning) > 1 else ""
+    return (
+        f"{seeds}validation CIDEr-D rose by {percent(found.rise)} points over the last quarter of its validations "
+        f"(standard error {percent(found.error)})"
+    )
+
+
+def _best(leaders: Sequence[Row], placed: Sequence[Row], group: Group, *, alone: bool) -> str:
+    """Who leads the rows with a place; `alone`: no other model may be better, since all others have one too."""
+    worst = max(_worst(row, group) for row in leaders)
+    counts = sorted({len(row.seeds) for row in placed})
+    seeds = f"{counts[0]} seeds" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
+    if len(leaders) == len(placed):
+        among = "" if alone else f" between the {len(placed)} placed models"
+        share = f"{_named(leaders, 'and')} share places 1–{worst} ({seeds})"
+        return f"No difference on {group.name}{among} is significant: {share}."
+    places = "place 1" if worst == 1 else f"places 1–{worst}"
+    among = "" if alone else f"of {len(placed)} placed models "
+    rest = [row for row in placed if row not in leaders]
+    who = f"any but {_named(rest, 'and')}" if len(rest) <= _NAMED < len(leaders) else _named(leaders, "or")
+    return f"Best {among}on {group.name}: {who} ({places}, {seeds})."
+
+
+def _cheapest(leaders: Sequence[Row]) -> str:
+    """Which of several best models trains in the least time; "" where machines differ."""
+    comparable = [row for row in leaders if not is_of_other_machine(row, "train_seconds")]
+    timed = [(cost_.value, row) for row in comparable if (cost_ := row.costs.get("train_seconds")) and cost_.value]
+    if len(timed) != len(leaders) or len(timed) < 2:
+        return ""
+    timed.sort(key=lambda pair: pair[0])
+    (least, first), (most, last) = timed[0], timed[-1]
+    return f"{first.model} trains in {cost(least, 's')}, {last.model} in {cost(most, 's')}."
+
+
+def _listed(models: Sequence[Row], group: Group) -> str:
+    return ", ".join(_obstacles(models, group)) or "no two models can be compared"
+
+
+def _unfinished(placed: Sequence[Row]) -> str:
+    """What places of models that were still learning are worth."""
+    number = sum(bool(row.still_learning) for row in placed)
+    if not number:
+        return ""
+    return f"{number} of {len(placed)} placed models were still learning: longer training may order them otherwise."
+
+
+def _obstacles(rows: Sequence[Row], group: Group) -> list[str]:
+    """Why rows have no place, with their number where not all are meant."""
+    standings = [row.standings.get(group.metric) for row in rows]
+    single = sum(len(row.seeds) == 1 for row in rows)
+    below = sum(each is not None and bool(each.not_above) for each in standings)
+    learning = sum(bool(row.still_learning) for row in rows)
+    unknown = sum(not row.still_learning and _is_unknown(row) for row in rows)
+    at_chance = sum(row.training_end == "at chance" for row in rows)
+    near_zero = sum(row.training_end == "rate near zero" for row in rows)
+    everything = len(rows)
+    found = []
+    if single:
+        found.append("one seed" if single == everything else f"{single} with one seed")
+    if learning:
+        whole = "both" if everything == 2 else f"all {everything}"
+        counted = whole if learning == everything else f"{learning} of {everything}"
+        found.append("still learning" if everything == 1 else f"{counted} still learning")
+    if unknown:
+        found.append(f"{unknown} of {everything} with too few validations to say whether they had finished learning")
+    if near_zero:
+        found.append(f"{near_zero} whose learning rate was near zero for the end of its training")
+    if at_chance:
+        found.append(f"{at_chance} at the level of chance")
+    if below:
+        found.append("none above the floor" if below == everything > 1 else f"{below} not above the floor")
+    if untested := sum(each is not None and each.reason == NO_SCORES for each in standings):
+        found.append(f"{untested} without numbers of single images on {group.metric}")
+    return found
+
+
+def _advice(models: Sequence[Row], group: Group) -> list[str]:
+    """What one seed hides, and the option that shows it."""
+    single = [row for row in models if len(row.seeds) == 1]
+    if not single:
+        return []
+    moved = group.reseeding
+    advice = f"Places need several seeds: bench run {_SEEDS_FLAG}."
+    if moved is None:
+        return [advice]
+    ranks = "" if moved.ranks is None else ", which changed no rank"
+    if moved.ranks:
+        ranks = f", and a model by up to {moved.ranks} {'rank' if moved.ranks == 1 else 'ranks'}"
+    rows = "1 model" if moved.rows == 1 else f"{moved.rows} models"
+    return [
+        f"Other seeds moved {group.metric} of the last {rows} with several seeds here by up to "
+        f"{percent(moved.largest)} points (standard deviation {percent(moved.deviation)}){ranks}.",
+        advice,
+    ]
+
+
+def _is_unknown(row: Row) -> bool:
+    return any(ended.state == "unknown" for ended in row.learning.values())
+
+
+def _is_floor(row: Row, group: Group) -> bool:
+    standing = row.standings.get(group.metric)
+    return standing is not None and standing.is_floor
+
+
+def _worst(row: Row, group: Group) -> int:
+    """The row's worst rank, 0 where it has no place."""
+    standing = row.standings.get(group.metric)
+    return 0 if standing is None or standing.worst is None else standing.worst
+
+
+def _named(rows: Sequence[Row], word: str) -> str:
+    names = [row.model for row in rows]
+    if len(names) > _NAMED:
+        return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {word} {names[-1]}"

@@ -1,0 +1,123 @@
+"""A row's numbers over its seeds: means, deviations and intervals, or why there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import fsum, sqrt
+from statistics import fmean
+
+from results.records import Quantity
+from results.runs.finished_runs import ByImage, FinishedRun
+from results.runs.machines import OtherMachine, Phase, depends_on_machine, machine_of, phase_of
+from results.runs.standings import matrix
+from results.runs.views import Spread
+from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, architecture_mean
+
+
+def spreads(
+    by_seed: Mapping[int, Mapping[str, Quantity]], scored: Mapping[str, Mapping[int, ByImage]] | None = None
+) -> dict[str, Spread]:
+    """Every metric over seeds; `scored` are the images' scores that several seeds need for an interval."""
+    metrics = dict.fromkeys(metric for scores in by_seed.values() for metric in scores)
+    return {
+        metric: _spread({seed: scores.get(metric) for seed, scores in by_seed.items()}, (scored or {}).get(metric, {}))
+        for metric in metrics
+    }
+
+
+def _spread(by_seed: Mapping[int, Quantity | None], scored: Mapping[int, ByImage]) -> Spread:
+    values, reason = _measured(by_seed)
+    measured = {seed: each for seed, each in by_seed.items() if each is not None and each.value is not None}
+    low, high, over = _interval(measured, scored)
+    return Spread(
+        fmean(values) if values else None,
+        _deviation(values) if len(values) > 1 else None,
+        len(values),
+        reason,
+        low,
+        high,
+        over,
+    )
+
+
+def _deviation(values: Sequence[float]) -> float:
+    """The sample's standard deviation; that of `statistics`, by exact fractions, takes twenty times as long."""
+    mean = fmean(values)
+    return sqrt(fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+
+
+def _interval(
+    measured: Mapping[int, Quantity], scored: Mapping[int, ByImage]
+) -> tuple[float | None, float | None, str | None]:
+    """Of one seed that over images, as stored; of several that of their mean, where all their images' scores are."""
+    if len(measured) == 1:
+        [only] = measured.values()
+        return only.low, only.high, None if only.low is None else OVER_IMAGES
+    scores = matrix([scored.get(seed, {}) for seed in measured])
+    bounds = None if scores is None else architecture_mean(scores)
+    return (*bounds, OVER_SEEDS) if bounds else (None, None, None)
+
+
+def row_costs(
+    runs: Sequence[FinishedRun], machines: Mapping[Phase, str]
+) -> tuple[dict[str, Quantity], dict[str, OtherMachine]]:
+    """A row's costs over its seeds, and which of them are not, or not of all seeds, from `machines`.
+
+    Costs that depend on the machine are means over the seeds that have them from this one; where none has, over all.
+    """
+    costs: dict[str, Quantity] = {}
+    others: dict[str, OtherMachine] = {}
+    for name in dict.fromkeys(name for run in runs for name in run.costs):
+        by_seed = {run.seed: run.costs.get(name) for run in runs}
+        unit = next(run.costs[name].unit for run in runs if name in run.costs)
+        if depends_on_machine(name, unit):
+            phase = phase_of(name)
+            where = {run.seed: machine_of(run.environment, phase) for run in runs if _has(run, name)}
+            here = [seed for seed, machine in where.items() if machine in ("", machines[phase])]
+            if len(here) < len(where):
+                others[name] = _other_machine(where, here, phase, machines[phase])
+                by_seed = {seed: by_seed[seed] for seed in here or where}
+        costs[name] = _mean_cost(by_seed)
+    return costs, others
+
+
+def _has(run: FinishedRun, cost: str) -> bool:
+    return cost in run.costs and run.costs[cost].value is not None
+
+
+def _other_machine(where: Mapping[int, str], here: Sequence[int], phase: Phase, machine: str) -> OtherMachine:
+    """Of a cost whose seeds ran `where`, those `here` on the `machine` of most of the group."""
+    names = " and ".join(sorted({where[seed] for seed in where.keys() - set(here)}))
+    said = f"{phase} on {names}, most others on {machine}"
+    if here:
+        said = f"of {len(here)} of {len(where)} seeds, {phase} on {machine} as most others; the rest was on {names}"
+    return OtherMachine(said, tuple(here))
+
+
+def _mean_cost(by_seed: Mapping[int, Quantity | None]) -> Quantity:
+    """A cost over seeds, between the means of its bounds."""
+    values, reason = _measured(by_seed)
+    measured = [cost for cost in by_seed.values() if cost is not None and cost.value is not None]
+    unit = next((cost.unit for cost in by_seed.values() if cost is not None), "")
+    if not values:
+        return Quantity(None, reason, unit)
+    low, high = _mean_bound([cost.low for cost in measured]), _mean_bound([cost.high for cost in measured])
+    return Quantity(fmean(values), None, unit, low, high)
+
+
+def _mean_bound(bounds: Sequence[float | None]) -> float | None:
+    known = [bound for bound in bounds if bound is not None]
+    return fmean(known) if known and len(known) == len(bounds) else None
+
+
+def _measured(by_seed: Mapping[int, Quantity | None]) -> tuple[list[float], str | None]:
+    """The values of the seeds that have one, and why the others have none."""
+    values, reasons = [], {}
+    for seed, quantity in by_seed.items():
+        if quantity is not None and quantity.value is not None:
+            values.append(quantity.value)
+        else:
+            reasons[seed] = "not recorded" if quantity is None or quantity.reason is None else quantity.reason
+    if len(reasons) == len(by_seed) and len(set(reasons.values())) == 1:
+        return values, next(iter(reasons.values()))
+    return values, "; ".join(f"seed {seed}: {reason}" for seed, reason in reasons.items()) or None

@@ -1,0 +1,203 @@
+"""Merging another database: its runs that are missing here, and those that progressed further there."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, RowMapping, delete, insert, select, update
+
+from results.errors import StoreError
+from results.store.damage import LeftOut
+from results.store.engine import resolve_url, show, sqlite_file, translated
+from results.store.intact import intact_datasets, intact_images, intact_runs, intact_skipped, leave_out_damaged
+from results.store.revisions import is_older, release
+from results.store.rows import insert_all
+from results.store.schema import (
+    AttentionMap,
+    Caption,
+    Cost,
+    DatasetRow,
+    Epoch,
+    HeldOutScore,
+    Image,
+    ImageInfluences,
+    ImageScores,
+    RunRow,
+    Score,
+    SkippedImage,
+)
+from results.store.store import Store
+from results.store.upgrade import revision_of, upgrade
+
+# In the order in which rows may be inserted: a map hangs on its caption.
+_PARTS = (Epoch, Caption, Score, HeldOutScore, ImageScores, ImageInfluences, Cost, AttentionMap)
+_PROGRESS = {"planned": 0, "running": 1, "skipped": 2, "failed": 2, "finished": 3}
+_ABSENT = "nothing"
+_SAME = 1e-6  # relative: two machines add in different orders
+
+
+@dataclass(slots=True)
+class Merged:
+    """What a merge of the database `source` did, by run key.
+
+    `added` were unknown here, `completed` were known here but had progressed further there, `kept` had progressed as
+    far here, or further. `conflicts` says what differs for runs that both have finished with different results; those
+    of this store stay. `damaged` says what was left out of the source because its rows there cannot be read.
+    """
+
+    source: str
+    datasets: list[str] = field(default_factory=list)
+    added: list[str] = field(default_factory=list)
+    completed: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    conflicts: dict[str, str] = field(default_factory=dict)
+    damaged: LeftOut = field(default_factory=LeftOut)
+
+
+def merge(store: Store, other: str | Path) -> Merged:
+    """Add the data sets and runs of `other` (a SQLite file or a URL), which is only read. Again changes nothing.
+
+    Data sets are the same by fingerprint, runs by key. Each run is one transaction, so others may write meanwhile, and
+    a merge that was killed goes on when it is repeated. Weights and caches stay where they are.
+
+    Raises:
+        StoreError: `other` cannot be read, is this store itself, or is of an older release and no file, which would
+            be upgraded in a copy.
+    """
+    url = resolve_url(other)
+    if _is_same(url, store.url):
+        raise StoreError(f"{show(url)} cannot be merged into itself", "name another database")
+    merged = Merged(show(url))
+    with _readable(url) as source:
+        leave_out_damaged(source)  # at once: every row is read anyway, and what is written here must be good
+        merged.damaged = source.left_out
+        _merge_all(store, source, merged)
+    return merged
+
+
+def _merge_all(store: Store, source: Store, merged: Merged) -> None:
+    with source.reading() as there:
+        fingerprints = {}
+        intact = select(DatasetRow).where(intact_datasets(there)).order_by(DatasetRow.id)
+        for dataset in there.execute(intact).mappings().all():
+            fingerprints[dataset["id"]] = dataset["fingerprint"]
+            with store.writing() as here:
+                if _merge_dataset(here, there, dataset):
+                    merged.datasets.append(dataset["name"])
+        for run in there.execute(select(RunRow).where(intact_runs(there)).order_by(RunRow.id)).mappings().all():
+            with store.writing() as here:
+                _merge_run(here, there, run, fingerprints[run["dataset_id"]], merged)
+
+
+def _is_same(one: URL, other: URL) -> bool:
+    files = [sqlite_file(url) for url in (one, other)]
+    if files[0] is not None and files[1] is not None:
+        return files[0].exists() and files[0].samefile(files[1])
+    return one == other
+
+
+@contextmanager
+def _readable(url: URL) -> Iterator[Store]:
+    """The other store; a file of an older release is upgraded in a copy, which is deleted afterwards."""
+    revision = revision_of(url)
+    if not is_older(revision, url):
+        with Store(url, read_only=True) as store:
+            yield store
+        return
+    file = sqlite_file(url)
+    if file is None:
+        raise StoreError(
+            f"the results database {show(url)} was written by captionbench {release(revision)}, whose tables are older",
+            "upgrade it first: bench db upgrade --db URL",
+        )
+    with tempfile.TemporaryDirectory(prefix="bench-merge-") as folder:
+        copy = Path(folder) / file.name
+        source = f"{file.absolute().as_uri()}?mode=ro"
+        with translated(url), closing(sqlite3.connect(source, uri=True)) as old, closing(sqlite3.connect(copy)) as new:
+            old.backup(new)
+        upgrade(copy)
+        with Store(copy, read_only=True) as store:
+            yield store
+
+
+def _merge_dataset(here: Connection, there: Connection, dataset: RowMapping) -> bool:
+    """Add a data set, or the images that it lacks here; whether anything was added."""
+    find = select(DatasetRow.id).where(DatasetRow.fingerprint == dataset["fingerprint"])
+    known = here.scalar(find)
+    if known is None:
+        here.execute(insert(DatasetRow).values(_without(dataset, "id")))
+        of_it = select(SkippedImage).where(SkippedImage.dataset_id == dataset["id"], intact_skipped(there))
+        skipped = there.execute(of_it).mappings()
+        own = here.scalars(find).one()
+        insert_all(here, SkippedImage, [_without(row, "dataset_id") for row in skipped], dataset_id=own)
+    else:
+        own = known
+    present = set(here.scalars(select(Image.image_id).where(Image.dataset_id == own)))
+    images = there.execute(select(Image).where(Image.dataset_id == dataset["id"], intact_images(there))).mappings()
+    missing = [_without(image, "dataset_id") for image in images if image["image_id"] not in present]
+    insert_all(here, Image, missing, dataset_id=own)
+    return known is None or bool(missing)
+
+
+def _merge_run(here: Connection, there: Connection, run: RowMapping, fingerprint: str, merged: Merged) -> None:
+    key = run["key"]
+    own = here.execute(select(RunRow.id, RunRow.status).where(RunRow.key == key)).mappings().one_or_none()
+    if own is not None and _PROGRESS[own["status"]] >= _PROGRESS[run["status"]]:
+        merged.kept.append(key)
+        if own["status"] == run["status"] == "finished":
+            difference = _difference(_results(here, own["id"]), _results(there, run["id"]))
+            if difference:
+                merged.conflicts[key] = f"{run['model']}, seed {run['seed']}: {difference}"
+        return
+    dataset_id = here.scalars(select(DatasetRow.id).where(DatasetRow.fingerprint == fingerprint)).one()
+    columns = {**_without(run, "id"), "dataset_id": dataset_id}
+    if own is None:
+        here.execute(insert(RunRow).values(columns))
+        merged.added.append(key)
+    else:
+        here.execute(update(RunRow).where(RunRow.id == own["id"]).values(columns))
+        merged.completed.append(key)
+    cell_id = here.scalars(select(RunRow.id).where(RunRow.key == key)).one()
+    for table in _PARTS:
+        here.execute(delete(table).where(table.cell_id == cell_id))
+        as_stored = table.__table__.primary_key  # splits and metrics are shown in this order
+        rows = there.execute(select(table).where(table.cell_id == run["id"]).order_by(*as_stored)).mappings()
+        insert_all(here, table, [_without(row, "id", "cell_id") for row in rows], cell_id=cell_id)
+
+
+def _results(connection: Connection, cell_id: int) -> dict[tuple[Any, ...], Any]:
+    """Captions by split and image, scores by split, domain and metric: what two machines should agree on."""
+    scores = select(Score.split, Score.domain, Score.metric, Score.value).where(Score.cell_id == cell_id)
+    captions = select(Caption.split, Caption.image_id, Caption.caption).where(Caption.cell_id == cell_id)
+    return {tuple(row[:-1]): row[-1] for query in (scores, captions) for row in connection.execute(query)}
+
+
+def _difference(own: dict[tuple[Any, ...], Any], other: dict[tuple[Any, ...], Any]) -> str | None:
+    # A metric that came with a later release is no disagreement; scores are named by split, domain and metric.
+    both = {name[2] for name in own if len(name) == 3} & {name[2] for name in other if len(name) == 3}
+    compared = [name for name in {**own, **other} if len(name) != 3 or name[2] in both]
+    pairs = {name: (own.get(name, _ABSENT), other.get(name, _ABSENT)) for name in compared}
+    names = [name for name, pair in pairs.items() if not _agree(*pair)]
+    if not names:
+        return None
+    where, *_, what = names[0]
+    first = f"{what} on {where}" if isinstance(what, str) else f"the caption of image {what} of {where}"
+    here, there = pairs[names[0]]
+    return f"captions or scores that differ: {len(names)}, first {first}: {here!r} here, {there!r} there"
+
+
+def _agree(one: object, other: object) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=_SAME)
+    return one == other
+
+
+def _without(row: RowMapping, *columns: str) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in columns}

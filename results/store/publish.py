@@ -1,0 +1,127 @@
+"""A small copy of a database to publish: what tables and comparisons need, without what is not for others.
+
+Captions of a data set often may not be passed on, and folders of the machine that ran say nothing to others.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Collection
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any, Final
+
+from sqlalchemy import Connection, delete, func, select, update
+
+from results.errors import StoreError
+from results.store.damage import LeftOut
+from results.store.merge import merge
+from results.store.schema import (
+    Caption,
+    Cost,
+    DatasetRow,
+    HeldOutScore,
+    Image,
+    ImageInfluences,
+    ImageScores,
+    RunRow,
+    Score,
+)
+from results.store.store import Store
+
+METRICS: Final = ("CIDEr-D",)
+"""Whose values of every image stay by default: paired tests of the metric that places go by need them."""
+_FOLDERS: Final = re.compile(r"(?<![\w./])/(?:[^\s/:'\"]+/)+|(?<!\w)[A-Za-z]:\\(?:[^\s\\:'\"]+\\)*")
+"""The folders of an absolute path within a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What a published copy holds, and what it leaves out because its rows cannot be read."""
+
+    runs: int
+    unfinished: int
+    bytes: int
+    damaged: LeftOut
+
+
+def publish(source: str | Path, file: Path, metrics: Collection[str] = METRICS) -> Published:
+    """Write the finished runs of `source` to a new SQLite file, which appears whole or not at all.
+
+    Left out are references, captions with their attention maps, values of single images in metrics other than
+    `metrics`, logs, and of every absolute path in configurations and reasons all but its last part.
+
+    Raises:
+        StoreError: `source` cannot be read, has no finished run, or lacks values of a metric.
+        OSError: the file cannot be written.
+    """
+    part = file.with_name(f".{file.name}.part")
+    _remove(part)  # of a process that was killed
+    try:
+        with Store(part) as copy:
+            merged = merge(copy, source)
+            with copy.writing() as connection:
+                unfinished = _keep_finished(connection, merged.source)
+                _keep_metrics(connection, metrics)
+                _remove_private(connection)
+                runs = connection.scalar(select(func.count()).select_from(RunRow)) or 0
+        with closing(sqlite3.connect(part)) as plain:
+            plain.execute("PRAGMA journal_mode = DELETE")
+            plain.execute("VACUUM")
+        part.replace(file)
+    finally:
+        _remove(part)
+    return Published(runs, unfinished, file.stat().st_size, merged.damaged)
+
+
+def _remove(part: Path) -> None:
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        part.with_name(f"{part.name}{suffix}").unlink(missing_ok=True)
+
+
+def _keep_finished(connection: Connection, source: str) -> int:
+    """Delete all runs but the finished ones; how many."""
+    unfinished = connection.execute(delete(RunRow).where(RunRow.status != "finished")).rowcount
+    if connection.scalar(select(RunRow.id).limit(1)) is None:
+        raise StoreError(f"{source} has no finished run to publish", "finish some with bench run")
+    return unfinished
+
+
+def _keep_metrics(connection: Connection, metrics: Collection[str]) -> None:
+    """Delete the values of single images in all other metrics."""
+    known = {name for table in (ImageScores, ImageInfluences) for name in connection.scalars(select(table.metric))}
+    if unknown := sorted(set(metrics) - known):
+        raise StoreError(
+            f"no run has values of single images in {', '.join(unknown)}", f"choose among {', '.join(sorted(known))}"
+        )
+    for table in (ImageScores, ImageInfluences):
+        connection.execute(delete(table).where(table.metric.not_in(metrics)))
+
+
+def _remove_private(connection: Connection) -> None:
+    connection.execute(delete(Caption))
+    connection.execute(update(Image).values(references=[]))
+    connection.execute(update(DatasetRow).values(root=DatasetRow.name))
+    for run in connection.execute(select(RunRow.id, RunRow.config)).all():
+        columns = {"config": _without_folders(run.config), "checkpoint": None, "log_tail": None}
+        connection.execute(update(RunRow).where(RunRow.id == run.id).values(columns))
+    for table in (Score, HeldOutScore, Cost):
+        for reason in connection.scalars(select(table.reason).distinct()).all():
+            shown = _FOLDERS.sub("", reason or "")
+            if shown != (reason or ""):
+                connection.execute(update(table).where(table.reason == reason).values(reason=shown))
+
+
+def _without_folders(value: Any) -> Any:
+    """A JSON value whose absolute paths have become names."""
+    if isinstance(value, dict):
+        return {key: _without_folders(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_without_folders(each) for each in value]
+    if isinstance(value, str):
+        for kind in (PurePosixPath, PureWindowsPath):
+            if kind(value).is_absolute():
+                return kind(value).name
+    return value

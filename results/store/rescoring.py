@@ -1,0 +1,109 @@
+"""Scores and influences that a finished run still lacks: which, the captions to compute them from, storing them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from statistics import fmean
+
+from sqlalchemy import Connection, delete, func, select
+
+from results.errors import StoreError
+from results.records import SplitResult
+from results.store.intact import refuse_damaged
+from results.store.rows import held_out_columns, image_score_columns, influence_columns, insert_all, score_columns
+from results.store.schema import Caption, HeldOutScore, ImageInfluences, ImageScores, RunRow, Score
+from results.store.store import Store
+
+_SAME = 1e-6  # relative: two machines add in different orders
+
+
+def stored_captions(store: Store, key: str) -> dict[str, dict[int, str]]:
+    """A run's captions by split and image id; empty where it has not finished.
+
+    Raises:
+        StoreError: the run was never planned.
+    """
+    with store.reading() as connection:
+        refuse_damaged(connection, key)
+        run_id = connection.scalar(select(RunRow.id).where(RunRow.key == key))
+        if run_id is None:
+            raise StoreError(f"no run {key} in the results database")
+        query = select(Caption.split, Caption.image_id, Caption.caption).where(Caption.cell_id == run_id)
+        found: dict[str, dict[int, str]] = {}
+        for split, image_id, caption in connection.execute(query.order_by(Caption.split, Caption.image_id)):
+            found.setdefault(split, {})[image_id] = caption
+    return found
+
+
+def missing_metrics(store: Store, key: str, metrics: Collection[str]) -> dict[str, set[str]]:
+    """Which of `metrics` a finished run has no value of, by split; splits that have all of them are left out."""
+    captions = select(Caption.split).join(RunRow).where(RunRow.key == key, RunRow.status == "finished").distinct()
+    scored = select(Score.split, Score.metric).join(RunRow)
+    scored = scored.where(RunRow.key == key, Score.domain == "overall", Score.value.is_not(None))
+    with store.reading() as connection:
+        there = {(split, metric) for split, metric in connection.execute(scored)}
+        missing = {
+            split: {metric for metric in metrics if (split, metric) not in there}
+            for split in connection.scalars(captions.order_by(Caption.split))
+        }
+    return {split: found for split, found in missing.items() if found}
+
+
+def missing_influences(store: Store, key: str, metrics: Collection[str]) -> dict[str, set[str]]:
+    """Which of `metrics` a finished run has a score of but no influences, by split; a single image has none."""
+    captions = select(Caption.split).join(RunRow).where(RunRow.key == key, RunRow.status == "finished")
+    several = captions.group_by(Caption.split).having(func.count() > 1).order_by(Caption.split)
+    scored = select(Score.split, Score.metric).join(RunRow)
+    scored = scored.where(RunRow.key == key, Score.domain == "overall", Score.value.is_not(None))
+    influenced = select(ImageInfluences.split, ImageInfluences.metric).join(RunRow).where(RunRow.key == key)
+    with store.reading() as connection:
+        lacking = set(connection.execute(scored)) - set(connection.execute(influenced))
+        splits = connection.scalars(several).all()
+    missing = {split: {metric for metric in metrics if (split, metric) in lacking} for split in splits}
+    return {split: found for split, found in missing.items() if found}
+
+
+def add_scores(store: Store, key: str, results: Sequence[SplitResult]) -> None:
+    """Replace the finished run's scores of the metrics in `results`; its others stay as they are."""
+    with store.writing() as connection:
+        run_id = _finished(connection, key)
+        for result in results:
+            for table, rows in (
+                (Score, score_columns(key, result)),
+                (HeldOutScore, held_out_columns(key, result)),
+                (ImageScores, image_score_columns(key, result)),
+                (ImageInfluences, influence_columns(key, result)),
+            ):
+                metrics = {row["metric"] for row in rows}
+                old = (table.cell_id == run_id, table.split == result.split, table.metric.in_(metrics))
+                connection.execute(delete(table).where(*old))
+                insert_all(connection, table, rows, cell_id=run_id)
+
+
+def add_influences(store: Store, key: str, split: str, influences: Mapping[str, Mapping[int, float]]) -> set[str]:
+    """Store the finished run's influences by metric and image; gives the metrics that were not stored.
+
+    These have another mean than the stored score: another evaluator computed that.
+    """
+    refused = set()
+    with store.writing() as connection:
+        run_id = _finished(connection, key)
+        there = select(Score.metric, Score.value).filter_by(cell_id=run_id, split=split, domain="overall")
+        scores = dict(connection.execute(there).all())
+        for metric, values in influences.items():
+            score = scores.get(metric)
+            if score is None or not math.isclose(fmean(values.values()), score, rel_tol=_SAME, abs_tol=_SAME**2):
+                refused.add(metric)
+                continue
+            row = {"cell_id": run_id, "split": split, "metric": metric}
+            connection.execute(delete(ImageInfluences).filter_by(**row))
+            insert_all(connection, ImageInfluences, [{**row, "scores": dict(values)}])
+    return refused
+
+
+def _finished(connection: Connection, key: str) -> int:
+    run_id = connection.scalar(select(RunRow.id).where(RunRow.key == key, RunRow.status == "finished"))
+    if run_id is None:
+        raise StoreError(f"run {key} has not finished: there is nothing to add scores to")
+    return run_id

@@ -1,0 +1,201 @@
+"""From records to the columns of their rows, checked before a transaction begins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import Connection, insert
+
+from results.errors import StoreError
+from results.records import AttentionRecord, DatasetRecord, EpochRecord, Outcome, Quantity, RunSpec, SplitResult
+from results.store import checks
+from results.store.schema import AttentionMap, Base, Caption, Cost, HeldOutScore, ImageInfluences, ImageScores, Score
+
+Columns = dict[str, Any]
+CellPart = Caption | Score | HeldOutScore | ImageScores | ImageInfluences | Cost | AttentionMap
+
+
+def insert_all(connection: Connection, table: type[Base], rows: Iterable[Columns], **common: Any) -> None:
+    """Insert rows that all have the same columns, with the `common` ones added; none at all is fine."""
+    complete = [{**common, **row} for row in rows]
+    if complete:
+        connection.execute(insert(table), complete)
+
+
+def image_columns(record: DatasetRecord) -> list[Columns]:
+    """Rows of `Image`; ids must differ."""
+    ids = {image.image_id for image in record.images}
+    if len(ids) != len(record.images):
+        raise StoreError(f"data set {record.name}: two images have the same id")
+    return [
+        {
+            "image_id": image.image_id,
+            "file": image.file,
+            "split": image.split,
+            "domain": image.domain,
+            "references": list(image.references),
+        }
+        for image in record.images
+    ]
+
+
+def skipped_columns(record: DatasetRecord) -> list[Columns]:
+    """Rows of `SkippedImage`."""
+    return [{"file": file, "reason": checks.text(reason)} for file, reason in record.skipped.items()]
+
+
+def run_columns(spec: RunSpec, datasets: Mapping[str, int]) -> Columns:
+    """A planned row of `RunRow`; `datasets` maps the fingerprints that the store knows to their ids."""
+    if spec.dataset not in datasets:
+        raise StoreError(
+            f"run {spec.key} is planned on the data set {spec.dataset!r}, which was never recorded",
+            "record the data set first; a run names it by its fingerprint",
+        )
+    return {
+        "key": spec.key,
+        "dataset_id": datasets[spec.dataset],
+        "model": spec.model,
+        "role": spec.role,
+        "seed": spec.seed,
+        "track": spec.track,
+        "code_version": spec.code_version,
+        "config": checks.json_object(spec.config, f"run {spec.key}: configuration"),
+        "signature": checks.json_object(spec.signature, f"run {spec.key}: signature"),
+        "code": None if spec.code is None else asdict(spec.code),
+        "status": "planned",
+        "attempts": 0,
+        "environment": {},
+        "operators": {},
+    }
+
+
+def epoch_columns(key: str, record: EpochRecord) -> Columns:
+    """A row of `Epoch`."""
+    what = f"run {key}, stage {record.stage}, epoch {record.epoch}"
+    cider = record.val_cider
+    return {
+        "stage": record.stage,
+        "epoch": record.epoch,
+        "stage_name": record.stage_name,
+        "objective": record.objective,
+        "step": record.step,
+        "learning_rate": checks.finite(record.learning_rate, f"{what}: learning rate"),
+        "train_loss": checks.finite(record.train_loss, f"{what}: training loss"),
+        "val_cider": None if cider is None else checks.finite(cider, f"{what}: validation CIDEr-D"),
+        "seconds": checks.finite(record.seconds, f"{what}: seconds"),
+        "images_per_second": checks.finite(record.images_per_second, f"{what}: images per second"),
+    }
+
+
+def outcome_columns(key: str, outcome: Outcome) -> dict[type[CellPart], list[Columns]]:
+    """Rows of every table that a finished run fills, by table."""
+    if not outcome.splits:
+        raise StoreError(f"run {key}: a finished run has results on at least one split")
+    names = [result.split for result in outcome.splits]
+    if len(set(names)) != len(names):
+        raise StoreError(f"run {key}: the same split twice among {', '.join(names)}")
+    tables = (Caption, Score, HeldOutScore, ImageScores, ImageInfluences, Cost, AttentionMap)
+    rows: dict[type[CellPart], list[Columns]] = {table: [] for table in tables}
+    for result in outcome.splits:
+        rows[Caption] += [
+            {"split": result.split, "image_id": image_id, "caption": checks.text(caption)}
+            for image_id, caption in result.captions.items()
+        ]
+        rows[Score] += score_columns(key, result)
+        rows[HeldOutScore] += held_out_columns(key, result)
+        rows[ImageScores] += image_score_columns(key, result)
+        rows[ImageInfluences] += influence_columns(key, result)
+        if unsaid := {record.image_id for record in result.attention} - result.captions.keys():
+            raise StoreError(f"run {key} has no caption of image {min(unsaid)} of the split {result.split}")
+        maps = (attention_columns(key, record) for record in result.attention)
+        rows[AttentionMap] += [{"split": result.split, **columns} for columns in maps]
+    rows[Cost] += cost_columns(key, outcome.costs)
+    return rows
+
+
+def cost_columns(key: str, costs: Mapping[str, Quantity]) -> list[Columns]:
+    """Rows of `Cost`."""
+    return [{"name": name, **checks.quantity(cost, f"run {key}: cost {name}")} for name, cost in costs.items()]
+
+
+def attention_columns(key: str, record: AttentionRecord) -> Columns:
+    """A row of `AttentionMap`."""
+    what = f"run {key}: attention on image {record.image_id}"
+    if (record.grid is None) == (record.boxes is None):
+        raise StoreError(f"{what} needs either a grid or boxes")
+    height, width = record.grid or (None, None)
+    places = len(record.boxes or ()) if height is None or width is None else height * width
+    if not record.words or not places:
+        raise StoreError(f"{what} has no words, or no places")
+    if len(record.weights) != len(record.words) or any(len(row) != places for row in record.weights):
+        raise StoreError(f"{what} needs {places} weights for each of its {len(record.words)} words")
+    if not all(0 <= weight <= 1 for row in record.weights for weight in row):
+        raise StoreError(f"{what} has weights that are not between 0 and 1")
+    if not all(math.isfinite(edge) for box in record.boxes or () for edge in box):
+        raise StoreError(f"{what} has boxes with edges that are not finite")
+    return {
+        "image_id": record.image_id,
+        "words": [checks.text(word) for word in record.words],
+        "weights": [list(row) for row in record.weights],
+        "grid_height": height,
+        "grid_width": width,
+        "boxes": None if record.boxes is None else [list(box) for box in record.boxes],
+    }
+
+
+def score_columns(key: str, result: SplitResult) -> list[Columns]:
+    """Rows of `Score` of a split."""
+    if not result.scores.get("overall"):
+        raise StoreError(f"run {key}: split {result.split} has no scores of the domain 'overall', nor reasons for none")
+    return [
+        {
+            "split": result.split,
+            "domain": domain,
+            "metric": metric,
+            **checks.quantity(score, f"run {key}: {metric} on {result.split}, {domain}"),
+        }
+        for domain, metrics in result.scores.items()
+        for metric, score in metrics.items()
+    ]
+
+
+def held_out_columns(key: str, result: SplitResult) -> list[Columns]:
+    """Rows of `HeldOutScore` of a split."""
+    found = []
+    for metric, score in result.held_out.items():
+        checked = checks.quantity(score, f"run {key}: {metric} on {result.split}, a reference held out")
+        found.append({"split": result.split, "metric": metric} | {name: checked[name] for name in ("value", "reason")})
+    return found
+
+
+def image_score_columns(key: str, result: SplitResult) -> list[Columns]:
+    """Rows of `ImageScores` of a split."""
+    return _packed_columns(key, result, result.per_image, "scores")
+
+
+def influence_columns(key: str, result: SplitResult) -> list[Columns]:
+    """Rows of `ImageInfluences` of a split."""
+    return _packed_columns(key, result, result.influences, "influences")
+
+
+def _packed_columns(
+    key: str, result: SplitResult, found: Mapping[str, Mapping[int, float]], kind: str
+) -> list[Columns]:
+    """Rows with a number for each image, by metric."""
+    for metric, scores in found.items():
+        if not scores.keys() <= result.captions.keys():
+            raise StoreError(f"run {key}: {metric} on {result.split} has {kind} of images that have no caption")
+    return [
+        {
+            "split": result.split,
+            "metric": metric,
+            "scores": {
+                image_id: checks.finite(score, f"run {key}: {metric} of image {image_id} on {result.split}")
+                for image_id, score in scores.items()
+            },
+        }
+        for metric, scores in found.items()
+    ]

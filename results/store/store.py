@@ -1,0 +1,248 @@
+"""The store: every public write is one transaction, so a process killed at any instant leaves nothing half-written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self, cast
+
+from sqlalchemy import URL, Connection, delete, insert, inspect, or_, select, update
+
+from results.errors import StoreError, without_passwords
+from results.records import CodeRecord, DatasetRecord, EpochRecord, Outcome, RunSpec, Status
+from results.store import checks
+from results.store.damage import LeftOut
+from results.store.engine import (
+    check_file,
+    open_engine,
+    resolve_url,
+    show,
+    sqlite_file,
+    translated,
+    use_write_ahead_log,
+    writing,
+)
+from results.store.revisions import ensure_current
+from results.store.rows import (
+    epoch_columns,
+    image_columns,
+    insert_all,
+    outcome_columns,
+    run_columns,
+    skipped_columns,
+)
+from results.store.schema import DatasetRow, Epoch, Image, RunRow, SkippedImage
+
+LEFT_OUT = "store_left_out"
+"""The option of a connection that names what its queries leave out (`results.store.intact`)."""
+
+
+class Store:
+    """Results of many runs. Several processes may write to one store at once; they wait for each other.
+
+    Args:
+        url_or_path: the path of a SQLite file, or any SQLAlchemy URL.
+        create: make the database where there is none; its folder must exist.
+        read_only: open an existing store read-only.
+
+    Raises:
+        StoreError: from every method, where the database cannot be opened, read or written, or where a value may not
+            be stored; the message names the file or value, the hint what to do.
+    """
+
+    def __init__(self, url_or_path: str | Path | URL, *, create: bool = True, read_only: bool = False) -> None:
+        self._url = resolve_url(url_or_path)
+        self._read_only = read_only
+        self.left_out = LeftOut()
+        create = create and not read_only
+        check_file(self._url, create=create)
+        self._reader = open_engine(self._url, read_only=read_only)
+        self._writer = writing(self._reader)
+        try:
+            if create:
+                self._refuse_other_programs()
+                with translated(self._url):
+                    use_write_ahead_log(self._reader)
+            self._check_schema(create=create)
+        except BaseException:
+            self.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"Store({show(self._url)!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def url(self) -> URL:
+        """The database's URL."""
+        return self._url
+
+    @property
+    def name(self) -> str:
+        """How messages name the database: its file, or its URL without the password."""
+        return show(self._url)
+
+    def close(self) -> None:
+        """Close the database; needed once, at the end."""
+        self._reader.dispose()
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A connection in one read transaction; on SQLite all that is read through it is of the same instant.
+
+        Its queries leave out what `left_out` names: nothing, until `results.store.intact` finds damaged rows.
+        """
+        with translated(self._url), self._reader.connect() as connection:
+            connection.execution_options(**{LEFT_OUT: self.left_out})
+            with connection.begin():
+                yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A connection in one write transaction; others that write wait for its end."""
+        if self._read_only:
+            raise StoreError(f"the results database {show(self._url)} was opened read-only")
+        with translated(self._url), self._writer.begin() as connection:
+            yield connection
+
+    def record_dataset(self, record: DatasetRecord) -> None:
+        """Store a data set by its fingerprint; again updates its root and skipped images and adds missing images."""
+        images, skipped = image_columns(record), skipped_columns(record)
+        columns = {
+            "name": record.name,
+            "root": record.root,
+            "split_sizes": checks.json_object(record.split_sizes, f"data set {record.name}: split sizes"),
+        }
+        find = select(DatasetRow.id).where(DatasetRow.fingerprint == record.fingerprint)
+        with self.writing() as connection:
+            if connection.scalar(find) is None:
+                first = {"fingerprint": record.fingerprint, "recorded_at": _now()}
+                connection.execute(insert(DatasetRow).values(**first, **columns))
+            known = connection.scalars(find).one()
+            connection.execute(update(DatasetRow).where(DatasetRow.id == known).values(columns))
+            present = set(connection.scalars(select(Image.image_id).where(Image.dataset_id == known)))
+            missing = [image for image in images if image["image_id"] not in present]
+            insert_all(connection, Image, missing, dataset_id=known)
+            connection.execute(delete(SkippedImage).where(SkippedImage.dataset_id == known))
+            insert_all(connection, SkippedImage, skipped, dataset_id=known)
+
+    def plan(self, specs: Sequence[RunSpec]) -> None:
+        """Store runs as "planned", so that none is missing without a reason; those already known stay as they are."""
+        with self.writing() as connection:
+            found = connection.execute(select(DatasetRow.fingerprint, DatasetRow.id)).all()
+            datasets = dict(found)
+            known = set(connection.scalars(select(RunRow.key)))
+            rows = {spec.key: run_columns(spec, datasets) for spec in specs if spec.key not in known}
+            insert_all(connection, RunRow, rows.values())
+
+    def status(self, key: str) -> Status | None:
+        """The status of a run; None if it was never planned."""
+        with self.reading() as connection:
+            return cast("Status | None", connection.scalar(select(RunRow.status).where(RunRow.key == key)))
+
+    def begin(self, key: str, environment: Mapping[str, Any], code: CodeRecord | None = None) -> None:
+        """Mark a run as running in `environment` (versions, device), by this `code`; one more attempt."""
+        columns = {
+            "status": "running",
+            "attempts": RunRow.attempts + 1,
+            "environment": checks.json_object(environment, f"run {key}: environment"),
+            "started_at": _now(),
+            "finished_at": None,
+            "reason": None,
+            "error_class": None,
+            "log_tail": None,
+            **({} if code is None else {"code": asdict(code)}),
+        }
+        with self.writing() as connection:
+            connection.execute(update(RunRow).where(RunRow.id == _run_id(connection, key)).values(columns))
+
+    def record_epoch(self, key: str, record: EpochRecord) -> None:
+        """Store an epoch; again replaces it, and drops later ones: they are of an attempt that was given up."""
+        columns = epoch_columns(key, record)
+        with self.writing() as connection:
+            run_id = _run_id(connection, key)
+            given_up = or_(Epoch.stage > record.stage, (Epoch.stage == record.stage) & (Epoch.epoch >= record.epoch))
+            connection.execute(delete(Epoch).where(Epoch.cell_id == run_id, given_up))
+            connection.execute(insert(Epoch).values(cell_id=run_id, **columns))
+
+    def finish(self, key: str, outcome: Outcome) -> None:
+        """Store all results of a run and mark it finished; replaces those of earlier attempts."""
+        rows = outcome_columns(key, outcome)
+        columns = {
+            "status": "finished",
+            "finished_at": _now(),
+            "reason": None,
+            "error_class": None,
+            "log_tail": None,
+            "checkpoint": outcome.checkpoint,
+            "environment": checks.json_object(outcome.environment, f"run {key}: environment"),
+            "operators": checks.json_object(outcome.operators, f"run {key}: operators"),
+        }
+        with self.writing() as connection:
+            run_id = _run_id(connection, key)
+            for table, entries in rows.items():
+                connection.execute(delete(table).where(table.cell_id == run_id))
+                insert_all(connection, table, entries, cell_id=run_id)
+            connection.execute(update(RunRow).where(RunRow.id == run_id).values(columns))
+
+    def fail(self, key: str, error_class: str, reason: str, log_tail: str) -> None:
+        """Mark a run as failed, with the error's class, message and the last lines of its log."""
+        self._end(key, "failed", reason or error_class, checks.text(error_class), log_tail)
+
+    def skip(self, key: str, reason: str) -> None:
+        """Mark a run as left out on purpose, with the reason."""
+        self._end(key, "skipped", reason, None, None)
+
+    def interrupt(self, key: str, reason: str) -> None:
+        """Store why a running run was given up for now: it stays "running", with a reason and an end; others stay."""
+        columns = {"reason": checks.text(without_passwords(reason)), "finished_at": _now()}
+        with self.writing() as connection:
+            running = (RunRow.key == key) & (RunRow.status == "running")
+            connection.execute(update(RunRow).where(running).values(columns))
+
+    def _end(self, key: str, status: Status, reason: str, error_class: str | None, log_tail: str | None) -> None:
+        columns = {
+            "status": status,
+            "reason": checks.text(without_passwords(reason)),
+            "error_class": error_class,
+            "log_tail": log_tail and checks.text(without_passwords(log_tail)),
+            "finished_at": _now(),
+        }
+        with self.writing() as connection:
+            connection.execute(update(RunRow).where(RunRow.id == _run_id(connection, key)).values(columns))
+
+    def _refuse_other_programs(self) -> None:
+        """StoreError where a SQLite file is another program's or another release's, of which no byte changes."""
+        file = sqlite_file(self._url)
+        if file is None or not file.exists() or not file.stat().st_size:
+            return
+        looked_at = open_engine(self._url, read_only=True)  # to write to it would be to change its journal
+        try:
+            with translated(self._url), looked_at.connect() as connection, connection.begin():
+                if inspect(connection).get_table_names():
+                    ensure_current(connection, self._url, create=False)
+        finally:
+            looked_at.dispose()
+
+    def _check_schema(self, *, create: bool) -> None:
+        with self.writing() if create else self.reading() as connection:
+            ensure_current(connection, self._url, create=create)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _run_id(connection: Connection, key: str) -> int:
+    run_id = connection.scalar(select(RunRow.id).where(RunRow.key == key))
+    if run_id is None:
+        raise StoreError(f"run {key} was never planned", "plan it before recording anything of it")
+    return run_id

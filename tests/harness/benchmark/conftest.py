@@ -1,0 +1,28 @@
+"""What tests of the runner share: the tiny captioner that costs are counted with, and the conditions of a small run."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from harness.benchmark import benchmark
+from harness.benchmark.context import RunContext
+from harness.metrics.evaluator import EvaluationSettings, Evaluator
+from tests.harness.benchmark.small_runs import make_context
+from tests.harness.measure.conftest import tiny, visual
+
+__all__ = ["small", "tiny", "visual"]
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
+    """The conditions of a run on a few scenes through a filterbank of 2 x 2 cells; nobody may change them."""
+    return make_context(tmp_path_factory.mktemp("small"))
+
+
+@pytest.fixture(scope="module")
+def without_meteor() -> Iterator[None]:
+    """METEOR's Java takes seconds a run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(benchmark, "Evaluator", partial(Evaluator, settings=EvaluationSettings(meteor=False)))
+        yield

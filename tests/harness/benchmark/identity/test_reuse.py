@@ -1,0 +1,163 @@
+"""A finished run stands for a planned one of the same code; of other code only where somebody says so."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.benchmark.identity.reuse import settle
+from results import DatasetRecord, Outcome, Quantity, RunSpec, SplitResult, Store
+from results.records import CodeRecord
+from results.runs.fetch import leaderboard
+from results.store.upgrade import upgrade
+
+FILES = {"zoo/models/mine.py": "11", "harness/training/trainer.py": "22"}
+CODE = CodeRecord("m1", "h1", "1", FILES)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "bench.sqlite") as opened:
+        opened.record_dataset(DatasetRecord("scenes", "f" * 16, "/pictures", {"test": 1}, ()))
+        yield opened
+
+
+def cell(key: str = "mine-s0-a", code: CodeRecord | None = CODE, **changes: Any) -> RunSpec:
+    config = {"arguments": {"d_model": 8}, "preset": {"name": "quick", "latency_repeats": 10}, "settings": "same"}
+    signature = {"nrefs": "5", "rev": code.revision, "v": "0.3.0"} if code else {"nrefs": "5", "v": "0.2.0"}
+    plain = RunSpec(key, "mine", "model", 0, "controlled", "f" * 16, config, signature, signature["v"], code)
+    return replace(plain, **changes)
+
+
+def finish(store: Store, made: RunSpec) -> None:
+    result = SplitResult("test", {}, {"overall": {"CIDEr-D": Quantity(0.5)}}, {"CIDEr-D": {}})
+    store.plan([made])
+    store.begin(made.key, {}, made.code)
+    store.finish(made.key, Outcome((result,), {}, {}))
+
+
+def settled(store: Store, planned: RunSpec, *, accept: bool = False, rerun: bool = False) -> tuple[str, list[str]]:
+    [found], notes = settle([planned], store, accept=accept, rerun=rerun)
+    return found.key, notes
+
+
+def test_the_same_code_needs_no_word(store: Store) -> None:
+    finish(store, cell())
+    assert settled(store, cell()) == ("mine-s0-a", [])
+
+
+def test_other_code_of_the_model_is_run_anew(store: Store) -> None:
+    finish(store, cell())
+    planned = cell("mine-s0-b", replace(CODE, model="m2", files=FILES | {"zoo/models/mine.py": "12"}))
+    key, [note] = settled(store, planned)
+    assert key == "mine-s0-b"
+    assert "new, because zoo/models/mine.py changed since; the older run stays" in note
+    assert "--accept-code-changes" in note
+    key, [note] = settled(store, planned, accept=True)
+    assert key == "mine-s0-a"
+    assert "re-used, made by other code: zoo/models/mine.py changed" in note
+    assert settled(store, planned, rerun=True) == ("mine-s0-b", [])
+
+
+def test_other_code_of_the_harness_is_named_and_re_used(store: Store) -> None:
+    finish(store, cell())
+    files = FILES | {"harness/training/trainer.py": "23", "harness/a.py": "1", "harness/b.py": "1", "harness/c.py": "1"}
+    key, [note] = settled(store, cell(code=replace(CODE, harness="h2", files=files)))
+    assert key == "mine-s0-a"
+    assert "re-used although harness/a.py, harness/b.py, harness/c.py and 1 more changed" in note
+    assert "the results revision is the same" in note
+
+
+def test_the_nearest_code_is_compared_with(store: Store) -> None:
+    finish(store, cell())
+    finish(store, cell("mine-s0-later", replace(CODE, model="m2", files=FILES | {"zoo/models/mine.py": "12"})))
+    edited = replace(CODE, revision="1+h2", harness="h2", files=FILES | {"harness/training/trainer.py": "23"})
+    _, [note] = settled(store, cell("mine-s0-edited", edited))
+    assert "new, because harness/training/trainer.py changed since;" in note
+
+
+def test_another_revision_is_run_anew(store: Store) -> None:
+    finish(store, cell())
+    key, [note] = settled(store, cell("mine-s0-c", replace(CODE, revision="2")))
+    assert key == "mine-s0-c"
+    assert "the finished run is of results revision 1, not 2" in note
+
+
+def test_other_settings_are_not_taken_for_the_same(store: Store) -> None:
+    finish(store, cell())
+    other = cell("mine-s0-d", replace(CODE, model="m2"))
+    for changed in (
+        replace(other, config={**other.config, "settings": "others"}),
+        replace(other, seed=1),
+        replace(other, model="yours"),
+    ):
+        assert settled(store, changed, accept=True) == ("mine-s0-d", [])
+
+
+def test_runs_that_recorded_no_code_are_kept_and_not_re_used(store: Store) -> None:
+    old = cell("mine-s0-old", None)
+    del old.config["settings"]
+    old.config["arguments"] = {"lengths": [16, 32]}
+    old.config["preset"]["latency_seconds"] = None  # a setting that is no more
+    finish(store, old)
+
+    def planned(**preset: Any) -> RunSpec:
+        found = cell()
+        found.config["arguments"] = {"lengths": (16, 32)}
+        found.config["preset"] |= preset
+        return found
+
+    key, [note] = settled(store, planned())
+    assert key == "mine-s0-a"
+    assert "captionbench 0.2.0 made the finished run, which did not record its code" in note
+    assert settled(store, planned(), accept=True)[0] == "mine-s0-old"
+    changed = planned(vocabulary={"max_len": 6})
+    assert settled(store, changed, accept=True) == ("mine-s0-a", []), "0.2.0 had no max_len in its keys"
+    assert settled(store, planned(latency_repeats=50), accept=True)[0] == "mine-s0-old", "it moves no score"
+
+
+def test_runs_of_a_preset_that_was_renamed_later_are_found(store: Store) -> None:
+    def of_preset(name: str, key: str, code: CodeRecord | None, **further: str) -> RunSpec:
+        return cell(key, code, config={"preset": {"name": name}, "arguments": {}, **further})
+
+    finish(store, of_preset("paper", "mine-s0-old", None))
+    for name, found in (("matched-width", "mine-s0-old"), ("own-size", "mine-s0-a")):
+        planned = of_preset(name, "mine-s0-a", CODE, settings="a digest that 0.2.0 did not store")
+        assert settled(store, planned, accept=True)[0] == found
+
+
+def test_seeds_of_other_code_are_never_averaged_together(store: Store) -> None:
+    finish(store, cell())
+    later = replace(CODE, model="m2", files=FILES | {"zoo/models/mine.py": "12"})
+    for seed in (0, 1):
+        finish(store, cell(f"mine-s{seed}-new", later, seed=seed))
+    [group] = leaderboard(store)
+    assert {row.keys: row.outdated for row in group.rows} == {
+        ("mine-s0-a",): "made before zoo/models/mine.py changed",
+        ("mine-s0-new", "mine-s1-new"): None,
+    }
+    finish(store, cell("mine-s0-rev", replace(later, revision="2")))
+    assert [[row.keys for row in group.rows] for group in leaderboard(store)][1] == [("mine-s0-rev",)]
+    older = {key: row.outdated for group in leaderboard(store) for row in group.rows for key in row.keys}
+    assert older["mine-s0-new"] == "of results revision 1, the newest is 2"
+
+
+def test_a_release_alone_separates_no_rows(store: Store) -> None:
+    finish(store, cell())
+    finish(store, cell("mine-s1-b", seed=1, signature={"nrefs": "5", "rev": "1", "v": "0.3.1"}, code_version="0.3.1"))
+    [group] = leaderboard(store)
+    assert [row.seeds for row in group.rows] == [(0, 1)]
+
+
+def test_an_upgraded_store_marks_its_rows_as_older(tmp_path: Path) -> None:
+    asset = Path(__file__).parents[3] / "results" / "assets" / "v0_2_0.sqlite"
+    old = Path(shutil.copy(asset, tmp_path / "old.sqlite"))
+    upgrade(old)
+    with Store(old, read_only=True) as upgraded:
+        [row] = [row for group in leaderboard(upgraded) for row in group.rows]
+    assert row.outdated == "captionbench 0.1.0 made it, which did not record its code"

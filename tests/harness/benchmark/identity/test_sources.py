@@ -1,0 +1,140 @@
+"""Digests of code change with what code does, cover what a model is made of, and a revision speaks for them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import zoo
+from harness.benchmark.identity import revision, sources
+from harness.benchmark.identity.sources import files_digest, harness_files, model_files, tree_digest
+from harness.utils.errors import BenchError
+from harness.utils.plugins import load_plugin
+from zoo import ModelCard, list_models, model_card
+from zoo.registry import _cards
+
+SOURCE = '''
+"""A module."""
+import a
+
+def double(x: int) -> int:
+    """Twice."""
+    return 2 * x  # why
+'''
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        SOURCE.replace("A module.", "Another sentence."),
+        SOURCE.replace('    """Twice."""\n', ""),
+        SOURCE.replace("  # why", ""),
+        SOURCE.replace("2 * x", "(2 *\n            x)"),
+        SOURCE + '\n"""A sentence that stands alone."""\n',
+    ],
+)
+def test_sentences_and_layout_change_no_digest(other: str) -> None:
+    assert other != SOURCE
+    assert tree_digest(other) == tree_digest(SOURCE)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("2 *", "3 *"), ("* x", "+ x"), ("double", "twice"), ("import a", "import b"), ("2", "2.0")]
+)
+def test_whatever_code_does_changes_the_digest(before: str, after: str) -> None:
+    assert tree_digest(SOURCE.replace(before, after)) != tree_digest(SOURCE)
+
+
+def test_strings_that_are_values_count() -> None:
+    assert tree_digest("a = 'x'") != tree_digest("a = 'y'")
+    assert tree_digest("f(None)") != tree_digest("f()")
+
+
+def test_this_tree_digest_is_the_same_on_every_python() -> None:
+    assert tree_digest(SOURCE) == "6c13237b"
+
+
+def test_a_model_is_made_of_what_its_module_imports() -> None:
+    files = model_files([model_card("cgru")], present=True)
+    layers = {f"zoo/layers/{name}.py" for name in ("gru", "looped", "lstm", "precision")}
+    assert set(files) == {"zoo/captioner.py", "zoo/models/cgru.py", "zoo/recurrent.py"} | layers
+    for name in list_models():
+        assert any(path.startswith("zoo/models/") for path in model_files([model_card(name)])), name
+
+
+def test_the_harness_is_all_but_its_command_line() -> None:
+    files = harness_files()
+    assert {"harness/training/trainer.py", "harness/metrics/cider.py", "zoo/decoding.py"} <= files.keys()
+    assert "harness/metrics/ptb/tables.txt" in files
+    assert not any(path.startswith("harness/cli/") or path.endswith("revision.py") for path in files)
+
+
+def test_the_results_revision_speaks_for_these_sources() -> None:
+    """Raise REVISION where results may change; then, and for a refactor, run `harness.benchmark.identity.revision`."""
+    assert files_digest(harness_files()) == revision.SOURCES
+
+
+def test_sources_nobody_spoke_for_have_their_own_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(revision, "SOURCES", "00000000")
+    revision.results_revision.cache_clear()
+    assert revision.results_revision() == f"{revision.REVISION}+{files_digest(harness_files())}"
+    revision.results_revision.cache_clear()
+
+
+PLUGIN = """
+from zoo import ModelCard, register_model
+from zoo.models.cgru import ConditionalGRU as Cgru
+import plugin_blocks
+
+class Mine(Cgru):
+    scale = 1
+
+register_model(ModelCard("{name}", Mine, "s", "p", 2026, "s", "MIT", "pooled"))
+"""
+
+
+def test_a_plugins_own_files_belong_to_its_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "plugin_blocks.py").write_text("WIDTH = 3\n")
+    (tmp_path / "plugin_mine.py").write_text(PLUGIN.replace("{name}", "sources_mine"))
+    load_plugin(str(tmp_path / "plugin_mine.py"))
+    card = model_card("sources_mine")
+    before = model_files([card])
+    assert {"plugin_mine.py", "plugin_blocks.py", "zoo/models/cgru.py"} <= before.keys()
+    (tmp_path / "plugin_blocks.py").write_text("WIDTH = 4  # wider\n")
+    after = model_files([card])
+    assert {path for path in after if after[path] != before[path]} == {"plugin_blocks.py"}
+    monkeypatch.delitem(_cards, "sources_mine")
+    monkeypatch.delitem(sys.modules, "plugin_blocks")
+
+
+def test_a_class_without_a_file_is_refused() -> None:
+    namespace: dict[str, object] = {"__name__": "no_such_module"}
+    exec("class Nowhere: pass", namespace)  # noqa: S102
+    entry = namespace["Nowhere"]
+    with pytest.raises(BenchError, match="defined in no file") as caught:
+        model_files([ModelCard("nowhere", entry, "s", "p", 2026, "s", "MIT", "pooled")])  # type: ignore[arg-type]
+    assert "--plugin" in (caught.value.hint or "")
+
+
+def test_a_stated_refactoring_keeps_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    card, path = zoo.model_card("blind"), "zoo/captioner.py"
+    now = sources.tree_digest((Path(zoo.__file__).parent / "captioner.py").read_text(encoding="utf-8"))
+    monkeypatch.setattr(sources, "refactors", dict)
+    unstated = sources.model_files([card])
+    assert unstated[path] == now
+    monkeypatch.setattr(sources, "refactors", lambda: {path: {now: "earlier"}})
+    assert sources.model_files([card]) == unstated | {path: "earlier"}
+    monkeypatch.setattr(sources, "refactors", lambda: {path: {now: sources.SPLIT_OFF}})
+    assert path not in model_files([model_card("cgru")])
+    monkeypatch.setattr(sources, "refactors", lambda: {path: {"another": "earlier"}})
+    assert sources.model_files([card]) == unstated, "it is stated of another source"
+
+
+def test_refactorings_are_stated_of_the_sources_as_they_are() -> None:
+    """Where one fails, the source changed since: state it again (`--refactored-since`), or take the statement out."""
+    root = Path(zoo.__file__).parent.parent
+    for path, stated in sources.refactors().items():
+        assert set(stated) == {sources.tree_digest((root / path).read_text(encoding="utf-8"))}, path

@@ -1,0 +1,95 @@
+"""Cached features in place of a model's own backbone: the run's where the weights are the run's, its own otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from harness.benchmark.backbone_features import CachedBackboneSource, _Tuned, cache_own_features
+from harness.benchmark.context import RunContext
+from harness.benchmark.execute import build_model, model_arguments
+from harness.data.features import Features
+from tests.harness.benchmark.small_runs import make_context, quiet
+from zoo import HasBackbone, VisualSpec
+
+END_TO_END = "expansionnet_v2/end-to-end"
+
+
+@pytest.fixture(scope="module")
+def context(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
+    """Of a small network as the backbone, whose features other models of the run read."""
+    return make_context(tmp_path_factory.mktemp("end"), backbone="resnet10t", weights="random", image_size=32)
+
+
+@pytest.fixture
+def model(context: RunContext) -> Any:
+    """A model with the run's own backbone within it."""
+    arguments = model_arguments(END_TO_END, context.preset.model_arguments(END_TO_END), context.data.backbone)
+    size = {"vocab_size": len(context.inputs.vocabulary), "visual_dim": context.data.visual_dim}
+    return build_model(END_TO_END, arguments, **size, backbone=context.data.backbone)
+
+
+def tune(model: Any) -> None:
+    """Change one weight of the backbone, as a stage that trains it does."""
+    with torch.no_grad():
+        next(model.backbone.parameters()).add_(0.1)
+
+
+def folder_of(context: RunContext) -> Path:
+    assert isinstance(context.data.features, Features)
+    return context.data.features.folder
+
+
+def test_the_run_s_own_weights_share_the_run_s_cache(context: RunContext, model: Any) -> None:
+    assert isinstance(model, HasBackbone)
+    assert cache_own_features(model, context, quiet()) == folder_of(context)
+
+
+def test_a_tuned_backbone_has_features_of_its_own(context: RunContext, model: Any) -> None:
+    tune(model)
+    folder = cache_own_features(model, context, quiet())
+    assert folder != folder_of(context)
+    assert cache_own_features(model, context, quiet()) == folder, "which the same weights find again"
+    found = Features(folder)
+    needed = {sample.image_id for sample in (*context.data.train, *context.data.val)}
+    assert set(found.image_ids) == needed, "of the images to train and validate with alone"
+    image = context.data.train[0].image_id
+    assert not (found.grid_features([image]) == Features(folder_of(context)).grid_features([image])).all()
+    tune(model)
+    assert cache_own_features(model, context, quiet()) not in {folder, folder_of(context)}
+
+
+def test_a_tuned_backbone_describes_itself_by_its_weights(context: RunContext, model: Any) -> None:
+    same, again = (_Tuned(model.backbone, context.data.backbone) for _ in range(2))
+    tune(model)
+    other = _Tuned(model.backbone, context.data.backbone)
+    assert same.digest == again.digest
+    assert len({context.data.backbone.digest, same.digest, other.digest}) == 3
+    assert other.describe() == f"{context.data.backbone.describe()}, tuned#{other.digest[:8]}"
+    assert (other.name, other.dim, other.grid) == ("resnet10t, tuned", same.dim, context.data.backbone.grid)
+    assert other.preprocessing == context.data.backbone.preprocessing
+
+
+def test_features_are_of_the_backbone_at_rest(context: RunContext, model: Any) -> None:
+    tuned = _Tuned(model.backbone, context.data.backbone)
+    pixels = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    model.train()
+    before = {name: value.clone() for name, value in model.backbone.named_buffers()}
+    first, second = tuned(pixels), tuned(pixels)
+    assert torch.equal(first, second)
+    assert model.backbone.training, "and then it goes on training"
+    assert any("running_mean" in name for name in before)
+    assert all(torch.equal(value, before[name]) for name, value in model.backbone.named_buffers())
+    torch.testing.assert_close(first, context.data.backbone(pixels), atol=1e-4, rtol=1e-4)
+
+
+def test_a_model_on_pixels_gets_grid_features(context: RunContext) -> None:
+    features = Features(folder_of(context))
+    images = [sample.image_id for sample in context.data.train[:2]][::-1]
+    found = CachedBackboneSource(features).visual(images, VisualSpec("pixels", 0))
+    assert found.pixels is None
+    assert found.features is not None
+    assert torch.equal(found.features, torch.from_numpy(features.grid_features(images)).float())

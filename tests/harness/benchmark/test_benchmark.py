@@ -1,0 +1,260 @@
+"""`bench run` from end to end on a handful of drawn scenes: stored, re-used, resumed after kills, failures as rows."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from sqlalchemy import delete, select, update
+
+from harness.metrics.influences import CORPUS_METRICS
+from results import Store
+from results.runs.fetch import attention_maps, dataset_info, failures, gallery
+from results.store.schema import HeldOutScore, ImageInfluences, ImageScores, RunRow, Score
+from tests.harness.benchmark.kills import PLUGINS, ends_of, killed_at, rows, scores_and_captions
+from tests.harness.conftest import (
+    TINY,
+    DrawScenes,
+    bench,
+    bench_command,
+    bench_environment,
+    bench_process,
+    own_registry,
+    run_words,
+)
+
+HUNG = {"value": None, "reason": "it hung", "low": None, "high": None}
+MODELS = "blind,transformer_base,expansionnet_v2,human,retrieval,majority"
+SETTINGS = TINY | {
+    "schedule.stages.0.epochs": 2,
+    "schedule.stages.0.batch_size": 8,
+    "schedule.stages.0.captions_per_image": 3,
+    "size.d_model": 32,  # and so many steps that captions have words
+    "size.d_ff": 32,
+}
+
+
+@pytest.fixture(scope="module")
+def data(draw_scenes: DrawScenes) -> Path:
+    """A Karpathy folder of 61 small pictures, with a nocaps-like split."""
+    return draw_scenes(train=32, val=8, test=12, nocaps_per_domain=3)
+
+
+def words(data: Path, workspace: Path, models: str, *extra: object, jobs: int = 1) -> list[object]:
+    """The words of a tiny run."""
+    return [*run_words(data, workspace, models, SETTINGS), "--backbone", "filterbank", "--jobs", jobs, *extra]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The workspace of one run that nothing interrupted, one model at a time."""
+    workspace = tmp_path_factory.mktemp("undisturbed") / "workspace"
+    done = bench(*words(data, workspace, MODELS))
+    assert done.exit_code == 0, done.output
+    return workspace
+
+
+def test_every_cell_is_scored_costed_and_reported(undisturbed: Path) -> None:
+    found = rows(undisturbed)
+    assert set(found) == {"blind", "transformer_base", "expansionnet_v2", "human", "retrieval", "majority"}
+    for model, row in found.items():
+        for metric in ("BLEU-1", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D"):
+            assert row.scores[metric].mean is not None, (model, metric, row.scores[metric].reason)
+            assert row.held_out[metric].mean is not None, (model, metric, row.held_out[metric].reason)
+    costs = found["expansionnet_v2"].costs
+    for name in (
+        "parameters",
+        "gmac_beam",
+        "gmac_beam_mean_length",
+        "train_seconds",
+        "latency_median",
+        "latency_images",
+    ):
+        assert costs[name].value, (name, costs[name])
+    assert costs["train_peak_memory_device"].value is None
+    assert costs["train_peak_memory_device"].reason
+    assert costs["train_beside"].value == 0
+    assert (undisturbed / "report" / "index.html").is_file()
+    human = found["human"]
+    assert human.scores["CIDEr-D"].mean > found["blind"].scores["CIDEr-D"].mean  # type: ignore[operator]
+    assert {name: spread.mean for name, spread in human.held_out.items()} == {
+        name: spread.mean for name, spread in human.scores.items()
+    }
+    assert (human.differs["nrefs"], human.differs["heldout"]) == ("4", "each")
+    assert {name for name, row in found.items() if "heldout" in row.differs} == {"human"}
+    standings = {name: row.standings["CIDEr-D"] for name, row in found.items() if row.role == "model"}
+    assert standings["blind"].is_floor
+    assert {test.floor for test in standings["transformer_base"].floors} == {"blind", "majority", "retrieval"}
+
+
+def test_where_words_looked_is_stored_for_models_that_attend(undisturbed: Path) -> None:
+    found = rows(undisturbed)
+    with Store(undisturbed / "bench.sqlite", read_only=True) as store:
+        maps = {model: attention_maps(store, row.keys[0], "test") for model, row in found.items()}
+        captions = {
+            item.image_id: {said.model: said.caption for said in item.captions}
+            for item in gallery(store, dataset_info(store, "scenes").fingerprint, "test")
+        }
+    assert any(captions[image_id]["transformer_base"] for image_id in captions)
+    for model, of_model in maps.items():
+        said = {image_id for image_id, by_model in captions.items() if by_model[model]}
+        attending = model in {"transformer_base", "expansionnet_v2"}
+        assert set(of_model) == (said if attending else set()), "all of the few images, but for captions without a word"
+        for image_id, record in of_model.items():
+            assert record.grid == (8, 8)
+            assert " ".join(record.words) == captions[image_id][model]
+
+
+def test_the_same_command_again_uses_what_is_finished(undisturbed: Path, data: Path) -> None:
+    before = scores_and_captions(undisturbed)
+    again = bench(*words(data, undisturbed, MODELS))
+    assert again.exit_code == 0, again.output
+    assert "0 finished, 6 re-used, 0 failed" in again.stdout
+    assert scores_and_captions(undisturbed) == before
+
+
+def test_a_missing_score_is_computed_from_stored_captions(
+    undisturbed: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = tmp_path / "workspace"
+    shutil.copytree(undisturbed, workspace)
+    before = rows(workspace)
+    with Store(workspace / "bench.sqlite") as store, store.writing() as connection:
+        connection.execute(update(Score).where(Score.metric == "METEOR").values(HUNG))
+        connection.execute(delete(ImageScores).where(ImageScores.metric == "METEOR"))
+        lost = {"value": None, "reason": "it hung"}
+        connection.execute(update(HeldOutScore).where(HeldOutScore.metric == "METEOR").values(lost))
+    monkeypatch.setenv("BENCH_JAVA", str(tmp_path / "no-java"))
+    done = bench(*words(data, workspace, "blind,human"))
+    assert done.exit_code == 0, done.output
+    assert done.stdout.count("no-java cannot be started") == 1, "one cell is tried, the others not in vain"
+    assert "it hung" in str(rows(workspace)["blind"].scores["METEOR"].reason), "reference rows come first"
+    monkeypatch.delenv("BENCH_JAVA")
+    done = bench(*words(data, workspace, "blind,human"))
+    assert done.exit_code == 0, done.output
+    assert done.stdout.count("re-used, finished before; METEOR: scored now") == 2
+    assert "xe epoch" not in done.stdout
+    after = rows(workspace)
+    assert after["human"].scores == before["human"].scores
+    assert after["blind"].scores == before["blind"].scores
+    assert after["human"].held_out == before["human"].held_out
+    assert after["blind"].held_out == before["blind"].held_out
+    assert after["blind"].costs == before["blind"].costs
+    assert None not in (after["blind"].scores["METEOR"].low, after["blind"].scores["METEOR"].high)
+
+
+def test_missing_influences_are_computed_from_stored_captions(
+    undisturbed: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = tmp_path / "workspace"
+    shutil.copytree(undisturbed, workspace)
+    with Store(workspace / "bench.sqlite") as store, store.writing() as connection:
+        made = {tuple(row[:3]): row.scores for row in connection.execute(select(ImageInfluences))}
+        connection.execute(delete(ImageInfluences))
+        of_blind = select(RunRow.id).where(RunRow.model == "blind").scalar_subquery()
+        connection.execute(update(Score).where(Score.cell_id == of_blind, Score.metric == "BLEU-1").values(value=0.5))
+    before = rows(workspace)
+    monkeypatch.setenv("BENCH_JAVA", str(tmp_path / "no-java"))
+    done = bench(*words(data, workspace, "blind,human"))
+    assert done.exit_code == 0, done.output
+    assert "influences on BLEU-1: the stored score is not what its captions score now" in done.stdout
+    assert "influences on BLEU-2, BLEU-3, BLEU-4: added" in done.stdout
+    assert done.stdout.count("no-java cannot be started") == 1, "one run is tried, the others not in vain"
+    assert "human: re-used, finished before; influences on BLEU-1, BLEU-2, BLEU-3, BLEU-4: added" in done.stdout
+    monkeypatch.delenv("BENCH_JAVA")
+    done = bench(*words(data, workspace, "blind,human"))
+    assert "human: re-used, finished before; influences on METEOR: added" in done.stdout
+    assert {name: row.scores for name, row in rows(workspace).items()} == {
+        name: row.scores for name, row in before.items()
+    }, "no score is lost to a program that failed"
+    with Store(workspace / "bench.sqlite") as store, store.reading() as connection:
+        again = {tuple(row[:3]): row.scores for row in connection.execute(select(ImageInfluences))}
+    assert len(again) == 2 * 9, "of both splits"
+    for place, values in again.items():
+        assert values == pytest.approx(made[place], abs=1e-12)
+    assert {metric for _, _, metric in made} == set(CORPUS_METRICS)
+    done = bench(*words(data, workspace, "human", "--more-metrics"))
+    assert "influences on" not in done.stdout
+    assert "More metrics, scenes test" in done.stdout
+    found = {name: row.more for name, row in rows(workspace).items() if row.more}
+    assert found["human"]["CHAIR-s (objects:scenes)"].mean == 0
+    assert set(found) == {"human"}, "nothing of other runs is measured"
+
+
+def test_kills_at_any_moment_leave_the_same_results(undisturbed: Path, data: Path, tmp_path: Path) -> None:
+    moments = ("extraction", "training", "checkpointing", "between_epochs", "captioning", "storing", "stored")
+    killers = [killed_at(moment) for moment in moments]
+    ends, said = ends_of((words(data, tmp_path, MODELS, *plugin), moment) for plugin, moment in killers)
+    assert ends == [-signal.SIGKILL] * len(moments), said
+    finished = bench(*words(data, tmp_path, MODELS))
+    assert finished.exit_code == 0, finished.output
+    assert "re-used" in finished.stdout
+    assert scores_and_captions(tmp_path) == scores_and_captions(undisturbed)
+
+
+def test_a_process_that_dies_costs_its_cell_alone(undisturbed: Path, data: Path, tmp_path: Path) -> None:
+    plugin, environment = killed_at("between_epochs")
+    died = bench_process(*words(data, tmp_path, MODELS, *plugin, jobs=2), **environment)
+    assert died.returncode == 1, died.stdout + died.stderr
+    assert "3 finished, 0 re-used, 3 failed" in died.stdout
+    assert "expansionnet_v2: failed: WorkerDied: its process was ended by SIGKILL" in died.stdout
+    with Store(tmp_path / "bench.sqlite", read_only=True) as store:
+        assert {row.error_class for row in failures(store)} == {"WorkerDied"}
+    assert bench(*words(data, tmp_path, MODELS)).exit_code == 0
+    assert scores_and_captions(tmp_path) == scores_and_captions(undisturbed)
+
+
+def test_parallel_models_end_with_the_command_that_started_them(undisturbed: Path, data: Path, tmp_path: Path) -> None:
+    command = bench_command(*words(data, tmp_path, MODELS, jobs=2))
+    with subprocess.Popen(command, env=bench_environment(), stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            if "xe epoch 1:" in line:
+                break
+        running.kill()
+    again = bench_process(*words(data, tmp_path, MODELS, jobs=2))
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "another process works on it" not in again.stdout
+    assert scores_and_captions(tmp_path) == scores_and_captions(undisturbed)
+    assert {row.costs["train_beside"].value for row in rows(tmp_path).values() if row.model == "expansionnet_v2"} == {1}
+    assert {row.costs["latency_median"].reason for row in rows(tmp_path).values() if row.role == "model"} == {None}
+
+
+def test_what_another_command_works_on_comes_last(undisturbed: Path, data: Path) -> None:
+    folder = undisturbed / "runs" / rows(undisturbed)["human"].keys[0]
+    said: list[str] = []
+    command = bench_command(*words(data, undisturbed, "blind,human,majority", "--rerun"))
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with subprocess.Popen(command, env=bench_environment(), stdout=subprocess.PIPE, text=True) as running:
+            assert running.stdout is not None
+            for line in running.stdout:
+                said.append(line.strip())
+                if "waiting" in line:
+                    running.terminate()
+    assert [line for line in said if line.startswith("[")] == [
+        "[2/3] majority",
+        "[3/3] blind",
+        "[1/3] human: another process works on it; waiting",
+    ]
+
+
+def test_broken_models_become_rows_while_the_others_finish(undisturbed: Path, data: Path) -> None:
+    plugin = ("--plugin", PLUGINS / "broken_models.py")
+    with own_registry():
+        done = bench(*words(data, undisturbed, "broken_raises,broken_nan,blind", *plugin))
+    assert done.exit_code == 1
+    assert "1 re-used, 2 failed" in done.stdout
+    assert "Traceback" not in done.stderr
+    with Store(undisturbed / "bench.sqlite", read_only=True) as store:
+        failed = {failure.model: failure for failure in failures(store)}
+    raised, broken = failed["broken_raises"], failed["broken_nan"]
+    assert (raised.status, raised.error_class) == ("failed", "RuntimeError")
+    assert raised.reason == "shapes do not fit [3] (broken_models.py, line 17)"
+    assert "in encode" in (raised.log_tail or "")
+    assert (broken.status, broken.error_class) == ("failed", "BrokenLawError")
+    assert "NaN" in (broken.reason or "")

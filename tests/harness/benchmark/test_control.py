@@ -1,0 +1,161 @@
+"""Control runs: which model, what is varied, how their runs are told apart, and that failures stay their own."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.benchmark.context import RunContext
+from harness.benchmark.control import choose_control, nothing_to_vary, prepare_varied, vary
+from harness.benchmark.models import RequestedModel, resolve_models
+from harness.benchmark.plan import plan_runs
+from harness.benchmark.saved_model import SavedModel
+from harness.config.features import FeatureConfig, RegionConfig
+from harness.data.images import ImagePreprocessing
+from harness.utils.errors import BenchError
+from harness.utils.workspace import Workspace
+from results import Store
+from results.runs.fetch import failures, leaderboard
+from tests.harness.benchmark.small_runs import quiet, save_run
+from tests.harness.conftest import TINY, DrawScenes, bench_or_raise, run_words
+
+GRID = FeatureConfig()
+
+
+def requested(*names: str) -> list[RequestedModel]:
+    return resolve_models(names, Workspace(Path("nowhere")))
+
+
+@pytest.mark.parametrize(
+    ("models", "name", "chosen"),
+    [
+        (("blind", "human", "m2", "updown"), "auto", "m2"),
+        (("blind", "human"), "auto", "blind"),
+        (("git/finetuned", "m2"), "auto", "m2"),
+        (("m2", "updown"), "updown", "updown"),
+    ],
+)
+def test_the_first_model_that_can_be_varied_is_chosen(models: Sequence[str], name: str, chosen: str) -> None:
+    assert choose_control(name, requested(*models), GRID).name == chosen
+
+
+def test_models_that_are_not_trained_are_no_control() -> None:
+    with pytest.raises(BenchError, match="--models trains no model of this name") as caught:
+        choose_control("human", requested("human", "m2"), GRID)
+    assert caught.value.hint == "choose auto, or one of: m2"
+    with pytest.raises(BenchError, match="names none"):
+        choose_control("auto", requested("human"), GRID)
+
+
+def test_without_images_to_prepare_there_is_nothing_to_vary() -> None:
+    blind, finetuned, m2, on_pixels = requested("blind", "git/finetuned", "m2", "expansionnet_v2/end-to-end")
+    stored = FeatureConfig(regions=RegionConfig(source=Path("cocobu_att")))
+    boxes = FeatureConfig(regions=RegionConfig(source="boxes"))
+    assert nothing_to_vary(blind, GRID) == "it sees no images"
+    assert "image processor" in (nothing_to_vary(finetuned, GRID) or "")
+    assert "cocobu_att" in (nothing_to_vary(m2, stored) or "")
+    assert [nothing_to_vary(m2, GRID), nothing_to_vary(m2, boxes), nothing_to_vary(on_pixels, stored)] == [None] * 3
+
+
+def test_what_cannot_be_varied_is_left_out_with_the_reason(small: RunContext) -> None:
+    said = io.StringIO()
+    [blind] = requested("blind")
+    assert vary(small, blind, quiet(said)) is None
+    assert "no other preprocessing, since it sees no images" in said.getvalue()
+
+
+@pytest.mark.parametrize("name", ["show_tell", "blip/small"])
+def test_only_the_preprocessing_tells_the_runs_apart(small: RunContext, tmp_path: Path, name: str) -> None:
+    [model] = models = requested(name)
+    changed = vary(small, model, quiet())
+    assert changed is not None
+    own, other = (plan_runs(models, 1, context, Workspace(tmp_path))[0] for context in (small, changed))
+    assert other.signature == own.signature | {"preprocessing": "bicubic"}, "also of a model that reads pixels"
+    assert other.key != own.key
+    assert replace(other, key=own.key, signature=own.signature, config=own.config) == own
+    assert other.config | {"settings": ""} == own.config | {"settings": ""}
+
+
+@pytest.mark.parametrize(("size", "control"), [(12, "bicubic"), (96, "rescaled:1.02")])
+def test_the_filter_is_swapped_where_images_are_resized(small: RunContext, size: int, control: str) -> None:
+    [model] = requested("show_tell")
+    backbone = small.data.backbone
+    own = backbone.preprocessing
+    try:
+        backbone.preprocessing = replace(own, size=size)
+        changed = vary(small, model, quiet())
+        assert backbone.preprocessing == replace(own, size=size), "the other runs keep theirs"
+    finally:
+        backbone.preprocessing = own
+    assert changed is not None
+    assert changed.signature["preprocessing"] == control
+
+
+def test_varied_features_are_of_the_varied_images(small: RunContext) -> None:
+    [model] = requested("show_tell")
+    planned = vary(small, model, quiet())
+    assert planned is not None
+    changed = prepare_varied(planned, model, quiet())
+    assert changed.data.features is not None
+    assert small.data.features is not None
+    ids = [sample.image_id for sample in small.data.train]
+    assert changed.data.features.digest != small.data.features.digest
+    apart = abs(changed.data.features.pooled(ids) - small.data.features.pooled(ids))
+    assert 0 < apart.mean() < 0.2
+
+
+def test_only_a_control_is_saved_with_its_change(small: RunContext, tmp_path: Path) -> None:
+    plain = save_run(Workspace(tmp_path), "plain", small)
+    assert "control" not in (plain / "run.json").read_text()
+    changed = replace(ImagePreprocessing(12), control="other-filter")
+    assert SavedModel.load(save_run(Workspace(tmp_path), "c", small, preprocessing=changed)).preprocessing == changed
+
+
+@pytest.fixture
+def words(draw_scenes: DrawScenes, tmp_path: Path) -> list[object]:
+    data = draw_scenes(train=8, val=3, test=4)
+    settings = TINY | {"size.n_heads": 2}
+    asked = ("--backbone", "filterbank", "--backbone-option", "grid=2", "--jobs", 1, "--control", "auto")
+    return [*run_words(data, tmp_path / "workspace", "show_tell,majority", settings), *asked]
+
+
+def test_further_seeds_join_the_row_and_the_change_stands_apart(words: list[object], tmp_path: Path) -> None:
+    code, said = bench_or_raise(*words, "--first-seed", 3)
+    assert code == 0
+    assert "control: show_tell with further seeds, and with preprocessing bicubic" in said
+    with Store(tmp_path / "workspace" / "bench.sqlite", read_only=True) as store:
+        plain, changed = leaderboard(store)
+    assert [(row.model, row.seeds) for row in (*plain.rows, *plain.references)] == [
+        ("show_tell", (3, 4)),
+        ("majority", (0,)),
+    ]
+    assert [(row.model, row.seeds) for row in changed.rows] == [("show_tell", (3,))]
+    assert dict(changed.signature.items() - plain.signature.items()) == {"preprocessing": "bicubic"}
+    page = (tmp_path / "workspace" / "report" / "method.html").read_text(encoding="utf-8")
+    assert "Not the architecture: show_tell with the resize filter bicubic differs by " in page
+    code, said = bench_or_raise(*words, "--first-seed", 3)
+    assert "0 finished, 4 re-used, 0 failed" in said
+
+
+def test_a_control_that_cannot_start_is_a_failed_row(
+    words: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> RunContext:
+        raise BenchError("the disk is full")
+
+    monkeypatch.setattr("harness.benchmark.benchmark.prepare_varied", full)
+    code, said = bench_or_raise(*words)
+    assert code == 1
+    assert "3 finished, 0 re-used, 1 failed" in said
+    with Store(tmp_path / "workspace" / "bench.sqlite", read_only=True) as store:
+        [failed] = failures(store)
+    assert (failed.model, failed.status, failed.error_class, failed.reason) == (
+        "show_tell",
+        "failed",
+        "BenchError",
+        "the disk is full",
+    )

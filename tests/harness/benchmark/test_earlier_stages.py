@@ -1,0 +1,167 @@
+"""A run that goes on from the stages of a finished one gives what it gives when they are trained a second time."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from typer.testing import Result
+
+from harness.training import trainer
+from harness.training.checkpoint import is_whole
+from results import Store
+from results.runs.fetch import learning_curves, run_detail
+from tests.harness.conftest import TINY, DrawScenes, bench, run_words
+
+pytestmark = pytest.mark.usefixtures("without_meteor")
+
+MODEL = "updown"
+SEEN = ("--preset", "quick-scst", "--backbone", "filterbank")
+SETTINGS = TINY | {
+    "schedule.stages.0.epochs": 2,
+    "schedule.stages.0.dropout": 0.2,
+    "schedule.stages.0.learning_rate.warmup_share": 0.2,
+    "schedule.stages.1.epochs": 2,
+    "schedule.stages.1.validate_every": 1,
+    "schedule.stages.1.self_critical.max_len": 6,
+    "schedule.stages.1.self_critical.samples": 2,
+}
+FIRST = {name: value for name, value in SETTINGS.items() if not name.startswith("schedule.stages.1")}
+
+
+@pytest.fixture(scope="module")
+def data(draw_scenes: DrawScenes) -> Path:
+    return draw_scenes(train=24, val=4, test=6)
+
+
+def train(data: Path, workspace: Path, settings: dict[str, Any], *extra: object) -> Result:
+    done = bench(*run_words(data, workspace, MODEL, settings), *SEEN, *extra)
+    assert done.exit_code == 0, done.output
+    return done
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace where both stages were trained at once."""
+    workspace = tmp_path_factory.mktemp("undisturbed")
+    train(data, workspace, SETTINGS)
+    return workspace
+
+
+@pytest.fixture(scope="module")
+def first(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace that has the first stage alone, with the beam of another evaluation."""
+    workspace = tmp_path_factory.mktemp("first")
+    train(data, workspace, FIRST | {"decoding.beam_size": 1}, "--set", "stages=[xe]")
+    return workspace
+
+
+def key_of(workspace: Path, stages: int) -> str:
+    query = "SELECT key FROM cells WHERE json_array_length(config, '$.preset.schedule.stages') = ?"
+    with closing(sqlite3.connect(workspace / "bench.sqlite")) as store:
+        [(key,)] = store.execute(query, (stages,)).fetchall()
+    return str(key)
+
+
+def results_of(workspace: Path) -> tuple[Any, ...]:
+    """All that must not depend on where the first stage was trained: key, weights, epochs and captions."""
+    key = key_of(workspace, 2)
+    with Store(workspace / "bench.sqlite", read_only=True) as store, store.reading() as connection:
+        epochs = [
+            (epoch.stage, epoch.epoch, epoch.step, epoch.learning_rate, epoch.train_loss, epoch.val_cider)
+            for epoch in learning_curves(store, key)
+        ]
+        captions = connection.exec_driver_sql(
+            "SELECT image_id, caption FROM captions JOIN cells ON id = cell_id WHERE key = ? ORDER BY 1", (key,)
+        ).all()
+    return key, epochs, captions
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    left, right = (load_file(place / "runs" / key_of(place, 2) / "best.safetensors") for place in (one, other))
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+def test_the_second_stage_is_the_same_after_another_runs_first(data: Path, first: Path, undisturbed: Path) -> None:
+    done = train(data, first, SETTINGS)
+    earlier = key_of(first, 1)
+    assert f"xe: not trained again, the weights are those of {earlier}" in " ".join(done.output.split())
+    assert "xe epoch 1" not in done.output
+    assert results_of(first) == results_of(undisturbed)
+    assert same_weights(first, undisturbed)
+    with Store(first / "bench.sqlite", read_only=True) as store:
+        detail = run_detail(store, key_of(first, 2))
+        assert detail.environment["first_stages_of"] == earlier
+        steps = detail.costs["train_steps"].value
+        for name in ("train_peak_memory_host", "train_data_wait", "train_beside"):
+            assert detail.costs[name].value is None
+            assert detail.costs[name].reason == f"stages were trained by {earlier}"
+    with Store(undisturbed / "bench.sqlite", read_only=True) as store:
+        other = run_detail(store, key_of(undisturbed, 2))
+        assert "first_stages_of" not in other.environment
+        assert steps == other.costs["train_steps"].value
+
+
+def test_another_beam_is_searched_without_training(data: Path, undisturbed: Path, tmp_path: Path) -> None:
+    train(data, tmp_path, SETTINGS | {"decoding.beam_size": 1})
+    greedy = key_of(tmp_path, 2)
+    done = train(data, tmp_path, SETTINGS)
+    assert f"xe, scst: not trained again, the weights are those of {greedy}" in " ".join(done.output.split())
+    with closing(sqlite3.connect(tmp_path / "bench.sqlite")) as store:
+        store.execute("DELETE FROM cells WHERE key = ?", (greedy,))
+        store.commit()
+    assert results_of(tmp_path) == results_of(undisturbed)
+    assert same_weights(tmp_path, undisturbed)
+
+
+def test_a_run_that_was_killed_after_it_began_so_is_continued(
+    data: Path, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(data, tmp_path, FIRST, "--set", "stages=[xe]")
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.Trainer, "_run_epoch", killed)
+        assert bench(*run_words(data, tmp_path, MODEL, SETTINGS), *SEEN).exit_code != 0
+    train(data, tmp_path, SETTINGS)
+    assert results_of(tmp_path) == results_of(undisturbed)
+    with Store(tmp_path / "bench.sqlite", read_only=True) as store:
+        assert run_detail(store, key_of(tmp_path, 2)).environment["first_stages_of"] == key_of(tmp_path, 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schedule.stages.0.learning_rate.peak": 0.001},
+        {"size.d_model": 24},
+    ],
+)
+def test_other_first_stages_are_not_taken(
+    data: Path, undisturbed: Path, tmp_path: Path, change: dict[str, object]
+) -> None:
+    train(data, tmp_path, FIRST | change, "--set", "stages=[xe]")
+    assert "xe epoch 1" in train(data, tmp_path, SETTINGS).output
+    assert results_of(tmp_path) == results_of(undisturbed)
+
+
+def test_damaged_weights_are_trained_again(data: Path, undisturbed: Path, tmp_path: Path) -> None:
+    train(data, tmp_path, FIRST, "--set", "stages=[xe]")
+    weights = tmp_path / "runs" / key_of(tmp_path, 1) / "best.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    assert not is_whole(weights)
+    assert not is_whole(tmp_path / "gone.safetensors")
+    assert "xe epoch 1" in train(data, tmp_path, SETTINGS).output
+    assert results_of(tmp_path) == results_of(undisturbed)
+
+
+def test_all_stages_are_trained_again_where_that_is_asked_for(data: Path, tmp_path: Path) -> None:
+    train(data, tmp_path, FIRST, "--set", "stages=[xe]")
+    assert "xe epoch 1" not in train(data, tmp_path, SETTINGS).output
+    assert "xe epoch 1" in train(data, tmp_path, SETTINGS, "--rerun").output

@@ -1,0 +1,134 @@
+"""The planned runs: one a model and seed in the order of execution, each with its conditions and its model's card."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.benchmark.baselines import REFERENCE_ROWS
+from harness.benchmark.context import RunContext
+from harness.benchmark.models import resolve_models
+from harness.benchmark.plan import plan_runs
+from harness.utils.workspace import Workspace
+from results.records import RunSpec
+from tests.harness.benchmark.small_runs import save_run
+from zoo.width import count_parameters
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path)
+
+
+def plan(names: Sequence[str], context: RunContext, workspace: Workspace, seeds: int = 1) -> list[RunSpec]:
+    return plan_runs(resolve_models(names, workspace), seeds, context, workspace)
+
+
+def test_every_model_has_a_row_before_the_second_seed(small: RunContext, workspace: Workspace) -> None:
+    save_run(workspace, "stored-run", small)
+    names = ["blind", "human", "git/pretrained", "stored-run", "git/finetuned"]
+    planned = plan(names, small, workspace, seeds=3)
+    assert [(spec.model, spec.seed) for spec in planned] == [
+        ("human", 0),
+        *((name, 0) for name in names if name != "human"),
+        ("blind", 1),
+        ("git/finetuned", 1),
+        ("blind", 2),
+        ("git/finetuned", 2),
+    ], "what is not trained is the same for every seed"
+    assert len({spec.key for spec in planned}) == len(planned)
+
+
+def test_other_seeds_are_those_of_trained_models_alone(small: RunContext, workspace: Workspace) -> None:
+    models = resolve_models(["blind", "human", "git/pretrained"], workspace)
+    first = plan_runs(models, 4, small, workspace)
+    again = plan_runs(models, 2, small, workspace, first_seed=2)
+    assert [(spec.model, spec.seed) for spec in again] == [
+        ("human", 0), ("blind", 2), ("git/pretrained", 0), ("blind", 3)
+    ]  # fmt: skip
+    assert {spec.key for spec in again} < {spec.key for spec in first}, "the same runs, in whichever command"
+
+
+def test_kinds_and_roles_are_those_of_the_models(small: RunContext, workspace: Workspace) -> None:
+    save_run(workspace, "stored-run", small)
+    planned = plan(["blind", "majority", "git/pretrained", "stored-run", "git/finetuned"], small, workspace)
+    assert [(spec.kind, spec.role) for spec in planned] == [
+        ("reference", "reference"),
+        ("trained", "model"),
+        ("pretrained", "model"),
+        ("stored", "model"),
+        ("trained", "model"),
+    ]
+    assert {spec.dataset for spec in planned} == {small.signature["data"]}
+
+
+def test_a_trained_row_has_the_conditions_of_the_run(small: RunContext, workspace: Workspace) -> None:
+    [spec] = plan(["show_tell"], small, workspace)
+    shared = {name: value for name, value in small.signature.items() if name != "rev"}
+    assert shared.items() <= spec.signature.items()
+    assert spec.config["arguments"] == small.preset.model_arguments("show_tell")
+    assert spec.config["evaluated"] == {"test": 3, "nocaps": 3}
+    assert spec.config["card"]["family"] == "show_tell"
+
+
+def test_seeds_differ_in_key_and_seed_alone(small: RunContext, workspace: Workspace) -> None:
+    first, second = plan(["blind"], small, workspace, seeds=2)
+    assert first.key != second.key
+    config = second.config | {"settings": first.config["settings"]}
+    assert replace(second, key=first.key, seed=0, config=config) == first
+
+
+def test_a_reference_row_is_signed_by_what_it_reads_alone(small: RunContext, workspace: Workspace) -> None:
+    human, retrieval, majority = plan(["human", "retrieval", "majority"], small, workspace)
+    assert retrieval.signature["feat"] == small.signature["feat"]
+    assert human.signature["feat"] == majority.signature["feat"] != small.signature["feat"]
+    assert human.signature["nrefs"] != majority.signature["nrefs"], "each reference is scored against one less"
+    assert human.config["what"] == REFERENCE_ROWS["human"]
+
+
+def test_published_weights_are_planned_from_where_they_lie(small: RunContext, workspace: Workspace) -> None:
+    models = resolve_models(["git/pretrained", "git/finetuned"], workspace, {"git/pretrained": "somebody/git"})
+    as_it_is, further = plan_runs(models, 1, small, workspace)
+    assert as_it_is.config["pretrained"] == "somebody/git"
+    assert as_it_is.signature["schedule"] != small.signature["schedule"], "its schedule was somebody else's"
+    assert further.signature["schedule"] == small.signature["schedule"]
+
+
+def test_a_stored_run_keeps_its_own_decoding(small: RunContext, workspace: Workspace) -> None:
+    save_run(workspace, "stored-run", small)
+    [spec] = plan(["stored-run"], small, workspace)
+    assert spec.config["stored"]["decoding"]["max_len"] == 5
+    assert spec.signature["beam"] == "1"
+    assert spec.signature["vocab"].startswith("stored#")
+    assert spec.signature["feat"] == small.signature["feat"]
+    assert spec.config["card"]["family"] == "show_tell", "of the model that it is a run of"
+
+
+def test_a_model_that_learns_to_see_is_signed_by_its_pixels(small: RunContext, workspace: Workspace) -> None:
+    frozen, seeing = plan(["show_tell", "blip/small"], small, workspace)
+    assert frozen.signature["feat"] == small.signature["feat"]
+    assert seeing.signature["feat"] == f"pixels[{small.inputs.preprocessing.key()}]"
+
+
+def test_a_renamed_preset_plans_the_runs_that_are_stored(small: RunContext, workspace: Workspace) -> None:
+    def key(name: str) -> str:
+        preset = small.preset.model_copy(update={"name": name})
+        [spec] = plan(["show_tell"], replace(small, preset=preset), workspace)
+        return spec.key
+
+    assert key("matched-width") == key("paper")
+    assert key("matched-width") != key("own-size")
+
+
+def test_a_run_is_built_with_the_width_that_was_found(small: RunContext, workspace: Workspace) -> None:
+    preset = small.preset.model_copy(update={"parameters": 300_000})
+    [narrow, wide] = plan(["show_tell", "updown"], replace(small, preset=preset), workspace)
+    assert narrow.signature == wide.signature
+    assert narrow.config["arguments"]["d_model"] > wide.config["arguments"]["d_model"]
+    sizes = {"vocab_size": len(small.inputs.vocabulary), "visual_dim": small.data.visual_dim}
+    for spec in (narrow, wide):
+        counted = count_parameters(spec.model, **sizes, **spec.config["arguments"])
+        assert counted == pytest.approx(300_000, rel=0.02)

@@ -1,0 +1,260 @@
+"""Training under a run's conditions: alone and on several devices, and what a stage sees of the images."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from harness.benchmark.backbone_features import CachedBackboneSource
+from harness.benchmark.context import RunContext, prepare_context
+from harness.benchmark.execute import build_model, model_arguments
+from harness.benchmark.train import _Task, fit
+from harness.config.execution import ExecutionConfig
+from harness.config.features import FeatureConfig
+from harness.config.load import load_preset
+from harness.config.schedule import Schedule
+from harness.data import resident
+from harness.data.features import Features, NullSource
+from harness.data.pixels import PixelSource
+from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
+from harness.metrics.signature import EvaluationSettings
+from harness.utils.errors import BenchError
+from harness.utils.progress import Reporter
+from harness.utils.workspace import Workspace
+from results.records import EpochRecord
+from tests.harness.training.two_ranks import two_ranks
+from zoo import Captioner, Visual, VisualSpec
+
+STAGE = {
+    "name": "xe", "epochs": 2, "batch_size": 7, "captions_per_image": 2, "dropout": 0.0, "clip_norm": 1.0,
+    "learning_rate": {"peak": 0.01, "warmup_steps": 2},
+}  # fmt: skip
+
+
+class Killed(KeyboardInterrupt):
+    """Stands for the end of the process, which no model's code brings about."""
+
+
+class GraphMemory(torch.autograd.Function):
+    """A pass whose gradient lies in the memory given, as that of a CUDA graph does."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+        ctx.memory = memory
+        return weight.sum()
+
+    @staticmethod
+    def backward(ctx: Any, _: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return ctx.memory.view_as(ctx.memory), None
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """29 training images: batches of 7 whose last holds one, of which the second process gets none."""
+    folder = tmp_path_factory.mktemp("data")
+    return prepare_scenes(folder, ScenesConfig(train=29, val=4, test=4, nocaps_per_domain=1))
+
+
+def context_of(data: Path, workspace: Path, stages: list[dict[str, Any]], **features: Any) -> RunContext:
+    """A quick run's, with another schedule."""
+    small = ("size.d_model=16", "size.d_ff=16", "size.n_heads=2", "size.n_encoder_layers=1", "size.n_decoder_layers=1")
+    schedule = Schedule.model_validate({"name": "t", "summary": "t", "stages": stages})
+    return prepare_context(
+        str(data),
+        images=None,
+        preset=load_preset("quick", small).model_copy(update={"schedule": schedule}),
+        feature_config=FeatureConfig.model_validate(features),
+        sees={"a": "pixels" if features else "grid"},
+        skip_bad_images=False,
+        device=torch.device("cpu"),
+        precision="fp32",
+        evaluation=EvaluationSettings(),
+        workspace=Workspace(workspace),
+        reporter=reporter(),
+    )
+
+
+def reporter(said: io.StringIO | None = None) -> Reporter:
+    """One that nobody reads."""
+    return Reporter(Console(file=said or io.StringIO(), width=300))
+
+
+def model_of(name: str, context: RunContext) -> Captioner:
+    """An untrained one, the same every time."""
+    torch.manual_seed(3)
+    arguments = model_arguments(name, context.preset.model_arguments(name), context.data.backbone)
+    size = {"vocab_size": len(context.inputs.vocabulary), "visual_dim": context.data.visual_dim}
+    return build_model(name, arguments, **size, backbone=context.data.backbone)
+
+
+def curves(records: list[EpochRecord]) -> list[tuple[str, int, int, float, float | None]]:
+    """What two trainings must have in common."""
+    return [(found.stage_name, found.epoch, found.step, found.train_loss, found.val_cider) for found in records]
+
+
+def test_two_processes_train_as_one_does_and_go_on_after_a_kill(data: Path, tmp_path: Path) -> None:
+    context = context_of(data, tmp_path, [STAGE, STAGE | {"name": "second", "epochs": 1}])
+    alone: list[EpochRecord] = []
+    one = model_of("transformer_base", context)
+    summary = fit(one, 0, context, tmp_path / "one", alone.append, reporter())
+
+    execution = replace(context.execution, config=ExecutionConfig(devices=2))
+    both = replace(context, execution=execution)
+    together: list[EpochRecord] = []
+
+    def die(record: EpochRecord) -> None:
+        together.append(record)
+        raise Killed
+
+    with pytest.raises(Killed), two_ranks():
+        fit(model_of("transformer_base", both), 0, both, tmp_path / "two", die, reporter())
+    together.clear()  # nothing of the epoch was final
+    two = model_of("transformer_base", both)
+    with two_ranks():
+        again = fit(two, 0, both, tmp_path / "two", together.append, reporter())
+    assert [row[:3] for row in curves(together)] == [row[:3] for row in curves(alone)]
+    assert [row.train_loss for row in together] == pytest.approx([row.train_loss for row in alone], abs=1e-6)
+    assert [row.val_cider for row in together] == pytest.approx([row.val_cider for row in alone], abs=1e-6)
+    assert (again.steps, again.images) == (summary.steps, summary.images)
+    assert not torch.distributed.is_initialized()
+
+
+def test_a_later_frozen_stage_reads_the_tuned_features(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frozen = STAGE | {"epochs": 1, "batch_size": 29}
+    tuned = frozen | {"name": "tuned", "backbone": "trained", "learning_rate": {"peak": 0.1}}
+    stages = [frozen, tuned, frozen | {"name": "last", "epochs": 2}]
+    backbone = {"backbone": "resnet10t", "weights": "random", "image_size": 32}
+    context = context_of(data, tmp_path, stages, **backbone)
+    model = model_of("expansionnet_v2/end-to-end", context)
+    looked: list[int] = []
+    monkeypatch.setattr(PixelSource, "visual", watched(PixelSource.visual, looked))
+    records: list[EpochRecord] = []
+    fit(model, 0, context, tmp_path / "run", records.append, reporter())
+    train, val = 29, 4
+    assert sum(looked) == train + val, (
+        "only the stage that trains the backbone reads pictures, to learn and to validate"
+    )
+    caches = [Features(folder) for folder in (tmp_path / "cache" / "features").iterdir()]
+    [first] = [cache for cache in caches if len(cache) > train + val]
+    [second] = [cache for cache in caches if len(cache) == train + val]
+    image = context.data.train[0].image_id
+    assert not (first.grid_features([image]) == second.grid_features([image])).all()
+    pixels = context.source(model.visual).visual([image], model.visual)
+    model.eval()
+    with torch.no_grad():
+        seen = model.encode(pixels).features
+        cached = model.encode(CachedBackboneSource(second).visual([image], model.visual)).features
+    torch.testing.assert_close(cached, seen, atol=2e-2, rtol=2e-2)
+
+    again: list[EpochRecord] = []
+    monkeypatch.setattr("harness.data.feature_cache._Extraction.run", None)  # a stage begun anew finds its cache
+    shutil.rmtree(tmp_path / "run")
+    fit(model_of("expansionnet_v2/end-to-end", context), 0, context, tmp_path / "run", again.append, reporter())
+    assert curves(again) == curves(records)
+
+
+def watched(visual: Callable[..., Visual], looked: list[int]) -> Callable[..., Visual]:
+    """The same, counting the images."""
+
+    def watch(self: PixelSource, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
+        looked.append(len(image_ids))
+        return visual(self, image_ids, spec)
+
+    return watch
+
+
+def test_a_vanished_cache_is_one_error_and_training_resumes(data: Path, tmp_path: Path) -> None:
+    stages = [STAGE | {"epochs": 3}]
+    whole: list[EpochRecord] = []
+    calm = context_of(data, tmp_path / "calm", stages)
+    fit(model_of("transformer_base", calm), 0, calm, tmp_path / "calm" / "run", whole.append, reporter())
+
+    context = context_of(data, tmp_path, stages)
+    records: list[EpochRecord] = []
+
+    def remove(record: EpochRecord) -> None:
+        records.append(record)
+        shutil.rmtree(tmp_path / "cache" / "features", ignore_errors=True)
+
+    with pytest.raises(BenchError, match=r"feature cache .* was removed .*last good checkpoint: .*step-") as caught:
+        fit(model_of("transformer_base", context), 0, context, tmp_path / "run", remove, reporter())
+    assert "goes on from its last checkpoint" in (caught.value.hint or "")
+    assert len(records) == 1
+    context = context_of(data, tmp_path, stages)
+    fit(model_of("transformer_base", context), 0, context, tmp_path / "run", records.append, reporter())
+    assert curves(records) == curves(whole)
+
+
+def test_compiling_is_for_passes_over_whole_captions(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[torch.nn.Module, dict[str, Any]]] = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **settings: asked.append((module, settings)))
+    context = context_of(data, tmp_path, [STAGE | {"epochs": 1}])
+    context = replace(context, execution=replace(context.execution, config=ExecutionConfig(compiled=True)))
+    model = model_of("transformer_base", context)
+    before = {name: value.clone() for name, value in model.named_parameters()}
+    fit(model, 0, context, tmp_path / "run", lambda _: None, reporter())
+    [(compiled, settings)] = asked
+    assert settings == {"dynamic": True}
+    assert compiled is not model, "which is traced for its costs afterwards"
+    assert not all(torch.equal(value, before[name]) for name, value in model.named_parameters())
+    assert context.execution.config.record(torch.device("cpu"), 1) == {
+        "devices": 1, "compile": "on (CPU)", "passes_per_batch": 1,
+    }  # fmt: skip
+
+
+def test_a_gpu_replays_compiled_passes_and_keeps_their_gradients(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[torch.nn.Module, dict[str, Any]]] = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **settings: asked.append((module, settings)))
+    context = context_of(data, tmp_path, [STAGE])
+    model = model_of("transformer_base", context)
+    task = _Task(
+        model, 0, context.preset.schedule, (), context.inputs.vocabulary, NullSource(), 9, "fp32", True, tmp_path
+    )
+    compiled = task.compiled_model(torch.device("cuda"))
+    assert asked == [(compiled, {"mode": "reduce-overhead"})]
+    weight = next(compiled.parameters())
+    memory = torch.ones_like(weight)
+    GraphMemory.apply(weight, memory).backward()  # type: ignore[no-untyped-call]
+    memory.zero_()
+    assert weight.grad is not None
+    assert bool(weight.grad.all()), "of the next pass"
+
+
+def test_features_on_the_device_train_the_same_weights(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = [STAGE | {"epochs": 1}, STAGE | {"name": "again", "epochs": 1}]
+    trained, said = [], io.StringIO()
+    for free in (None, 2**30):
+        monkeypatch.setattr(resident, "free_memory", lambda _, free=free: free)
+        context = context_of(data, tmp_path, stages)
+        model = model_of("transformer_base", context)
+        fit(model, 0, context, tmp_path / f"run-{free}", lambda _: None, reporter(said))
+        trained.append(model.state_dict())
+    assert all(torch.equal(value, trained[1][name]) for name, value in trained[0].items())
+    assert said.getvalue().count("features of 29 training images lie on the device") == 1, "once for both stages"
+
+
+def test_devices_that_are_not_there_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    ExecutionConfig(devices=2).check(torch.device("cuda"))
+    ExecutionConfig(devices=8).check(torch.device("cpu"))
+    ExecutionConfig(devices=1).check(torch.device("cuda:1"))
+    with pytest.raises(BenchError, match="this machine has 2"):
+        ExecutionConfig(devices=3).check(torch.device("cuda"))
+    with pytest.raises(BenchError, match="contradict"):
+        ExecutionConfig(devices=2).check(torch.device("cuda:1"))

@@ -1,0 +1,216 @@
+"""Studies: which trials there are, who does them, and what becomes of those of ended processes."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from io import StringIO
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+from rich.console import Console
+
+from harness.benchmark.tune.storage import open_studies, studies_lock
+from harness.benchmark.tune.study import ModelStudy, counted, standing
+from harness.benchmark.tune.trials import report_to, wait_for_others
+from harness.config.tuning import Budget, SearchSpace, TunedValues
+from harness.utils.progress import Reporter
+from harness.utils.workspace import Workspace, is_locked, locked
+from tests.harness.benchmark.tune.conftest import requested
+
+BUDGET = Budget(trials=6, updates=30, startup_trials=3)
+START = {"learning_rate": 1.0, "dropout_scale": 1.0, "warmup": 0.1, "clip_norm": 1.0}
+OpenStudy = Callable[..., ModelStudy]
+
+
+@pytest.fixture
+def open_study(tmp_path: Path) -> OpenStudy:
+    """Opens the study of a name, each time as another process does, but for the file that takes seconds to make."""
+    memory = optuna.storages.InMemoryStorage()
+
+    def open_one(name: str = "updown", budget: Budget = BUDGET, *, on_disk: bool = False) -> ModelStudy:
+        place = Workspace(tmp_path)
+        lock = studies_lock(place)
+        with locked(lock, lambda: None):
+            storage = open_studies(place) if on_disk else memory
+            study = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
+        return ModelStudy(study, SearchSpace(), budget, START, tmp_path / name, lock)
+
+    return open_one
+
+
+def score(values: TunedValues) -> float:
+    """Best at a learning rate a little above the preset's."""
+    return 1 - abs((values.learning_rate or 1.0) - 1.5) / 10
+
+
+def work(study: ModelStudy, trials: int = 100) -> list[tuple[int, TunedValues]]:
+    """Do at most so many trials; their places and values."""
+    done = []
+    for _ in range(trials):
+        with study.claim() as claim:
+            if claim is None:
+                break
+            study.finish(claim, TrialState.COMPLETE, score(claim.values))
+            done.append((claim.place, claim.values))
+    return done
+
+
+def interrupt(study: ModelStudy, reported: float | None = None) -> tuple[int, TunedValues]:
+    """Take a trial and leave it, as a process that was killed."""
+    with study.claim() as claim:
+        assert claim is not None
+        (claim.folder / "checkpoint").touch()
+        if reported is not None:
+            claim.trial.report(reported, 10)
+        return claim.place, claim.values
+
+
+def test_the_first_trial_is_the_untuned_preset(open_study: OpenStudy) -> None:
+    done = work(open_study())
+    assert [place for place, _ in done] == [1, 2, 3, 4, 5, 6]
+    assert done[0][1] == TunedValues()
+    assert len({values.learning_rate for _, values in done}) == 6
+
+
+def test_all_models_explore_the_same_points(open_study: OpenStudy) -> None:
+    good, bad = open_study("updown"), open_study("m2")
+    drawn = [values for _, values in work(good)][:3]
+    for expected in drawn:
+        with bad.claim() as claim:
+            assert claim is not None
+            assert claim.values == expected
+            bad.finish(claim, TrialState.COMPLETE, 0.0)
+    seeds = [open_study(f"seed {seed}", BUDGET.model_copy(update={"seed": seed})) for seed in (0, 1)]
+    other = [work(study, 2)[1][1] for study in seeds]
+    assert [other[0] == drawn[1], other[1] == drawn[1]] == [True, False]
+
+
+def test_workers_never_do_one_trial_twice(open_study: OpenStudy) -> None:
+    studies = [open_study(on_disk=True) for _ in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        done = [trial for trials in pool.map(work, studies) for trial in trials]
+    assert sorted(place for place, _ in done) == [1, 2, 3, 4, 5, 6]
+    assert [trial.state for trial in open_study(on_disk=True).study.trials] == [TrialState.COMPLETE] * 6
+
+
+def test_a_trial_of_a_live_process_is_left_to_it(open_study: OpenStudy) -> None:
+    first, second = open_study(budget=BUDGET.model_copy(update={"trials": 1})), open_study()
+    with first.claim() as held, open_study(budget=BUDGET.model_copy(update={"trials": 1})).claim() as other:
+        assert held is not None
+        assert other is None
+        assert len(second.running()) == 1
+
+
+def test_a_trial_that_ends_while_others_look_is_not_repeated(
+    open_study: OpenStudy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = open_study(), open_study()
+    with first.claim() as held:
+        assert held is not None
+
+        def ended(_: Path) -> bool:
+            first.finish(held, TrialState.COMPLETE, 0.5)
+            return False
+
+        monkeypatch.setattr("harness.benchmark.tune.study.is_locked", ended)
+        with second.claim() as other:
+            assert other is not None
+            assert other.place == 2
+    assert [trial.state for trial in first.study.trials] == [TrialState.COMPLETE, TrialState.RUNNING]
+
+
+def test_waiting_for_the_last_trial_ends_with_it_and_its_folder(open_study: OpenStudy) -> None:
+    """Its lock is gone with the folder, while it is waited for or already before."""
+    first, second, said = open_study(), open_study(), StringIO()
+    reporter, [model] = Reporter(Console(file=said, width=100)), requested("updown")
+    with ThreadPoolExecutor(1) as pool:
+        with first.claim() as held:
+            assert held is not None
+            waiting = pool.submit(wait_for_others, model, second, reporter)
+            while not said.getvalue() and not waiting.done():  # it says so before it waits
+                time.sleep(0.01)
+            first.finish(held, TrialState.COMPLETE, 0.5)
+        waiting.result(timeout=30)
+    assert said.getvalue() == "updown: another process works on its last trials; waiting\n"
+    with first.claim() as held:
+        assert held is not None
+        shutil.rmtree(held.folder)
+        wait_for_others(model, second, reporter)
+        assert not is_locked(held.folder / "lock")
+
+
+def test_interrupted_trials_go_on_with_the_same_values(open_study: OpenStudy) -> None:
+    undisturbed = work(open_study("m2"))
+    found = []
+    for place in range(1, 7):
+        left = interrupt(open_study(), 0.3)
+        with (study := open_study()).claim() as claim:
+            assert claim is not None
+            assert (claim.place, claim.values) == left
+            assert claim.place == place
+            assert claim.known == {10}
+            assert (claim.folder / "checkpoint").exists()
+            study.finish(claim, TrialState.COMPLETE, score(claim.values))
+        assert not claim.folder.exists()
+        found.append(left)
+    assert found == undisturbed
+    assert work(open_study()) == []
+
+
+def test_a_trial_killed_while_it_is_drawn_leaves_no_trace(open_study: OpenStudy) -> None:
+    undisturbed = work(open_study("m2"))
+    study = open_study()
+    work(study, 2)
+    study.study.ask()  # no values yet, and nobody holds its lock
+    assert [values for _, values in work(open_study())] == [values for _, values in undisturbed[2:]]
+    assert len(counted(study.study)) == BUDGET.trials
+
+
+def test_trials_below_the_median_are_stopped(open_study: OpenStudy) -> None:
+    study = open_study()
+    for value in (0.5, 0.6, 0.7):
+        with study.claim() as claim:
+            assert claim is not None
+            report_to(claim)(value, 10, False)
+            study.finish(claim, TrialState.COMPLETE, value)
+    with study.claim() as claim:
+        assert claim is not None
+        report_to(claim)(0.1, 9, False)  # the first third is too early
+        with pytest.raises(optuna.TrialPruned, match=r"after 10 updates, validation CIDEr-D 59\.0"):
+            report_to(claim)(0.59, 10, False)
+        study.finish(claim, TrialState.PRUNED)
+    with study.claim() as claim:
+        assert claim is not None
+        report_to(claim)(0.1, 30, True)  # nothing is left to save
+        study.finish(claim, TrialState.COMPLETE, 0.1)
+    found = standing(study.study, BUDGET)
+    assert (found.finished, found.pruned, found.best) == (4, 1, 0.7)
+
+
+def test_a_standing_counts_every_trial_once(open_study: OpenStudy) -> None:
+    study = open_study()
+    interrupt(study)
+    assert not standing(study.study, BUDGET).done
+    work(study, 4)
+    for _ in range(2):
+        with study.claim() as claim:
+            assert claim is not None
+            study.finish(claim, TrialState.FAIL, reason="loss nan")
+    found = standing(study.study, BUDGET)
+    assert (found.finished, found.pruned, found.failed, found.done) == (4, 0, 2, True)
+    assert found.default == score(TunedValues())
+    assert found.best == score(found.values) >= found.default
+
+
+def test_of_equal_scores_the_default_is_chosen(open_study: OpenStudy) -> None:
+    study = open_study()
+    for _ in range(BUDGET.trials):
+        with study.claim() as claim:
+            assert claim is not None
+            study.finish(claim, TrialState.COMPLETE, 0.25)
+    assert standing(study.study, BUDGET).values == TunedValues()

@@ -1,0 +1,136 @@
+"""Claims judged by small made-up stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from results import Store
+from results.comparison.claim_types import Claim, ClaimRow
+from results.comparison.claims import judge
+from tests.results.comparison.claim_stores import RISING, Trained, store_of
+
+PUBLISHED = {"difference": 1.9, "metric": "CIDEr-D", "table": "Table 1"}
+HIGHER: dict[str, Any] = {
+    "sentence": "A helps", "paper": "A paper", "published": PUBLISHED,
+    "runs": {"models": ["new*"]}, "than": {"models": ["old"]},
+}  # fmt: skip
+XE, BOTH = ("xe",), ("xe", "scst")
+TURNED = {
+    **HIGHER,
+    "published": PUBLISHED | {"after": -2.0},
+    "direction": "reversed",
+    "runs": {"models": ["new"], "stages": XE},
+    "than": {"models": ["old"], "stages": XE},
+    "after": {"runs": {"models": ["new"], "stages": BOTH}, "than": {"models": ["old"], "stages": BOTH}},
+    "varies": ["schedule", "reward"],
+}
+Judged = Callable[..., list[ClaimRow]]
+
+
+@pytest.fixture
+def judged(tmp_path: Path) -> Judged:
+    """`judged(claim, Trained(...), ...)` gives the rows of a claim on a store of these runs."""
+
+    def judging(claim: dict[str, Any], *trained: Trained, **options: Any) -> list[ClaimRow]:
+        with Store(str(store_of(tmp_path / "bench.sqlite", trained)), read_only=True) as store:
+            return judge(store, [Claim.model_validate(claim)], **options)
+
+    return judging
+
+
+@pytest.mark.parametrize(
+    ("points", "direction", "verdict"),
+    [
+        (5, "higher", "supported"),
+        (-5, "higher", "contradicted"),
+        (-5, "lower", "supported"),
+        (5, "lower", "contradicted"),
+    ],
+)
+def test_a_significant_difference_decides_by_its_sign(
+    judged: Judged, points: float, direction: str, verdict: str
+) -> None:
+    [row] = judged(HIGHER | {"direction": direction}, Trained("new", points), Trained("old", 0))
+    [finding] = row.findings
+    assert row.verdict == verdict
+    assert finding.difference == pytest.approx(points / 100, abs=0.005)
+    wide = finding.score.architecture
+    assert wide is not None
+    assert wide.low is not None
+    assert wide.high is not None
+    assert wide.low < points / 100 < wide.high
+    assert wide.seeds == (3, 3)
+
+
+def test_a_small_difference_cannot_be_told(judged: Judged) -> None:
+    [row] = judged(HIGHER, Trained("new", 0.01), Trained("old", 0))
+    assert (row.verdict, row.reason[:31]) == ("cannot be told", "the interval holds either sign,")
+
+
+def test_one_seed_of_a_side_gives_no_verdict(judged: Judged) -> None:
+    [row] = judged(HIGHER, Trained("new", 9, seeds=1), Trained("old", 0))
+    assert row.verdict == "cannot be told"
+    assert row.reason.startswith("new: needs seeds")
+
+
+def test_a_model_that_was_still_learning_gives_none_unless_asked(judged: Judged, tmp_path: Path) -> None:
+    trained = Trained("new", 9, curve=RISING), Trained("old", 0)
+    [row] = judged(HIGHER, *trained)
+    assert (row.verdict, "new: still learning" in row.reason) == ("cannot be told", True)
+    (tmp_path / "bench.sqlite").unlink()
+    [row] = judged(HIGHER, *trained, place_unfinished=True)
+    assert (row.verdict, row.reason) == ("supported", "significantly higher; new was still learning")
+
+
+def test_sides_of_other_conditions_are_refused_with_what_differs(judged: Judged) -> None:
+    [row] = judged(HIGHER, Trained("new", 9), Trained("old", 0, beam="5"))
+    assert (row.verdict, row.findings) == ("not comparable", ())
+    assert row.reason == "the sides differ in beam 5 → 3"
+
+
+def test_conditions_that_may_vary_do_not_forbid_a_comparison(judged: Judged) -> None:
+    trained = Trained("new", 9, stages=BOTH), Trained("old", 0)
+    claim = HIGHER | {"runs": {"models": ["new"], "stages": BOTH}}
+    [row] = judged(claim | {"varies": ["schedule", "reward"]}, *trained)
+    assert row.verdict == "supported"
+
+
+def test_every_set_of_conditions_has_a_row(judged: Judged) -> None:
+    beams = [Trained(model, points, beam=beam) for model, points in (("new", 9), ("old", 0)) for beam in ("3", "5")]
+    rows = judged(HIGHER, *beams)
+    assert [row.verdict for row in rows] == ["supported"] * 2
+    assert {dict(row.conditions)["beam"] for row in rows} == {"3", "5"}
+
+
+def test_missing_runs_are_named(judged: Judged) -> None:
+    [row] = judged(HIGHER | {"than": {"models": ["gone"], "preset": "quick"}}, Trained("new", 0))
+    assert (row.verdict, row.reason) == ("no runs", "no finished run of gone (preset quick)")
+
+
+@pytest.mark.parametrize(
+    ("named", "said"), [({"metric": "SPICE"}, "SPICE on test"), ({"split": "val"}, "CIDEr-D on val")]
+)
+def test_scores_that_no_run_has_are_no_missing_models(judged: Judged, named: dict[str, str], said: str) -> None:
+    [row] = judged(HIGHER | named, Trained("new", 5), Trained("old", 0))
+    assert (row.verdict, row.reason) == ("no runs", f"no finished run has a score by {said}")
+
+
+@pytest.mark.parametrize(("after", "verdict"), [(-5, "supported"), (5, "contradicted"), (0, "cannot be told")])
+def test_an_order_is_turned_where_both_differences_are_sure(judged: Judged, after: float, verdict: str) -> None:
+    before = Trained("new", 5), Trained("old", 0)
+    [row] = judged(TURNED, *before, Trained("new", after, stages=BOTH), Trained("old", 0, stages=BOTH))
+    assert row.verdict == verdict
+    assert len(row.findings) == 2
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"direction": "reversed"}, {"direction": "up"}, {"runs": {"models": []}}, {"unknown": 1}]
+)
+def test_what_is_no_claim_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Claim.model_validate(HIGHER | wrong)

@@ -1,0 +1,254 @@
+"""Pairing the runs of two stores, and what each pair says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reports.text.comparison import caption_counts, scopes, warnings
+from results import Quantity, Store, StoreError
+from results.comparison.comparison import compare_stores
+from results.comparison.comparison_types import Comparison, ScoreChange
+from results.comparison.run_snapshot import evaluated_images, run_key, run_snapshots
+from results.comparison.score_tests import NO_INTERVAL
+from results.records import CodeRecord
+from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, architecture_difference
+from results.statistics.paired import paired_differences
+
+WIDE = {"nrefs": "5", "split": "scenes-test", "beam": "5"}
+
+
+@pytest.fixture
+def fill(tmp_path: Path, make: Any) -> Iterator[Callable[..., Store]]:
+    """`fill((model, seed, cider, spec's changes) ...)` makes a store of such runs."""
+    opened = []
+
+    def filling(*runs: tuple[str, int, float, dict[str, Any]], fingerprint: str = "f" * 16) -> Store:
+        store = Store(tmp_path / f"{len(opened)}.sqlite")
+        opened.append(store)
+        store.record_dataset(make.dataset(fingerprint))
+        for number, (model, seed, cider, changes) in enumerate(runs):
+            spec = make.spec(model, seed, variant=f"-{number}", dataset=fingerprint, **changes)
+            store.plan([spec])
+            store.finish(spec.key, make.outcome(cider))
+        return store
+
+    yield filling
+    for store in opened:
+        store.close()
+
+
+def compared(before: Store, after: Store, most: int = 5) -> Comparison:
+    return compare_stores(run_snapshots(before), run_snapshots(after), evaluated_images(before), most)
+
+
+def test_rows_of_the_same_conditions_belong_together(fill: Any) -> None:
+    rows = [("updown", 1, 0.2, {}), ("updown", 1, 0.4, {"signature": WIDE})]
+    found = compared(fill(*rows), fill(*rows[::-1]))
+    assert [pair.conditions for pair in found.pairs] == [(), ()]
+    assert [pair.scores[0].before == pair.scores[0].after for pair in found.pairs] == [True, True]
+    assert len({pair.apart for pair in found.pairs}) == 2, "one cannot be taken for the other"
+    assert (found.only_before, found.only_after) == ((), ())
+
+
+def test_a_models_only_rows_are_paired_whatever_the_conditions(fill: Any) -> None:
+    found = compared(fill(("updown", 1, 0.2, {})), fill(("updown", 1, 0.4, {"signature": WIDE})))
+    assert [pair.conditions for pair in found.pairs] == [("beam 3 → 5",)]
+
+
+def test_sources_of_a_model_are_no_setting(fill: Any) -> None:
+    sides = [fill(("updown", 1, 0.2, {"code": CodeRecord(digest, "bbbb", "1", {})})) for digest in ("aaaa", "cccc")]
+    [pair] = compared(*sides).pairs
+    assert pair.settings == ()
+
+
+def test_rows_that_may_belong_to_several_are_left_over(fill: Any) -> None:
+    several = [("updown", 1, 0.2, {"signature": {**WIDE, "beam": beam}}) for beam in ("4", "5")]
+    found = compared(fill(("updown", 1, 0.2, {})), fill(*several))
+    assert found.pairs == ()
+    assert found.only_before == ("updown seed 1",)
+    assert found.only_after == ("updown seed 1 (beam: 4)", "updown seed 1 (beam: 5)")
+
+
+def test_settings_that_no_condition_names_are_said(fill: Any) -> None:
+    described = ("card", "shipped_preset", "evaluated")
+    configs = [
+        {"arguments": {"layers": layers, "seed": 1}, **{name: {"is": layers} for name in described}}
+        for layers in (2, 3)
+    ]
+    found = compared(*(fill(("updown", 1, 0.2, {"config": config})) for config in configs))
+    assert found.pairs[0].settings == ("arguments.layers 2 → 3",)
+    assert found.pairs[0].conditions == ()
+
+
+def test_scores_of_several_seeds_are_of_all_of_them(fill: Any) -> None:
+    before = fill(("updown", 1, 0.2, {}), ("updown", 2, 0.4, {}), ("updown", 3, 0.9, {}))
+    after = fill(("updown", 2, 0.6, {}), ("updown", 4, 0.4, {}))
+    (pair,) = compared(before, after).pairs
+    assert (pair.before.seeds, pair.after.seeds) == ((1, 2, 3), (2, 4))
+    cider = pair.scores[0]
+    assert (cider.metric, cider.before, cider.after) == ("CIDEr-D", pytest.approx(0.5), pytest.approx(0.5))
+    assert cider.architecture is not None
+    assert cider.architecture.seeds == (2, 3)
+    assert caption_counts(compared(before, after))[0].startswith("test: 0 of 3 captions differ with seed 2;")
+
+
+def test_beside_one_seed_common_seeds_count(fill: Any) -> None:
+    before = fill(("updown", 1, 0.2, {}), ("updown", 2, 0.4, {}))
+    after = fill(("updown", 1, 0.4, {}))
+    (pair,) = compared(before, after).pairs
+    assert (pair.before.seeds, pair.after.seeds) == ((1,), (1,))
+    cider = pair.scores[0]
+    assert (cider.metric, cider.before, cider.after) == ("CIDEr-D", pytest.approx(0.2), pytest.approx(0.4))
+    assert cider.test is not None
+    assert cider.test.difference == pytest.approx(0.4), "of the images, whose scores here are not the split's"
+
+
+def test_what_tests_are_over_is_said(fill: Any) -> None:
+    two = [fill(("updown", 1, score, {}), ("updown", 2, score + 0.1, {})) for score in (0.2, 0.4)]
+    one = [fill(("updown", 1, score, {})) for score in (0.2, 0.4)]
+    mixed = [fill(*(("updown", seed, 0.2, {}) for seed in (1, 2)), ("blind", 1, 0.2, {})) for _ in range(2)]
+    assert scopes(compared(*two), everything=False) == ["p and 95 %, over seeds and images"]
+    assert scopes(compared(*one), everything=False) == ["p and 95 %, these weights, over images"]
+    assert scopes(compared(*mixed), everything=False) == [
+        "p and 95 %, over seeds and images: updown seed 1,2 on test",
+        "p and 95 %, these weights, over images: blind seed 1 on test",
+    ]
+
+
+def test_without_a_common_seed_the_first_of_each_are_compared(fill: Any) -> None:
+    (pair,) = compared(fill(("updown", 3, 0.2, {})), fill(("updown", 5, 0.2, {}), ("updown", 4, 0.6, {}))).pairs
+    assert (pair.before.seeds, pair.after.seeds) == ((3,), (4,))
+
+
+def test_other_pictures_are_not_tested_against_each_other(fill: Any) -> None:
+    (pair,) = compared(fill(("updown", 1, 0.2, {})), fill(("updown", 1, 0.4, {}), fingerprint="e" * 16)).pairs
+    assert [(score.test, score.reason) for score in pair.scores if score.metric == "CIDEr-D"] == [
+        (None, "scored on other images")
+    ]
+    assert (pair.differing, pair.captions) == ((), ())
+
+
+def test_why_a_score_is_missing_is_kept(fill: Any) -> None:
+    (pair,) = compared(fill(("updown", 1, None, {})), fill(("updown", 1, 0.4, {}))).pairs
+    cider, bleu = pair.scores
+    assert (cider.before, cider.after, cider.reason) == (None, 0.4, "no Java found")
+    assert (bleu.before, bleu.test, bleu.reason) == (0.25, None, "the database has no scores of single images")
+
+
+@pytest.mark.parametrize(("cpu", "ratio"), [("Xeon", 2.0), ("EPYC", None)])
+def test_times_of_different_machines_have_no_ratio(tmp_path: Path, make: Any, cpu: str, ratio: float | None) -> None:
+    stores = []
+    for name, seconds, processor in (("before", 2.0, "Xeon"), ("after", 4.0, cpu)):
+        with Store(tmp_path / f"{name}.sqlite") as store:
+            store.record_dataset(make.dataset())
+            store.plan([make.spec("updown")])
+            costs = {"train_seconds": Quantity(seconds, unit="s"), "parameters": Quantity(10.0)}
+            environment = {"machine": "x86_64", "cpu": processor, "device": {"type": "cpu"}}
+            store.finish("updown-1", make.outcome(costs=costs, environment=environment))
+            stores.append((run_snapshots(store), evaluated_images(store)))
+    (before, images), (after, _) = stores
+    found = compare_stores(before, after, images, 1)
+    (pair,) = found.pairs
+    assert {cost.name: cost.ratio for cost in pair.costs} == {"train_seconds": ratio, "parameters": 1.0}
+    said = [] if ratio else ["Other hardware, so that times have no ratio:", "  cpu Xeon → EPYC"]
+    assert warnings(found) == said
+
+
+def test_the_same_captions_are_no_change(fill: Any) -> None:
+    (pair,) = compared(fill(("updown", 1, 0.2, {})), fill(("updown", 1, 0.4, {}))).pairs
+    assert pair.captions == ()
+    assert [(each.of, each.captions) for each in pair.differing] == [(3, 0)]
+
+
+def test_captions_that_changed_most_come_first_with_their_image(fill: Any, make: Any) -> None:
+    before, after = fill(("updown", 1, 0.2, {})), fill(("updown", 1, 0.4, {}))
+    outcome = make.outcome(0.4)
+    outcome.splits[0].captions.update({1: "a red ball", 30: "two cones"})
+    after.finish("updown-1-0", outcome)
+    changes = compared(before, after).pairs[0].captions
+    assert [(each.image.image_id, each.before, each.after) for each in changes] == [
+        (30, "cones", "two cones"),
+        (1, "a ball", "a red ball"),
+    ]
+    assert changes[0].change == pytest.approx(0.6)
+    assert changes[0].image.references == ("<b>two</b> cones",)
+    assert len(compared(before, after, most=1).pairs[0].captions) == 1
+
+
+def test_a_model_names_its_only_finished_run(fill: Any, make: Any) -> None:
+    store = fill(("updown", 1, 0.2, {}), ("blind", 1, 0.2, {}), ("blind", 2, 0.2, {}))
+    store.plan([make.spec("updown", 2)])
+    assert run_key(store, "updown") == "updown-1-0"
+    assert run_key(store, "blind-2-2") == "blind-2-2"
+    with pytest.raises(StoreError, match="blind has 2 finished runs") as caught:
+        run_key(store, "blind")
+    assert "blind-1-1, blind-2-2" in str(caught.value.hint)
+    store.plan([make.spec("m2", 1)])
+    with pytest.raises(StoreError, match="no run of m2 has finished: planned"):
+        run_key(store, "m2")
+
+
+@pytest.mark.parametrize(("key", "message"), [("none", "no run none"), ("updown-2", "it is planned")])
+def test_only_finished_runs_are_read(fill: Any, make: Any, key: str, message: str) -> None:
+    store = fill(("updown", 1, 0.2, {}))
+    store.plan([make.spec("updown", 2)])
+    with pytest.raises(StoreError, match=message) as caught:
+        run_snapshots(store, [key])
+    assert "updown-1-0" in str(caught.value.hint)
+
+
+def weighed(tmp_path: Path, make: Any, name: str, seeds: dict[int, list[float] | None]) -> Store:
+    """A store of one model; by seed the influences of three images on its BLEU-4, which is their mean."""
+    store = Store(tmp_path / f"{name}.sqlite")
+    store.record_dataset(make.dataset())
+    for seed, influences in seeds.items():
+        score = Quantity(0.25 if influences is None else float(np.mean(influences)))
+        scores = {"overall": {"BLEU-4": score}}
+        found = {} if influences is None else {"BLEU-4": dict(zip((1, 2, 30), influences, strict=True))}
+        by_image = {"BLEU-4": {1: 0.1, 2: 0.2, 30: 0.3 + seed}}
+        split = replace(make.outcome().splits[0], scores=scores, per_image=by_image, influences=found)
+        store.plan([make.spec("updown", seed)])
+        store.finish(f"updown-{seed}", make.outcome(splits=(split,)))
+    return store
+
+
+def only_score(before: Store, after: Store) -> ScoreChange:
+    with before, after:
+        [pair] = compared(before, after).pairs
+    return pair.scores[0]
+
+
+def test_bleu_of_several_seeds_is_tested_over_seeds_and_images(tmp_path: Path, make: Any) -> None:
+    one, two = np.random.default_rng(3).normal([[[0.2]], [[0.4]]], 0.1, (2, 3, 3))
+    sides = [weighed(tmp_path, make, name, dict(enumerate(each.tolist()))) for name, each in (("a", one), ("b", two))]
+    score = only_score(*sides)
+    expected = architecture_difference(two, one)
+    assert (score.over, score.no_interval, score.architecture) == (OVER_SEEDS, None, expected)
+    assert score.before is not None
+    assert score.after is not None
+    assert score.test is not None
+    assert score.test.difference == pytest.approx(score.after - score.before)
+    assert (score.test.low, score.test.high, score.test.p) == (expected.low, expected.high, expected.p)
+
+
+def test_bleu_of_one_seed_is_tested_over_images(tmp_path: Path, make: Any) -> None:
+    one, two = [0.1, 0.2, 0.3], [0.3, 0.3, 0.45]
+    score = only_score(*(weighed(tmp_path, make, name, {0: each}) for name, each in (("a", one), ("b", two))))
+    [expected] = paired_differences([(dict(enumerate(one)), dict(enumerate(two)))])
+    assert (score.over, score.no_interval, score.test) == (OVER_IMAGES, None, expected)
+    assert expected.difference == pytest.approx(0.15)
+
+
+def test_a_run_without_influences_leaves_bleu_without_an_interval(tmp_path: Path, make: Any) -> None:
+    values = [0.1, 0.2, 0.3]
+    sides = (weighed(tmp_path, make, "a", {0: values, 1: values}), weighed(tmp_path, make, "b", {0: values, 1: None}))
+    score = only_score(*sides)
+    assert (score.over, score.no_interval, score.architecture) == (OVER_IMAGES, NO_INTERVAL, None)
+    assert score.test is not None
+    assert score.test.difference == 0, "of the images' own scores, which are alike"

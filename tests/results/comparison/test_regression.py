@@ -1,0 +1,294 @@
+"""The gate's result on made-up runs: deterministic, statistical and timing classes, and what was not measured."""
+
+from __future__ import annotations
+
+import math
+import random
+from statistics import fmean
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from results.comparison.baseline import FORMAT, Baseline, PerImage, Platform, Run, Spent, SplitResults
+from results.comparison.gate_result import Settings
+from results.comparison.regression import judge
+from results.runs.views import Failure
+
+HERE = Platform(
+    torch="2.15.0", numpy="2.4.6", os="Debian", machine="x86_64", cpu="EPYC", threads="1", device="cpu", training="1"
+)
+SIGNATURE = {"data": "scenes#6aa2", "beam": "3", "v": "0.1.0"}
+RANDOM = random.Random(5)
+USUAL = [RANDOM.uniform(0, 2) for _ in range(200)]
+
+
+def run(model: str = "updown", scores: list[float] | None = None, **changes: Any) -> Run:
+    """A run whose images have these scores; keywords change fields, `cost` its training time, `captions` the digest."""
+    scores = USUAL if scores is None else scores
+    cost = changes.pop("cost", Spent(value=10.0, unit="s"))
+    results = SplitResults(
+        scores={"CIDEr-D": sum(scores) / len(scores), "BLEU-4": 0.25},
+        by_image={"CIDEr-D": PerImage.pack(dict(enumerate(scores, 1)))},
+        captions=changes.pop("captions", "0" * 64),
+    )
+    fields: dict[str, Any] = {
+        "model": model,
+        "role": "model",
+        "seed": 0,
+        "signature": SIGNATURE,
+        "code": "0.1.0 abc",
+        "platform": HERE,
+        "losses": ((0, 0, 2.5), (0, 1, 1.25)),
+        "splits": {"test": results},
+        "costs": {"train_seconds": cost, "latency_iqr": Spent(value=1.0, unit="s")},
+    }
+    return Run(**(fields | changes))
+
+
+def baseline(*runs: Run) -> Baseline:
+    return Baseline(format=FORMAT, runs=runs)
+
+
+def moved(points: float, spread: float = 0.0) -> list[float]:
+    """The usual scores, changed by so many points on average."""
+    generator = random.Random(9)
+    noise = [generator.uniform(-spread, spread) for _ in USUAL]
+    return [score + (points + each - fmean(noise)) / 100 for score, each in zip(USUAL, noise, strict=True)]
+
+
+def status(expected: Run, measured: Run, **settings: Any) -> tuple[str, int]:
+    found = judge(baseline(expected), baseline(measured), settings=Settings(**settings))
+    return found.rows[0].status, found.exit_code
+
+
+SIDES = st.lists(st.floats(0, 3), min_size=1, max_size=10)
+
+
+@settings(max_examples=30)
+@given(st.lists(SIDES, min_size=1, max_size=3))
+def test_nothing_is_worse_than_itself(models: list[list[float]]) -> None:
+    same = baseline(*(run(f"m{place}", scores) for place, scores in enumerate(models)))
+    found = judge(same, same, settings=Settings(strict_timing=1.01))
+    assert {row.status for row in found.rows} == {"same"}
+    assert {row.exact for row in found.rows} == {"equal"}
+    assert found.exit_code == 0
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(st.floats(0, 3), st.floats(0, 3)), min_size=6, max_size=12))
+def test_what_regresses_one_way_improves_the_other(pairs: list[tuple[float, float]]) -> None:
+    one, two = (baseline(run(scores=list(side))) for side in zip(*pairs, strict=True))
+    opposite = {"same": "same", "regressed": "improved", "improved": "regressed"}
+    there, back = (judge(*sides, settings=Settings(exact=False)).rows[0].status for sides in ((one, two), (two, one)))
+    assert opposite.get(back) == (there if there in opposite else None)
+
+
+@pytest.mark.parametrize(
+    ("points", "spread", "expected"),
+    [
+        (-2.0, 1.0, ("regressed", 1)),
+        (+2.0, 1.0, ("improved", 0)),
+        (-0.3, 0.1, ("within", 0)),  # real, and too small to matter
+        (+0.1, 1.0, ("within", 0)),  # nothing, and a fall of the tolerance is excluded
+        (-2.0, 80.0, ("undecided", 0)),  # large, and no more than chance
+    ],
+)
+def test_scores_fall_where_test_and_least_effect_agree(points: float, spread: float, expected: tuple[str, int]) -> None:
+    assert status(run(), run(scores=moved(points, spread)), exact=False) == expected
+
+
+def test_the_least_effect_is_a_setting() -> None:
+    worse = run(scores=moved(-2.0, 1.0))
+    assert status(run(), worse, exact=False, tolerance={"CIDEr-D": 3.0}) == ("within", 0)
+    assert status(run(), run(scores=moved(-0.3, 0.1)), exact=False, tolerance={"CIDEr-D": 0.1}) == ("regressed", 1)
+
+
+def test_many_models_need_stronger_evidence() -> None:
+    before = [0.0] * 10
+    worse = run("worse", [0.0] * 4 + [-0.5] * 6)  # one of 64 sign patterns is as low, twice for two sides: p = 1/32
+    others = [run(f"other{number}") for number in range(3)]
+    alone = judge(baseline(run("worse", before)), baseline(worse), settings=Settings(exact=False))
+    among = judge(baseline(run("worse", before), *others), baseline(worse, *others), settings=Settings(exact=False))
+    assert alone.rows[0].tests[0].difference.adjusted == pytest.approx(1 / 32)
+    assert among.rows[0].tests[0].difference.adjusted == pytest.approx(4 / 32)
+    assert (alone.rows[0].status, among.rows[0].status) == ("regressed", "undecided")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"losses": ((0, 0, 2.5), (0, 1, math.nextafter(1.25, 2)))}, "stage 1, epoch 2 on: 1.25 → 1.2500000000000002"),
+        ({"losses": ((0, 0, 2.5),)}, "stage 1, epoch 2 on: 1.25 → none"),
+        ({"captions": "1" * 64}, "captions of test differ"),
+    ],
+)
+def test_a_changed_bit_fails_on_the_same_platform_alone(change: dict[str, Any], said: str) -> None:
+    judged = judge(baseline(run()), baseline(run(**change)))
+    assert (judged.rows[0].status, judged.rows[0].exact, judged.exit_code) == ("changed", "different", 1)
+    assert said in judged.rows[0].reasons[0]
+    assert status(run(), run(**change), exact=False) == ("same", 0)
+
+    other = HERE.model_copy(update={"torch": "2.16.0"})
+    elsewhere = judge(baseline(run()), baseline(run(platform=other, **change))).rows[0]
+    assert (elsewhere.status, elsewhere.exact) == ("same", "not comparable here")
+    assert "torch 2.15.0 → 2.16.0" in elsewhere.notes[0]
+
+
+@pytest.mark.parametrize("field", [{"cpu": "unknown"}, {"device": "cuda NVIDIA H200"}])
+def test_bits_are_not_compared_where_they_need_not_repeat(field: dict[str, str]) -> None:
+    platform = HERE.model_copy(update=field)
+    row = judge(baseline(run(platform=platform)), baseline(run(platform=platform, captions="1" * 64))).rows[0]
+    assert (row.status, row.exact) == ("same", "not comparable here")
+
+
+def test_a_better_model_passes_though_its_bits_changed() -> None:
+    judged = judge(baseline(run()), baseline(run(scores=moved(3.0), captions="1" * 64)))
+    assert (judged.rows[0].status, judged.exit_code) == ("improved", 0)
+    assert "captions of test differ" in judged.rows[0].notes[0]
+
+
+@pytest.mark.parametrize("torch", ["2.15.0", "2.16.0"])
+def test_other_scores_of_the_same_captions_fail_even_if_higher(torch: str) -> None:
+    after = run(scores=moved(3.0), platform=HERE.model_copy(update={"torch": torch}))
+    judged = judge(baseline(run()), baseline(after))
+    assert judged.rows[0].tests[0].verdict == "improved"
+    assert (judged.rows[0].status, judged.exit_code) == ("changed", 1)
+    assert "the same captions of test have other scores: CIDEr-D" in judged.rows[0].reasons[0]
+
+
+def test_a_run_without_anything_comparable_is_refused() -> None:
+    bare = {"test": run().splits["test"].model_copy(update={"by_image": {}})}
+    other = HERE.model_copy(update={"torch": "2.16.0"})
+    judged = judge(baseline(run(splits=bare)), baseline(run(splits=bare, platform=other)))
+    assert (judged.rows[0].status, judged.exit_code) == ("refused", 2)
+    assert judge(baseline(run(splits=bare)), baseline(run(splits=bare))).exit_code == 0, "bits are enough"
+    changed = {"test": bare["test"].model_copy(update={"captions": "1" * 64})}
+    assert status(run(splits=bare), run(splits=changed), exact=False) == ("refused", 2), "changed, and nothing to test"
+    empty = run(splits={}, losses=())
+    assert judge(baseline(empty), baseline(run())).exit_code == 2, "nor by bits that were never written down"
+
+
+def failure(model: str) -> Failure:
+    return Failure(
+        key="k", model=model, role="model", seed=0, track="controlled", dataset="scenes", status="failed",
+        reason="out of luck", error_class="RuntimeError", log_tail="", attempts=1, started_at=None, finished_at=None,
+    )  # fmt: skip
+
+
+def test_what_was_not_measured_fails_and_says_why() -> None:
+    judged = judge(baseline(run("a"), run("b"), run("c")), baseline(run("c"), run("d")), [failure("a")])
+    assert [row.status for row in judged.rows] == ["missing", "missing", "same"]
+    assert judged.rows[0].reasons == ("a seed 0 was not measured: failed: RuntimeError: out of luck",)
+    assert judged.rows[1].reasons == ("b seed 0 was not measured: no such run was planned",)
+    assert judged.fresh == ("d seed 0",)
+    assert judged.exit_code == 1
+    assert judge(baseline(run("a")), None).exit_code == 1
+
+
+def test_other_conditions_are_refused_with_the_field_named() -> None:
+    judged = judge(baseline(run()), baseline(run(signature={**SIGNATURE, "beam": "5"})))
+    assert judged.rows[0].status == "refused"
+    assert judged.rows[0].reasons == ("updown seed 0 was measured under other conditions: beam 3 → 5",)
+    assert judged.exit_code == 2
+
+
+def test_a_regression_outweighs_what_could_not_be_judged() -> None:
+    expected = baseline(run("a"), run("b"))
+    judged = judge(expected, baseline(run("a", moved(-5)), run("b", signature={**SIGNATURE, "beam": "5"})))
+    assert [row.status for row in judged.rows] == ["regressed", "refused"]
+    assert judged.exit_code == 1
+
+
+def test_another_release_is_what_the_gate_is_for() -> None:
+    assert status(run(), run(signature={**SIGNATURE, "v": "9.9.9"})) == ("same", 0)
+
+
+def test_seeds_are_judged_together_and_all_are_expected() -> None:
+    up, down = moved(+5), moved(-5)
+    expected = baseline(run(), run(seed=1))
+    judged = judge(expected, baseline(run(scores=up), run(scores=down, seed=1)), settings=Settings(exact=False))
+    assert len(judged.rows) == 1
+    assert judged.rows[0].seeds == (0, 1)
+    assert judged.rows[0].status == "undecided", "the seeds differ by 10 points"
+    assert judged.rows[0].tests[0].difference.difference == pytest.approx(0)
+    assert judge(expected, baseline(run())).rows[0].status == "missing"
+
+
+def test_a_metric_or_split_that_is_gone_was_not_measured() -> None:
+    bare = run().splits["test"].model_copy(update={"by_image": {}})
+    for splits in ({"test": bare}, {}):
+        judged = judge(baseline(run()), baseline(run().model_copy(update={"splits": splits})))
+        assert judged.rows[0].status == "missing"
+        assert judged.rows[0].reasons == ("updown: CIDEr-D on test was not measured with every seed",)
+
+
+def test_other_images_cannot_be_judged() -> None:
+    judged = judge(baseline(run()), baseline(run(scores=USUAL[:-2])))
+    assert judged.rows[0].reasons == ("updown: CIDEr-D on test is of other images: 2 on one side alone",)
+    assert judged.exit_code == 2
+
+
+def seconds(value: float, half: float | None = None) -> Spent:
+    bounds = {} if half is None else {"low": value - half, "high": value + half}
+    return Spent(value=value, unit="s", **bounds)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "strict", "expected"),
+    [
+        (seconds(10), seconds(30), None, ("same", 0)),
+        (seconds(10), seconds(30), 2.0, ("slower", 1)),
+        (seconds(10), seconds(15), 2.0, ("same", 0)),
+        (seconds(10, 1), seconds(30, 1), 2.0, ("slower", 1)),
+        (seconds(10, 15), seconds(30, 15), 2.0, ("same", 0)),  # the intervals overlap
+        (Spent(value=30, unit="images/s"), Spent(value=10, unit="images/s"), 2.0, ("slower", 1)),
+        (Spent(value=10, unit="images/s"), Spent(value=30, unit="images/s"), 2.0, ("same", 0)),
+    ],
+)
+def test_times_block_only_where_that_is_asked_for(
+    before: Spent, after: Spent, strict: float | None, expected: tuple[str, int]
+) -> None:
+    assert status(run(cost=before), run(cost=after), strict_timing=strict) == expected
+
+
+def test_how_much_a_time_varies_is_no_time() -> None:
+    costs = {name: Spent(value=9 * cost.value, unit="s") for name, cost in run().costs.items() if name == "latency_iqr"}
+    after = run().model_copy(update={"costs": {**run().costs, **costs}})
+    assert status(run(), after, strict_timing=2.0) == ("same", 0)
+
+
+def test_latencies_differ_by_their_margins_not_their_quartiles() -> None:
+    def timed(at: float) -> Run:
+        costs = {"latency_median": Spent(value=at, unit="s", low=1.0, high=50.0)}
+        return run().model_copy(update={"costs": costs | {"latency_margin": Spent(value=2.0, unit="s")}})
+
+    assert status(timed(10), timed(30), strict_timing=1.2) == ("slower", 1)
+    assert status(timed(10), timed(13), strict_timing=1.2) == ("same", 0)
+
+
+def test_times_of_other_hardware_are_not_judged_though_asked_for() -> None:
+    other = HERE.model_copy(update={"cpu": "Xeon"})
+    assert status(run(), run(platform=other, cost=seconds(99)), strict_timing=2.0) == ("refused", 2)
+    assert status(run(), run(platform=other, cost=seconds(99))) == ("same", 0)
+
+
+def test_a_missing_time_is_noted_and_fails_under_strict_timing() -> None:
+    after = run().model_copy(update={"costs": {}})
+    row = judge(baseline(run()), baseline(after)).rows[0]
+    assert row.status == "same"
+    assert row.notes[0] == "updown: train_seconds was not measured this time"
+    assert status(run(), after, strict_timing=2.0) == ("missing", 1)
+
+
+def test_other_counts_of_parameters_are_noted() -> None:
+    sizes = [run().model_copy(update={"costs": {"parameters": Spent(value=value, unit="")}}) for value in (100.0, 90.0)]
+    row = judge(*map(baseline, sizes)).rows[0]
+    assert (row.status, row.notes) == ("same", ("updown: parameters 100 → 90",))
+
+
+def test_next_to_nothing_is_no_measure_of_times() -> None:
+    row = judge(baseline(run(cost=seconds(5e-324))), baseline(run(cost=seconds(10)))).rows[0]
+    cost = next(cost for cost in row.costs if cost.name == "train_seconds")
+    assert (cost.ratio, cost.slowdown) == (None, None)

@@ -1,0 +1,154 @@
+"""What a row has to be above: tests against the floors, and no place without them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from results import Quantity, SplitResult, Store
+from results.runs import fetch
+from results.runs.floors import floor_tests
+from results.runs.views import FloorTest, Group, Row, Spread
+from results.store.schema import HeldOutScore
+
+IMAGES = range(40)
+Finish = Callable[..., None]
+
+
+def level(mean: float, wobble: float = 0.02) -> dict[int, float]:
+    """Scores of the images about a mean; each image's own level is in all of them."""
+    return {image: mean + image / 100 + wobble * (-1) ** image for image in IMAGES}
+
+
+@pytest.fixture
+def finish(store: Store, make: Any) -> Finish:
+    """Finish a run with these scores of single images: `finish(model, by_image, **fields of the spec)`."""
+
+    def finishing(model: str, by_image: Mapping[int, float], held_out: float | None = None, **changes: Any) -> None:
+        spec = make.spec(model, **changes)
+        scores = {"CIDEr-D": Quantity(sum(by_image.values()) / len(by_image))}
+        less = {} if held_out is None else {"CIDEr-D": Quantity(held_out), "METEOR": Quantity(None, "no Java")}
+        result = SplitResult(
+            "test", dict.fromkeys(by_image, "a"), {"overall": scores}, {"CIDEr-D": dict(by_image)}, held_out=less
+        )
+        store.plan([spec])
+        store.finish(spec.key, make.outcome(splits=(result,)))
+
+    return finishing
+
+
+def rows(store: Store) -> dict[str, Row]:
+    group: Group
+    (group,) = fetch.leaderboard(store)
+    return {row.model: row for row in (*group.rows, *group.references)}
+
+
+def test_only_rows_above_every_floor_have_a_place(store: Store, finish: Finish) -> None:
+    finish("majority", level(0.5), role="reference")
+    finish("retrieval", level(0.6), role="reference")
+    for seed in (1, 2, 3):
+        finish("blind", level(0.4, wobble=0.03), seed=seed)
+        finish("best", level(1.0 + 0.01 * seed, wobble=0.05), seed=seed)
+        finish("second", level(0.8 + 0.01 * seed, wobble=-0.05), seed=seed)
+        finish("between", level(0.55, wobble=0.01), seed=seed)
+        finish("as-majority", level(0.501, wobble=-0.05), seed=seed)
+    found = rows(store)
+    standings = {name: row.standings["CIDEr-D"] for name, row in found.items() if row.role == "model"}
+    assert {name: standing.best for name, standing in standings.items()} == {
+        "best": 1,
+        "second": 2,
+        "between": None,
+        "as-majority": None,
+        "blind": None,
+    }
+    assert standings["blind"].is_floor
+    assert standings["blind"].floors == (), "a floor is not tested against others"
+    assert not standings["best"].is_floor
+    between, low = standings["between"], standings["as-majority"]
+    assert between.reason == "not above the floor"
+    assert [(test.floor, test.above, test.significant) for test in between.floors] == [
+        ("blind", True, True),
+        ("majority", True, True),
+        ("retrieval", False, True),
+    ]
+    assert [test.floor for test in low.not_above] == ["majority", "retrieval"]
+    assert low.not_above[0].p > 0.5
+    (group,) = fetch.leaderboard(store)
+    assert group.test is not None
+    assert (group.test.rows, group.test.floor_tests, group.test.images) == (2, 12, 40)
+    assert all(row.standings == {} for row in group.references)
+
+
+def test_a_group_of_rows_below_the_floor_says_what_was_tested(store: Store, finish: Finish) -> None:
+    finish("majority", level(0.5), role="reference")
+    finish("low", level(0.4))
+    (group,) = fetch.leaderboard(store)
+    assert group.rows[0].standings["CIDEr-D"].reason == "not above the floor"
+    assert group.test is not None
+    assert (group.test.rows, group.test.floor_tests, group.test.resamples) == (0, 1, 10_000)
+
+
+def test_without_a_floor_no_row_is_left_out(store: Store, finish: Finish) -> None:
+    finish("human", level(2.0), role="reference")
+    for seed in (1, 2):
+        finish("low", level(0.1 + 0.01 * seed), seed=seed)
+        finish("lower", level(0.0), seed=seed)
+    standing = rows(store)["low"].standings["CIDEr-D"]
+    assert (standing.best, standing.floors) == (1, ())
+
+
+@pytest.mark.parametrize(
+    ("changes", "applies"),
+    [
+        ({}, True),
+        ({"beam": "none"}, True),
+        ({"nrefs": "4"}, False),
+        ({"tok": "ptb-java"}, False),
+        ({"rev": "2"}, False),
+        ({"v": "0.3.1"}, True),
+    ],
+)
+def test_a_floor_counts_only_where_it_was_scored_alike(
+    store: Store, finish: Finish, changes: dict[str, str], applies: bool
+) -> None:
+    signature = {"nrefs": "5", "tok": "ptb-python", "beam": "3", "v": "0.3.0", "rev": "1"}
+    finish("low", level(0.1), signature=signature)
+    finish("majority", level(0.5), role="reference", track="paper", signature=signature | changes)
+    assert bool(rows(store)["low"].standings["CIDEr-D"].not_above) == applies
+
+
+def test_retrieval_by_the_groups_own_features_is_the_floor(store: Store, finish: Finish) -> None:
+    """By others, where it did not run by these: a model that learns from pixels has to be above it, too."""
+    for feat in ("weak", "pixels"):
+        finish("model", level(0.5), variant=feat, signature={"feat": feat})
+    finish("retrieval", level(0.4), role="reference", variant="weak", signature={"feat": "weak"})
+    finish("retrieval", level(0.6), role="reference", variant="strong", signature={"feat": "strong"})
+    weak, pixels = fetch.leaderboard(store)
+    assert [test.above for test in weak.rows[0].standings["CIDEr-D"].floors] == [True]
+    assert [test.above for test in pixels.rows[0].standings["CIDEr-D"].floors] == [True, False]
+
+
+def test_seeds_are_averaged_and_all_tests_corrected_together() -> None:
+    seeds = [{1: 0.0, 2: 4.0, 3: 2.0}, {}, {1: 2.0, 2: 0.0, 3: 2.0}]
+    floors = [("low", [{1: 0.0, 2: 0.0, 3: 0.0}]), ("elsewhere", [{4: 1.0}])]
+    found = floor_tests([seeds, [], [{9: 1.0}], [{1: 0.0, 2: 0.0, 3: 0.0}]], floors)
+    assert found == [
+        (FloorTest("low", pytest.approx(5 / 3), 0.5, significant=False),),
+        (),
+        (),
+        (FloorTest("low", 0.0, 1.0, significant=False),),
+    ], "of three images the lowest p-value is 2/8, and there are two tests"
+
+
+def test_scores_against_one_reference_less_come_with_their_row(store: Store, finish: Finish) -> None:
+    finish("model", level(0.5), held_out=0.25)
+    finish("model", level(0.5), held_out=0.75, seed=2)
+    finish("old", level(0.4))
+    found = rows(store)
+    assert found["model"].held_out["CIDEr-D"] == Spread(0.5, pytest.approx(0.3535, abs=1e-4), 2)
+    assert found["model"].held_out["METEOR"] == Spread(None, None, 0, "no Java")
+    assert found["old"].held_out == {}
+    with store.reading() as connection:
+        assert len(connection.execute(HeldOutScore.__table__.select()).all()) == 4

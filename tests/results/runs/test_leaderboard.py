@@ -1,0 +1,170 @@
+"""Ranking: only what was scored under the same conditions shares a group, and nothing is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from results import Quantity, SplitResult, Store
+from results.runs import fetch
+from results.runs.views import Row, Spread
+
+Add = Callable[..., str]
+
+
+def models(rows: tuple[Row, ...]) -> list[str]:
+    return [row.model for row in rows]
+
+
+def test_an_empty_store_has_no_groups(store: Store) -> None:
+    assert fetch.leaderboard(store) == []
+
+
+def test_rows_rank_by_mean_cider_and_spread_over_seeds(store: Store, add: Add) -> None:
+    for seed, cider in ((3, 0.75), (1, 0.25), (2, 0.5)):
+        add("low", seed, cider)
+    add("high", 1, 1.25)
+    (group,) = fetch.leaderboard(store)
+    assert (group.dataset, group.fingerprint, group.split, group.track) == ("scenes", "f" * 16, "test", "controlled")
+    assert list(group.signature) == ["nrefs", "split", "beam"]
+    assert group.separating == ()
+    assert models(group.rows) == ["high", "low"]
+    high, low = group.rows
+    assert high.scores["CIDEr-D"] == Spread(1.25, None, 1)
+    assert (low.scores["CIDEr-D"].mean, low.scores["CIDEr-D"].sd, low.scores["CIDEr-D"].n) == (0.5, 0.25, 3)
+    assert (low.seeds, low.keys) == ((1, 2, 3), ("low-1", "low-2", "low-3"))
+    assert low.scores["BLEU-4"] == Spread(0.25, 0.0, 3)
+    assert low.domains["in-domain"]["CIDEr-D"] == Spread(0.5, 0.25, 3)
+    assert low.domains["out-domain"]["CIDEr-D"] == Spread(None, None, 0, "one image only")
+    assert list(low.domains) == ["in-domain", "out-domain"]
+    assert low.costs == {"parameters": Quantity(1000.0, unit="1"), "energy": Quantity(None, "no meter", "J")}
+    assert low.code_version == "0.1.0"
+    assert low.differs == {}
+
+
+def test_seeds_without_a_score_are_counted_out_with_their_reason(store: Store, add: Add) -> None:
+    add("some", 1, 0.5)
+    add("some", 2, None)
+    add("none", 1, None)
+    add("absent", 1, None)
+    (group,) = fetch.leaderboard(store)
+    assert models(group.rows) == ["some", "absent", "none"], "rows without a score come last, by name"
+    assert group.rows[0].scores["CIDEr-D"] == Spread(0.5, None, 1, "seed 2: no Java found")
+    assert group.rows[2].scores["CIDEr-D"] == Spread(None, None, 0, "no Java found")
+
+
+def test_a_metric_that_one_seed_lacks_altogether(store: Store, add: Add, make: Any) -> None:
+    add("blind", 1)
+    add("blind", 2)
+    lone = SplitResult("test", {1: "a"}, {"overall": {"SPICE": Quantity(0.125), "CIDEr-D": Quantity(0.5)}}, {})
+    store.finish("blind-2", make.outcome(splits=(lone,), costs={"seconds": Quantity(4.0, unit="s")}))
+    (row,) = fetch.leaderboard(store)[0].rows
+    assert row.scores["SPICE"] == Spread(0.125, None, 1, "seed 1: not recorded")
+    assert row.scores["BLEU-4"] == Spread(0.25, None, 1, "seed 2: not recorded")
+    assert row.domains["in-domain"]["CIDEr-D"] == Spread(0.5, None, 1, "seed 2: not recorded")
+    assert row.costs["seconds"] == Quantity(4.0, unit="s")
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"signature": {"nrefs": "5", "split": "scenes-test", "beam": "5"}}, "beam"),
+        ({"signature": {"nrefs": "5", "split": "scenes-test"}}, "beam"),
+        ({"signature": {"nrefs": "5", "split": "scenes-test", "beam": "3", "feat": "x"}}, "feat"),
+        ({"track": "paper"}, "track"),
+        ({"dataset": "e" * 16}, "data"),
+    ],
+)
+def test_different_conditions_are_different_groups(
+    store: Store, add: Add, make: Any, changes: dict[str, Any], field: str
+) -> None:
+    store.record_dataset(make.dataset("e" * 16))
+    add("blind", 1, 0.5)
+    add("rival", 1, 0.6)
+    add("blind", 1, 0.7, variant="-other", **changes)
+    first, second = fetch.leaderboard(store)
+    assert (models(first.rows), models(second.rows)) == (["rival", "blind"], ["blind"])
+    assert first.separating == second.separating == (field,)
+    assert all(row.seeds == (1,) for row in (*first.rows, *second.rows))
+
+
+def test_the_order_of_a_signature_separates_nothing(store: Store, add: Add) -> None:
+    add("blind")
+    add("rival", signature={"beam": "3", "split": "scenes-test", "nrefs": "5"})
+    assert len(fetch.leaderboard(store)) == 1
+
+
+def test_each_split_is_its_own_group(store: Store, make: Any) -> None:
+    test = make.outcome().splits[0]
+    store.plan([make.spec()])
+    store.finish("blind-1", make.outcome(splits=(test, replace(test, split="nocaps"))))
+    groups = fetch.leaderboard(store)
+    assert [(group.split, group.separating) for group in groups] == [("test", ()), ("nocaps", ())]
+
+
+def test_variants_of_one_model_are_rows_of_their_own(store: Store, add: Add) -> None:
+    config = {"seed": 1, "training": {"seed": 1, "epochs": 3}, "model": {"d_model": 256}}
+    add("blind", 1, 0.5)
+    add("blind", 2, 0.5)
+    add("blind", 1, 0.25, variant="-wide", config=config)
+    add("blind", 1, 0.125, variant="-new", code_version="0.2.0")
+    add("rival", 1, 0.1)
+    (group,) = fetch.leaderboard(store)
+    assert [(row.model, row.seeds) for row in group.rows] == [
+        ("blind", (1, 2)),
+        ("blind", (1,)),
+        ("blind", (1,)),
+        ("rival", (1,)),
+    ]
+    assert [row.differs for row in group.rows] == [
+        {"code_version": "0.1.0", "model.d_model": None},
+        {"code_version": "0.1.0", "model.d_model": "256"},
+        {"code_version": "0.2.0", "model.d_model": None},
+        {},
+    ]
+
+
+def test_references_are_beside_every_group_of_data_and_split(store: Store, add: Add, make: Any) -> None:
+    store.record_dataset(make.dataset("e" * 16, name="elsewhere"))
+    add("blind")
+    add("blind", variant="-wide", signature={"nrefs": "5", "split": "scenes-test", "beam": "5"})
+    add("far", dataset="e" * 16)
+    add("human", 0, 2.0, role="reference", signature={"nrefs": "4", "split": "scenes-test"})
+    add("retrieval", 0, 0.1, role="reference", signature={"nrefs": "5", "split": "scenes-test", "feat": "x"})
+    narrow, wide, elsewhere = fetch.leaderboard(store)
+    assert models(narrow.references) == models(wide.references) == ["human", "retrieval"]
+    assert [row.role for row in narrow.references] == ["reference", "reference"]
+    assert [row.differs for row in narrow.references] == [
+        {"nrefs": "4", "beam": None},
+        {"feat": "x", "beam": None},
+    ]
+    assert models(narrow.rows) == ["blind"], "references are never ranked"
+    assert elsewhere.references == ()
+    assert narrow.separating == ("beam",), "references separate nothing"
+
+
+def test_references_alone_are_shown_too(store: Store, add: Add) -> None:
+    add("human", 0, 2.0, role="reference")
+    (group,) = fetch.leaderboard(store)
+    assert (group.rows, group.signature, group.split) == ((), {}, "test")
+    assert models(group.references) == ["human"]
+    assert group.references[0].differs == {}
+
+
+def test_every_data_set_has_its_groups(store: Store, add: Add, make: Any) -> None:
+    store.record_dataset(make.dataset("e" * 16, name="other"))
+    add("blind")
+    add("blind", variant="-e", dataset="e" * 16)
+    assert [group.dataset for group in fetch.leaderboard(store)] == ["scenes", "other"]
+
+
+def test_only_finished_runs_rank(store: Store, add: Add, make: Any) -> None:
+    add("blind")
+    store.plan([make.spec("blind", 2), make.spec("blind", 3), make.spec("crash")])
+    store.begin("blind-2", {})
+    store.fail("crash-1", "ValueError", "no", "")
+    (group,) = fetch.leaderboard(store)
+    assert [(row.model, row.seeds) for row in group.rows] == [("blind", (1,))]

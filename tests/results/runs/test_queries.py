@@ -1,0 +1,157 @@
+"""What reports read besides the ranking: failures, costs, runs, data sets and the gallery."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from results import ImageRecord, Quantity, Store, StoreError
+from results.runs import fetch
+
+Add = Callable[..., str]
+
+
+def test_no_failed_or_skipped_run_is_lost(store: Store, add: Add, make: Any) -> None:
+    store.plan([make.spec(name) for name in ("crash", "left-out", "killed", "waiting")])
+    add("fine")
+    store.begin("crash-1", {})
+    store.fail("crash-1", "RuntimeError", "shapes <b>differ</b>", "line 1\nline 2")
+    store.skip("left-out-1", "needs pixels")
+    store.begin("killed-1", {})
+    failures = {failure.key: failure for failure in fetch.failures(store)}
+    assert list(failures) == ["crash-1", "left-out-1", "killed-1", "waiting-1"]
+    crash = failures["crash-1"]
+    assert (crash.model, crash.role, crash.seed, crash.track, crash.dataset) == (
+        "crash",
+        "model",
+        1,
+        "controlled",
+        "scenes",
+    )
+    assert (crash.status, crash.error_class, crash.reason) == ("failed", "RuntimeError", "shapes <b>differ</b>")
+    assert (crash.log_tail, crash.attempts) == ("line 1\nline 2", 1)
+    assert crash.finished_at is not None
+    assert (failures["left-out-1"].status, failures["left-out-1"].reason) == ("skipped", "needs pixels")
+    assert (failures["killed-1"].status, failures["killed-1"].reason) == ("running", None)
+    assert (failures["waiting-1"].status, failures["waiting-1"].attempts) == ("planned", 0)
+
+
+def test_costs_of_every_finished_run(store: Store, add: Add, make: Any) -> None:
+    add("blind", 1)
+    add("blind", 2)
+    store.plan([make.spec("waiting")])
+    table = fetch.costs_table(store)
+    assert [(row.key, row.seed) for row in table] == [("blind-1", 1), ("blind-2", 2)]
+    assert table[0].costs == {"parameters": Quantity(1000.0, unit="1"), "energy": Quantity(None, "no meter", "J")}
+    assert table[0].operators == {"counted": {"linear": 12}, "uncounted": ["aten::sort"]}
+
+
+def test_details_of_a_failed_run(store: Store, make: Any) -> None:
+    store.plan([make.spec()])
+    store.begin("blind-1", {"device": "cpu"})
+    store.record_epoch("blind-1", make.epoch(1))
+    store.fail("blind-1", "ValueError", "NaN in step 12", "tail")
+    detail = fetch.run_detail(store, "blind-1")
+    assert (detail.status, detail.error_class, detail.reason, detail.log_tail) == (
+        "failed",
+        "ValueError",
+        "NaN in step 12",
+        "tail",
+    )
+    assert (detail.scores, detail.costs, detail.checkpoint) == ({}, {}, None)
+    assert detail.environment == {"device": "cpu"}
+    assert detail.epochs == (make.epoch(1),)
+
+
+@pytest.mark.parametrize("query", [fetch.run_detail, fetch.learning_curves])
+def test_an_unknown_run(store: Store, query: Callable[[Store, str], object]) -> None:
+    with pytest.raises(StoreError, match="no run ghost"):
+        query(store, "ghost")
+
+
+def test_data_sets_by_name_and_fingerprint(store: Store, make: Any) -> None:
+    store.record_dataset(make.dataset("e" * 16, root="/elsewhere"))
+    assert [info.root for info in fetch.datasets(store)] == ["/pictures", "/elsewhere"]
+    assert fetch.dataset_info(store, "e" * 16).root == "/elsewhere"
+    with pytest.raises(StoreError, match="shared by 2") as caught:
+        fetch.dataset_info(store, "scenes")
+    assert caught.value.hint is not None
+    assert "e" * 16 in caught.value.hint
+    with pytest.raises(StoreError, match="'coco'") as caught:
+        fetch.dataset_info(store, "coco")
+    assert caught.value.hint == "it knows: scenes"
+
+
+def test_the_gallery_shows_the_hardest_image_first(store: Store, add: Add) -> None:
+    add("low", 1, 0.25)
+    add("high", 2, 0.5)
+    add("high", 1, 0.75)
+    add("unscored", 1, None)
+    add("human", 0, 100.0, role="reference", signature={"nrefs": "4"})
+    items = fetch.gallery(store, "scenes", "test")
+    assert [item.image_id for item in items] == [1, 2, 30]
+    assert [item.mean_cider for item in items] == [0.5, 1.0, 1.5], "over models alone, the lowest seed of each"
+    first, last = items[0], items[-1]
+    assert (first.file, first.domain, first.references) == ("test/1.png", "in-domain", ("a red ball", "one ball"))
+    assert last.references == ("<b>two</b> cones",)
+    shown = [(caption.model, caption.seed, caption.key, caption.cider) for caption in first.captions]
+    assert shown == [
+        ("high", 1, "high-1", 0.75),
+        ("low", 1, "low-1", 0.25),
+        ("unscored", 1, "unscored-1", None),
+        ("human", 0, "human-0", 100.0),
+    ]
+    assert [caption.caption for caption in last.captions] == ["cones"] * 4
+    assert [[caption.key for caption in item.captions] for item in items].count([key for _, _, key, _ in shown]) == 3
+    assert fetch.gallery(store, "f" * 16, "test") == items
+
+
+def test_gallery_images_that_tie_or_lack_scores(store: Store, make: Any) -> None:
+    images = tuple(ImageRecord(number, f"{number}.png", "test", ("a",)) for number in (7, 5, 6))
+    store.record_dataset(make.dataset("e" * 16, name="more", images=images))
+    spec = make.spec(dataset="e" * 16)
+    result = make.outcome().splits[0]
+    captions, scores = {7: "x", 5: "y", 6: "z"}, {"CIDEr-D": {7: 0.5, 6: 0.5}}
+    store.plan([spec])
+    store.finish(spec.key, make.outcome(splits=(replace(result, captions=captions, per_image=scores),)))
+    found = [(item.image_id, item.mean_cider) for item in fetch.gallery(store, "more", "test")]
+    assert found == [(6, 0.5), (7, 0.5), (5, None)]
+
+
+def test_the_gallery_without_any_run_still_shows_the_images(store: Store) -> None:
+    items = fetch.gallery(store, "scenes", "test")
+    assert [(item.image_id, item.captions, item.mean_cider) for item in items] == [
+        (1, (), None),
+        (2, (), None),
+        (30, (), None),
+    ]
+    assert fetch.gallery(store, "scenes", "nothing") == []
+
+
+def test_a_gallery_of_more_images_than_one_statement_carries(store: Store, make: Any) -> None:
+    ids = range(2500)
+    images = tuple(ImageRecord(number, f"{number}.png", "test", ("a",)) for number in ids)
+    store.record_dataset(make.dataset("e" * 16, name="large", images=images))
+    spec = make.spec(dataset="e" * 16)
+    result = replace(
+        make.outcome().splits[0],
+        captions={number: f"caption {number}" for number in ids},
+        per_image={"CIDEr-D": {number: (2500 - number) / 8 for number in ids}},
+    )
+    store.plan([spec])
+    store.finish(spec.key, make.outcome(splits=(result,)))
+    items = fetch.gallery(store, "large", "test")
+    assert [item.image_id for item in items] == list(reversed(ids))
+    assert all(item.captions[0].caption == f"caption {item.image_id}" for item in items)
+
+
+def test_several_runs_are_read_as_each_alone(store: Store, add: Add, make: Any) -> None:
+    store.plan([make.spec("waiting")])
+    keys = [add("blind", 1), add("blind", 2), "waiting-1"]
+    store.record_epoch("waiting-1", make.epoch(1))
+    found = fetch.run_details(store, [*keys[::-1], keys[0]])
+    assert list(found) == keys[::-1]
+    assert found == {key: fetch.run_detail(store, key) for key in keys}

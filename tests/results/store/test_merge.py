@@ -1,0 +1,223 @@
+"""Merging brings in what is missing, replaces nothing that is finished, and can be repeated."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from results import ImageRecord, Quantity, Store, StoreError
+from results.runs import fetch
+from results.store.merge import merge
+from results.store.schema import Base, DatasetRow, RunRow
+from results.store.upgrade import upgrade
+
+ASSET = Path(__file__).parents[1] / "assets" / "v0_1_0.sqlite"
+
+
+@pytest.fixture
+def other(tmp_path: Path, make: Any) -> Iterator[Store]:
+    """A store of another machine, which knows the same data set."""
+    with Store(tmp_path / "other.sqlite") as opened:
+        opened.record_dataset(make.dataset(root="/elsewhere"))
+        yield opened
+
+
+def finish(store: Store, spec: Any, outcome: Any) -> None:
+    store.plan([spec])
+    store.begin(spec.key, {"device": "cuda"})
+    store.finish(spec.key, outcome)
+
+
+def contents(store: Store) -> dict[str, list[dict[str, Any]]]:
+    """Every row of every table, with keys and fingerprints in place of numbers that a database gives."""
+    with store.reading() as connection:
+        names: dict[str, dict[int, str]] = {
+            "cell_id": dict(connection.execute(select(RunRow.id, RunRow.key)).all()),
+            "dataset_id": dict(connection.execute(select(DatasetRow.id, DatasetRow.fingerprint)).all()),
+        }
+        return {
+            table.name: sorted(
+                (
+                    {
+                        name: names[name][value] if name in names else value
+                        for name, value in row.items()
+                        if name != "id"
+                    }
+                    for row in connection.execute(select(table)).mappings()
+                ),
+                key=repr,
+            )
+            for table in Base.metadata.sorted_tables
+        }
+
+
+def test_everything_of_another_store_comes_in_once(url: str, other: Store, make: Any) -> None:
+    spec = make.spec("far", 2**40)
+    boxes = ((0.0, 0.25, 0.5, 1.0), (0.0, 0.0, 1.0, 1.0), (0.5, 0.5, 0.75, 0.75))
+    attention = make.attention(1), make.attention(30, grid=None, boxes=boxes)
+    outcome = make.outcome(0.1 + 0.2, attention, costs={"latency": Quantity(2.0, None, "ms", 1.5, 2.5)})
+    influences = {"BLEU-4": {1: 0.1, 2: 0.2, 30: 0.45}}
+    outcome = replace(outcome, splits=(replace(outcome.splits[0], influences=influences),))
+    other.record_dataset(make.dataset("e" * 16, name="more"))
+    finish(other, spec, outcome)
+    other.record_epoch(spec.key, make.epoch(1, val_cider=0.1 + 0.2))
+    crash = make.spec("crash", dataset="e" * 16)
+    other.plan([crash, make.spec("waiting")])
+    other.fail(crash.key, "ValueError", "no", "tail")
+    with Store(url) as store:
+        merged = merge(store, str(other.url.database))
+        assert (merged.added, merged.completed, merged.kept) == ([spec.key, crash.key, "waiting-1"], [], [])
+        assert (merged.datasets, merged.conflicts) == (["scenes", "more"], {})
+        after = contents(store)
+        assert after == contents(other)
+        assert [row["scores"] for row in after["image_influences"]] == list(influences.values())
+        again = merge(store, str(other.url.database))
+        assert contents(store) == after
+        assert (again.datasets, again.added, again.completed, again.conflicts) == ([], [], [], {})
+        assert again.kept == merged.added
+        assert fetch.run_detail(store, spec.key).scores["test"] == outcome.splits[0].scores
+
+
+def test_runs_of_both_stand_side_by_side(store: Store, add: Callable[..., str], other: Store, make: Any) -> None:
+    add("here", 1)
+    finish(other, make.spec("there", 1), make.outcome(0.75))
+    merge(store, str(other.url.database))
+    assert [row.model for row in fetch.leaderboard(store)[0].rows] == ["there", "here"]
+    assert fetch.dataset_info(store, "scenes").root == "/pictures", "where the pictures lie here stays"
+
+
+def test_splits_and_metrics_stay_in_their_order(url: str, other: Store, make: Any) -> None:
+    outcome = make.outcome()
+    nocaps = replace(outcome.splits[0], split="nocaps")  # before "test" in any index
+    finish(other, make.spec(), replace(outcome, splits=(outcome.splits[0], nocaps)))
+    with Store(url) as store:
+        merge(store, str(other.url.database))
+        detail, original = (fetch.run_detail(each, make.spec().key) for each in (store, other))
+    assert list(detail.scores) == list(original.scores) == ["test", "nocaps"]
+    assert list(detail.scores["test"]["overall"]) == list(original.scores["test"]["overall"])
+
+
+@pytest.mark.parametrize("here", ["planned", "running", "skipped", "failed", "finished"])
+@pytest.mark.parametrize("there", ["planned", "running", "skipped", "failed", "finished"])
+def test_a_run_only_ever_gets_further(tmp_path: Path, other: Store, make: Any, here: str, there: str) -> None:
+    progress = {"planned": 0, "running": 1, "skipped": 2, "failed": 2, "finished": 3}
+    spec = make.spec()
+
+    def bring(store: Store, status: str, cider: float) -> None:
+        store.plan([spec])
+        if status == "finished":
+            store.finish(spec.key, make.outcome(cider))
+        elif status == "running":
+            store.begin(spec.key, {})
+            store.record_epoch(spec.key, make.epoch(1))
+        elif status == "failed":
+            store.fail(spec.key, "ValueError", "why", "tail")
+        elif status == "skipped":
+            store.skip(spec.key, "why")
+
+    with Store(tmp_path / "bench.sqlite") as store:
+        store.record_dataset(make.dataset())
+        bring(store, here, 0.5)
+        bring(other, there, 0.5)
+        before = contents(store)
+        merged = merge(store, str(other.url.database))
+        further = progress[there] > progress[here]
+        assert merged.completed == [spec.key] * further
+        assert merged.kept == [spec.key] * (not further)
+        assert merged.conflicts == {}
+        assert store.status(spec.key) == (there if further else here)
+        taken = contents(other) if further else before
+        assert contents(store) == taken | {name: before[name] for name in ("datasets", "images", "skipped_images")}
+
+
+def test_two_results_of_one_run_are_a_conflict_that_is_said(
+    store: Store, add: Callable[..., str], other: Store, make: Any
+) -> None:
+    for model in ("score", "caption", "same", "rounding"):
+        add(model, 1, 0.5)
+    finish(other, make.spec("score"), make.outcome(0.75))
+    split = make.outcome(0.5).splits[0]
+    said = replace(split, captions={**split.captions, 30: "a cone"})
+    finish(other, make.spec("caption"), make.outcome(splits=(said,)))
+    finish(other, make.spec("same"), make.outcome(0.5, costs={"train_seconds": Quantity(9.0)}))
+    finish(other, make.spec("rounding"), make.outcome(0.5 + 1e-12))
+    before = contents(store)
+    merged = merge(store, str(other.url.database))
+    assert contents(store) == before
+    assert merged.kept == ["score-1", "caption-1", "same-1", "rounding-1"]
+    assert merged.conflicts == {
+        "score-1": "score, seed 1: captions or scores that differ: 2, first CIDEr-D on test: 0.5 here, 0.75 there",
+        "caption-1": "caption, seed 1: captions or scores that differ: 1, first the caption of image 30 of test: "
+        "'cones' here, 'a cone' there",
+    }
+
+
+def test_a_metric_of_a_later_release_is_no_disagreement(store: Store, other: Store, make: Any) -> None:
+    split = make.outcome(0.5).splits[0]
+    more = {domain: {**found, "CIDEr-D (df:domain)": Quantity(0.4)} for domain, found in split.scores.items()}
+    finish(store, make.spec("same"), make.outcome(0.5))
+    finish(other, make.spec("same"), make.outcome(0.5, splits=(replace(split, scores=more),)))
+    merged = merge(store, str(other.url.database))
+    assert (merged.kept, merged.conflicts) == (["same-1"], {})
+
+
+def test_images_that_are_missing_here_are_added(store: Store, other: Store, make: Any) -> None:
+    extra = ImageRecord(99, "near/99.png", "nocaps", ("a dog",))
+    other.record_dataset(make.dataset(images=(*make.dataset().images, extra)))
+    assert merge(store, str(other.url.database)).datasets == ["scenes"]
+    assert fetch.dataset_info(store, "scenes").evaluated == {"nocaps": 1, "test": 3}
+
+
+def test_a_file_of_an_older_release_is_read_through_a_copy(store: Store, tmp_path: Path) -> None:
+    old = Path(shutil.copy(ASSET, tmp_path / "old.sqlite"))
+    before = old.read_bytes()
+    assert len(merge(store, old).added) == 7
+    assert old.read_bytes() == before
+    upgrade(old)
+    assert len(merge(store, old).kept) == 7
+
+
+def test_an_older_server_database_must_be_upgraded_first(postgres_url: str, tmp_path: Path) -> None:
+    with Store(postgres_url) as other, other.writing() as connection:
+        connection.exec_driver_sql("DROP TABLE alembic_version")
+    with Store(tmp_path / "bench.sqlite") as store, pytest.raises(StoreError, match="older") as caught:
+        merge(store, postgres_url)
+    assert caught.value.hint == "upgrade it first: bench db upgrade --db URL"
+
+
+def test_what_cannot_be_merged(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="into itself"):
+        merge(store, store.url.render_as_string(hide_password=False))
+    with pytest.raises(StoreError, match="no results database at"):
+        merge(store, tmp_path / "nothing.sqlite")
+    (tmp_path / "notes.txt").write_text("these are only notes\n" * 200)
+    with pytest.raises(StoreError, match="not a SQLite database"):
+        merge(store, tmp_path / "notes.txt")
+
+
+def test_a_merge_that_is_stopped_goes_on_when_repeated(
+    store: Store, other: Store, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for model in ("one", "two", "three"):
+        finish(other, make.spec(model), make.outcome())
+    calls = iter(range(100))
+
+    def stumbling(*arguments: Any, **columns: Any) -> None:
+        if next(calls) == 12:
+            raise KeyboardInterrupt
+        insert_all(*arguments, **columns)
+
+    from results.store.merge import insert_all
+
+    with monkeypatch.context() as patched:
+        patched.setattr("results.store.merge.insert_all", stumbling)
+        with pytest.raises(KeyboardInterrupt):
+            merge(store, str(other.url.database))
+    assert [store.status(f"{model}-1") for model in ("one", "two", "three")] == ["finished", None, None]
+    assert merge(store, str(other.url.database)).added == ["two-1", "three-1"]

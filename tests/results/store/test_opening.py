@@ -1,0 +1,226 @@
+"""Opening: every way in which a database cannot be used ends in a message that names it and says what to do."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event
+
+import results.store.engine
+import results.store.sqlite
+from results import ImageRecord, Store, StoreError
+
+
+@contextmanager
+def pragma(statement: str) -> Iterator[None]:
+    """Run a statement on every new connection."""
+
+    def on_connect(connection: sqlite3.Connection, _entry: object) -> None:
+        connection.execute(statement)
+
+    event.listen(Engine, "connect", on_connect)
+    try:
+        yield
+    finally:
+        event.remove(Engine, "connect", on_connect)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """Files alone: what may be wrong with them."""
+    return str(tmp_path / "bench.sqlite")
+
+
+def refused(named: str, *words: str, **options: Any) -> None:
+    """Opening must fail with a message that holds the words, and with a hint."""
+    with pytest.raises(StoreError) as caught:
+        Store(named, **options)
+    for word in words:
+        assert word in str(caught.value)
+    assert caught.value.hint
+
+
+def test_a_new_file_has_write_ahead_log_and_foreign_keys(tmp_path: Path) -> None:
+    with Store(tmp_path / "bench.sqlite") as store, store.reading() as connection:
+        settings = {
+            name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("journal_mode", "foreign_keys", "busy_timeout", "synchronous")
+        }
+    assert settings == {"journal_mode": "wal", "foreign_keys": 1, "busy_timeout": 30_000, "synchronous": 2}
+    assert [file.name for file in tmp_path.iterdir()] == ["bench.sqlite"], "closing leaves one file"
+
+
+@pytest.mark.parametrize("name", ["plain.sqlite", "a b#c?d%20.db", "file:x", "ünïcode"])
+def test_names_of_files_are_taken_literally(tmp_path: Path, make: Any, name: str) -> None:
+    with Store(tmp_path / name) as store:
+        store.record_dataset(make.dataset())
+        store.plan([make.spec()])
+    assert (tmp_path / name).is_file()
+    with Store(str(tmp_path / name), read_only=True) as store:
+        assert store.status("blind-1") == "planned"
+
+
+def test_a_url_and_a_store_in_memory(tmp_path: Path, make: Any) -> None:
+    for url in (f"sqlite:///{tmp_path / 'bench.sqlite'}", "sqlite://"):
+        with Store(url) as store:
+            store.record_dataset(make.dataset())
+            store.plan([make.spec()])
+            assert store.status("blind-1") == "planned"
+
+
+def test_not_a_database(tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("these are only notes\n" * 200)
+    for read_only in (False, True):
+        refused(str(file), str(file), "not a SQLite database", read_only=read_only)
+    assert file.read_text() == "these are only notes\n" * 200
+
+
+def test_a_database_of_something_else(tmp_path: Path) -> None:
+    file = tmp_path / "other.sqlite"
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE recipes (name TEXT)")
+    connection.close()
+    for options in ({}, {"read_only": True}, {"create": False}):
+        refused(str(file), str(file), "no captionbench results", **options)
+
+
+def test_a_newer_schema(tmp_path: Path) -> None:
+    file = tmp_path / "bench.sqlite"
+    Store(file).close()
+    with sqlite3.connect(file) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = 'v9_10_0'")
+    connection.close()
+    for read_only in (False, True):
+        refused(str(file), str(file), "9.10.0", "newer", read_only=read_only)
+
+
+def test_what_is_missing(tmp_path: Path) -> None:
+    refused(str(tmp_path / "no" / "bench.sqlite"), f"no folder {tmp_path / 'no'}")
+    for options in ({"create": False}, {"read_only": True}):
+        refused(str(tmp_path / "bench.sqlite"), f"no results database at {tmp_path / 'bench.sqlite'}", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_instead_of_a_file(tmp_path: Path) -> None:
+    refused(str(tmp_path), f"{tmp_path} is a folder")
+
+
+def test_urls_that_lead_nowhere() -> None:
+    refused("mydatabase://x", "driver", "mydatabase://x")
+    refused("://", "URL")
+    with pytest.raises(StoreError) as caught:
+        Store("mydatabase://me:secret@host/name")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_damaged_file(tmp_path: Path, make: Any) -> None:
+    file = tmp_path / "bench.sqlite"
+    with Store(file) as store:
+        store.record_dataset(make.dataset())
+    intact = file.read_bytes()
+    file.write_bytes(intact[:4096] + b"\xa5" * (len(intact) - 4096))
+    refused(str(file), str(file), "damaged")
+
+
+def test_read_only(tmp_path: Path, make: Any) -> None:
+    file = tmp_path / "bench.sqlite"
+    with Store(file) as store:
+        store.record_dataset(make.dataset())
+    before = file.read_bytes()
+    with Store(file, read_only=True) as store:
+        with pytest.raises(StoreError, match="opened read-only"):
+            store.plan([make.spec()])
+        assert store.status("blind-1") is None
+    assert file.read_bytes() == before
+
+
+def test_a_store_that_may_not_be_written(tmp_path: Path, make: Any) -> None:
+    file = tmp_path / "bench.sqlite"
+    Store(file).close()
+    with (
+        pragma("PRAGMA query_only = ON"),
+        Store(file, create=False) as store,
+        pytest.raises(StoreError, match="cannot be written to") as caught,
+    ):
+        store.record_dataset(make.dataset())
+    assert caught.value.hint == "check the permissions of the file and of its folder"
+
+
+def test_a_full_disk_leaves_the_store_as_it_was(store: Store, make: Any, tmp_path: Path) -> None:
+    images = tuple(ImageRecord(number, "x" * 500, "test", ("a" * 500,)) for number in range(1000))
+    with (
+        pragma("PRAGMA max_page_count = 60"),
+        Store(tmp_path / "bench.sqlite") as other,
+        pytest.raises(StoreError, match="disk is full"),
+    ):
+        other.record_dataset(make.dataset("large", images=images))
+    store.plan([make.spec()])
+    with pytest.raises(StoreError, match="never recorded"):
+        store.plan([make.spec("other", dataset="large")])
+
+
+def test_a_locked_database(store: Store, make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results.store.engine, "BUSY_TIMEOUT_S", 0.05)
+    other = sqlite3.connect(tmp_path / "bench.sqlite", isolation_level=None)
+    try:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match="locked by another process") as caught:
+            Store(tmp_path / "bench.sqlite")
+        assert caught.value.hint
+        with Store(tmp_path / "bench.sqlite", read_only=True) as reader:
+            assert reader.status("blind-1") is None
+    finally:
+        other.close()
+    store.plan([make.spec()])
+
+
+def test_readers_see_one_instant(add: Callable[..., str], tmp_path: Path) -> None:
+    add("first")
+    with Store(tmp_path / "bench.sqlite", read_only=True) as reader, reader.reading() as connection:
+        count = "SELECT count(*) FROM cells"
+        assert connection.exec_driver_sql(count).scalar() == 1
+        add("second")
+        assert connection.exec_driver_sql(count).scalar() == 1
+
+
+def test_importing_the_package_imports_no_database_library() -> None:
+    program = (
+        "import sys, results; assert 'sqlalchemy' not in sys.modules; "
+        "results.Store; assert 'sqlalchemy' in sys.modules; "
+        "from results import Store, RunSpec, Quantity"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = results.nothing
+
+
+def test_a_writer_asks_for_the_lock_as_often_late_as_early(
+    store: Store, make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = sqlite3.connect(tmp_path / "bench.sqlite", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 40:
+            other.execute("COMMIT")
+
+    monkeypatch.setattr(results.store.sqlite.time, "sleep", sleep)
+    try:
+        store.plan([make.spec()])
+    finally:
+        other.close()
+    assert len(slept) == 40, "it was not SQLite that waited"
+    low, high = results.store.sqlite.ASK_S
+    assert low <= min(slept) < max(slept) <= high
+    with store.writing() as connection:
+        assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 1000 * results.store.engine.BUSY_TIMEOUT_S

@@ -1,0 +1,88 @@
+"""Scores that a finished run lacks are named, and put in without touching the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from results import Quantity, SplitResult, Store, StoreError
+from results.runs import fetch, finished_runs
+from results.store.rescoring import add_influences, add_scores, missing_influences, missing_metrics, stored_captions
+
+METRICS = {"BLEU-4", "CIDEr-D", "METEOR"}
+CAPTIONS = {1: "a ball", 2: "a cube", 30: "cones"}
+
+
+def test_missing_metrics_are_null_or_were_never_stored(store: Store, add: Callable[..., str], make: Any) -> None:
+    assert missing_metrics(store, add("blind"), METRICS) == {"test": {"METEOR"}}
+    assert missing_metrics(store, add("blind", 2, None), METRICS) == {"test": {"CIDEr-D", "METEOR"}}
+    assert missing_metrics(store, add("blind", 3), {"BLEU-4"}) == {}
+    store.plan([make.spec("waiting")])
+    assert missing_metrics(store, "waiting-1", METRICS) == {}
+
+
+def test_added_scores_replace_reasons_and_nothing_else(store: Store, add: Callable[..., str]) -> None:
+    key = add("blind", 1, None)
+    before = fetch.run_detail(store, key)
+    assert stored_captions(store, key) == {"test": CAPTIONS}
+    scores = {
+        "overall": {"CIDEr-D": Quantity(0.5, low=0.25, high=0.75), "METEOR": Quantity(None, "it hung")},
+        "in-domain": {"CIDEr-D": Quantity(0.4), "METEOR": Quantity(None, "it hung")},
+    }
+    per_image = {"CIDEr-D": dict.fromkeys(CAPTIONS, 0.5)}
+    for value in (0.2, 0.3):
+        less = {"CIDEr-D": Quantity(value)}
+        add_scores(store, key, [SplitResult("test", CAPTIONS, scores, per_image, held_out=less)])
+    after = fetch.run_detail(store, key)
+    assert after.scores["test"]["overall"] == {"BLEU-4": Quantity(0.25), **scores["overall"]}
+    assert after.scores["test"]["in-domain"] == scores["in-domain"]
+    [row] = fetch.leaderboard(store)[0].rows
+    assert {metric: spread.mean for metric, spread in row.held_out.items()} == {"CIDEr-D": 0.3}
+    assert after.costs == before.costs
+    assert after.finished_at == before.finished_at
+    assert fetch.gallery(store, "scenes", "test")[0].captions[0].cider == 0.5
+    assert missing_metrics(store, key, METRICS) == {"test": {"METEOR"}}
+
+
+def test_scored_metrics_lack_influences_until_they_are_added(store: Store, add: Callable[..., str]) -> None:
+    key = add("blind")
+    assert missing_influences(store, key, {"BLEU-4", "METEOR"}) == {"test": {"BLEU-4"}}, "METEOR has no score"
+    assert missing_influences(store, key, {"METEOR"}) == {}
+    values = {1: 0.125, 2: 0.25, 30: 0.375}
+    for _ in range(2):
+        assert add_influences(store, key, "test", {"BLEU-4": values}) == set()
+    assert missing_influences(store, key, {"BLEU-4"}) == {}
+    with store.reading() as connection:
+        runs = finished_runs.finished_runs(connection)
+        assert finished_runs.scores_to_test(connection, runs, "BLEU-4") == {(runs[0].id, "test"): values}
+        by_image = {1: 0.5, 2: 1.0, 30: 1.5}
+        assert finished_runs.scores_to_test(connection, runs, "CIDEr-D") == {(runs[0].id, "test"): by_image}
+        assert finished_runs.scores_to_test(connection, runs, "METEOR") == {(runs[0].id, "test"): {}}
+
+
+def test_influences_on_another_score_are_refused(store: Store, add: Callable[..., str]) -> None:
+    key = add("blind")
+    found = {"BLEU-4": dict.fromkeys(CAPTIONS, 0.26), "METEOR": dict.fromkeys(CAPTIONS, 0.2)}
+    assert add_influences(store, key, "test", found) == {"BLEU-4", "METEOR"}
+    assert missing_influences(store, key, {"BLEU-4"}) == {"test": {"BLEU-4"}}
+
+
+def test_a_split_of_one_image_lacks_no_influences(store: Store, make: Any) -> None:
+    store.plan([make.spec()])
+    alone = replace(make.outcome().splits[0], captions={1: "a ball"}, per_image={})
+    store.finish("blind-1", make.outcome(splits=(alone,)))
+    assert missing_influences(store, "blind-1", {"BLEU-4"}) == {}
+
+
+def test_unknown_and_unfinished_runs_are_refused(store: Store, make: Any) -> None:
+    store.plan([make.spec("waiting")])
+    assert stored_captions(store, "waiting-1") == {}
+    with pytest.raises(StoreError, match="waiting-1 has not finished"):
+        add_scores(store, "waiting-1", [])
+    with pytest.raises(StoreError, match="waiting-1 has not finished"):
+        add_influences(store, "waiting-1", "test", {})
+    with pytest.raises(StoreError, match="no run nobody"):
+        stored_captions(store, "nobody")

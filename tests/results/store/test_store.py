@@ -1,0 +1,289 @@
+"""Writing: what goes in comes out, again changes nothing, and what is no measurement stays out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select, text
+from sqlalchemy.exc import IntegrityError
+
+from results import Quantity, RunSpec, SplitResult, Store, StoreError
+from results.runs import fetch
+from results.store.schema import Base, Caption, Cost, ImageScores, RunRow, Score
+
+
+def count(store: Store, table: type[Base]) -> int:
+    with store.reading() as connection:
+        return connection.scalar(select(func.count()).select_from(table)) or 0
+
+
+def test_round_trip_of_everything(store: Store, make: Any) -> None:
+    spec, outcome, epochs = make.spec(), make.outcome(), (make.epoch(1), make.epoch(2, val_cider=0.1 + 0.2))
+    before = datetime.now(UTC)
+    store.plan([spec])
+    assert store.status(spec.key) == "planned"
+    store.begin(spec.key, {"device": "cpu"})
+    assert store.status(spec.key) == "running"
+    for epoch in epochs:
+        store.record_epoch(spec.key, epoch)
+    store.finish(spec.key, outcome)
+    detail = fetch.run_detail(store, spec.key)
+    assert detail.status == "finished"
+    assert (detail.model, detail.role, detail.seed, detail.track) == ("blind", "model", 1, "controlled")
+    assert (detail.dataset, detail.fingerprint, detail.code_version) == ("scenes", "f" * 16, "0.1.0")
+    assert detail.config == spec.config
+    assert list(detail.signature.items()) == list(spec.signature.items())
+    assert (detail.environment, detail.operators) == (outcome.environment, outcome.operators)
+    assert detail.checkpoint == outcome.checkpoint
+    assert detail.epochs == epochs == fetch.learning_curves(store, spec.key)
+    assert detail.scores == {"test": outcome.splits[0].scores}
+    assert detail.costs == outcome.costs
+    assert detail.attempts == 1
+    assert detail.started_at is not None
+    assert detail.finished_at is not None
+    assert before <= detail.started_at <= detail.finished_at <= datetime.now(UTC)
+    with store.reading() as connection:
+        assert dict(connection.execute(select(Caption.image_id, Caption.caption)).all()) == (outcome.splits[0].captions)
+        assert connection.scalars(select(ImageScores.scores)).one() == outcome.splits[0].per_image["CIDEr-D"]
+
+
+def test_status_of_an_unknown_run(store: Store) -> None:
+    assert store.status("nothing") is None
+
+
+def test_data_set_again_updates_its_root_and_adds_images(store: Store, make: Any) -> None:
+    first = make.dataset().images
+    store.record_dataset(make.dataset(root="/moved", images=first[:1], skipped={}))
+    extra = replace(first[0], image_id=99, split="nocaps")
+    store.record_dataset(make.dataset(root="/moved", images=(extra,), skipped={"a": "b"}))
+    info = fetch.dataset_info(store, "scenes")
+    assert info.root == "/moved"
+    assert info.evaluated == {"nocaps": 1, "test": 3}
+    assert info.skipped == {"a": "b"}
+    assert info.split_sizes == {"train": 90, "test": 3}
+    assert len(fetch.datasets(store)) == 1
+
+
+def test_data_set_with_an_id_twice(store: Store, make: Any) -> None:
+    image = make.dataset().images[0]
+    with pytest.raises(StoreError, match="same id"):
+        store.record_dataset(make.dataset("other", images=(image, image)))
+    assert len(fetch.datasets(store)) == 1
+
+
+def test_planning_again_keeps_what_is_known(store: Store, make: Any) -> None:
+    specs = [make.spec(seed=seed) for seed in (1, 2, 3, 4)]
+    store.plan([*specs, specs[0]])
+    store.finish(specs[0].key, make.outcome())
+    store.fail(specs[1].key, "ValueError", "no", "tail")
+    store.skip(specs[2].key, "not asked for")
+    store.plan([*specs, make.spec("new")])
+    found = [store.status(spec.key) for spec in [*specs, make.spec("new")]]
+    assert found == ["finished", "failed", "skipped", "planned", "planned"]
+
+
+def test_a_run_of_an_unrecorded_data_set(store: Store, make: Any) -> None:
+    with pytest.raises(StoreError, match="'scenes', which was never recorded") as caught:
+        store.plan([make.spec(), make.spec("other", dataset="scenes")])
+    assert caught.value.hint is not None
+    assert "fingerprint" in caught.value.hint
+    assert store.status(make.spec().key) is None
+
+
+def test_finishing_again_replaces_everything(store: Store, make: Any) -> None:
+    store.plan([make.spec(), make.spec("other")])
+    store.finish("other-1", make.outcome())
+    store.finish("blind-1", make.outcome(0.5))
+    sizes = {table: count(store, table) for table in (Caption, Score, ImageScores, Cost)}
+    store.finish("blind-1", make.outcome(0.75))
+    assert {table: count(store, table) for table in sizes} == sizes
+    assert fetch.run_detail(store, "blind-1").scores["test"]["overall"]["CIDEr-D"] == Quantity(0.75)
+    smaller = SplitResult("test", {1: "a"}, {"overall": {"CIDEr-D": Quantity(1.0)}}, {})
+    store.finish("blind-1", make.outcome(splits=(smaller,), costs={}))
+    assert fetch.run_detail(store, "blind-1").scores == {"test": smaller.scores}
+    assert count(store, Caption) == 4
+
+
+def test_a_failed_run_can_be_tried_again(store: Store, make: Any) -> None:
+    store.plan([make.spec()])
+    store.begin("blind-1", {})
+    store.fail("blind-1", "RuntimeError", "shapes differ", "last line")
+    store.begin("blind-1", {})
+    running = fetch.run_detail(store, "blind-1")
+    assert (running.status, running.reason, running.error_class, running.log_tail) == ("running", None, None, None)
+    assert (running.attempts, running.finished_at) == (2, None)
+    store.finish("blind-1", make.outcome())
+    assert store.status("blind-1") == "finished"
+
+
+def test_results_of_a_run_that_runs_again_are_not_shown(store: Store, add: Callable[..., str]) -> None:
+    key = add("blind")
+    store.begin(key, {})
+    assert fetch.leaderboard(store) == []
+    assert fetch.run_detail(store, key).scores == {}
+    assert [failure.status for failure in fetch.failures(store)] == ["running"]
+
+
+def test_an_epoch_again_replaces_it_and_drops_later_ones(store: Store, make: Any) -> None:
+    store.plan([make.spec()])
+    for epoch in (make.epoch(1), make.epoch(2), make.epoch(3), make.epoch(1, stage=1)):
+        store.record_epoch("blind-1", epoch)
+    again = make.epoch(2, train_loss=9.0)
+    store.record_epoch("blind-1", again)
+    store.record_epoch("blind-1", again)
+    assert fetch.learning_curves(store, "blind-1") == (make.epoch(1), again)
+    store.record_epoch("blind-1", make.epoch(1, stage=1))
+    assert len(fetch.learning_curves(store, "blind-1")) == 3
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_refused_by_name(store: Store, make: Any, number: float) -> None:
+    store.plan([make.spec()])
+    split = make.outcome().splits[0]
+    outcomes = {
+        "CIDEr-D on test, overall": make.outcome(number),
+        "CIDEr-D of image 2 on test": make.outcome(
+            splits=(replace(split, per_image={"CIDEr-D": {1: 0.5, 2: number}}),)
+        ),
+        "cost energy": make.outcome(costs={"energy": Quantity(number)}),
+        "environment": make.outcome(environment={"load": number}),
+        "operators": make.outcome(operators={"load": [number]}),
+    }
+    for named, outcome in outcomes.items():
+        with pytest.raises(StoreError, match=named):
+            store.finish("blind-1", outcome)
+    for field in ("learning_rate", "train_loss", "val_cider", "seconds", "images_per_second"):
+        with pytest.raises(StoreError, match="stage 0, epoch 1"):
+            store.record_epoch("blind-1", make.epoch(1, **{field: number}))
+    with pytest.raises(StoreError, match="configuration"):
+        store.plan([make.spec("other", config={"rate": number})])
+    assert store.status("blind-1") == "planned"
+    assert fetch.learning_curves(store, "blind-1") == ()
+    assert count(store, Caption) == count(store, Score) == count(store, Cost) == 0
+
+
+@pytest.mark.parametrize("quantity", [Quantity(None), Quantity(None, ""), Quantity(1.0, "and a reason")])
+def test_exactly_one_of_value_and_reason(store: Store, make: Any, quantity: Quantity) -> None:
+    store.plan([make.spec()])
+    with pytest.raises(StoreError, match="exactly one of a value and a reason"):
+        store.finish("blind-1", make.outcome(costs={"energy": quantity}))
+
+
+def test_intervals_come_back_with_their_value(store: Store, make: Any) -> None:
+    store.plan([make.spec()])
+    score, latency = Quantity(0.5, low=0.45, high=0.625), Quantity(2.0, unit="ms", low=1.5, high=2.25)
+    result = replace(make.outcome().splits[0], scores={"overall": {"CIDEr-D": score, "BLEU-4": Quantity(0.25)}})
+    store.finish("blind-1", make.outcome(splits=(result,), costs={"latency": latency}))
+    detail = fetch.run_detail(store, "blind-1")
+    assert detail.scores["test"]["overall"] == {"CIDEr-D": score, "BLEU-4": Quantity(0.25)}
+    assert detail.costs == fetch.costs_table(store)[0].costs == {"latency": latency}
+
+
+@pytest.mark.parametrize(
+    ("quantity", "words"),
+    [
+        (Quantity(1.0, low=0.5), "both ends"),
+        (Quantity(1.0, high=0.5), "both ends"),
+        (Quantity(None, "no meter", low=0.5, high=1.0), "needs a value"),
+        (Quantity(1.0, low=1.5, high=0.5), "low end 1.5 lies above"),
+        (Quantity(1.0, low=math.nan, high=2.0), "low end is nan"),
+        (Quantity(1.0, low=0.0, high=math.inf), "high end is inf"),
+    ],
+)
+def test_half_intervals_are_refused(store: Store, make: Any, quantity: Quantity, words: str) -> None:
+    store.plan([make.spec()])
+    with pytest.raises(StoreError, match=words):
+        store.finish("blind-1", make.outcome(costs={"latency": quantity}))
+
+
+@pytest.mark.parametrize("columns", ["value = NULL", "reason = 'why'"])
+@pytest.mark.parametrize("table", ["scores", "costs"])
+def test_the_tables_hold_exactly_one_of_value_and_reason(
+    store: Store, add: Callable[..., str], table: str, columns: str
+) -> None:
+    add("blind")
+    with store.reading() as connection, pytest.raises(IntegrityError, match="value_or_reason"):
+        connection.execute(text(f"UPDATE {table} SET {columns} WHERE value IS NOT NULL"))  # noqa: S608
+
+
+def test_deleting_a_data_set_takes_everything_along(store: Store, add: Callable[..., str], make: Any) -> None:
+    store.record_epoch(add("blind"), make.epoch(1))
+    with store.reading() as connection:
+        connection.execute(text("DELETE FROM datasets"))
+    left = [table.__tablename__ for table in Base.__subclasses__() if count(store, table)]
+    assert left == ["schema_info"]
+
+
+def test_incomplete_outcomes_are_refused(store: Store, make: Any) -> None:
+    store.plan([make.spec()])
+    split = make.outcome().splits[0]
+    for outcome, named in (
+        (make.outcome(splits=()), "at least one split"),
+        (make.outcome(splits=(split, split)), "the same split twice"),
+        (make.outcome(splits=(replace(split, scores={}),)), "'overall'"),
+        (make.outcome(splits=(replace(split, captions={1: "a"}),)), "no caption"),
+        (
+            make.outcome(splits=(replace(split, influences={"BLEU-4": {9: 0.1}}),)),
+            "BLEU-4 on test has influences of images",
+        ),
+    ):
+        with pytest.raises(StoreError, match=named):
+            store.finish("blind-1", outcome)
+
+
+def test_unplanned_runs_are_refused(store: Store, make: Any) -> None:
+    for write in (
+        lambda: store.begin("ghost", {}),
+        lambda: store.record_epoch("ghost", make.epoch(1)),
+        lambda: store.finish("ghost", make.outcome()),
+        lambda: store.fail("ghost", "E", "r", ""),
+        lambda: store.skip("ghost", "r"),
+    ):
+        with pytest.raises(StoreError, match="ghost was never planned"):
+            write()
+    assert count(store, RunRow) == 0
+
+
+def test_passwords_of_urls_are_not_stored(store: Store, make: Any) -> None:
+    store.plan([make.spec()])
+    store.fail("blind-1", "OSError", "http://me:secret@host refused", "mlflow at http://me:secret@host")
+    failure = fetch.failures(store)[0]
+    assert failure.reason == "http://me:***@host refused"
+    assert failure.log_tail == "mlflow at http://me:***@host"
+
+
+def test_text_that_no_database_encodes(store: Store, make: Any) -> None:
+    store.plan([make.spec()])
+    store.fail("blind-1", "", "picture \udcff\0.jpg", "log \ud800")
+    failure = fetch.failures(store)[0]
+    assert (failure.reason, failure.log_tail) == (r"picture \udcff\x00.jpg", r"log \ud800")
+    split = replace(make.outcome().splits[0], captions={1: "a \udcff", 2: "猫", 30: "it's; DROP TABLE cells"})
+    store.finish("blind-1", make.outcome(splits=(split,)))
+    with store.reading() as connection:
+        said = connection.scalars(select(Caption.caption).order_by(Caption.image_id)).all()
+    assert said == [r"a \udcff", "猫", "it's; DROP TABLE cells"]
+    image = replace(make.dataset().images[0], file="a\udcff.jpg")
+    with pytest.raises(StoreError, match="invalid character"):
+        store.record_dataset(make.dataset("other", images=(image,)))
+
+
+def test_a_failure_without_message_still_has_a_reason(store: Store, make: Any) -> None:
+    store.plan([make.spec()])
+    store.fail("blind-1", "AssertionError", "", "")
+    assert fetch.failures(store)[0].reason == "AssertionError"
+
+
+def test_large_ids_and_every_bit_of_a_score(store: Store, make: Any) -> None:
+    spec: RunSpec = make.spec(seed=2**62)
+    ids = {2**62: 0.1 + 0.2, -5: 1e-300, 3: 5e-324}
+    result = SplitResult("test", dict.fromkeys(ids, "a"), {"overall": {"CIDEr-D": Quantity(0.1)}}, {"CIDEr-D": ids})
+    store.plan([spec])
+    store.finish(spec.key, make.outcome(splits=(result,)))
+    with store.reading() as connection:
+        assert connection.scalars(select(ImageScores.scores)).one() == ids
+    assert fetch.run_detail(store, spec.key).seed == 2**62
