@@ -5,8 +5,8 @@ digest of the sources for which it is stated. Finished runs of the same revision
 it is not stated, those of a local edit, have a revision of their own.
 
 `python -m harness.benchmark.identity.revision` writes the digest of the present sources into this file: the statement
-that they give the results of `REVISION`. With `--refactored-since COMMIT` it also states that the sources of models which
-changed since that commit give the same results, so that their runs keep their keys.
+that they give the results of `REVISION`. With `--refactored-since COMMIT` it also states that the sources of models
+which changed since that commit give the same results, so that their runs keep their keys.
 """
 
 from __future__ import annotations
