@@ -26,7 +26,7 @@ import torch
 
 from harness.data.backbones.backbone import Backbone, TrainableBackbone
 from harness.data.cache_storage import is_cached, keep_cache
-from harness.data.chunks import OPENER, Chunk, Chunks, Spread
+from harness.data.chunks import Chunk, Chunks, Spread
 from harness.data.dataset import Dataset
 from harness.data.features import ARRAY, META, Features, array_header
 from harness.utils.atomic import write_text
@@ -188,7 +188,7 @@ class _Extraction:
         done = self.shape[0] - sum(places[index][1] - places[index][0] for index in missing)
         if not missing:
             return
-        compute = self.chunks.compute if self.spread is None else partial(self.spread, OPENER, self.chunks)
+        compute = self.chunks.compute if self.spread is None else partial(self.spread, self.chunks)
         with log_path.open("a") as log, contextlib.closing(compute(missing)) as computed:
             for index, batches in computed:
                 digest = hashlib.sha256()

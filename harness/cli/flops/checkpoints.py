@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from harness.cli.flops.counts import CountedModels, gmac
 
 if TYPE_CHECKING:
-    from harness.benchmark.hub_costs import CheckpointCount
+    from harness.benchmark.hub import CheckpointCount
 
 
 def checkpoint_header(beam_size: int, tokens: int, position: int | None) -> list[str]:

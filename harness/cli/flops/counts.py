@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from harness.cli.tables import TableFormat, format_table
 
 if TYPE_CHECKING:
-    from harness.benchmark.hub_costs import CheckpointCount
+    from harness.benchmark.hub import CheckpointCount
     from harness.benchmark.hub_model import HubModel
     from harness.measure.flops.backbone import BackboneCount
     from harness.measure.flops.counting import FlopCounts

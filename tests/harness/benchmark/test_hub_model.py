@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from harness.benchmark.hub_model import HubModel, SavedHubModel, prefetch_hub
-from harness.benchmark.hub_options import HubOptions, hub_options
+from harness.benchmark.hub_model import HubOptions, hub_options
 from harness.benchmark.models import resolve_models
 from harness.benchmark.pretrained import WeightsMissing
 from harness.config.preset import Decoding
