@@ -212,9 +212,7 @@ def open_context(
             storage=workspace.remote,
             spread=spread,
         )
-    graphs = prepare_graphs(
-        dataset, config, seen, opening.graphs, may_skip=opening.skip_bad_images, reporter=reporter
-    )
+    graphs = prepare_graphs(dataset, config, seen, opening.graphs, may_skip=opening.skip_bad_images, reporter=reporter)
     skipped = seen.skipped | ({} if graphs is None else graphs.bad)
     splits = usable_splits(dataset, skipped)
     evaluated = {name: samples for name, samples in splits.items() if name not in TRAINING_SPLITS}

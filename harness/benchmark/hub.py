@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from PIL import Image
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+
 from harness.benchmark.caption_images import Captioned, complaint
 from harness.benchmark.context import RunContext
-from harness.benchmark.hub_model import PREFIX, HubModel
-from harness.benchmark.hub_model import PREFIX, HubModel, SavedHubModel
-from harness.benchmark.hub_model import SavedHubModel, described
-from harness.benchmark.hub_model import HubOptions
+from harness.benchmark.hub_model import PREFIX, HubModel, HubOptions, SavedHubModel, described
 from harness.benchmark.saved_model import find_run
 from harness.benchmark.scoring import score_split
 from harness.benchmark.timing import time_hub
@@ -22,8 +23,7 @@ from harness.data.images import load_image
 from harness.inference.hub.captioner import HubCaptioner
 from harness.inference.hub.generate import caption_with_hub
 from harness.measure import isolated
-from harness.measure.captioning_costs import Counted, count_generating
-from harness.measure.captioning_costs import time_generation
+from harness.measure.captioning_costs import Counted, count_generating, time_generation
 from harness.measure.flops.generation import GenerationCounts, count_generation
 from harness.measure.flops.second_count import count_again
 from harness.measure.isolated import BenchmarkJob, BenchmarkResult
@@ -32,10 +32,7 @@ from harness.metrics.evaluator import Evaluator
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
-from pathlib import Path
 from results.records import Outcome, Quantity, RunSpec
-from typing import Any
-import torch
 
 
 def run_hub(

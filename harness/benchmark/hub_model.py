@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
+
+from pydantic import ValidationError
+
 from harness.benchmark.identity.signature import NOT_APPLICABLE, pretraining_field
 from harness.benchmark.pretrained import WEIGHTS_FILES, WeightsMissing, fetch, folder_name
 from harness.config.preset import Decoding
 from harness.config.schedule import Strict
 from harness.data.hub.weights import REPOSITORY, cached_snapshot
-from harness.inference.hub.checkpoint import ATTENTION, DTYPES
-from harness.inference.hub.checkpoint import Checkpoint
+from harness.inference.hub.checkpoint import ATTENTION, DTYPES, Checkpoint
 from harness.inference.hub.cleaning import choose_rules
 from harness.inference.hub.prompts import Prompt, choose_prompt
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded
-from pathlib import Path
-from pydantic import ValidationError
 from results.files import load_json, read_text
-from typing import Final
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from zoo import Pretraining, list_models, model_card
 from zoo.registry import NOT_DOCUMENTED
 
 if TYPE_CHECKING:
-    from harness.inference.hub.captioner import HubCaptioner
     import torch
+
+    from harness.inference.hub.captioner import HubCaptioner
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
 from harness.benchmark.saved_model import VOCABULARY, WEIGHTS, SavedModel
 from harness.config.features import FeatureConfig
 from harness.config.limits import MAX_TOKENS
 from harness.config.preset import Decoding
-from harness.data.images import ImagePreprocessing
-from harness.data.images import Interpolation
+from harness.data.images import ImagePreprocessing, Interpolation
 from harness.data.prepare_features import configured_backbone
 from harness.data.regions.opening import check_exists, needs_backbone
 from harness.data.vocabulary import Vocabulary
@@ -19,18 +23,12 @@ from harness.utils.errors import BenchError
 from harness.utils.files import require_file
 from harness.utils.hashing import digest
 from harness.utils.workspace import Workspace
-from pathlib import Path
 from results.files import LIMIT_VARIABLE, limit_bytes
-from torch import Tensor
-from typing import Any
-from zoo import Captioner, model_card
-from zoo import Pretraining
+from zoo import Captioner, Pretraining, model_card
 from zoo.errors import ZooError
 from zoo.weights import from_official, read_checkpoint, read_sizes, read_vocabulary
 from zoo.weights.official import CONVERTERS
 from zoo.weights.shared_number import separate_specials
-import hashlib
-
 
 _COCO = "COCO: Karpathy's training split with restval"
 _CAPTIONS = "Five to seven human captions of each of 113,287 images of COCO."

@@ -12,6 +12,10 @@ import torch
 import harness
 from harness.benchmark.baselines import REFERENCE_ROWS
 from harness.benchmark.context import BenchmarkData, RunContext
+from harness.benchmark.control import choose_control, vary
+from harness.benchmark.engines import Engine
+from harness.benchmark.engines.estimate import memory_bytes
+from harness.benchmark.engines.here import HereEngine
 from harness.benchmark.hub_model import HubModel, HubOptions
 from harness.benchmark.identity.run_key import (
     built_with,
@@ -23,26 +27,22 @@ from harness.benchmark.identity.run_key import (
     keyed_preset,
 )
 from harness.benchmark.identity.signature import nrefs_field, pretraining_field, reference_signature, stored_signature
-from harness.benchmark.control import choose_control, vary
-from harness.benchmark.engines import Engine
-from harness.benchmark.engines.estimate import memory_bytes
-from harness.benchmark.engines.here import HereEngine
 from harness.benchmark.models import RequestedModel, graph_kinds, resolve_models, within_recipe
+from harness.benchmark.pretrained import Pretrained
 from harness.benchmark.run_config import AppliedTuning, Opening, RunConfig
+from harness.benchmark.saved_model import VOCABULARY, SavedModel
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
+from harness.config.load import shipped_preset
 from harness.config.preset import Preset
 from harness.config.tuning import Tuned
+from harness.data.pixels import without_control
+from harness.data.regions.opening import needs_backbone
+from harness.data.vocabulary_file import load_vocabulary
 from harness.metrics.more.measure import MoreSettings
 from harness.metrics.spice.process import find_spice
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
-from harness.benchmark.pretrained import Pretrained
-from harness.benchmark.saved_model import VOCABULARY, SavedModel
-from harness.config.load import shipped_preset
-from harness.data.pixels import without_control
-from harness.data.regions.opening import needs_backbone
-from harness.data.vocabulary_file import load_vocabulary
 from harness.utils.workspace import Workspace
 from results.records import CodeRecord, RunKind, RunSpec
 from zoo import ModelCard, Pretraining, model_card
@@ -200,9 +200,7 @@ def plan_runs(
     ]
 
 
-def _plan(
-    model: RequestedModel, seed: int, context: RunContext, workspace: Workspace, tuned: Tuned | None
-) -> RunSpec:
+def _plan(model: RequestedModel, seed: int, context: RunContext, workspace: Workspace, tuned: Tuned | None) -> RunSpec:
     if model.kind == "reference":
         return _reference(model.name, context)
     if model.kind == "stored":

@@ -82,7 +82,9 @@ def run(
     model, context, arguments = open_model(spec, context.tuned(config.tuned), folder)
     if spec.kind != "stored":
         _save_description(spec, arguments, context, folder)
-    kept = None if spec.kind != "trained" or "pretrained" in spec.config else _kept_counts(spec.model, arguments, context)
+    kept = (
+        None if spec.kind != "trained" or "pretrained" in spec.config else _kept_counts(spec.model, arguments, context)
+    )
     counted = count_costs(model, context, kept)
 
     # Training; the model then has the weights of the best epoch.
@@ -146,9 +148,7 @@ def run(
     )
 
 
-def open_model(
-    spec: RunSpec, context: RunContext, folder: Path
-) -> tuple[Captioner, RunContext, dict[str, Any]]:
+def open_model(spec: RunSpec, context: RunContext, folder: Path) -> tuple[Captioner, RunContext, dict[str, Any]]:
     """The model of a run before any training, the context with its own inputs, and the arguments that it was made with.
 
     Args:

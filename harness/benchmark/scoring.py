@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
+
 from harness.benchmark.context import BenchmarkData
 from harness.metrics.chair.objects import SCENES_FILE, objects_of_scenes
 from harness.metrics.evaluation import OVERALL, Evaluation, with_intervals
@@ -14,12 +15,8 @@ from harness.metrics.rounds import Round, held_out_rounds
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from results.records import Quantity, RunSpec, SplitResult
-from results.records import RunSpec, SplitResult
-from results.store.rescoring import add_influences, add_scores, stored_captions
-from results.store.rescoring import add_scores, missing_metrics, stored_captions
+from results.store.rescoring import add_influences, add_scores, missing_metrics, stored_captions
 from results.store.store import Store
-from typing import Final
-
 
 SPICE_ONCE: Final = "SPICE takes too long to be computed again with each reference left out"
 SINGLE: Final = "no image has a second reference"

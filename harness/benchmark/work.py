@@ -11,7 +11,7 @@ import shutil
 import socket
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -38,7 +38,7 @@ from harness.training.trackers.run_log import RunLog
 from harness.training.trainer import CHECKPOINTS
 from harness.utils.errors import INTERRUPTED, wants_traceback
 from harness.utils.plugins import contain_exits, load_plugins, place_in_plugin
-from harness.utils.progress import Reporter, Task, describe_seconds
+from harness.utils.progress import Reporter, describe_seconds
 from harness.utils.run_events import EvaluationBegins, RunEvent, TrainingStands, Validated
 from harness.utils.workspace import Workspace, is_locked, locked
 from results import Store

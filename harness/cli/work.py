@@ -27,7 +27,9 @@ def register(app: typer.Typer) -> None:
 
 
 def work(
-    keys: Annotated[list[str] | None, typer.Argument(metavar="[KEY]...", help="Runs; without any, all planned.")] = None,
+    keys: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY]...", help="Runs; without any, all planned.")
+    ] = None,
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
     storage: StorageOption = None,

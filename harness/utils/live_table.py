@@ -114,7 +114,9 @@ class LiveReporter(Reporter):
     def _keep_reading(self) -> None:
         assert self.runs is not None
         while not self._over.wait(READ_S):
-            with suppress(Exception):  # a store that is busy or gone is the runs' business; the table shows what it knew
+            with suppress(
+                Exception
+            ):  # a store that is busy or gone is the runs' business; the table shows what it knew
                 self.runs.update(time.monotonic())
 
 

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-
 from harness.benchmark.engines.runs import mark_interrupted
+
 from harness.utils.errors import INTERRUPTED
 from harness.utils.workspace import Workspace, locked
 from results import DatasetRecord, Store

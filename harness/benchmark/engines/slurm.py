@@ -131,7 +131,9 @@ class SlurmEngine:
         for job in as_completed(list(jobs.values()), poll_frequency=ASK_S if self._cluster == "slurm" else 0.2):
             error = job.exception()
             ended = f"job {job.job_id} ended before its run"
-            lost = Failure(LOST_WORKER, f"{ended}: {first_line(error)}; its log is {job.paths.stderr}") if error else None
+            lost = (
+                Failure(LOST_WORKER, f"{ended}: {first_line(error)}; its log is {job.paths.stderr}") if error else None
+            )
             yield by_job[job.job_id], lost or job.result()
 
     def close(self) -> None:

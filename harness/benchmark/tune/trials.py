@@ -116,17 +116,13 @@ def open_study(model: RequestedModel, search: Search, context: RunContext) -> Mo
     return ModelStudy(study, search.space, search.budget, start, folder, lock)
 
 
-def trial_spec(
-    model: RequestedModel, context: RunContext, workspace: Workspace, tuned: Tuned | None = None
-) -> RunSpec:
+def trial_spec(model: RequestedModel, context: RunContext, workspace: Workspace, tuned: Tuned | None = None) -> RunSpec:
     """The spec of a trial under this context; its key, where nothing is tuned, is over all that a trial depends on."""
     [spec] = plan_runs([model], 1, context, workspace, first_seed=TRIAL_SEED, tuned=tuned)
     return spec
 
 
-def do_trials(
-    models: Sequence[RequestedModel], search: Search, engine: Engine, services: Services
-) -> dict[str, str]:
+def do_trials(models: Sequence[RequestedModel], search: Search, engine: Engine, services: Services) -> dict[str, str]:
     """Do all trials that are left, and wait for those of other commands; gives by model why it could not go on."""
     context = services.context(search.config())
     studies = {model.name: open_study(model, search, context) for model in models}

@@ -95,8 +95,7 @@ def measure(
     """
     from harness.benchmark.benchmark import choose_device
     from harness.benchmark.hub import checkpoint_job, find_checkpoints
-    from harness.benchmark.hub_model import PREFIX
-    from harness.benchmark.hub_model import hub_options
+    from harness.benchmark.hub_model import PREFIX, hub_options
     from harness.config.model_patterns import expand_models, split_patterns
     from harness.measure.captioning_costs import Effort
     from harness.measure.isolated import BenchmarkJob, run_isolated

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from harness.benchmark.splits import usable_splits
 
 from harness.benchmark import context as module
 from harness.benchmark.context import RunContext
-from harness.benchmark.splits import usable_splits
 from harness.config.load import load_preset
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import NullSource

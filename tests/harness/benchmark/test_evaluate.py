@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from harness.benchmark.evaluate import count_costs, evaluate
 
 from harness.benchmark import evaluate as module
 from harness.benchmark.context import RunContext
-from harness.benchmark.evaluate import count_costs, evaluate
 from harness.inference.generate import caption_images
 from harness.measure.captioning_costs import Timed
 from harness.metrics.evaluator import Evaluator

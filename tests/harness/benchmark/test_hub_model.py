@@ -12,8 +12,7 @@ import pytest
 import torch
 import transformers
 
-from harness.benchmark.hub_model import HubModel, SavedHubModel, prefetch_hub
-from harness.benchmark.hub_model import HubOptions, hub_options
+from harness.benchmark.hub_model import HubModel, HubOptions, SavedHubModel, hub_options, prefetch_hub
 from harness.benchmark.models import resolve_models
 from harness.benchmark.pretrained import WeightsMissing
 from harness.config.preset import Decoding

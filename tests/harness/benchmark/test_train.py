@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 import torch
+from harness.benchmark.execute import build_model, model_arguments
 from rich.console import Console
 
-from harness.benchmark.backbone_features import CachedBackboneSource
 from harness.benchmark.context import RunContext, prepare_context
-from harness.benchmark.execute import build_model, model_arguments
-from harness.benchmark.train import _Task, fit
+from harness.benchmark.train import CachedBackboneSource, _Task, fit
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-
-from harness.benchmark import worker as module
 from harness.benchmark.engines.crew import take
 from harness.benchmark.engines.runs import ordered
-from harness.benchmark.pretrained import WeightsMissing
 from harness.benchmark.worker import LOCK, LOG_TAIL_LINES, Shared, Worker
+
+from harness.benchmark import worker as module
+from harness.benchmark.pretrained import WeightsMissing
 from harness.config.execution import ExecutionConfig
 from harness.data.dataset import Sample
 from harness.metrics.evaluation import METRICS

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 
+from harness.benchmark.engines.reporting import Message, RemoteReporter, ReporterProxy
 from rich.console import Console, RenderableType
 
-from harness.benchmark.engines.reporting import Message, RemoteReporter, ReporterProxy
 from harness.utils.live_table import LiveReporter, RunTable
 from harness.utils.run_events import (
     EvaluationBegins,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-
 from harness.benchmark.engines.interface import Resources
+
 from harness.benchmark.engines.ray import RayEngine
 from harness.data.dataset import Dataset
 from harness.utils.errors import BenchError

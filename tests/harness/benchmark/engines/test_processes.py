@@ -19,14 +19,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from rich.console import Console
-
-from harness.benchmark.engines import processes as module
 from harness.benchmark.engines.crew import Failure, Order
 from harness.benchmark.engines.entering import device_at, limit_threads
 from harness.benchmark.engines.processes import ProcessCrew, _Answer, _Worker
 from harness.benchmark.engines.reporting import RemoteReporter, ReporterProxy
 from harness.benchmark.engines.runs import OPENER, execute_runs
+from rich.console import Console
+
+from harness.benchmark.engines import processes as module
 from harness.utils import progress
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 import torch
-
-from harness.benchmark.context import RunContext
-from harness.benchmark.engines import ray_crew
 from harness.benchmark.engines.interface import Resources
-from harness.benchmark.engines.ray import RayEngine, _join
 from harness.benchmark.engines.ray_actors import Outbox
 from harness.benchmark.engines.ray_crew import RayCrew
 from harness.benchmark.engines.runs import OPENER, execute_runs
+
+from harness.benchmark.context import RunContext
+from harness.benchmark.engines import ray_crew
+from harness.benchmark.engines.ray import RayEngine, _join
 from harness.config.execution import ExecutionConfig
 from harness.utils.errors import INTERRUPTED, BenchError
 from harness.utils.workspace import Workspace

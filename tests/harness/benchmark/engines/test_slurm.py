@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 import torch
+from harness.benchmark.engines.filesystems import is_shared
+from harness.benchmark.engines.interface import Resources
+from harness.benchmark.engines.slurm_job import ExecuteRun
 
 from harness.benchmark.context import RunContext
 from harness.benchmark.engines import filesystems, slurm
-from harness.benchmark.engines.filesystems import is_shared
-from harness.benchmark.engines.interface import Resources
 from harness.benchmark.engines.slurm import SlurmEngine
-from harness.benchmark.engines.slurm_job import ExecuteRun
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results import DatasetRecord, Store

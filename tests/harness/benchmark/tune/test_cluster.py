@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 import optuna
 import pytest
+from harness.benchmark.engines.crew import Failure, Order, open_worker, take
+from harness.benchmark.tune.cluster import OPENER, TrialOrder, do_trials_by_crew
 from optuna.trial import TrialState
 
 from harness.benchmark.context import RunContext
-from harness.benchmark.engines.crew import Failure, Order, open_worker, take
-from harness.benchmark.tune.cluster import OPENER, TrialOrder, do_trials_by_crew
 from harness.benchmark.tune.study import standing
 from harness.benchmark.tune.trials import Search, do_trials, open_study
 from harness.config.tuning import Budget, SearchSpace, TunedValues

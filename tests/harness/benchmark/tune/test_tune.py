@@ -14,6 +14,7 @@ from typing import Any
 import optuna
 import pytest
 import yaml
+from harness.benchmark.tune.jobs import do_trials_side_by_side
 from optuna.trial import TrialState
 
 from harness.benchmark.context import RunContext
@@ -21,7 +22,6 @@ from harness.benchmark.identity.signature import tuned_field
 from harness.benchmark.models import RequestedModel
 from harness.benchmark.plan import plan_runs
 from harness.benchmark.tune.chosen import TunedFile
-from harness.benchmark.tune.jobs import do_trials_side_by_side
 from harness.benchmark.tune.storage import open_studies
 from harness.benchmark.tune.study import standing
 from harness.benchmark.tune.trials import Search, do_trials, open_study
