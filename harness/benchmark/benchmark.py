@@ -30,7 +30,7 @@ _RELEASE_S = 5.0
 
 @dataclass(slots=True)
 class Summary:
-    """How the runs ended, by key; `lacking` are metrics that were asked for and could not be measured, with the reason."""
+    """How the runs ended, by key; `lacking` says why metrics that were asked for could not be measured."""
 
     planned: list[str] = field(default_factory=list)
     finished: list[str] = field(default_factory=list)

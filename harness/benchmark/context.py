@@ -213,7 +213,7 @@ def open_context(
             spread=spread,
         )
     graphs = prepare_graphs(dataset, config, seen, opening.graphs, may_skip=opening.skip_bad_images, reporter=reporter)
-    skipped = seen.skipped | ({} if graphs is None else graphs.bad)
+    skipped = {**seen.skipped, **({} if graphs is None else graphs.bad)}
     splits = usable_splits(dataset, skipped)
     evaluated = {name: samples for name, samples in splits.items() if name not in TRAINING_SPLITS}
     recipe = preset.recipe
@@ -258,8 +258,9 @@ def open_inputs(opening: Opening, workspace: Workspace) -> tuple[Dataset, Backbo
     usable_splits(dataset, dataset.faults)  # before any work
     check_sentences(dataset, opening.features.sentence_graphs, opening.preset)
     backbone = configured_backbone(opening.features)
-    non_rgb = {} if opening.preset.recipe is None else {"non_rgb": opening.preset.recipe.non_rgb}
-    backbone.preprocessing = replace(backbone.preprocessing, control=opening.control, **non_rgb)
+    backbone.preprocessing = replace(backbone.preprocessing, control=opening.control)
+    if opening.preset.recipe is not None:
+        backbone.preprocessing = replace(backbone.preprocessing, non_rgb=opening.preset.recipe.non_rgb)
     return dataset, backbone
 
 

@@ -58,7 +58,7 @@ class Opening(Strict):
 
 
 class AppliedTuning(Strict):
-    """The tuned values of a run's model, for so many first stages where there are others; `label` is the signature's."""
+    """The tuned values of a run's model, for all stages or so many first ones; `label` is the signature's."""
 
     label: str
     values: TunedValues

@@ -1,4 +1,4 @@
-"""Scores of a split's captions: of a run at work, of a finished one that lacks some, and further metrics (`--more-metrics`)."""
+"""Scores of a split's captions: of a run at work, and of a finished one that lacks some or gets further metrics."""
 
 from __future__ import annotations
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from harness.benchmark.plan import Asked, Request
     from harness.benchmark.preview import Preview
-    from harness.config.preset import Preset
     from harness.measure.estimate import DataShape, PassCosts, StagePlan
     from harness.utils.progress import Reporter
     from results.runs.durations import Duration
@@ -182,9 +181,7 @@ def _look(request: Request, asked: Asked, here: bool, reporter: Reporter) -> Pre
     return Preview(request.data, known, unknown=f"{request.data} is known by its sizes alone")
 
 
-def _show(
-    request: Request, asked: Asked, found: Preview, shape: DataShape, elsewhere: bool, console: Console
-) -> None:
+def _show(request: Request, asked: Asked, found: Preview, shape: DataShape, elsewhere: bool, console: Console) -> None:
     """Print the table of runs, and what all of them take."""
     from harness.benchmark.control import nothing_to_vary
     from harness.measure.estimate import feature_bytes, run_bytes
@@ -203,7 +200,7 @@ def _show(
         started = time.monotonic()
         why = "no run is stored here, and runs are elsewhere" if elsewhere else ""
         why = why or (f"{BUDGET_S:.0f} s of measuring are over" if spent >= BUDGET_S else "")
-        estimates.append(_estimate(name, request.preset, shape, asked, stored.get(name), why, request.execution.devices))
+        estimates.append(_estimate(name, request, shape, asked.opening.device, stored.get(name), why))
         spent += time.monotonic() - started
     for what in found.first:
         console.print(f"first: {what}", soft_wrap=True, markup=False)
@@ -232,30 +229,28 @@ def _show(
 
 
 def _estimate(
-    model: str, preset: Preset, shape: DataShape, asked: Asked, stored: Duration | None, why: str, devices: int
+    model: str, request: Request, shape: DataShape, device: str, stored: Duration | None, why: str
 ) -> Estimate:
-    """Count one run of a model, and tell its time: as stored, or else measured for a moment, but where `why` is said."""
+    """Count one run of a model, and tell its time: as stored, or else measured for a moment, unless `why` is said."""
     from harness.benchmark.pass_costs import pass_costs
     from harness.measure.estimate import plan_captioning, plan_stages
     from harness.measure.model_memory import create_within_memory
     from harness.measure.speed import measure_speed
     from harness.training.sentence_graphs import stages_for
 
-    sizes = {"vocab_size": shape.words, "visual_dim": shape.channels}
+    preset, sizes = request.preset, {"vocab_size": shape.words, "visual_dim": shape.channels}
     built = create_within_memory(model, **sizes, **preset.model_arguments(model, **sizes))
     length = min(shape.caption_length, built.max_len)
     costs, visual = pass_costs(built, cells=shape.cells, caption_length=length)
-    decoding, device = preset.decoding, asked.opening.device
+    decoding = preset.decoding
     stages = plan_stages(stages_for(built, preset.schedule), costs, shape, decoding.max_len)
     captioning = plan_captioning(costs, shape, decoding.beam_size, decoding.max_len)
     if stored is not None:
         return Estimate(model, costs, stages, captioning, stored.seconds, "stored")
     if why:
         return Estimate(model, costs, stages, captioning, None, why=why)
-    speed = measure_speed(
-        built.to(device), visual.to(device), costs, length, images=MOMENT_IMAGES, min_s=MOMENT_S
-    )
-    seconds = sum(each.seconds(speed, devices) for each in (*stages, captioning))
+    speed = measure_speed(built.to(device), visual.to(device), costs, length, images=MOMENT_IMAGES, min_s=MOMENT_S)
+    seconds = sum(each.seconds(speed, request.execution.devices) for each in (*stages, captioning))
     return Estimate(model, costs, stages, captioning, seconds, "measured")
 
 

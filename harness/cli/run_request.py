@@ -101,12 +101,8 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
 
     place = Workspace(options.workspace, options.db, options.storage)
     place.check_name()
-    resources = Resources(
-        options.cpus_per_run or float(processes),
-        options.gpus_per_run,
-        options.memory_per_run,
-        options.hours_per_run or 24.0,
-    )
+    cpus, hours = options.cpus_per_run or float(processes), options.hours_per_run or 24.0
+    resources = Resources(cpus, options.gpus_per_run, options.memory_per_run, hours)
     return Request(
         models=split_patterns(options.models),
         data=options.data,

@@ -1,4 +1,4 @@
-"""`bench work`: execute planned runs of a store, one command for a job of a scheduler, a second machine or a debugger."""
+"""`bench work`: execute planned runs of a store, in a job of a scheduler, on a second machine or in a debugger."""
 
 from __future__ import annotations
 
@@ -44,8 +44,7 @@ def work(
     place = Workspace(workspace, db, storage)
     with Reporter() as reporter, Services(place, reporter) as services:
         ended = work_off(keys or None, services)
-    counts = Counter(ended.values())
-    said = {"finished": "finished", "reused": "re-used", "skipped": "skipped", "failed": "failed"}
-    typer.echo(", ".join(f"{counts[name]} {word}" for name, word in said.items()))
+    counts = Counter[str](ended.values())
+    typer.echo(", ".join(f"{counts[name]} {name}" for name in ("finished", "reused", "skipped", "failed")))
     if counts["failed"] or counts["skipped"]:
         sys.exit(1)

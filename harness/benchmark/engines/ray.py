@@ -106,7 +106,8 @@ class RayEngine:
 
     def perform(self, call: Call, take: Callable[[], Any | None]) -> Generator[tuple[Any, Any], None, None]:
         """See `Engine.perform`; an item is repeated `RETRIES` times before it is a failure."""
-        ray, pending = self._ray, {}
+        ray = self._ray
+        pending: dict[Any, Any] = {}
         shared = ray.put(pickle.dumps(call))
         variables = {name: value for name, value in os.environ.items() if name.startswith(_FORWARDED)}
         threads = max(int(self._resources.cpus), 1)

@@ -217,6 +217,7 @@ def _finished(model: RequestedModel, context: RunContext, workspace: Workspace) 
     import optuna
 
     from harness.benchmark.tune.study import standing
+    from harness.benchmark.tune.trials import trial_spec
 
     run, found = trial_spec(model, context, workspace).key, {}
     for name in optuna.get_all_study_names(storage):

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from harness.benchmark.execute import build_model, execute, model_arguments
 
 from harness.benchmark import execute as module
 from harness.benchmark.baselines import majority_caption
 from harness.benchmark.context import RunContext
 from harness.benchmark.pretrained import Pretrained, WeightsMissing
+from harness.benchmark.run import build_model, execute, model_arguments
 from harness.benchmark.saved_model import SavedModel
 from harness.config.features import FeatureConfig
 from harness.metrics.evaluator import Evaluator

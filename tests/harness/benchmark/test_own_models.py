@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 import torch
-from harness.benchmark.own_models import hold_to_laws
 from torch import Tensor
 
 from harness.benchmark.context import RunContext
+from harness.benchmark.run import hold_to_laws
 from zoo import Memory, create_model, model_card, register_model, registry
 from zoo.laws import BrokenLawError
 from zoo.models.show_attend_tell import ShowAttendTell

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from harness.benchmark.execute import build_model, model_arguments
 from rich.console import Console
 
 from harness.benchmark.context import RunContext, prepare_context
+from harness.benchmark.run import build_model, model_arguments
 from harness.benchmark.train import CachedBackboneSource, _Task, fit
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig

@@ -13,11 +13,10 @@ import torch
 from pydantic import BaseModel, ValidationError
 from rich.console import Console
 
-from harness.benchmark.benchmark import Request
 from harness.benchmark.context import prepare_context
 from harness.benchmark.identity.run_key import FEATURES_NOT_IN_KEY, built_with, code_of_model, identify
 from harness.benchmark.models import resolve_models
-from harness.benchmark.plan import plan_runs
+from harness.benchmark.plan import Request, plan_runs
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
 from harness.config.preset import NOT_IN_KEY, Preset
