@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.inputs import open_results, read_results
+from harness.cli.inputs import open_results
 from harness.cli.options import DatabaseOption, PlaceUnfinishedOption, WorkspaceOption
 from harness.cli.output import deliver
 from harness.cli.outputs import OutFile
@@ -63,8 +63,8 @@ def claims(
 
     claimed = load_claims(file)
     with open_results(workspace, db) as store:
-        read_results(store, partial(check_names, store, claimed, FIELDS))
-        rows = read_results(store, partial(judge, store, claimed, place_unfinished=place_unfinished))
+        check_names(store, claimed, FIELDS)
+        rows = judge(store, claimed, place_unfinished=place_unfinished)
     if format is Format.markdown:
         from reports.export.claims import markdown
 

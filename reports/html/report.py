@@ -101,7 +101,6 @@ def _write_pages(store: Store, groups: Sequence[Group], folder: Path) -> None:
         layouts={board.id: board_layout(board) for board in shown},
         facets=facets(shown),
         failures=failures,
-        damaged=store.left_out.reasons,
         skipped=[(dataset.name, dataset.skipped) for dataset in datasets if dataset.skipped],
     )
     if domains:
