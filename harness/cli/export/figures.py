@@ -9,8 +9,7 @@ import typer
 
 from harness.cli.inputs import open_results
 from harness.cli.options import DatabaseOption, WorkspaceOption
-from harness.cli.output import check_out, write_errors
-from harness.cli.outputs import OutFolder
+from harness.cli.output import OutFolder, check_out, write_errors
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT
 
