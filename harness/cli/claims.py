@@ -65,13 +65,8 @@ def claims(
     with open_results(workspace, db) as store:
         read_results(store, partial(check_names, store, claimed, FIELDS))
         rows = read_results(store, partial(judge, store, claimed, place_unfinished=place_unfinished))
-    if format is Format.markdown:
-        from reports.export.claims import markdown
+    from reports.text.claims import markdown, print_claims
 
-        deliver(markdown(rows), out)
-    else:
-        from reports.text.claims import print_claims
-
-        deliver(partial(print_claims, rows), out)
+    deliver(markdown(rows) if format is Format.markdown else partial(print_claims, rows), out)
     if out is not None:
         typer.echo(out)
