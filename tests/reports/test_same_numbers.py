@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from reports.export import data as export_data
+from reports.text import data as export_data
 from reports.export.latex import latex
 from reports.export.markdown import markdown
 from reports.tables.leaderboard_page import boards

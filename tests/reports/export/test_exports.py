@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from harness.cli import export
 from harness.utils.errors import BenchError
 from reports.errors import ReportError
-from reports.export import data as export_data
+from reports.text import data as export_data
 from reports.export.latex import escape_latex, latex
 from reports.export.markdown import escape_markdown, markdown
 from reports.html.method import method

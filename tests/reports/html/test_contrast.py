@@ -7,7 +7,7 @@ import re
 import pytest
 
 from reports.html.rendering import asset
-from reports.html.sections import COLOURS
+from reports.html.plots import COLOURS
 
 TEXT = [
     *((ink, ground) for ink in ("ink", "soft", "accent", "warn") for ground in ("paper", "card", "faint")),

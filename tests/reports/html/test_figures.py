@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from harness.cli import export
 from harness.utils.errors import BenchError
-from reports.html.figures import figures
-from reports.html.labels import LETTER_WIDTH
+from reports.html.report import figures
+from reports.html.plots import LETTER_WIDTH
 from reports.html.plots import FRAME
 from reports.html.rendering import asset
 from results.store.store import Store

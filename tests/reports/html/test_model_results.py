@@ -8,7 +8,7 @@ import pytest
 
 from reports.html.gallery import GalleryPage
 from reports.html.model_results import examples_by_run, model_costs, model_results
-from reports.tables.deviations import deviations
+from reports.tables.facts import deviations
 from results.records import Quantity
 from results.runs.views import GalleryCaption, GalleryItem, Spread
 from tests.reports.examples import group, row

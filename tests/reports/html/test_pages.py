@@ -8,7 +8,7 @@ import pytest
 
 from reports.html.curves import curve_sections
 from reports.html.models import flat
-from reports.html.pages import model_page, run_page
+from reports.html.rendering import model_page, run_page
 from reports.html.plots import MAX_LABELS, Series, trade_off_plot
 from results.records import EpochRecord
 from tests.reports.examples import run

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from reports.html.labels import LETTER_WIDTH, LINE_HEIGHT, natural
-from reports.html.legend import legend
+from reports.html.plots import LETTER_WIDTH, LINE_HEIGHT, natural
+from reports.html.plots import legend
 from reports.html.plots import FRAME, MAX_LABELS, Plot, Series, line_plot, trade_off_plot
 
 

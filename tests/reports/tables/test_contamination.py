@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from reports.export import data as export_data
+from reports.text import data as export_data
 from reports.export.latex import latex
 from reports.export.markdown import markdown
-from reports.html.pages import run_page
+from reports.html.rendering import run_page
 from reports.html.report import write_report
-from reports.tables.contamination import contamination
+from reports.tables.facts import contamination
 from reports.tables.leaderboard_page import separations
 from reports.text.terminal import print_leaderboard
 from results.frames.results import Results

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reports.tables.controls import control_sentences
+from reports.tables.facts import control_sentences
 from results.runs.controls import ControlPair, Controls
 
 SEEDS = ControlPair("m2", "seeds", None, 3.12, -10.04, 16.4, 0.4321, None, (2, 2))
