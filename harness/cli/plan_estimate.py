@@ -70,7 +70,7 @@ def estimate(model: str, preset: Preset, shape: DataShape, timing: Timing, devic
     from harness.measure.estimate import Speed, plan_captioning, plan_stages
     from harness.measure.model_memory import create_within_memory
     from harness.measure.speed import IMAGES, MIN_SECONDS, measure_speed
-    from harness.training.stage import stages_for
+    from harness.training.sentence_graphs import stages_for
 
     sizes = {"vocab_size": shape.words, "visual_dim": shape.channels}
     built = create_within_memory(model, **sizes, **preset.model_arguments(model, **sizes))

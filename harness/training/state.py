@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from harness.config.schedule import LearningRate, Schedule, Stage
-from harness.training.validation import gives_ciders
 from harness.utils.progress import describe_seconds
 from harness.utils.run_events import TrainingStands
 from results.records import EpochRecord
@@ -164,7 +163,7 @@ def describe_progress(state: TrainState, stage: Stage, batches: int) -> str:
         state: after at least one batch of the epoch.
         batches: of an epoch.
     """
-    cider = "" if state.latest == -math.inf or not gives_ciders(stage) else f", CIDEr-D {100 * state.latest:.1f}"
+    cider = "" if state.latest == -math.inf or not stage.gives_ciders else f", CIDEr-D {100 * state.latest:.1f}"
     seconds = max(state.epoch_seconds, 1e-9)
     left = (stage.epochs - state.epoch) * batches - state.batch
     time_left = describe_seconds(seconds / state.batch * left)
@@ -181,7 +180,7 @@ def standing(state: TrainState, schedule: Schedule, batches: int) -> TrainingSta
     """
     stage, epochs = schedule.stages[state.stage], [stage.epochs for stage in schedule.stages]
     passed = sum(epochs[: state.stage]) + state.epoch + state.batch / batches
-    best = None if state.best == -math.inf or not gives_ciders(stage) else state.best
+    best = None if state.best == -math.inf or not stage.gives_ciders else state.best
     return TrainingStands(stage.name, state.epoch + 1, stage.epochs, best, passed / sum(epochs))
 
 

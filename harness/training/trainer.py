@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from harness.config.schedule import Schedule, Stage
-from harness.data.batches import Batch, VisualSource
+from harness.data.batches import Batch
 from harness.training.checkpoint import (
     generator_states,
     last_checkpoint,
@@ -34,7 +34,6 @@ from harness.training.objectives import CrossEntropy, Objective
 from harness.training.optimisers import make_optimiser, set_rate
 from harness.training.stage import StageData, validate_schedule
 from harness.training.state import TrainingSummary, TrainState, describe_progress, standing, warn_if_worse
-from harness.training.validation import gives_ciders, start_is_unknown
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter, Task
 from harness.utils.signals import HeldSignals, signals_held
@@ -55,8 +54,7 @@ class Trainer:
 
     Args:
         model: on `device` already; holds the best weights after `fit`.
-        stage_data: makes the data of a stage, when it begins.
-        validate: decodes the validation split with a beam of the given width, seen at the given source; its CIDEr-D.
+        stage_data: makes the data of a stage, with its validation, when it begins.
         folder: keeps `checkpoint/step-*` while training and `best.safetensors` for good.
         objective: makes the loss of a stage.
         on_epoch: called once an epoch, before the checkpoint that makes it final, so it must be idempotent.
@@ -73,7 +71,6 @@ class Trainer:
         schedule: Schedule,
         *,
         stage_data: Callable[[Stage], StageData],
-        validate: Callable[[int, VisualSource], float],
         folder: Path,
         device: torch.device,
         precision: str,
@@ -87,7 +84,7 @@ class Trainer:
         read_losses_every: int | None = None,
     ) -> None:
         self.model, self.schedule, self.folder, self.device = model, schedule, folder, device
-        self._stage_data, self._validate, self._on_epoch, self._reporter = stage_data, validate, on_epoch, reporter
+        self._stage_data, self._on_epoch, self._reporter = stage_data, on_epoch, reporter
         self._objective, self._on_step = objective, on_step
         self._seed, self._collective = seed, collective or SingleProcess()
         self._is_first = self._collective.rank == 0
@@ -158,11 +155,15 @@ class Trainer:
         self._save(optimiser)
 
     def _begin(self, stage: Stage, data: StageData) -> None:
-        """Seed a stage, and measure what it begins from where that is not known with its own beam."""
-        state, stages = self.state, self.schedule.stages
+        """Seed a stage, and measure what it begins from where the one before ended with no score like its own."""
+        state = self.state
         torch.manual_seed(self._seed + state.stage + RANK_SEED * self._collective.rank)
-        if state.stage and start_is_unknown(stages[state.stage - 1], stage):
-            state.stage_start_score = self._validated(stage, data)
+        if not state.stage:
+            return
+        before = self.schedule.stages[state.stage - 1]
+        first_ciders = stage.gives_ciders and not before.gives_ciders and stage.objective != "cross_entropy"
+        if first_ciders or before.validation_beam_size != stage.validation_beam_size:
+            state.stage_start_score = self._validated(data)
 
     def _run_epoch(self, stage: Stage, data: StageData, objective: Objective, optimiser: torch.optim.Optimizer) -> None:
         state, loader = self.state, data.train_batches
@@ -177,10 +178,10 @@ class Trainer:
                 self._save_if_due(optimiser, signals, VALIDATION_INTERVAL_S if last else self._interval)
                 asked = time.monotonic()
         validated = (state.epoch + 1) % stage.validate_every == 0 or state.epoch + 1 == stage.epochs
-        score = self._validated(stage, data) if validated else None
+        score = self._validated(data) if validated else None
         if score is not None and state.validated(score, stage.learning_rate) and self._is_first:
             save_weights(self.model, self.best_path)
-        cider = score if gives_ciders(stage) else None
+        cider = score if stage.gives_ciders else None
         if self._is_first:
             self._on_epoch(state.record(stage, optimiser.param_groups[0]["lr"], cider))
             if cider is not None and (warning := warn_if_worse(state, stage, cider)):
@@ -188,10 +189,9 @@ class Trainer:
         state.next_epoch()
         self._save(optimiser)
 
-    def _validated(self, stage: Stage, data: StageData) -> float:
+    def _validated(self, data: StageData) -> float:
         """The validation CIDEr-D, or the stage's own score, which rank 0 measures."""
-        measure = data.score or (lambda: self._validate(stage.validation_beam_size, data.validation_source))
-        return self._collective.broadcast(measure() if self._is_first else 0.0)
+        return self._collective.broadcast(data.validate() if self._is_first else 0.0)
 
     def _run_step(
         self,

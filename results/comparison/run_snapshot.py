@@ -60,18 +60,18 @@ def run_snapshots(store: Store, keys: Sequence[str] | None = None) -> list[RunSn
         began = select(RunRow.id, RunRow.environment, RunRow.finished_at).where(RunRow.id.in_(ids))
         about = {run_id: (environment, at) for run_id, environment, at in connection.execute(began)}
         found = {run.id: RunSnapshot(run, *about[run.id]) for run in runs}
-        epochs = select(Epoch.cell_id, Epoch.stage, Epoch.epoch, Epoch.train_loss).where(Epoch.cell_id.in_(ids))
-        for run_id, stage, epoch, loss in connection.execute(epochs.order_by(Epoch.cell_id, Epoch.stage, Epoch.epoch)):
+        epochs = select(Epoch.run_id, Epoch.stage, Epoch.epoch, Epoch.train_loss).where(Epoch.run_id.in_(ids))
+        for run_id, stage, epoch, loss in connection.execute(epochs.order_by(Epoch.run_id, Epoch.stage, Epoch.epoch)):
             found[run_id].losses.append((stage, epoch, loss))
-        scored = select(ImageScores.cell_id, ImageScores.split, ImageScores.metric, ImageScores.scores)
-        for run_id, split, metric, scores in connection.execute(scored.where(ImageScores.cell_id.in_(ids))):
+        scored = select(ImageScores.run_id, ImageScores.split, ImageScores.metric, ImageScores.scores)
+        for run_id, split, metric, scores in connection.execute(scored.where(ImageScores.run_id.in_(ids))):
             if not is_more(metric):
                 found[run_id].by_image.setdefault(split, {})[metric] = scores
-        weighed = select(ImageInfluences.cell_id, ImageInfluences.split, ImageInfluences.metric, ImageInfluences.scores)
-        for run_id, split, metric, values in connection.execute(weighed.where(ImageInfluences.cell_id.in_(ids))):
+        weighed = select(ImageInfluences.run_id, ImageInfluences.split, ImageInfluences.metric, ImageInfluences.scores)
+        for run_id, split, metric, values in connection.execute(weighed.where(ImageInfluences.run_id.in_(ids))):
             found[run_id].influences.setdefault(split, {})[metric] = values
-        captioned = select(Caption.cell_id, Caption.split, Caption.image_id, Caption.caption)
-        for run_id, split, image_id, caption in connection.execute(captioned.where(Caption.cell_id.in_(ids))):
+        captioned = select(Caption.run_id, Caption.split, Caption.image_id, Caption.caption)
+        for run_id, split, image_id, caption in connection.execute(captioned.where(Caption.run_id.in_(ids))):
             found[run_id].captions.setdefault(split, {})[image_id] = caption
     return list(found.values())
 

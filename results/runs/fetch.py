@@ -34,6 +34,9 @@ __all__ = [
 ]
 
 
+_UNREAD = {"dataset_id", "kind", "execution", "progress"}
+
+
 def failures(store: Store) -> list[Failure]:
     """Every planned run without a result, in the order of planning: failed, skipped, running and planned ones."""
     query = select(
@@ -95,11 +98,11 @@ def run_details(store: Store, keys: Sequence[str]) -> dict[str, RunDetail]:
         epochs: dict[int, list[EpochRecord]] = {run_id: [] for run_id in ids}
         for some in chunks(finished):
             of_score = (Score.split, Score.domain, Score.metric, *quantity_columns(Score))
-            scored = select(Score.cell_id, *of_score).where(Score.cell_id.in_(some)).order_by(Score.id)
+            scored = select(Score.run_id, *of_score).where(Score.run_id.in_(some)).order_by(Score.id)
             for run_id, split, domain, metric, *measured in connection.execute(scored):
                 if not is_more(metric):
                     scores[run_id].setdefault(split, {}).setdefault(domain, {})[metric] = Quantity(*measured)
-            spent = select(Cost.cell_id, Cost.name, *quantity_columns(Cost)).where(Cost.cell_id.in_(some))
+            spent = select(Cost.run_id, Cost.name, *quantity_columns(Cost)).where(Cost.run_id.in_(some))
             for run_id, name, *measured in connection.execute(spent.order_by(Cost.id)):
                 costs[run_id][name] = Quantity(*measured)
         for some in chunks(ids):
@@ -117,7 +120,7 @@ def attention_maps(store: Store, key: str, split: str) -> dict[int, AttentionRec
     """A run's attention weights for each word, by image id ascending; StoreError where the run was never planned."""
     with store.reading() as connection:
         run_id = _run(connection, key)["id"]
-        query = select(AttentionMap).where(AttentionMap.cell_id == run_id, AttentionMap.split == split)
+        query = select(AttentionMap).where(AttentionMap.run_id == run_id, AttentionMap.split == split)
         rows = connection.execute(query.order_by(AttentionMap.image_id)).mappings().all()
     return {
         row["image_id"]: AttentionRecord(
@@ -162,7 +165,7 @@ def _dataset_info(connection: Connection, dataset_id: int) -> DatasetInfo:
 
 def _run(connection: Connection, key: str) -> dict[str, Any]:
     refuse_damaged(connection, key)
-    columns = [column for column in RunRow.__table__.columns if column.name != "dataset_id"]
+    columns = [column for column in RunRow.__table__.columns if column.name not in _UNREAD]
     query = select(*columns, DatasetRow.name.label("dataset"), DatasetRow.fingerprint).join(DatasetRow)
     row = connection.execute(query.where(RunRow.key == key)).mappings().one_or_none()
     if row is None:
@@ -173,6 +176,6 @@ def _run(connection: Connection, key: str) -> dict[str, Any]:
 def _epochs(connection: Connection, run_ids: Sequence[int]) -> Iterator[tuple[int, EpochRecord]]:
     """The epochs of these runs with the run's id, each run's by stage and epoch."""
     columns = [Epoch.__table__.columns[field.name] for field in fields(EpochRecord)]
-    query = select(Epoch.cell_id, *columns).where(Epoch.cell_id.in_(run_ids))
-    for run_id, *values in connection.execute(query.order_by(Epoch.cell_id, Epoch.stage, Epoch.epoch)):
+    query = select(Epoch.run_id, *columns).where(Epoch.run_id.in_(run_ids))
+    for run_id, *values in connection.execute(query.order_by(Epoch.run_id, Epoch.stage, Epoch.epoch)):
         yield run_id, EpochRecord(*values)

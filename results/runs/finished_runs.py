@@ -140,19 +140,19 @@ def finished_runs(
 
     # Tens of thousands of rows: as tuples they are read in half the time that named fields take.
     of_score = (Score.split, Score.domain, Score.metric, *quantity_columns(Score))
-    scored = select(Score.cell_id, *of_score).join(RunRow).join(DatasetRow).where(*chosen).order_by(Score.id)
+    scored = select(Score.run_id, *of_score).join(RunRow).join(DatasetRow).where(*chosen).order_by(Score.id)
     for run_id, split, domain, metric, *measured in connection.execute(scored):
         if is_more(metric):
             runs[run_id].more.setdefault(split, {})[metric] = Quantity(*measured)
         else:
             runs[run_id].scores.setdefault(split, {}).setdefault(domain, {})[metric] = Quantity(*measured)
     of_held_out = (HeldOutScore.split, HeldOutScore.metric, HeldOutScore.value, HeldOutScore.reason)
-    held_out = select(HeldOutScore.cell_id, *of_held_out).join(RunRow).join(DatasetRow).where(*chosen)
+    held_out = select(HeldOutScore.run_id, *of_held_out).join(RunRow).join(DatasetRow).where(*chosen)
     for run_id, split, metric, value, reason in connection.execute(
         held_out.order_by(HeldOutScore.split, HeldOutScore.metric)
     ):
         runs[run_id].held_out.setdefault(split, {})[metric] = Quantity(value, reason)
-    spent = select(Cost.cell_id, Cost.name, *quantity_columns(Cost)).join(RunRow).join(DatasetRow).where(*chosen)
+    spent = select(Cost.run_id, Cost.name, *quantity_columns(Cost)).join(RunRow).join(DatasetRow).where(*chosen)
     for run_id, name, *measured in connection.execute(spent.order_by(Cost.id)):
         runs[run_id].costs[name] = Quantity(*measured)
     return list(runs.values())
@@ -185,8 +185,8 @@ def _by_image(
     connection: Connection, table: type[ImageScores | ImageInfluences], runs: Sequence[FinishedRun], metric: str
 ) -> dict[tuple[int, str], ByImage]:
     found: dict[tuple[int, str], ByImage] = {(run.id, split): {} for run in runs for split in run.scores}
-    wanted = (table.cell_id.in_([run.id for run in runs]), table.metric == metric)
-    for run_id, split, scores in connection.execute(select(table.cell_id, table.split, table.scores).where(*wanted)):
+    wanted = (table.run_id.in_([run.id for run in runs]), table.metric == metric)
+    for run_id, split, scores in connection.execute(select(table.run_id, table.split, table.scores).where(*wanted)):
         found[run_id, split] = scores
     return found
 

@@ -88,8 +88,8 @@ def _captions(
 ) -> dict[tuple[int, int], str]:
     captions = {}
     for ids in chunks(chosen):
-        query = select(Caption.cell_id, Caption.image_id, Caption.caption).where(
-            Caption.cell_id.in_([run.id for run in runs]), Caption.split == split, Caption.image_id.in_(ids)
+        query = select(Caption.run_id, Caption.image_id, Caption.caption).where(
+            Caption.run_id.in_([run.id for run in runs]), Caption.split == split, Caption.image_id.in_(ids)
         )
         captions.update({(run_id, image_id): caption for run_id, image_id, caption in connection.execute(query)})
     return captions

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import math
-import sqlite3
-import tempfile
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,9 +11,8 @@ from sqlalchemy import URL, Connection, RowMapping, delete, insert, select, upda
 
 from results.errors import StoreError
 from results.store.damage import LeftOut
-from results.store.engine import resolve_url, show, sqlite_file, translated
+from results.store.engine import resolve_url, show, sqlite_file
 from results.store.intact import intact_datasets, intact_images, intact_runs, intact_skipped, leave_out_damaged
-from results.store.revisions import is_older, release
 from results.store.rows import insert_all
 from results.store.schema import (
     AttentionMap,
@@ -34,7 +29,6 @@ from results.store.schema import (
     SkippedImage,
 )
 from results.store.store import Store
-from results.store.upgrade import revision_of, upgrade
 
 # In the order in which rows may be inserted: a map hangs on its caption.
 _PARTS = (Epoch, Caption, Score, HeldOutScore, ImageScores, ImageInfluences, Cost, AttentionMap)
@@ -68,14 +62,13 @@ def merge(store: Store, other: str | Path) -> Merged:
     a merge that was killed goes on when it is repeated. Weights and caches stay where they are.
 
     Raises:
-        StoreError: `other` cannot be read, is this store itself, or is of an older release and no file, which would
-            be upgraded in a copy.
+        StoreError: `other` cannot be read, is this store itself, or is of an older release.
     """
     url = resolve_url(other)
     if _is_same(url, store.url):
         raise StoreError(f"{show(url)} cannot be merged into itself", "name another database")
     merged = Merged(show(url))
-    with _readable(url) as source:
+    with Store(url, read_only=True) as source:
         leave_out_damaged(source)  # at once: every row is read anyway, and what is written here must be good
         merged.damaged = source.left_out
         _merge_all(store, source, merged)
@@ -101,30 +94,6 @@ def _is_same(one: URL, other: URL) -> bool:
     if files[0] is not None and files[1] is not None:
         return files[0].exists() and files[0].samefile(files[1])
     return one == other
-
-
-@contextmanager
-def _readable(url: URL) -> Iterator[Store]:
-    """The other store; a file of an older release is upgraded in a copy, which is deleted afterwards."""
-    revision = revision_of(url)
-    if not is_older(revision, url):
-        with Store(url, read_only=True) as store:
-            yield store
-        return
-    file = sqlite_file(url)
-    if file is None:
-        raise StoreError(
-            f"the results database {show(url)} was written by captionbench {release(revision)}, whose tables are older",
-            "upgrade it first: bench db upgrade --db URL",
-        )
-    with tempfile.TemporaryDirectory(prefix="bench-merge-") as folder:
-        copy = Path(folder) / file.name
-        source = f"{file.absolute().as_uri()}?mode=ro"
-        with translated(url), closing(sqlite3.connect(source, uri=True)) as old, closing(sqlite3.connect(copy)) as new:
-            old.backup(new)
-        upgrade(copy)
-        with Store(copy, read_only=True) as store:
-            yield store
 
 
 def _merge_dataset(here: Connection, there: Connection, dataset: RowMapping) -> bool:
@@ -164,18 +133,18 @@ def _merge_run(here: Connection, there: Connection, run: RowMapping, fingerprint
     else:
         here.execute(update(RunRow).where(RunRow.id == own["id"]).values(columns))
         merged.completed.append(key)
-    cell_id = here.scalars(select(RunRow.id).where(RunRow.key == key)).one()
+    run_id = here.scalars(select(RunRow.id).where(RunRow.key == key)).one()
     for table in _PARTS:
-        here.execute(delete(table).where(table.cell_id == cell_id))
+        here.execute(delete(table).where(table.run_id == run_id))
         as_stored = table.__table__.primary_key  # splits and metrics are shown in this order
-        rows = there.execute(select(table).where(table.cell_id == run["id"]).order_by(*as_stored)).mappings()
-        insert_all(here, table, [_without(row, "id", "cell_id") for row in rows], cell_id=cell_id)
+        rows = there.execute(select(table).where(table.run_id == run["id"]).order_by(*as_stored)).mappings()
+        insert_all(here, table, [_without(row, "id", "run_id") for row in rows], run_id=run_id)
 
 
-def _results(connection: Connection, cell_id: int) -> dict[tuple[Any, ...], Any]:
+def _results(connection: Connection, run_id: int) -> dict[tuple[Any, ...], Any]:
     """Captions by split and image, scores by split, domain and metric: what two machines should agree on."""
-    scores = select(Score.split, Score.domain, Score.metric, Score.value).where(Score.cell_id == cell_id)
-    captions = select(Caption.split, Caption.image_id, Caption.caption).where(Caption.cell_id == cell_id)
+    scores = select(Score.split, Score.domain, Score.metric, Score.value).where(Score.run_id == run_id)
+    captions = select(Caption.split, Caption.image_id, Caption.caption).where(Caption.run_id == run_id)
     return {tuple(row[:-1]): row[-1] for query in (scores, captions) for row in connection.execute(query)}
 
 

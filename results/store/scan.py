@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Table
 
 from results.store.damage import Damage, LeftOut, Owner
 from results.store.raw_rows import raw_rows, undecoded_text
-from results.store.schema import Base, DatasetRow, Image, RunRow, SchemaInfo, SkippedImage
+from results.store.schema import Base, DatasetRow, Image, RunRow, SkippedImage
 from results.store.value_checks import check_of
 
 _DATASETS, _RUNS, _IMAGES, _SKIPPED = (
@@ -49,15 +49,15 @@ def scan(connection: Connection, tables: Collection[str] | None = None) -> Scan:
     with undecoded_text(connection):
         for table in Base.metadata.sorted_tables:
             needed = tables is None or table.name in tables or table.name in HEADS
-            if table.name != SchemaInfo.__tablename__ and needed:
+            if needed:
                 counts[table.name] = _scan_table(connection, table, known, found)
     return Scan(_left_out(tuple(found.values()), known), counts)
 
 
 def _scan_table(connection: Connection, table: Table, known: _Known, found: dict[Hashable, Damage]) -> int:
     checks = [(place, column, check_of(column)) for place, column in enumerate(table.columns)]
-    keys = [place for place, column, _ in checks if column.primary_key and column.name not in {"id", "cell_id"}]
-    parent = next((place for place, column, _ in checks if column.name in {"cell_id", "dataset_id"}), None)
+    keys = [place for place, column, _ in checks if column.primary_key and column.name not in {"id", "run_id"}]
+    parent = next((place for place, column, _ in checks if column.name in {"run_id", "dataset_id"}), None)
     count = 0
     for row in raw_rows(connection, table):
         count += 1
@@ -98,9 +98,9 @@ def _owner(table: Table, row: Any, known: _Known) -> Owner:
         if table.name == _IMAGES:
             return Owner("image", (row.dataset_id, row.image_id), f"{_shown(row.image_id)} of {name}")
         return Owner("skipped images", (row.dataset_id,), f"of {name}")
-    if row.cell_id in known.runs:
-        return Owner("run", (row.cell_id,), known.runs[row.cell_id])
-    return Owner("rows without a run", (table.name, row.cell_id), f"in {table.name}, of run number {row.cell_id}")
+    if row.run_id in known.runs:
+        return Owner("run", (row.run_id,), known.runs[row.run_id])
+    return Owner("rows without a run", (table.name, row.run_id), f"in {table.name}, of run number {row.run_id}")
 
 
 def _shown(value: object) -> str:

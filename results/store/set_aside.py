@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Table, delete, false, or_, tup
 from results.store.damage import LeftOut
 from results.store.raw_rows import insert_raw, raw_rows, undecoded_text
 from results.store.scan import Scan, scan
-from results.store.schema import Base, DatasetRow, Image, RunRow, SchemaInfo, SkippedImage
+from results.store.schema import Base, DatasetRow, Image, RunRow, SkippedImage
 from results.store.store import Store
 
 
@@ -51,8 +51,6 @@ def _chosen(left_out: LeftOut) -> dict[Table, ColumnElement[bool]]:
     orphans = [owner.id for owner in left_out.owners if owner.kind == "rows without a run"]
     chosen: dict[Table, ColumnElement[bool]] = {}
     for table in Base.metadata.sorted_tables:
-        if table.name == SchemaInfo.__tablename__:
-            continue
         if table is DatasetRow.__table__:
             chosen[table] = table.c.id.in_(left_out.datasets)
         elif table is RunRow.__table__:
@@ -64,7 +62,7 @@ def _chosen(left_out: LeftOut) -> dict[Table, ColumnElement[bool]]:
             chosen[table] = or_(table.c.dataset_id.in_(left_out.datasets), single if left_out.images else false())
         else:
             without_run = {run for name, run in orphans if name == table.name}
-            chosen[table] = table.c.cell_id.in_(left_out.runs | without_run)
+            chosen[table] = table.c.run_id.in_(left_out.runs | without_run)
     return chosen
 
 

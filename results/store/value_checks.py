@@ -115,11 +115,13 @@ _PLAIN: tuple[tuple[type, Check], ...] = ((Integer, _integer), (Double, _number)
 _SHAPES: dict[tuple[str, str], tuple[Callable[[Any], bool], str]] = {
     ("datasets", "split_sizes"): (_is_object_of(int), "an object of numbers of images"),
     ("images", "references"): (_is_texts, "a list of texts"),
-    ("cells", "config"): (_is_object, "a JSON object"),
-    ("cells", "signature"): (_is_object_of(str), "an object of texts"),
-    ("cells", "code"): (_is_code, "a record of code"),
-    ("cells", "environment"): (_is_object, "a JSON object"),
-    ("cells", "operators"): (_is_object, "a JSON object"),
+    ("runs", "config"): (_is_object, "a JSON object"),
+    ("runs", "signature"): (_is_object_of(str), "an object of texts"),
+    ("runs", "code"): (_is_code, "a record of code"),
+    ("runs", "environment"): (_is_object, "a JSON object"),
+    ("runs", "operators"): (_is_object, "a JSON object"),
+    ("runs", "execution"): (_is_object, "a JSON object"),
+    ("runs", "progress"): (_is_object, "a JSON object"),
     ("attention_maps", "words"): (_is_texts, "a list of texts"),
     ("attention_maps", "boxes"): (_is_boxes, "a list of boxes"),
 }

@@ -7,16 +7,16 @@ from contextlib import closing
 from pathlib import Path
 
 KEY, OTHER = "updown-s0", "lstm-s0"
-_CELLS = "UPDATE cells SET {} WHERE key = 'updown-s0'"
-_PARTS = "UPDATE {} SET {} WHERE cell_id = (SELECT id FROM cells WHERE key = 'updown-s0')"
+_CELLS = "UPDATE runs SET {} WHERE key = 'updown-s0'"
+_PARTS = "UPDATE {} SET {} WHERE run_id = (SELECT id FROM runs WHERE key = 'updown-s0')"
 WAYS = {
-    "configuration": (_CELLS.format("config = '{not json'"), "cells.config is not JSON"),
-    "configuration is a list": (_CELLS.format("config = '[1]'"), "cells.config is not a JSON object"),
-    "signature": (_CELLS.format("signature = x'00ff'"), "cells.signature is not JSON"),
-    "signature is a list": (_CELLS.format("""signature = '["beam"]'"""), "cells.signature is not an object of texts"),
-    "date": (_CELLS.format("finished_at = 'yesterday'"), "cells.finished_at is not a date"),
-    "no date": (_CELLS.format("finished_at = NULL"), "cells.finished_at is missing"),
-    "code": (_CELLS.format("""code = '{"model": 1}'"""), "cells.code is not a record of code"),
+    "configuration": (_CELLS.format("config = '{not json'"), "runs.config is not JSON"),
+    "configuration is a list": (_CELLS.format("config = '[1]'"), "runs.config is not a JSON object"),
+    "signature": (_CELLS.format("signature = x'00ff'"), "runs.signature is not JSON"),
+    "signature is a list": (_CELLS.format("""signature = '["beam"]'"""), "runs.signature is not an object of texts"),
+    "date": (_CELLS.format("finished_at = 'yesterday'"), "runs.finished_at is not a date"),
+    "no date": (_CELLS.format("finished_at = NULL"), "runs.finished_at is missing"),
+    "code": (_CELLS.format("""code = '{"model": 1}'"""), "runs.code is not a record of code"),
     "junk scores": (_PARTS.format("image_scores", "scores = x'6a756e6b'"), "image_scores.scores cannot be unpacked"),
     "zeroed scores": (
         _PARTS.format("image_scores", "scores = zeroblob(length(scores))"),
@@ -40,7 +40,7 @@ def damage(file: Path, *statements: str) -> None:
 
 
 def rows(file: Path) -> dict[str, list[tuple[object, ...]]]:
-    """Every row of every table but `schema_info`, as bytes."""
+    """Every row of every table, as bytes."""
     with closing(sqlite3.connect(file)) as connection:
         connection.text_factory = bytes
         names = [name.decode() for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]

@@ -98,7 +98,7 @@ def test_a_damaged_run_is_left_out_and_named_once(place: Path, name: str, way: s
 
 def test_a_damaged_run_that_is_asked_for_is_an_error(place: Path) -> None:
     damage(place / "bench.sqlite", WAYS["date"][0])
-    with pytest.raises(StoreError, match=f"run {KEY} is damaged in the results database: cells.finished_at is not a"):
+    with pytest.raises(StoreError, match=f"run {KEY} is damaged in the results database: runs.finished_at is not a"):
         bench_or_raise("compare", KEY, "lstm", "--workspace", str(place))
 
 
@@ -151,11 +151,11 @@ def test_a_check_finds_the_damage_and_sets_it_aside(place: Path, way: str) -> No
     left, aside = rows(file), rows(side)
     for name, rest in left.items():
         assert sorted(rest + [row for row in aside[name] if row not in rest], key=repr) == damaged[name], name
-    assert [row for row in aside["cells"] if row not in damaged["cells"]] == []
-    assert len(aside["cells"]) == 1
+    assert [row for row in aside["runs"] if row not in damaged["runs"]] == []
+    assert len(aside["runs"]) == 1
     assert bench("db", "check", "--workspace", place).exit_code == 0
     assert read("table", place)[1] == ""
-    assert len(before["cells"]) == len(left["cells"]) + 1
+    assert len(before["runs"]) == len(left["runs"]) + 1
 
 
 def test_a_repaired_file_is_merged_back(place: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_repaired_file_is_merged_back(place: Path) -> None:
     damage(place / "bench.sqlite", WAYS["configuration"][0])
     bench("db", "check", "--workspace", place, "--set-aside")
     [side] = place.glob("bench.damaged-*.sqlite")
-    damage(side, 'UPDATE cells SET config = (SELECT \'{"arguments": {"d_model": 32}}\')')
+    damage(side, 'UPDATE runs SET config = (SELECT \'{"arguments": {"d_model": 32}}\')')
     assert bench("db", "merge", side, "--workspace", place).exit_code == 0
     after = rows(place / "bench.sqlite")
     assert {name: len(found) for name, found in after.items()} == {name: len(found) for name, found in before.items()}
@@ -189,7 +189,7 @@ def test_what_cannot_be_written_aside_stays(place: Path, monkeypatch: pytest.Mon
     [
         ("UPDATE datasets SET recorded_at = 'once'", "data set scenes: datasets.recorded_at is not a date", 0),
         ("UPDATE images SET \"references\" = '5' WHERE image_id = 7", "image 7 of scenes: images.references is not", 3),
-        ("DELETE FROM cells WHERE key = 'lstm-s0'", "rows without a run in epochs, of run number 2: epochs.cell_id", 2),
+        ("DELETE FROM runs WHERE key = 'lstm-s0'", "rows without a run in epochs, of run number 2: epochs.run_id", 2),
     ],
 )
 def test_damage_beside_the_runs(place: Path, statement: str, owner: str, left: int) -> None:
@@ -200,4 +200,4 @@ def test_damage_beside_the_runs(place: Path, statement: str, owner: str, left: i
     assert bench("db", "check", "--workspace", place, "--set-aside").exit_code == 0
     assert bench("db", "check", "--workspace", place).exit_code == 0
     with Store(place / "bench.sqlite") as store, store.reading() as connection:
-        assert connection.exec_driver_sql("SELECT count(*) FROM cells").scalar() == left
+        assert connection.exec_driver_sql("SELECT count(*) FROM runs").scalar() == left

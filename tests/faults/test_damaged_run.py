@@ -15,7 +15,7 @@ def test_a_damaged_run_is_left_out_then_made_anew(tmp_path: Path) -> None:
     words = [*run_words(data, place, "retrieval,majority", TINY), "--backbone", "filterbank"]
     assert bench(*words).exit_code == 0
     before = rows(place / "bench.sqlite")
-    damage(place / "bench.sqlite", "UPDATE cells SET signature = '{' WHERE model = 'retrieval'")
+    damage(place / "bench.sqlite", "UPDATE runs SET signature = '{' WHERE model = 'retrieval'")
     damaged = rows(place / "bench.sqlite")
 
     again = bench(*words)
@@ -23,7 +23,7 @@ def test_a_damaged_run_is_left_out_then_made_anew(tmp_path: Path) -> None:
     assert again.exit_code == 1, again.exception
     assert said.count("1 run is left out, damaged in the results database: run retrieval-") == 1
     assert "0 finished, 1 re-used, 0 failed, 1 damaged; report:" in said
-    assert rows(place / "bench.sqlite")["cells"] == damaged["cells"]
+    assert rows(place / "bench.sqlite")["runs"] == damaged["runs"]
 
     assert bench("db", "check", "--workspace", place, "--set-aside").exit_code == 0
     anew = bench(*words)

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.benchmark.train import make_objective
 from harness.config.schedule import Stage
 from harness.data.batches import Batch
 from harness.data.dataset import Sample
@@ -20,6 +19,7 @@ from harness.training.distributed import SingleProcess
 from harness.training.gradients import BatchGradient
 from harness.training.losses import read_losses
 from harness.training.objectives import CrossEntropy
+from harness.training.stage import make_objective
 from harness.utils.errors import BenchError
 from zoo import Captioner, Visual, create_model, model_card
 

@@ -12,16 +12,14 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from harness.benchmark.train import make_objective
 from harness.config.schedule import Schedule, Stage
 from harness.data.batches import Batch
 from harness.data.dataset import Sample
-from harness.data.features import NullSource
 from harness.data.vocabulary import Vocabulary
 from harness.training.objectives import Objective
 from harness.training.reinforce import HasStates, ReinforceLoss
 from harness.training.self_critical import targets_of
-from harness.training.stage import StageData
+from harness.training.stage import StageData, make_objective
 from harness.training.trainer import Trainer
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
@@ -144,9 +142,10 @@ class Loader:
             yield BATCH.split(2)[at]
 
 
-def data_of(kill_at: tuple[int, int] | None) -> StageData:
-    """Of a stage whose validation looks at nothing."""
-    return StageData(Loader(kill_at), NullSource())  # type: ignore[arg-type]
+def data_of(kill_at: tuple[int, int] | None, model: nn.Module) -> StageData:
+    """Of a stage that is validated by the model's weights."""
+    validate = lambda: -sum(value.square().sum().item() for value in model.parameters())  # noqa: E731
+    return StageData(Loader(kill_at), validate)  # type: ignore[arg-type]
 
 
 SCHEDULE = Schedule(
@@ -172,8 +171,7 @@ def fit(
     Trainer(
         model,
         schedule,
-        stage_data=lambda stage: data_of(kill_at if stage.objective == "reinforce" else None),
-        validate=lambda *_: -sum(value.square().sum().item() for value in model.parameters()),
+        stage_data=lambda stage: data_of(kill_at if stage.objective == "reinforce" else None, model),
         folder=folder,
         device=torch.device("cpu"),
         precision="fp32",
@@ -209,8 +207,7 @@ def test_reinforce_refuses_a_model_without_recurrent_states(tmp_path: Path) -> N
     trainer = Trainer(
         model,
         SCHEDULE,
-        stage_data=lambda _: data_of((0, 0)),
-        validate=lambda *_: 0.0,
+        stage_data=lambda _: data_of((0, 0), model),
         folder=tmp_path,
         device=torch.device("cpu"),
         precision="fp32",

@@ -12,8 +12,7 @@ from rich.console import Console
 from torch import Tensor
 
 from harness.config.schedule import Schedule, Stage
-from harness.data.batches import Batch, VisualSource
-from harness.data.features import NullSource
+from harness.data.batches import Batch
 from harness.training.objectives import CrossEntropy, Objective
 from harness.training.stage import StageData
 from harness.training.state import TrainingSummary
@@ -51,9 +50,9 @@ class Loader:
             yield Batch(Visual(features, torch.ones(2, 1, dtype=torch.bool)), tokens, tuple(chosen.tolist()))
 
 
-def tiny_data(kill_at: tuple[int, int] | None = None) -> StageData:
-    """Of one stage, whose validation looks at nothing."""
-    return StageData(Loader(kill_at), NullSource())  # type: ignore[arg-type]
+def tiny_data(kill_at: tuple[int, int] | None = None, validate: Callable[[], float] = lambda: 0.0) -> StageData:
+    """Of one stage."""
+    return StageData(Loader(kill_at), validate)  # type: ignore[arg-type]
 
 
 def tiny_schedule(**changes: Any) -> Schedule:
@@ -92,15 +91,13 @@ def fit_tiny(
         )
     trained = model
 
-    def score(_: int, source: VisualSource) -> float:
-        assert isinstance(source, NullSource)
+    def score() -> float:
         return validate(trained) if validate else -sum(p.square().sum().item() for p in trained.parameters())
 
     training = Trainer(
         model,
         schedule or tiny_schedule(),
-        stage_data=lambda stage: tiny_data(kill_at if stage.name == kill_stage else None),
-        validate=score,
+        stage_data=lambda stage: tiny_data(kill_at if stage.name == kill_stage else None, score),
         folder=folder,
         device=torch.device("cpu"),
         precision="fp32",

@@ -17,7 +17,7 @@ from results.store.publish import publish
 
 def names_of_images(file: Path) -> set[tuple[str, str]]:
     with closing(sqlite3.connect(file)) as plain:
-        return {(name, metric) for name, metric in plain.execute("SELECT model, metric FROM cells, image_scores")}
+        return {(name, metric) for name, metric in plain.execute("SELECT model, metric FROM runs, image_scores")}
 
 
 def test_results_stay_and_captions_paths_and_unfinished_runs_go(
