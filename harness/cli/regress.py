@@ -209,15 +209,9 @@ def _update(
 
 def _findings(judgement: GateResult, format: Format) -> str | Callable[[Console], None]:
     """The judgement in a format; text depends on the terminal that it is printed to."""
+    from reports.text import regression as written
+
     if format is Format.text:
-        from reports.text.regression import print_gate_result
-
-        return partial(print_gate_result, judgement)
-    from reports.export import regression_formats
-
-    writers = {
-        Format.markdown: regression_formats.markdown,
-        Format.junit: regression_formats.junit,
-        Format.json: regression_formats.as_json,
-    }
+        return partial(written.print_gate_result, judgement)
+    writers = {Format.markdown: written.markdown, Format.junit: written.junit, Format.json: written.as_json}
     return writers[format](judgement)

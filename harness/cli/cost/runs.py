@@ -86,9 +86,9 @@ def _row(detail: RunDetail, cider: float | None) -> list[str]:
 
 def _estimate(detail: RunDetail) -> str:
     """Hours of an A100, between their bounds where the run has some."""
-    from reports.tables.table_values import Notes, cost_value, estimated
+    from reports.tables.columns import quantity_cell
 
-    cell = estimated(cost_value(detail.costs.get(_ESTIMATE), Notes()), _ESTIMATE, Notes())
+    cell = quantity_cell(detail.costs, _ESTIMATE)
     return "-" if cell.value is None else cell.text
 
 

@@ -35,7 +35,7 @@ def figures(
 ) -> None:
     """Write the report's trade-offs and learning curves, one SVG file a plot."""
     from harness.utils.atomic import write_text
-    from reports.html.figures import figures as drawn_figures
+    from reports.html.report import figures as drawn_figures
 
     with open_results(workspace, db) as store:
         drawn = drawn_figures(store)

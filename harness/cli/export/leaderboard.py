@@ -90,20 +90,15 @@ def leaderboard(
 def _written(
     store: Store, format: Format, columns: Sequence[str] | None, metric: str, *, place_unfinished: bool
 ) -> str:
-    from reports.export.columns import DEFAULT
-    from reports.export.data import as_csv, as_json
-    from reports.export.latex import latex
-    from reports.export.markdown import markdown
+    from reports.tables.contents import Contents
+    from reports.text.data import as_csv, as_json
+    from reports.text.markup import DEFAULT, latex, markdown
     from results.frames.leaderboard import leaderboard_frame
-    from results.runs import fetch
-    from results.runs.controls import controls
 
     if format is Format.csv:
         return as_csv(leaderboard_frame(store, None, metric, place_unfinished=place_unfinished))
-    groups = fetch.leaderboard(store, metric, place_unfinished=place_unfinished)
-    keys = [key for group in groups for row in (*group.rows, *group.references) for key in row.keys]
-    runs = fetch.run_details(store, keys)
+    contents = Contents.read(store, metric, place_unfinished=place_unfinished)
     if format is Format.json:
-        return as_json(groups, runs, controls(store, groups))
+        return as_json(contents)
     write = markdown if format is Format.markdown else latex
-    return write(groups, runs, DEFAULT if columns is None else columns)
+    return write(contents, DEFAULT if columns is None else columns)

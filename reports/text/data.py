@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from reports.tables import numbers
-from reports.tables.contamination import contamination
-from reports.tables.leaderboard_page import by_size
+from reports.tables.contents import Contents
+from reports.tables.facts import contamination
 from reports.tables.printed import nearest
 from reports.tables.verdict import verdict
-from results.runs.controls import Controls
-from results.runs.views import Group, Row, RunDetail
+from results.runs.views import Group, Row
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -26,12 +24,8 @@ def as_csv(leaderboard: DataFrame) -> str:
     return leaderboard.assign(**harmless).to_csv(index=False, lineterminator="\n")
 
 
-def as_json(groups: Sequence[Group], runs: Mapping[str, RunDetail], controls: Sequence[Controls]) -> str:
-    """Every group with its signature, rows and controls; what was not measured is null with its reason.
-
-    `controls` are in the order of the groups, in points of the ranking metric.
-    """
-    beside = {id(group): found for group, found in zip(groups, controls, strict=True)}
+def as_json(contents: Contents) -> str:
+    """Every group with its signature, rows and controls (in points); what was not measured is null with its reason."""
     leaderboards = [
         {
             "dataset": group.dataset,
@@ -44,17 +38,17 @@ def as_json(groups: Sequence[Group], runs: Mapping[str, RunDetail], controls: Se
             "metric": group.metric,
             "reseeding": asdict(group.reseeding) if group.reseeding else None,
             "test": asdict(group.test) if group.test else None,
-            "rows": [_row(row, group, runs) for row in group.rows],
-            "references": [_row(row, group, runs) for row in group.references],
-            "controls": asdict(beside[id(group)]),
+            "rows": [_row(row, group, contents) for row in group.rows],
+            "references": [_row(row, group, contents) for row in group.references],
+            "controls": asdict(controls),
         }
-        for group in by_size(groups)
+        for group, controls in zip(contents.groups, contents.controls, strict=True)
     ]
     return json.dumps(leaderboards, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _row(row: Row, group: Group, runs: Mapping[str, RunDetail]) -> dict[str, Any]:
-    match = nearest(row, group, runs)
+def _row(row: Row, group: Group, contents: Contents) -> dict[str, Any]:
+    match = nearest(row, group, contents.runs)
     published = match and {
         "value": match.score.fraction,
         "source": match.score.source,
@@ -65,7 +59,11 @@ def _row(row: Row, group: Group, runs: Mapping[str, RunDetail]) -> dict[str, Any
         "footnotes": [footnote.text for footnote in match.footnotes],
     }
     seen = contamination(row.pretraining, group.dataset, group.split)
-    return {**asdict(row), "contamination": seen and asdict(seen), "published": published}
+    found = asdict(row)
+    for metric, standing in found["standings"].items():
+        if metric != group.metric:  # a row's floors are those of the metric that ranks it
+            standing |= {"floors": None, "floors_reason": f"rows are tested against floors on {group.metric} alone"}
+    return {**found, "contamination": seen and asdict(seen), "published": published}
 
 
 def _harmless(value: str) -> str:

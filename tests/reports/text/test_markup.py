@@ -17,29 +17,23 @@ from typer.testing import CliRunner
 from harness.cli import export
 from harness.utils.errors import BenchError
 from reports.errors import ReportError
-from reports.export import data as export_data
-from reports.export.latex import escape_latex, latex
-from reports.export.markdown import escape_markdown, markdown
 from reports.html.method import method
+from reports.tables.contents import Contents
+from reports.text import data as export_data
+from reports.text.grid import escape_latex, escape_markdown
+from reports.text.markup import latex, markdown
 from results import Results
-from results.runs import fetch
-from results.runs.controls import controls
-from results.runs.views import Group, RunDetail
 from results.store.store import Store
 from tests.reports.conftest import outcome, spec
 
-Shown = tuple[list[Group], dict[str, RunDetail]]
-
 
 @pytest.fixture
-def shown(store: Store) -> Shown:
-    groups = fetch.leaderboard(store)
-    keys = {key for group in groups for row in (*group.rows, *group.references) for key in row.keys}
-    return groups, {key: fetch.run_detail(store, key) for key in keys}
+def shown(store: Store) -> Contents:
+    return Contents.read(store)
 
 
-def test_markdown_has_a_table_a_group_with_notes_and_signature(shown: Shown) -> None:
-    text = markdown(*shown)
+def test_markdown_has_a_table_a_group_with_notes_and_signature(shown: Contents) -> None:
+    text = markdown(shown)
     assert text.count("## scenes test, controlled track") == 2
     assert "| expansionnet_v2 ×2 | 104.9 ±0.9 | 81.8–127.9 | 1 |" in text
     assert (
@@ -53,7 +47,7 @@ def test_markdown_has_a_table_a_group_with_notes_and_signature(shown: Shown) -> 
     columns = {line.count("|") for line in text.split("## ")[1].splitlines() if line.startswith("|")}
     assert len(columns) == 1
     assert text.count("### Against the same references as people\n\nAgainst 4 references per image:") == 1
-    assert "| human | 117.0 |" in text
+    assert "| human (human level) | 117.0 |" in text
     assert "| not above the floor <sup>" in text
 
 
@@ -73,8 +67,8 @@ def test_text_stays_text(text: str, markdown: str, latex: str) -> None:
     assert escape_latex(text) == latex
 
 
-def test_latex_is_booktabs(shown: Shown) -> None:
-    text = latex(*shown)
+def test_latex_is_booktabs(shown: Contents) -> None:
+    text = latex(shown)
     assert text.count(r"\begin{tabular}") == text.count(r"\toprule") == text.count(r"\bottomrule") == 5
     assert r"expansionnet\_v2 $\times$2 & 104.9 $\pm$0.9 & 81.8--127.9 & \textbf{1} &" in text
     assert r"transformer\_base $\times$2 & 97.8 $\pm$0.9 & 76.3--119.4 & 2 &" in text
@@ -86,29 +80,29 @@ def test_latex_is_booktabs(shown: Shown) -> None:
     assert len({line.count(" & ") for line in rows}) == 1
 
 
-def test_a_column_may_be_of_one_table_alone(shown: Shown) -> None:
+def test_a_column_may_be_of_one_table_alone(shown: Contents) -> None:
     """As `Place` is, where other runs have one seed; it is asked for by its own name, which is no default."""
-    headings = [line for line in markdown(*shown, ["Place", "CIDEr-D"]).splitlines() if line.startswith("| Model")]
+    headings = [line for line in markdown(shown, ["Place", "CIDEr-D"]).splitlines() if line.startswith("| Model")]
     assert headings[0] == "| Model | Place | CIDEr-D |"
     assert "| Model | CIDEr-D |" in headings
 
 
-def test_columns_are_chosen_by_name(shown: Shown) -> None:
-    lines = markdown(*shown, ["parameters", "cider", "bleu-1"]).splitlines()
+def test_columns_are_chosen_by_name(shown: Contents) -> None:
+    lines = markdown(shown, ["parameters", "cider", "bleu-1"]).splitlines()
     assert next(line for line in lines if line.startswith("| Model")) == "| Model | Parameters | CIDEr-D | BLEU-1 |"
-    assert "a reference row has no model" not in markdown(*shown), "a blank needs no note"
-    everything = next(line for line in markdown(*shown, ["all"]).splitlines() if line.startswith("| Model"))
+    assert "a reference row has no model" not in markdown(shown), "a blank needs no note"
+    everything = next(line for line in markdown(shown, ["all"]).splitlines() if line.startswith("| Model"))
     assert "| BLEU-3 |" in everything
-    for columns, told in ((["bleu"], "may be each of: BLEU-1, BLEU-2"), (["speed"], "is no column"), ([""], "is no")):
+    for columns, told in ((["bleu"], "may be each of: BLEU-4, BLEU-1"), (["speed"], "is no column"), ([""], "is no")):
         with pytest.raises(ReportError, match=told):
-            latex(*shown, columns)
+            latex(shown, columns)
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs a TeX: Debian's texlive-latex-extra")
-def test_latex_compiles_and_fits_a_page(shown: Shown, tmp_path: Path) -> None:
-    shown[0][0].signature["feat"] = "a_b#c%d&{e}[one,two,three]@four,five,six,seven,eight,nine,ten"
+def test_latex_compiles_and_fits_a_page(shown: Contents, tmp_path: Path) -> None:
+    shown.groups[0].signature["feat"] = "a_b#c%d&{e}[one,two,three]@four,five,six,seven,eight,nine,ten"
     packages = "".join(rf"\usepackage{{{name}}}" for name in ("booktabs", "threeparttable"))
-    page = rf"\documentclass{{article}}{packages}\begin{{document}}{latex(*shown)}\end{{document}}"
+    page = rf"\documentclass{{article}}{packages}\begin{{document}}{latex(shown)}\end{{document}}"
     (tmp_path / "a.tex").write_text(page, encoding="utf-8")
     found = subprocess.run(
         ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "a.tex"],
@@ -122,10 +116,9 @@ def test_latex_compiles_and_fits_a_page(shown: Shown, tmp_path: Path) -> None:
     assert "Overfull" not in found.stdout
 
 
-def test_whatever_ends_a_line_stays_within_its_row(shown: Shown) -> None:
-    groups, runs = shown
-    groups[0].signature["feat"] = "one\r\ntwo\u2028three"
-    for text in (markdown(groups, runs), latex(groups, runs)):
+def test_whatever_ends_a_line_stays_within_its_row(shown: Contents) -> None:
+    shown.groups[0].signature["feat"] = "one\r\ntwo\u2028three"
+    for text in (markdown(shown), latex(shown)):
         assert "feat:one two three|" in text
     assert escape_markdown("a\rb") == escape_latex("a\rb") == "a b"
     assert escape_latex("a|<b>") == r"a\textbar{}\textless{}b\textgreater{}", "plain ones are dashes in OT1"
@@ -162,8 +155,8 @@ def test_csv_holds_no_formula(store: Store) -> None:
     assert (line["differs"], line["signature"][:6]) == ("'=cmd()", "'+data")
 
 
-def test_json_has_reasons_and_published_scores(shown: Shown, store: Store) -> None:
-    groups = json.loads(export_data.as_json(*shown, controls(store, shown[0])))
+def test_json_has_reasons_and_published_scores(shown: Contents) -> None:
+    groups = json.loads(export_data.as_json(shown))
     rows = {row["model"]: row for row in groups[0]["rows"]}
     assert rows["blind"]["scores"]["METEOR"] == {
         "mean": None, "sd": None, "n": 0, "reason": "METEOR took longer than 300 s", "low": None, "high": None,
@@ -185,10 +178,8 @@ def test_json_has_the_controls_of_each_group(store: Store) -> None:
     store.plan(plan)
     for planned, cider in zip(plan, (0.6, 0.65), strict=True):
         store.finish(planned.key, outcome(planned.model, planned.seed, cider))
-    groups = fetch.leaderboard(store)
-    runs = {key: fetch.run_detail(store, key) for group in groups for row in group.rows for key in row.keys}
-    runs |= {key: fetch.run_detail(store, key) for group in groups for row in group.references for key in row.keys}
-    exported = json.loads(export_data.as_json(groups, runs, controls(store, groups)))
+    contents = Contents.read(store)
+    exported = json.loads(export_data.as_json(contents))
     [test, nocaps, *others] = exported
     [pair] = test["controls"]["pairs"]
     assert (pair["model"], pair["kind"], pair["change"], pair["seeds"]) == (
@@ -199,7 +190,7 @@ def test_json_has_the_controls_of_each_group(store: Store) -> None:
     assert test["controls"]["largest"] == pytest.approx(104.86 - 62.0)
     assert [found["change"] for found in nocaps["controls"]["pairs"]] == ["bicubic"]
     assert {len(group["controls"]["pairs"]) for group in others} == {0}
-    [said] = method(groups, [], runs, controls(store, groups), {}).tables[0].controls
+    [said] = method(contents, {}).tables[0].controls
     assert said.startswith("Not the architecture: show_tell_lstm with the resize filter bicubic differs by ")
 
 

@@ -1,4 +1,4 @@
-"""What a model may have seen before its run: told in every table that shows its scores, and nowhere else."""
+"""What runs say of themselves: objectives, changed settings, controls, and what a model may have seen before."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from reports.export import data as export_data
-from reports.export.latex import latex
-from reports.export.markdown import markdown
-from reports.html.pages import run_page
+from reports.html.rendering import run_page
 from reports.html.report import write_report
-from reports.tables.contamination import contamination
-from reports.tables.leaderboard_page import separations
+from reports.tables.boards import separations
+from reports.tables.contents import Contents
+from reports.tables.facts import NOT_STATED, contamination, control_sentences, deviations, objective
+from reports.text import data as export_data
+from reports.text.markup import latex, markdown
 from reports.text.terminal import print_leaderboard
 from results.frames.results import Results
 from results.runs import fetch
-from results.runs.controls import controls
+from results.runs.controls import ControlPair, Controls
 from results.runs.pretraining import Pretraining, stored_pretraining
+from results.runs.views import RunDetail
 from results.store.store import Store
 from tests.reports.conftest import HOSTILE, dataset, outcome, spec
+from tests.reports.examples import run, staged
 from tests.reports.html.parsed import Element, Page
 
 SEEN = Pretraining(
@@ -62,14 +64,53 @@ def test_it_is_told_of_the_split_that_is_scored(
 
 
 @pytest.mark.parametrize("config", [{}, {"card": None}, {"card": {}}, {"card": {"pretraining": "yes"}}])
-def test_runs_of_older_releases_have_seen_nothing_known(config: dict[str, object]) -> None:
+def test_runs_without_a_pretraining_have_seen_nothing_known(config: dict[str, object]) -> None:
     assert stored_pretraining(config) is None
     assert contamination(None, "coco", "test") is None
 
 
-def test_a_malformed_card_is_read_as_far_as_it_goes() -> None:
-    found = stored_pretraining({"card": {"pretraining": {"data_sets": 3, "overlap": ["coco"], "captions": None}}})
-    assert found == Pretraining((), "", (), {}, "")
+@pytest.mark.parametrize(
+    ("detail", "said"),
+    [
+        (staged("cross_entropy"), "XE"),
+        (staged("cross_entropy", "cross_entropy", "self_critical"), "XE + SCST"),
+        (staged("cross_entropy", "reinforce"), "XE + REINFORCE"),
+        (run(pretrained="somewhere"), "pretrained"),
+        (run(stored={}), "stored"),
+        (run(), NOT_STATED),
+        (run(preset={"schedule": None}), NOT_STATED),
+        (replace(run(), role="reference"), "untrained"),
+    ],
+)
+def test_the_objective_is_told_from_the_stages(detail: RunDetail, said: str) -> None:
+    assert objective(detail) == said
+
+
+def test_deviations_are_told_setting_by_setting() -> None:
+    said = ["size.max_len: 74 → 20", "schedule.peak: 0.01 → 0.009127999999999999", "preset: it does not ship"]
+    found = deviations({"preset": {"name": "quick"}, "shipped_preset": {"deviations": said}})
+    assert found is not None
+    assert found.changed == (
+        ("size.max_len", "74", "20"), ("schedule.peak", "0.01", "0.009128"), ("preset: it does not ship", "", ""),
+    )  # fmt: skip
+    unknown = deviations({"preset": {"name": "quick"}, "shipped_preset": 7})
+    assert unknown is not None
+    assert unknown.unknown
+    for config in ({}, {"preset": None}, {"preset": "quick"}, {"preset": {}}):
+        assert deviations(config) is None
+
+
+def test_control_pairs_stand_beside_the_table_s_differences() -> None:
+    seeds = ControlPair("m2", "seeds", None, 3.12, -10.04, 16.4, 0.4321, None, (2, 2))
+    changed = ControlPair("m2", "preprocessing", "bicubic", -1.23, None, None, None, "needs seeds: why", (1, 4))
+    rescaled = replace(changed, model="updown", change="rescaled:1.02", low=-2.0, high=-0.02, p=0.0002, reason=None)
+    first, second = control_sentences(Controls((seeds, changed, rescaled), 40.21, 8.3))
+    for part in ("m2", "3.1 points", "-10.0 to 16.4", "p 0.432", "2 against 2", "bicubic", "-1.2", "needs seeds: why"):
+        assert part in first
+    for part in ("updown", "1.02", "-2.0 to 0.0, p below 0.001", "40.2", "8.3"):
+        assert part in second
+    assert "8.3" not in " ".join(control_sentences(Controls((seeds,)))), "one model differs from none"
+    assert control_sentences(Controls((), 40.0, 8.0)) == ()
 
 
 @pytest.fixture(scope="module")
@@ -143,26 +184,20 @@ def test_a_terminal_shows_a_mark_with_its_note(mixed: Store, width: int) -> None
 
 
 def test_exports_keep_it(mixed: Store) -> None:
-    groups = fetch.leaderboard(mixed)
-    runs = {key: fetch.run_detail(mixed, key) for group in groups for row in group.rows for key in row.keys}
+    contents = Contents.read(mixed)
     lines = {
         line["model"]: line for line in csv.DictReader(io.StringIO(export_data.as_csv(Results(mixed).leaderboard())))
     }
     assert lines["blind"]["pretraining"] == ""
     assert lines["blip/finetuned"]["pretraining"] == "web"
-    text = export_data.as_json(groups, runs, controls(mixed, groups))
+    text = export_data.as_json(contents)
     rows = {row["model"]: row for group in json.loads(text) for row in group["rows"]}
     assert rows["blind"]["contamination"] is rows["blind"]["pretraining"] is None
     assert rows["blip/finetuned"]["contamination"]["label"] == "other captions seen"
     assert rows["blip/finetuned"]["pretraining"]["captions_of"] == ["Web"]
     for text, named, mark, note in (
-        (
-            markdown(groups, runs),
-            r"blip/finetuned \(images possibly seen\)",
-            r" ?<sup>(\w)</sup>",
-            r" ?<sup>(\w)</sup>",
-        ),
-        (latex(groups, runs), r"blip/finetuned", r"\\tnote\{(\w)[,}]", r"\\item\[(\w)\]"),
+        (markdown(contents), r"blip/finetuned \(images possibly seen\)", r" ?<sup>(\w)</sup>", r" ?<sup>(\w)</sup>"),
+        (latex(contents), r"blip/finetuned", r"\\tnote\{(\w)[,}]", r"\\item\[(\w)\]"),
     ):
         assert set(re.findall(named + mark, text)) <= set(re.findall(note + " images possibly seen: Before", text))
         assert re.search(named + mark, text)
