@@ -36,7 +36,7 @@ from harness.data.regions.opening import check_exists, needs_backbone
 from harness.data.scenes.dataset import ScenesConfig, scenes_folder
 from harness.measure.estimate import KNOWN, SCENE_REGIONS, DataShape
 from harness.metrics.signature import EvaluationSettings
-from harness.metrics.spice.process import find_spice
+from harness.metrics.spice import find_spice
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter, describe_seconds
 from results import Store

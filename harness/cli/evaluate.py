@@ -95,7 +95,7 @@ def evaluate(
     from harness.metrics.more.measure import MoreSettings
     from harness.metrics.report import evaluate as run
     from harness.metrics.signature import EvaluationSettings
-    from harness.metrics.spice.process import find_spice
+    from harness.metrics.spice import find_spice
     from harness.utils.progress import Reporter
 
     if not more:
