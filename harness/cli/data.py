@@ -326,21 +326,21 @@ def convert(
     Missing pictures, those that are given twice, and empty captions are named. Boxes become corners. docs/own_data.md
     has the formats.
     """
-    from harness.data.convert.convert import convert as convert_source
-    from harness.data.convert.convert import read_source
+    from harness.data.convert import convert as convert_source
+    from harness.data.convert import read_source
 
     found, folder = read_source(
         source, instances=instances or (), images=images, file_column=file_column, caption_column=caption_column
     )
     name = out.name.partition(".")[0].removeprefix("dataset").lstrip("_-") or folder.absolute().name
-    converted = convert_source(found, folder, name=name, rule=split_by, leave_out=skip_bad_images)
-    deliver(json.dumps(converted.content), out)
-    for left in converted.left_out:
+    content, notes = convert_source(found, folder, name=name, rule=split_by, leave_out=skip_bad_images)
+    deliver(json.dumps(content), out)
+    for left in content["left_out"]:
         warn(f"left out: {left}", f'{out} names it under "left_out"')
-    for note in converted.notes:
+    for note in notes:
         typer.echo(note, err=True)
-    splits = ", ".join(f"{split} {count}" for split, count in sorted(converted.splits.items()))
-    typer.echo(f"{out}: {splits}; split by {converted.rule}")
+    splits = _describe_splits(sorted(image["split"] for image in content["images"]))
+    typer.echo(f"{out}: {splits}; split by {content['split_by']}")
     where = "" if folder.absolute() == out.absolute().parent else f" --images {folder}"
     typer.echo(f"next: bench data verify {out}{where}")
     typer.echo(f"then: bench run --data {out}{where} --backbone NAME")
@@ -369,8 +369,7 @@ def nocaps(
     ] = None,
 ) -> None:
     """Write an annotation file that has nocaps's images too, to be scored by domain and never trained on."""
-    from harness.data.annotations.domains import describe_domains
-    from harness.data.annotations.nocaps import join_nocaps
+    from harness.data.nocaps import describe_domains, join_nocaps
 
     joined = join_nocaps(annotations, captions, folder=folder, domains=domains)
     deliver(json.dumps(joined.content), out)

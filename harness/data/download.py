@@ -22,9 +22,8 @@ import yaml
 from pydantic import Field
 
 from harness.config.strict import Strict
-from harness.data.annotations.image_paths import RefusedPath, plain_path
-from harness.data.annotations.karpathy import read_entries
 from harness.data.formats import read_references
+from harness.data.karpathy import RefusedPath, plain_path, read_entries
 from harness.utils.atomic import replacing
 from harness.utils.errors import BenchError
 from harness.utils.files import reason, shortened

@@ -17,7 +17,7 @@ def check_dataset(spec: str) -> None:
     Raises:
         BenchError: it does not exist, or its folder holds no annotation file, or several.
     """
-    from harness.data.annotations.karpathy import annotation_file
+    from harness.data.karpathy import annotation_file
 
     if spec != SCENES:
         annotation_file(expanded(spec))
@@ -35,7 +35,7 @@ def open_dataset(spec: str, *, cache_dir: Path, images: Path | None = None) -> D
     Raises:
         BenchError: it does not exist or cannot be read; single unusable images are in `Dataset.faults` instead.
     """
-    from harness.data.annotations.karpathy import read_karpathy
+    from harness.data.karpathy import read_karpathy
 
     if spec == SCENES:
         if images is not None:

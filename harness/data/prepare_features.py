@@ -9,13 +9,13 @@ from pathlib import Path
 import torch
 
 from harness.config.features import FeatureConfig
-from harness.data.annotations.karpathy import SEEMS_SIZED
 from harness.data.backbones.backbone import Backbone, open_backbone
 from harness.data.backbones.expected import preprocessing_doubts
 from harness.data.chunks import Spread
 from harness.data.dataset import Dataset
 from harness.data.feature_cache import extract_features, features_folder
 from harness.data.features import META, Features, VisualFeatures
+from harness.data.karpathy import SEEMS_SIZED
 from harness.data.regions.cache import prepare_regions, regions_folder
 from harness.data.regions.checking import NO_SIZE
 from harness.data.regions.features import RegionFeatures

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.data.fingerprint import picture_digest
+from harness.data.dataset import picture_digest
 from harness.data.regions.contract import MAX_BYTES, BadRegions, Numbers, RawRegions, Size
 from harness.utils.errors import BenchError
 from results.errors import install_extra

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from harness.data.fingerprint import picture_digest
+from harness.data.dataset import picture_digest
 from harness.data.regions.contract import MAX_BYTES, BadRegions, Numbers, RawRegions
 from harness.utils.errors import BenchError
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from harness.data.annotations.karpathy import read_karpathy
 from harness.data.download import STAGING, Annotations, PictureArchive, Source, download, fetch, load_sources
+from harness.data.karpathy import read_karpathy
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from tests.faults.test_full_disk import no_file_beyond

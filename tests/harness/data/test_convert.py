@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from harness.data.annotations.karpathy import read_karpathy
-from harness.data.convert.source import Picture
-from harness.data.convert.splits import split_pictures
+from harness.data.convert import Picture, split_pictures
+from harness.data.karpathy import read_karpathy
 from harness.utils.errors import BenchError
 from tests.harness.conftest import ROOT, bench_or_raise, heavy_packages_of
 
