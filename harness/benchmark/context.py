@@ -21,8 +21,7 @@ from harness.data.batches import VisualSource
 from harness.data.chunks import Spread
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import Features, NullSource, VisualFeatures
-from harness.data.graphs.image_numbers import ImageGraphs, WithGraph
-from harness.data.graphs.prepare import ReadGraphs, number_graphs, prepare_graphs
+from harness.data.graphs.images import ImageGraphs, ReadGraphs, WithGraph, number_graphs, prepare_graphs
 from harness.data.graphs.sentences import SentenceGraphs
 from harness.data.own_tokens import counted_captions
 from harness.data.pixels import PixelSource, Preprocessing

@@ -22,7 +22,7 @@ from harness.data.backbones.backbone import Backbone
 from harness.data.chunks import Chunks
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import Features
-from harness.data.graphs.prepare import check_source, prepare_graphs
+from harness.data.graphs.images import check_source, prepare_graphs
 from harness.data.opening import SCENES
 from harness.data.prepare_features import (
     Prepared,

@@ -11,8 +11,7 @@ from harness.benchmark.context import RunContext
 from harness.config.schedule import Schedule, Stage
 from harness.data.batches import CaptionBatches
 from harness.data.dataset import Sample
-from harness.data.graphs.sentence_numbers import NumberedGraph, number_graph
-from harness.data.graphs.sentences import SentenceGraphs
+from harness.data.graphs.sentences import NumberedGraph, SentenceGraphs, number_graph
 from harness.data.own_tokens import as_read
 from harness.data.vocabulary import Vocabulary
 from harness.measure.model_modes import eval_mode
