@@ -32,8 +32,8 @@ from harness.data.prepare_features import (
     prepare_features,
     warn_of_preprocessing,
 )
+from harness.data.regions.features import both_streams
 from harness.data.subwords import SubwordVocabulary
-from harness.data.two_streams import both_streams
 from harness.data.vocabulary import Vocabulary
 from harness.metrics.signature import EvaluationSettings
 from harness.utils.errors import BenchError

@@ -186,8 +186,8 @@ def verify(
     """
     from harness.config.features import graph_config, region_config
     from harness.data.opening import open_dataset
-    from harness.data.regions.checking import read_regions
     from harness.data.regions.opening import needs_backbone, open_source
+    from harness.data.regions.regions import read_regions
     from harness.data.verify import find_bad_images, has_pictures
     from harness.utils.progress import Reporter
 

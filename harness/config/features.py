@@ -23,7 +23,7 @@ class RegionConfig(Strict):
 
     `source` is "boxes" (the data set's own), "windows:N" (the whole image and its N x N tiles), or a file or folder
     (`harness.data.regions.opening`). `keep` is "all", "fixed:N", "first:N" or "adaptive:LEAST-MOST"
-    (`harness.data.regions.checking`). A box is pooled to `bins` x `bins`.
+    (`harness.data.regions.regions`). A box is pooled to `bins` x `bins`.
     """
 
     source: RegionSourceName | Path

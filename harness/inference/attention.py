@@ -13,8 +13,7 @@ from harness.data.features import Features
 from harness.data.graphs.images import WithGraph
 from harness.data.images import image_size
 from harness.data.pixels import Preprocessing
-from harness.data.regions.features import RegionFeatures
-from harness.data.two_streams import RegionsAndGrid
+from harness.data.regions.features import RegionFeatures, RegionsAndGrid
 from harness.data.vocabulary import Vocabulary
 from harness.utils.errors import BenchError
 from results.records import AttentionRecord

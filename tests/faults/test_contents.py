@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from harness.data.hub import vocabulary as hub_vocabulary
-from harness.data.regions.contract import RawRegions
 from harness.data.regions.hdf5 import RegionHdf5
+from harness.data.regions.regions import RawRegions
 from harness.data.subwords import SubwordVocabulary
 from harness.data.vocabulary import Vocabulary
 from harness.data.vocabulary_file import load_vocabulary

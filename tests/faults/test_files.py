@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from harness.benchmark.pretrained import Pretrained
-from harness.data.regions.contract import BadRegions
 from harness.data.regions.folder import RegionFolder
+from harness.data.regions.regions import BadRegions
 from harness.data.vocabulary_file import load_vocabulary
 from harness.training.checkpoint import load_weights
 from harness.utils.errors import BenchError
