@@ -23,7 +23,6 @@ from harness.data.dataset import Dataset, Sample
 from harness.data.features import Features, NullSource, VisualFeatures
 from harness.data.graphs.images import ImageGraphs, ReadGraphs, WithGraph, number_graphs, prepare_graphs
 from harness.data.graphs.sentences import SentenceGraphs
-from harness.data.own_tokens import counted_captions
 from harness.data.pixels import PixelSource, Preprocessing
 from harness.data.prepare_features import (
     TRAINING_SPLITS,
@@ -33,8 +32,8 @@ from harness.data.prepare_features import (
     warn_of_preprocessing,
 )
 from harness.data.regions.features import both_streams
-from harness.data.subwords import SubwordVocabulary
-from harness.data.vocabulary import Vocabulary
+from harness.data.vocabularies import SubwordVocabulary
+from harness.data.vocabulary import Vocabulary, counted_captions
 from harness.metrics.signature import EvaluationSettings
 from harness.utils.errors import BenchError
 from harness.utils.files import require_utf8

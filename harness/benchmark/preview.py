@@ -20,10 +20,9 @@ from harness.benchmark.models import RequestedModel, graph_kinds
 from harness.benchmark.training_costs import usual_length
 from harness.data.backbones.backbone import Backbone
 from harness.data.chunks import Chunks
-from harness.data.dataset import Dataset, Sample
+from harness.data.dataset import SCENES, Dataset, Sample
 from harness.data.features import Features
 from harness.data.graphs.images import check_source, prepare_graphs
-from harness.data.opening import SCENES
 from harness.data.prepare_features import (
     Prepared,
     configured_backbone,

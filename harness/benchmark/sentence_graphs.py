@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.config.preset import Preset
-from harness.data.dataset import Dataset, Sample
+from harness.data.dataset import SCENES, Dataset, Sample
 from harness.data.graphs.sentences import OPTION, SentenceGraphs, parse_scene_sentences, read_sentence_graphs
-from harness.data.opening import SCENES
 from harness.data.prepare_features import TRAINING_SPLITS
 from harness.utils.errors import BenchError
 

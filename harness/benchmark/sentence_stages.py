@@ -12,8 +12,7 @@ from harness.config.schedule import Schedule, Stage
 from harness.data.batches import CaptionBatches
 from harness.data.dataset import Sample
 from harness.data.graphs.sentences import NumberedGraph, SentenceGraphs, number_graph
-from harness.data.own_tokens import as_read
-from harness.data.vocabulary import Vocabulary
+from harness.data.vocabulary import Vocabulary, as_read
 from harness.measure.model_modes import eval_mode
 from harness.training.sentence_graph import SentenceGraphLoss
 from harness.training.stage import stages_for

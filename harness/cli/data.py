@@ -185,7 +185,7 @@ def verify(
     Exit code 0: all are sound; 1: some are not, or have no box; 2: the data set itself cannot be opened.
     """
     from harness.config.features import graph_config, region_config
-    from harness.data.opening import open_dataset
+    from harness.data.dataset import open_dataset
     from harness.data.regions.opening import needs_backbone, open_source
     from harness.data.regions.regions import read_regions
     from harness.data.verify import find_bad_images, has_pictures
@@ -262,7 +262,7 @@ def prepare(
     workspace: WorkspaceOption = DEFAULT,
 ) -> None:
     """Generate the embedded data set ahead of its first use."""
-    from harness.data.opening import SCENES, open_dataset
+    from harness.data.dataset import SCENES, open_dataset
 
     if data != SCENES:
         raise BenchError(f"{data} cannot be generated, only {SCENES}", hint=f"bench data prepare {SCENES}")
@@ -416,7 +416,7 @@ def features(
     """
     from harness.benchmark.benchmark import choose_device
     from harness.config.features import feature_config, region_config
-    from harness.data.opening import open_dataset
+    from harness.data.dataset import open_dataset
     from harness.data.prepare_features import configured_backbone, prepare_features, warn_of_preprocessing
     from harness.utils.progress import Reporter
 

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.data.dataset import Box, told_size
-from harness.data.formats import is_image_id
+from harness.data.formats import is_image_id, sanitise_caption
 from harness.data.karpathy import PicturePaths, RefusedPath, plain_path
-from harness.data.sanitise import sanitise_caption
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, reason, shortened
 from harness.utils.json_io import read_json

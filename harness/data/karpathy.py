@@ -15,8 +15,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from harness.data.dataset import Box, Dataset, Sample, fingerprint, told_size
-from harness.data.formats import WHOLE_NUMBER, id_key, is_image_id
-from harness.data.sanitise import sanitise_caption
+from harness.data.formats import WHOLE_NUMBER, id_key, is_image_id, sanitise_caption
 from harness.utils.errors import BenchError
 from harness.utils.files import require_file
 from harness.utils.json_io import read_json

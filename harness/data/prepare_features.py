@@ -10,7 +10,7 @@ import torch
 
 from harness.config.features import FeatureConfig
 from harness.data.backbones.backbone import Backbone, open_backbone
-from harness.data.backbones.expected import preprocessing_doubts
+from harness.data.backbones.timm_backbone import preprocessing_doubts
 from harness.data.chunks import Spread
 from harness.data.dataset import Dataset
 from harness.data.feature_cache import extract_features, features_folder

@@ -7,10 +7,10 @@ from typing import Final
 
 from harness.data.dataset import Dataset
 from harness.data.graphs.graph import GraphSource, SceneGraph
-from harness.data.preparation import tokenize
 from harness.data.scenes.dataset import ScenesConfig, compose_scenes, config_of
 from harness.data.scenes.drawing import BACKGROUND_COLOURS, OBJECT_COLOURS, SHAPES, TEXTURES
 from harness.data.scenes.layout import Chance, Scene
+from harness.data.vocabulary import tokenize
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.hashing import digest

@@ -1,16 +1,27 @@
-"""Weights of transformers that an option names: a folder, or a repository in the hub's cache; nothing is fetched."""
+"""The Hugging Face hub: weights that options name, image processors, and its absence without a minute of retries."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
+from urllib.parse import urlsplit
+
+import numpy as np
+from huggingface_hub import constants
+from PIL import Image
 
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded, require_file
 from harness.utils.json_io import read_json
+from zoo.errors import first_line
 
 REPOSITORY: Final = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 _PARTS: Final = ("*.json", "*.txt", "*.model", "*.safetensors")
@@ -128,3 +139,71 @@ def cached_snapshot(repository: str, revision: str | None) -> Path | None:
         return Path(snapshot_download(repository, revision=revision, local_files_only=True))
     except Exception:  # of the library: not cached, an unreadable cache ...
         return None
+
+
+_CONNECT_TIMEOUT_S = 3.0
+_PROXIES = ("https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
+
+
+def hub_is_reachable() -> bool:
+    """Whether the hub's host accepts a connection within seconds; behind a proxy it is assumed to."""
+    if any(os.environ.get(name) for name in _PROXIES):
+        return True
+    host = urlsplit(constants.ENDPOINT)
+    try:
+        socket.create_connection((host.hostname or "", host.port or 443), timeout=_CONNECT_TIMEOUT_S).close()
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def quick_hub() -> Iterator[None]:
+    """Put the hub's client into offline mode within a block, if the hub cannot be reached."""
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = before or not hub_is_reachable()
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+@dataclass(frozen=True)
+class HubPreprocessing:
+    """Preprocessing of a pretrained model; `folder` holds its preprocessor_config.json."""
+
+    folder: Path
+
+    @cached_property
+    def _processor(self) -> Any:
+        from transformers import AutoImageProcessor
+
+        try:
+            return AutoImageProcessor.from_pretrained(  # type: ignore[no-untyped-call]
+                str(self.folder), local_files_only=True, trust_remote_code=False
+            )
+        except Exception as error:  # the library may raise anything
+            raise BenchError(
+                f"{self.folder} holds no usable image processor: {first_line(error)}", "fetch the model again"
+            ) from error
+
+    def key(self) -> str:
+        """A description of the processor and its settings."""
+        return f"{type(self._processor).__name__} {self._processor.to_json_string()}"
+
+    def __call__(self, image: Image.Image) -> np.ndarray:
+        """Turn an RGB image of any size, from `load_image`, into float32 (3, height, width)."""
+        pixels: np.ndarray = self._processor(images=image, return_tensors="np")["pixel_values"][0]
+        return np.ascontiguousarray(pixels, dtype=np.float32)
+
+    def seen(self, width: int, height: int) -> tuple[float, float, float, float]:
+        """The part of an image of this size that is used: left, top, right, bottom."""
+        settings = self._processor.to_dict()
+        if not settings.get("do_center_crop"):
+            return 0.0, 0.0, float(width), float(height)
+        size, crop = settings["size"], settings["crop_size"]
+        shortest = size.get("shortest_edge")
+        resized = (shortest / min(width, height),) * 2 if shortest else (size["width"] / width, size["height"] / height)
+        kept_width, kept_height = min(crop["width"] / resized[0], width), min(crop["height"] / resized[1], height)
+        left, top = (width - kept_width) / 2, (height - kept_height) / 2
+        return left, top, left + kept_width, top + kept_height
