@@ -6,9 +6,8 @@ import torch
 import zoo
 from zoo.decoding import beam_search, greedy
 from zoo.layers.annotated_norm import AnnotatedNorm
-from zoo.layers.aoa import AttentionOnAttention
+from zoo.layers.aoa import AttentionOnAttention, SpatialGraphAttention, spatial_graph
 from zoo.layers.residual import EncoderLayer
-from zoo.layers.spatial_graph import SpatialGraphAttention, spatial_graph
 from zoo.weights import from_official
 from zoo.weights.aoa import zoo_lstm, zoo_name
 

@@ -6,11 +6,9 @@ import torch
 import zoo
 from zoo.decoding import beam_search
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
-from zoo.layers.dynamic_expansion import DynamicExpansion
 from zoo.layers.embedding import TokenEmbedding
-from zoo.layers.feed_forward import FeedForward
-from zoo.layers.residual import DecoderLayer, EncoderLayer
-from zoo.layers.static_expansion import StaticExpansion
+from zoo.layers.expansion import DynamicExpansion, StaticExpansion
+from zoo.layers.residual import DecoderLayer, EncoderLayer, FeedForward
 from zoo.weights import from_official
 
 close = {"atol": 1e-10, "rtol": 1e-10}

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 import zoo
-from zoo.layers.dynamic_expansion import DynamicExpansion
-from zoo.layers.static_expansion import StaticExpansion
+from zoo.layers.expansion import DynamicExpansion, StaticExpansion
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 BARELY = 1e-30  # a dropout that drops nothing, but forbids to reassociate

@@ -9,9 +9,8 @@ from torch.nn import functional as F
 
 import zoo
 from tests.zoo.test_laws import IMAGES, look, tiny, words
-from zoo.decoding import beam_search, greedy
-from zoo.ensemble import Ensemble
-from zoo.layers.spatial_relations import regat_labels, spatial_labels
+from zoo.decoding import Ensemble, beam_search, greedy
+from zoo.models.gcn_lstm import regat_labels, spatial_labels
 from zoo.weights import from_official, gcn_lstm, read_sizes
 
 close = {"atol": 1e-10, "rtol": 1e-10}

@@ -7,9 +7,8 @@ import torch
 
 import zoo
 from tests.zoo.test_laws import IMAGES, look, tiny, words
-from zoo.layers.dual_level import alignment
-from zoo.layers.geometry import pair_geometry
-from zoo.layers.relation_attention import grid_cells
+from zoo.layers.geometry import grid_cells, pair_geometry
+from zoo.models.dlct import alignment
 
 
 @pytest.fixture(autouse=True)

@@ -7,8 +7,8 @@ import torch
 
 import zoo
 from zoo.decoding import beam_search, greedy
-from zoo.layers.dual_level import alignment
-from zoo.layers.relation_attention import grid_cells
+from zoo.layers.geometry import grid_cells
+from zoo.models.dlct import alignment
 from zoo.weights import from_official, grid
 
 CELLS = grid_cells(7, 7, like=torch.zeros(1, dtype=torch.float64))

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 import zoo
 from zoo.decoding import beam_search, greedy
-from zoo.layers.windows import box_cells, neighbours, square_cells
+from zoo.models.puret import box_cells, neighbours, square_cells
 from zoo.weights import from_official, puret
 
 close = {"atol": 1e-10, "rtol": 1e-10}

@@ -5,7 +5,7 @@ import torch
 
 import zoo
 from zoo.decoding import beam_search, greedy
-from zoo.layers.windows import square_cells
+from zoo.models.puret import square_cells
 from zoo.weights import from_official
 from zoo.weights.shared_number import FAMILIES, UNKNOWN, separate_specials
 

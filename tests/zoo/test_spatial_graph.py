@@ -4,9 +4,8 @@ import pytest
 import torch
 
 import zoo
-from zoo.layers.aoa import AttentionOnAttention
+from zoo.layers.aoa import CHILD, NEIGHBOUR, PARENT, AttentionOnAttention, SpatialGraphAttention, spatial_graph
 from zoo.layers.attention import SelfAttention
-from zoo.layers.spatial_graph import CHILD, NEIGHBOUR, PARENT, SpatialGraphAttention, spatial_graph
 
 
 def random_boxes(images, count):

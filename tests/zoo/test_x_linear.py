@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import zoo
-from zoo.layers.windows import WindowAttention, box_cells, neighbours
 from zoo.layers.x_linear import XLinearAttention, seen_where
+from zoo.models.puret import WindowAttention, box_cells, neighbours
 from zoo.weights import from_official, read_sizes
 
 SIZES = {

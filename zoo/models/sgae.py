@@ -7,7 +7,7 @@ image graph, and of sentences from their graphs, by which the authors train the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -17,10 +17,162 @@ from torch.nn import functional as F
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import ZooError
 from zoo.layers.additive_attention import AdditiveAttention
-from zoo.layers.image_graph import ImageGraph
 from zoo.layers.lstm import LSTMCell
-from zoo.layers.sentence_decoder import SentenceDecoder
 from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid, project_words
+
+
+def relu_layer(d_input: int, d_model: int, dropout: float) -> nn.Sequential:
+    """A linear layer, a ReLU, and dropout."""
+    return nn.Sequential(nn.Linear(d_input, d_model), nn.ReLU(), nn.Dropout(dropout))
+
+
+class ImageGraph(nn.Module):
+    """Regions are averaged with what their relations tell them; relations and attributed regions become nodes too.
+
+    Args:
+        d_embedding: of the words; d_model: of the nodes.
+        dropout: behind every ReLU.
+    """
+
+    def __init__(self, d_embedding: int, d_model: int, dropout: float) -> None:
+        super().__init__()
+        self.word = relu_layer(d_embedding, d_model, dropout)
+        self.to_subject = relu_layer(3 * d_model, d_model, dropout)
+        self.to_object = relu_layer(3 * d_model, d_model, dropout)
+        self.to_relation = relu_layer(3 * d_model, d_model, dropout)
+        self.to_attribute = relu_layer(2 * d_model, d_model, dropout)
+
+    def forward(
+        self, regions: Tensor, mask: Tensor, relations: Tensor, attributes: Tensor, embed: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Nodes (B, N + M + P, D) in the order of regions, relations and attributes, and their mask, true where valid.
+
+        Args:
+            regions: (B, N, D); mask: (B, N), true where valid.
+            relations: (B, M, 3), attributes: (B, P, 1 + a), -1 where padded, see `SGAE.encode_graph`.
+            embed: words to vectors (..., E). An attribute row without words is no node.
+        """
+        related = (relations >= 0).all(-1)
+        subject, obj, label = relations.clamp(min=0).unbind(-1)
+        predicate = self.word(embed(label))
+        triple = torch.cat((take_nodes(regions, subject), take_nodes(regions, obj), predicate), -1)
+        weight = related[..., None].to(regions.dtype)
+        width = regions.shape[-1]
+        summed, count = regions, torch.ones_like(regions[..., :1])
+        for place, told in ((subject, self.to_subject(triple)), (obj, self.to_object(triple))):
+            summed = summed.scatter_add(1, place[..., None].expand(-1, -1, width), told * weight)
+            count = count.scatter_add(1, place[..., None], weight)
+        said = (attributes[..., 1:] >= 0) & (attributes[..., :1] >= 0)
+        words = self.word(embed(attributes[..., 1:].clamp(min=0)))
+        owner = take_nodes(regions, attributes[..., 0].clamp(min=0))[:, :, None].expand_as(words)
+        described = self.to_attribute(torch.cat((words, owner), -1)) * said[..., None]
+        described = described.sum(2) / said.sum(2).clamp(min=1)[..., None]
+        nodes = torch.cat((summed / count, (predicate + self.to_relation(triple)) / 2, described), 1)
+        return nodes, torch.cat((mask, related, said.any(2)), 1)
+
+
+def take_nodes(nodes: Tensor, places: Tensor) -> Tensor:
+    """Vectors (B, N, D) of nodes at `places` (B, M)."""
+    return nodes.gather(1, places[..., None].expand(-1, -1, nodes.shape[-1]))
+
+
+class SentenceGraph(nn.Module):
+    """Objects averaged with what their relations tell them; relations and the attributes of an object are nodes too.
+
+    Everything is computed from the vectors of words, where `ImageGraph` has those of regions. A layer of the released
+    code that no output depends on (`ssg_obj_attr_fc`) is left out.
+
+    Args:
+        d_embedding: of the words; d_model: of the nodes.
+        dropout: behind every ReLU.
+    """
+
+    def __init__(self, d_embedding: int, d_model: int, dropout: float) -> None:
+        super().__init__()
+        self.object = relu_layer(d_embedding, d_model, dropout)
+        self.to_subject = relu_layer(3 * d_embedding, d_model, dropout)
+        self.to_object = relu_layer(3 * d_embedding, d_model, dropout)
+        self.to_relation = relu_layer(3 * d_embedding, d_model, dropout)
+        self.to_attribute = relu_layer(2 * d_embedding, d_model, dropout)
+
+    def forward(
+        self, objects: Tensor, attributes: Tensor, relations: Tensor, embed: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Nodes (B, N + M + N, D) of objects, relations, and objects with attributes; their mask, true where valid.
+
+        Args:
+            objects: (B, N), attributes: (B, N, a), relations: (B, M, 3), -1 where padded, see
+                `SGAE.encode_sentence_graph`. An object without attributes has no node of them.
+            embed: words to vectors (..., E).
+        """
+        named, related = objects >= 0, (relations >= 0).all(-1)
+        subject, obj, label = relations.clamp(min=0).unbind(-1)
+        words = embed(objects.clamp(min=0))
+        triple = torch.cat((take_nodes(words, subject), take_nodes(words, obj), embed(label.clamp(min=0))), -1)
+        weight = related[..., None].to(words.dtype)
+        summed = self.object(words)
+        width, count = summed.shape[-1], torch.ones_like(summed[..., :1])
+        for place, told in ((subject, self.to_subject(triple)), (obj, self.to_object(triple))):
+            summed = summed.scatter_add(1, place[..., None].expand(-1, -1, width), told * weight)
+            count = count.scatter_add(1, place[..., None], weight)
+        said = attributes >= 0
+        described = embed(attributes.clamp(min=0))
+        described = self.to_attribute(torch.cat((words[:, :, None].expand_as(described), described), -1))
+        described = (described * said[..., None]).sum(2) / said.sum(2).clamp(min=1)[..., None]
+        nodes = torch.cat((summed / count, self.to_relation(triple), described), 1)
+        return nodes, torch.cat((named, related, said.any(2)), 1)
+
+
+class SentenceDecoder(nn.Module):
+    """The graph of a sentence, and the attention LSTM [h_language; image; word] with the language LSTM above it.
+
+    Words, their output layer and the dictionary are the captioner's own.
+
+    Args:
+        d_embedding: of the words.
+        d_model: R, of both LSTMs, the nodes and the embedded image.
+        d_attention: of the attention's tanh layer.
+        dropout: in the graph.
+    """
+
+    def __init__(self, d_embedding: int, d_model: int, d_attention: int, dropout: float) -> None:
+        super().__init__()
+        self.graph = SentenceGraph(d_embedding, d_model, dropout)
+        self.lstm = LSTMCell(d_embedding, d_model, 2 * d_model)
+        self.image_gates = nn.Linear(d_model, 4 * d_model, bias=False)
+        nn.init.uniform_(self.image_gates.weight, -(d_model**-0.5), d_model**-0.5)
+        self.attention = AdditiveAttention(d_model, d_model, d_attention)
+        self.language_lstm = LSTMCell(2 * d_model, d_model, d_model)
+
+    def remember(self, nodes: Tensor, mask: Tensor, image: Tensor) -> dict[str, Tensor]:
+        """What every word reads: nodes (B, L, R) with their mask, and the embedded image (B, R)."""
+        keys, barrier = self.attention.project(nodes, mask)
+        image = F.linear(image, self.image_gates.weight, self.lstm.input.bias + self.lstm.recurrent.bias)
+        return {
+            "sentence_keys": keys,
+            "sentence_nodes": nodes,
+            "sentence_barrier": barrier,
+            "sentence_image": image,
+        }
+
+    @staticmethod
+    def remembers(images: dict[str, Tensor]) -> bool:
+        """Whether this is of a sentence's graph, and not of an image."""
+        return "sentence_nodes" in images
+
+    def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
+        past = torch.cat((rows["language"], rows["attention"]), 1)
+        attention, attention_cell = self.lstm(inputs, past, rows["attention_cell"])
+        node = self.attention(attention, *(images[f"sentence_{name}"] for name in ("keys", "nodes", "barrier")))
+        language, language_cell = self.language_lstm.read(
+            torch.cat((node, attention), 1), (rows["language"],), rows["language_cell"]
+        )
+        return language, {
+            "language": language,
+            "attention": attention,
+            "language_cell": language_cell,
+            "attention_cell": attention_cell,
+        }
 
 
 class SGAE(RecurrentCaptioner):
@@ -43,6 +195,7 @@ class SGAE(RecurrentCaptioner):
     """
 
     per_row = ("image", "sentence_image", "barrier")
+    states = ("language", "attention", "language_cell", "attention_cell")
 
     def __init__(
         self,
@@ -96,7 +249,6 @@ class SGAE(RecurrentCaptioner):
         self.sentences = SentenceDecoder(d_embedding, d_model, d_attention, dropout) if sentences else None
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`."""
         features, mask = self.look(visual)
         if self.graph is not None:
             if visual.relations is None or visual.attributes is None:
@@ -182,16 +334,6 @@ class SGAE(RecurrentCaptioner):
         """See `Captioner.cross_attention_modules`; the attention to the nodes themselves."""
         return (self.node_attention,)
 
-    def looped_modules(self) -> Sequence[nn.Module]:
-        """See `RecurrentCaptioner.looped_modules`."""
-        of_sentences = self.sentences.looped_modules() if self.sentences is not None else ()
-        return (self.lstm, self.language_lstm, self.node_attention, self.entry_attention, *of_sentences)
-
-    def first_rows(self, memory: Memory) -> Rows:
-        """See `RecurrentCaptioner.first_rows`."""
-        names = ("language", "attention", "language_cell", "attention_cell")
-        return self.blank_rows(memory, *names, width=self.d_model)
-
     def word_inputs(self, words: Tensor, images: dict[str, Tensor]) -> Tensor:
         """See `RecurrentCaptioner.word_inputs`; the embedded image is an input at every word."""
         if self.sentences is not None and self.sentences.remembers(images):
@@ -199,7 +341,6 @@ class SGAE(RecurrentCaptioner):
         return project_words(words, self.lstm.input.weight, images["image"])
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
-        """See `RecurrentCaptioner.advance`."""
         if self.sentences is not None and self.sentences.remembers(images):
             return self.sentences.advance(inputs, rows, images)
         past = torch.cat((rows["language"], rows["attention"]), 1)
