@@ -102,7 +102,7 @@ class SentenceGraph(nn.Module):
 
         Args:
             objects: (B, N), attributes: (B, N, a), relations: (B, M, 3), -1 where padded, see
-                `SGAE.encode_sentence_graph`. An object without attributes has no node of them.
+                `SGAE.encode_sentences`. An object without attributes has no node of them.
             embed: words to vectors (..., E).
         """
         named, related = objects >= 0, (relations >= 0).all(-1)
@@ -189,9 +189,8 @@ class SGAE(RecurrentCaptioner):
             nodes of relations and attributes.
         n_graph_words: words of graphs that no caption has, numbered behind the vocabulary: they are embedded, and have
             no logits, where the released vocabulary has them among its words.
-        image_dim: channels of an image's own features; None has the mean of its regions.
         sentences: whether the model also has the auto-encoder of sentence graphs, a second decoder that shares words,
-            embedded image, output layer and dictionary with the first, for `encode_sentence_graph`.
+            embedded image, output layer and dictionary with the first, for `encode_sentences`.
     """
 
     per_row = ("image", "sentence_image", "barrier")
@@ -210,7 +209,6 @@ class SGAE(RecurrentCaptioner):
         n_entries: int = 10_000,
         graph: Literal["none", "given"] = "none",
         n_graph_words: int = 0,
-        image_dim: int | None = None,
         sentences: bool = False,
     ) -> None:
         super().__init__()
@@ -223,13 +221,10 @@ class SGAE(RecurrentCaptioner):
         self.visual = VisualSpec("regions", visual_dim, graph="words" if graph == "given" else "none")
         self.vocab_size, self.max_len, self.d_model = vocab_size, max_len, d_model
         d_embedding = d_embedding or d_model
-        self.image_dim = image_dim
         words = nn.Embedding(vocab_size + n_graph_words, d_embedding)
         self.embedding = nn.Sequential(words, nn.ReLU(), nn.Dropout(dropout))
         self.region_embedding = nn.Sequential(nn.Linear(visual_dim, d_model), nn.ReLU(), nn.Dropout(dropout))
-        self.image_embedding = nn.Sequential(
-            nn.Linear(image_dim or visual_dim, d_model), nn.ReLU(), nn.Dropout(dropout)
-        )
+        self.image_embedding = nn.Sequential(nn.Linear(visual_dim, d_model), nn.ReLU(), nn.Dropout(dropout))
         self.graph = ImageGraph(d_embedding, d_model, dropout) if graph == "given" else None
         self.to_dictionary = nn.Sequential(
             *(nn.Linear(d_model, d_model), nn.LeakyReLU(0.1), nn.Dropout(dropout)),
@@ -257,41 +252,35 @@ class SGAE(RecurrentCaptioner):
                     "set relations and attributes, or create the model with graph='none'",
                 )
             return self.encode_graph(features, mask, visual.relations, visual.attributes)
-        return self._remember(self.region_embedding(features), mask, self._mean(features, mask))
+        return self._remember(self.region_embedding(features), mask, mean_of_valid(features, mask))
 
-    def encode_graph(
-        self, features: Tensor, mask: Tensor, relations: Tensor, attributes: Tensor, image: Tensor | None = None
-    ) -> Memory:
+    def encode_graph(self, features: Tensor, mask: Tensor, relations: Tensor, attributes: Tensor) -> Memory:
         """Encode regions with a scene graph, whose words are entries of the vocabulary.
 
         Args:
             features: (B, N, C); mask: (B, N), true where valid.
             relations: (B, M, 3) int64, region of the subject, region of the object, and word; -1 where padded.
             attributes: (B, P, 1 + a) int64, a region and its words; -1 where padded.
-            image: (B, image_dim), features of the image itself; the mean of its regions if not given.
         """
         if self.graph is None:
             raise ZooError("this model has no graph", "create it with graph='given'")
         nodes, valid = self.graph(self.region_embedding(features), mask, relations, attributes, self.embedding)
-        return self._remember(nodes, valid, self._mean(features, mask) if image is None else image)
+        return self._remember(nodes, valid, mean_of_valid(features, mask))
 
-    def encode_regions(self, features: Tensor, mask: Tensor, image: Tensor) -> Memory:
-        """Encode regions without a graph, with features (B, image_dim) of the image itself."""
-        return self._remember(self.region_embedding(features), mask, image)
-
-    def encode_sentence_graph(
-        self, objects: Tensor, attributes: Tensor, relations: Tensor, image: Tensor, *, dictionary: bool = False
+    def encode_sentences(
+        self, visual: Visual, objects: Tensor, attributes: Tensor, relations: Tensor, *, dictionary: bool = False
     ) -> Memory:
-        """Encode the scene graphs of sentences, whose words are entries of the vocabulary, beside an image.
+        """Encode the scene graphs of sentences, whose words are entries of the vocabulary, beside images.
 
         Args:
+            visual: B images, of each of which the mean of its regions is read; n graphs of each are adjacent.
             objects: (B * n, N) int64; attributes: (B * n, N, a) int64, of each object; -1 where padded.
             relations: (B * n, M, 3) int64, place of the subject, place of the object, and word; -1 where padded.
-            image: (B, C), the mean of its regions, or the features of `image_dim`; n graphs of each are adjacent.
             dictionary: attend to what the dictionary makes of the nodes, in place of the nodes.
         """
         if self.sentences is None:
             raise ZooError("this model has no auto-encoder of sentence graphs", "create it with sentences=True")
+        image = mean_of_valid(*self.look(visual))
         nodes, mask = self.sentences.graph(objects, attributes, relations, self.embedding)
         if dictionary:
             nodes = self._look_up(nodes)
@@ -299,24 +288,12 @@ class SGAE(RecurrentCaptioner):
         image = self.image_embedding(image).repeat_interleave(len(objects) // len(image), 0)
         return Memory(nodes, mask, self.sentences.remember(nodes, mask, image))
 
-    def encode_sentences(
-        self, visual: Visual, objects: Tensor, attributes: Tensor, relations: Tensor, *, dictionary: bool = False
-    ) -> Memory:
-        """`encode_sentence_graph` beside B images, of each of which the mean of its regions is read."""
-        image = self._mean(*self.look(visual))
-        return self.encode_sentence_graph(objects, attributes, relations, image, dictionary=dictionary)
-
     def re_encode(self, nodes: Tensor) -> Tensor:
         """What the dictionary makes of nodes (..., R): softmax(h D^T) D."""
         return self._look_up(self.to_dictionary(nodes))
 
     def _look_up(self, nodes: Tensor) -> Tensor:
         return F.linear(nodes, self.dictionary).softmax(-1) @ self.dictionary
-
-    def _mean(self, features: Tensor, mask: Tensor) -> Tensor:
-        if self.image_dim is not None:
-            raise ZooError("this model needs features of the image itself", "create it without image_dim")
-        return mean_of_valid(features, mask)
 
     def _remember(self, nodes: Tensor, mask: Tensor, image: Tensor) -> Memory:
         entries = self.re_encode(nodes)
