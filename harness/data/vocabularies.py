@@ -261,7 +261,7 @@ def _built(stored: _Stored) -> Vocabulary:
     if len(set(words)) != len(words):
         raise ValueError("it lists a word twice")
     "".join(words).encode()  # which halves of a pair of surrogates refuse
-    common: dict[str, Any] = {**stored.specials}
+    common: dict[str, Any] = {str(name): number for name, number in stored.specials.items()}
     common["preparation"] = stored.preparation
     if stored.format == FORMAT:
         return Vocabulary(words, **common)
