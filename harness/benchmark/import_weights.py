@@ -27,8 +27,7 @@ from results.files import LIMIT_VARIABLE, limit_bytes
 from zoo import Captioner, Pretraining, model_card
 from zoo.errors import ZooError
 from zoo.weights import from_official, read_checkpoint, read_sizes, read_vocabulary
-from zoo.weights.official import CONVERTERS
-from zoo.weights.shared_number import separate_specials
+from zoo.weights.official import CONVERTERS, converter_of
 
 _COCO = "COCO: Karpathy's training split with restval"
 _CAPTIONS = "Five to seven human captions of each of 113,287 images of COCO."
@@ -83,7 +82,7 @@ class Released:
             BenchError, ZooError: the vocabulary lacks special tokens, or is not the checkpoint's.
         """
         if self.specials is None:
-            state, words = separate_specials(family, state, entries)
+            state, words = converter_of(family).separate_specials(state, entries)
             return state, Vocabulary(tuple(words))
         if isinstance(self.specials, str):
             return state, Vocabulary.of_entries(entries, self.specials)

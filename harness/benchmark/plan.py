@@ -38,9 +38,9 @@ from harness.config.preset import Preset
 from harness.config.tuning import Tuned
 from harness.data.pixels import without_control
 from harness.data.regions.opening import needs_backbone
-from harness.data.vocabulary_file import load_vocabulary
+from harness.data.vocabularies import load_vocabulary
 from harness.metrics.more.measure import MoreSettings
-from harness.metrics.spice.process import find_spice
+from harness.metrics.spice import find_spice
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace

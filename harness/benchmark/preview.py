@@ -14,9 +14,9 @@ from harness.benchmark.identity.reuse import settle
 from harness.benchmark.plan import Asked, Request, plan
 from harness.benchmark.training_costs import usual_length
 from harness.config.execution import ExecutionConfig
+from harness.data.dataset import SCENES
 from harness.data.features import Features
-from harness.data.graphs.prepare import check_source
-from harness.data.opening import SCENES
+from harness.data.graphs.images import check_source
 from harness.data.prepare_features import configured_backbone, missing_features
 from harness.data.regions.features import RegionFeatures
 from harness.data.regions.opening import check_exists, needs_backbone

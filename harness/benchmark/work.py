@@ -32,9 +32,8 @@ from harness.metrics.evaluation import METRICS
 from harness.metrics.evaluator import Evaluator
 from harness.metrics.influences import CORPUS_METRICS
 from harness.metrics.signature import EvaluationSettings
-from harness.training.ranks import other_ranks
-from harness.training.trackers.interface import TrackedRun
-from harness.training.trackers.run_log import RunLog
+from harness.training.distributed import other_ranks
+from harness.training.trackers import RunLog, TrackedRun
 from harness.training.trainer import CHECKPOINTS
 from harness.utils.errors import INTERRUPTED, wants_traceback
 from harness.utils.plugins import contain_exits, load_plugins, place_in_plugin

@@ -14,8 +14,7 @@ import typer
 
 from harness.benchmark.engines import HERE
 from harness.cli.options import refuse_typed
-from harness.cli.output import deliver
-from harness.cli.outputs import OutFile
+from harness.cli.output import OutFile, deliver
 from harness.cli.plan_power import show_power
 from harness.cli.plan_slurm import nodes_of, sbatch_script
 from harness.cli.run_options import RunOptions, with_run_options
@@ -279,11 +278,9 @@ def _print_table(
     estimates: Sequence[Estimate], runs: Mapping[str, int], done: Mapping[str, int] | None, console: Console
 ) -> None:
     """A line a row of the benchmark: runs to do and re-used ones, and what one run of a trained model takes."""
-    from rich.text import Text
-
     from harness.utils.progress import describe_seconds
     from reports.tables.numbers import count
-    from reports.text.layout import plain_table
+    from reports.text.grid import Grid
 
     header, rows = ("New", "Re-used", "Parameters", "Work", "Time"), []
     by_model = {each.model: each for each in estimates}
@@ -295,11 +292,10 @@ def _print_table(
             told = [count(each.costs.parameters), f"{count(macs)}MAC", seconds]
         reused = 0 if done is None else done.get(name, 0)
         rows.append((name, f"{number - reused}", "?" if done is None else f"{reused}", *told))
-    table = plain_table(["Model"], header)
     numbers = sum(2 + max(map(len, column)) for column in list(zip(("", *header), *rows, strict=True))[1:])
-    for name, *told in rows:  # a name alone may be cut, so that a model has one line and every number is whole
-        table.add_row(Text(shortened_to(name, console.width - numbers)), *told)
-    console.print(table)
+    # A name alone may be cut, so that a model has one line and every number is whole.
+    shown = [(shortened_to(name, console.width - numbers), *told) for name, *told in rows]
+    console.print(Grid(("Model", *header), shown).rich())
     console.print("Work and time are of one run: training, validation and captioning.")
 
 

@@ -70,7 +70,7 @@ def run(options: RunOptions) -> None:
     from harness.benchmark.plan import choose_device
     from harness.config.execution import usable_cores
     from harness.utils.live_table import LiveReporter, RunTable
-    from reports.text.ablation import print_ablations
+    from reports.text.terminal import print_ablations
     from results import Store
 
     place, processes = request.workspace, request.execution.devices
