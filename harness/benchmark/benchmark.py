@@ -62,7 +62,7 @@ def run_benchmark(
         engine = stack.enter_context(closing(request.engine))
         engine.check(request.workspace)
         request.workspace.create()
-        services = stack.enter_context(Services(request.workspace, reporter))
+        services = stack.enter_context(Services(request.workspace, reporter, request.execution.plugins))
         store = services.store
         # The data: images checked, features extracted or re-used, vocabulary built.
         device = torch.device(asked.opening.device)

@@ -22,6 +22,7 @@ from rich.console import Console
 
 from harness.benchmark.context import RunContext, open_context
 from harness.benchmark.earlier_stages import NOTE, adopt_stages, without_what_was_not_seen
+from harness.benchmark.engines import Failure
 from harness.benchmark.pretrained import WeightsMissing
 from harness.benchmark.run import run
 from harness.benchmark.run_config import Opening, RunConfig
@@ -56,10 +57,14 @@ class Services:
     """What a process opens once for all runs that it executes: the store, the scorers, and data by their `Opening`.
 
     A context manager. Nothing is opened before it is asked for.
+
+    Args:
+        plugins: that this process has loaded already.
     """
 
-    def __init__(self, workspace: Workspace, reporter: Reporter) -> None:
+    def __init__(self, workspace: Workspace, reporter: Reporter, plugins: Sequence[str] = ()) -> None:
         self.workspace, self.reporter = workspace, reporter
+        self._plugins = set(plugins)
         self._opened = ExitStack()
         self._contexts: dict[str, RunContext] = {}
         self._evaluators: dict[bool, Evaluator] = {}
@@ -78,6 +83,11 @@ class Services:
     def close(self) -> None:
         """Close all that was opened."""
         self._opened.close()
+
+    def load(self, plugins: Sequence[str]) -> None:
+        """Load the plug-ins of a run that are not loaded yet."""
+        load_plugins(name for name in plugins if name not in self._plugins)
+        self._plugins.update(plugins)
 
     @property
     def store(self) -> Store:
@@ -160,7 +170,7 @@ class Work:
         with locked(folder / LOCK, lambda: reporter.note(f"  {key}: another process works on it; waiting")):
             spec = store.spec(key)
             config = RunConfig.of(spec)
-            load_plugins(config.execution.plugins)
+            services.load(config.execution.plugins)
             if self.is_done(key):
                 missing = _add_what_is_missing(spec, config, services)
                 reporter.note(f"  {spec.model}: re-used, finished before{missing}")
@@ -325,12 +335,18 @@ def work_off(keys: Sequence[str] | None, services: Services) -> dict[str, Ended]
 
     Several processes may do so at once: a run that another executes is left to it.
     """
-    call, ended = Work(services.workspace, services=services), {}
-    left = list(services.store.keys({"planned", "running"}) if keys is None else keys)
-    while left:
-        key = next_free(left, services.workspace)
-        assert key is not None
-        if keys is None and services.store.status(key) not in {"planned", "running"}:
+    call, store, ended = Work(services.workspace, services=services), services.store, dict[str, Ended]()
+    for key in keys or ():
+        store.spec(key)  # one that is unknown is an error before any work
+    left = list(store.keys({"planned", "running"}) if keys is None else keys)
+    while (key := next_free(left, services.workspace)) is not None:
+        if keys is None and store.status(key) not in {"planned", "running"}:
             continue
-        ended[key] = call(key)
+        try:
+            ended[key] = call(key)
+        except Exception as error:  # before the run itself; the others go on
+            failure = Failure.of(error)
+            store.fail(key, failure.error_class, failure.reason, "")
+            services.reporter.note(f"  {key}: failed: {failure}", style="red")
+            ended[key] = "failed"
     return ended

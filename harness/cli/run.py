@@ -68,6 +68,7 @@ def run(options: RunOptions) -> None:
 
     from harness.benchmark.benchmark import run_benchmark
     from harness.benchmark.plan import choose_device
+    from harness.benchmark.run_config import RunConfig
     from harness.config.execution import usable_cores
     from harness.utils.live_table import LiveReporter, RunTable
     from reports.text.terminal import print_ablations
@@ -90,7 +91,8 @@ def run(options: RunOptions) -> None:
 
         def on_plan(services: Services, specs: Sequence[RunSpec]) -> None:
             names = {spec.key: f"{spec.model} seed {spec.seed}" for spec in specs}
-            reporter.follow(RunTable(names, lambda: services.store.progress(list(names))))
+            elsewhere = options.on != HERE or RunConfig.of(specs[0]).execution.jobs > 1
+            reporter.follow(RunTable(names, lambda: services.store.progress(list(names))), tell=elsewhere)
 
         def on_run(summary: Summary) -> None:
             """Show the leaderboard of what is finished while other runs go on, ever more rarely."""

@@ -35,7 +35,7 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
     """
     from harness.config.features import FeatureConfig
     from harness.config.load import load_preset
-    from harness.utils.plugins import load_plugins
+    from harness.utils.plugins import absolute_plugins, load_plugins
 
     settings = load_preset(options.preset, tuple(options.change or ()))
     features = FeatureConfig()
@@ -119,7 +119,7 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
         rerun=options.rerun,
         accept_code_changes=options.accept_code_changes,
         execution=ExecutionConfig(
-            processes, at_once, options.compiled, tuple(options.plugin or ()), tuple(options.log or ())
+            processes, at_once, options.compiled, absolute_plugins(options.plugin), tuple(options.log or ())
         ),
         pretrained=parse_places(tuple(options.pretrained or ())),
         hub=hub_options(options.prompt, options.clean, options.hub_attention, options.hub_dtype),

@@ -114,7 +114,7 @@ def tune(
     on a Ray cluster; typed in several terminals, the processes share the trials of each model.
     """
     from harness.config.load import load_preset
-    from harness.utils.plugins import load_plugins
+    from harness.utils.plugins import absolute_plugins, load_plugins
 
     settings = load_preset(preset, tuple(change or ()))
     features = chosen_features(
@@ -162,7 +162,7 @@ def tune(
         device=device,
         precision=precision,
         skip_bad_images=skip_bad_images,
-        execution=ExecutionConfig(jobs=at_once, plugins=tuple(plugin or ())),
+        execution=ExecutionConfig(jobs=at_once, plugins=absolute_plugins(plugin)),
         engine=choose_engine(on, Resources(cpus_per_run or 1.0, gpus_per_run, memory_per_run), at_once),
     )
     with Reporter() as reporter:

@@ -54,6 +54,16 @@ class RunTable:
             self._begun.setdefault(key, now)
         self._at_work = at_work
 
+    def lines(self) -> list[tuple[str, str]]:
+        """By key, what each run at work is at, in a line."""
+        found = []
+        for key, said in self._at_work.items():
+            if said.get("stage"):
+                epoch = "" if said.get("epoch") is None else f" epoch {said['epoch']}/{said['epochs']}"
+                best = "" if said.get("best") is None else f", best validation CIDEr-D {100 * said['best']:.1f}"
+                found.append((key, f"  {self._names[key]}: {said['stage']}{epoch}{best}"))
+        return found
+
     def left(self, now: float) -> float | None:
         """Seconds until all runs have ended, if as many as now stay at work; None where it cannot be told.
 
@@ -97,10 +107,10 @@ class LiveReporter(Reporter):
         self._over = threading.Event()
         super().__init__(console)
 
-    def follow(self, runs: RunTable) -> None:
-        """Show this table from now on."""
+    def follow(self, runs: RunTable, *, tell: bool) -> None:
+        """Show this table from now on; where the console is no terminal, `tell` has a line printed for each epoch."""
         self.runs = runs
-        if self.bars is not None:
+        if self.bars is not None or tell:
             threading.Thread(target=self._keep_reading, daemon=True, name="live-table").start()
 
     def make_bars(self, *columns: Any, **options: Any) -> Progress:
@@ -112,12 +122,15 @@ class LiveReporter(Reporter):
         super().__exit__(*error)
 
     def _keep_reading(self) -> None:
-        assert self.runs is not None
+        runs, told = self.runs, dict[str, str]()
+        assert runs is not None
         while not self._over.wait(READ_S):
-            with suppress(
-                Exception
-            ):  # a store that is busy or gone is the runs' business; the table shows what it knew
-                self.runs.update(time.monotonic())
+            with suppress(Exception):  # a store that is busy or gone is the runs' business
+                runs.update(time.monotonic())
+            for key, line in runs.lines() if self.bars is None else ():
+                if told.get(key) != line:
+                    self.note(line)
+                told[key] = line
 
 
 class _TableAndBars(Progress):

@@ -34,7 +34,7 @@ from harness.config.tuning import Budget, SearchSpace, Tuned, TunedValues, defau
 from harness.training.losses import TrainingDivergedError
 from harness.utils.errors import BenchError
 from harness.utils.hashing import digest
-from harness.utils.plugins import contain_exits, load_plugins
+from harness.utils.plugins import contain_exits
 from harness.utils.progress import Reporter, Task
 from harness.utils.workspace import Workspace, locked
 from results.records import EpochRecord, RunSpec
@@ -133,11 +133,12 @@ def do_trials(models: Sequence[RequestedModel], search: Search, engine: Engine, 
         waiting = [model for model in waiting if model.name not in trials.errors and studies[model.name].running()]
         if waiting:
             services.reporter.note(f"{waiting[0].name}: another process works on its last trials; waiting")
-            _wait_for(studies[waiting[0].name])
+            wait_for(studies[waiting[0].name])
     return trials.errors
 
 
-def _wait_for(study: ModelStudy) -> None:
+def wait_for(study: ModelStudy) -> None:
+    """Wait for a trial that another process does, if there is one."""
     if locks := study.running():
         with suppress(FileNotFoundError), locked(locks[0], lambda: None):  # a trial that ends deletes its folder
             pass
@@ -235,9 +236,9 @@ class TrialWork:
                 f"a node of the cluster does not see {order.folder}",
                 "choose a workspace on a disk that all nodes share, with --workspace",
             )
-        load_plugins(self.search.execution.plugins)
         if self.services is None:
             self.services = Services(self.search.workspace, Reporter())
+        self.services.load(self.search.execution.plugins)
         with locked(order.folder / "worker", lambda: None), contain_exits():  # a killed one may take a moment to end
             reports = _Reports(order, self.search.budget)
             try:

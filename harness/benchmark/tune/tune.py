@@ -73,7 +73,7 @@ def tune(request: TuneRequest, reporter: Reporter) -> Tuning:
         engine = stack.enter_context(closing(request.engine))
         engine.check(workspace)
         workspace.create()
-        services = stack.enter_context(Services(workspace, reporter))
+        services = stack.enter_context(Services(workspace, reporter, request.execution.plugins))
         device = choose_device(request.device)
         opening = Opening(
             data=request.data,

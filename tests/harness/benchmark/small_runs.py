@@ -86,7 +86,10 @@ def run_config(context: RunContext, tuned: AppliedTuning | None = None, **execut
     """The configuration of runs under this context."""
     data = context.data
     opening = Opening(
-        data=str(data.dataset.root), preset=context.preset, features=data.feature_config, sees={"a model": "grid"}
+        data=str(data.dataset.root.parent),
+        preset=context.preset,
+        features=data.feature_config,
+        sees={"a model": "grid"},
     )
     return RunConfig(opening=opening, execution=ExecutionConfig(**execution), tuned=tuned)
 

@@ -1,8 +1,9 @@
-"""One run by its kind: where it leaves its files, which seed it starts from, and which features it refuses."""
+"""One run by its kind: where it leaves its files, which seed it starts from, which models and features it refuses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import dataclasses
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,22 +11,26 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-from harness.benchmark import execute as module
+from harness.benchmark import run as module
 from harness.benchmark.baselines import majority_caption
 from harness.benchmark.context import RunContext
 from harness.benchmark.pretrained import Pretrained, WeightsMissing
-from harness.benchmark.run import build_model, execute, model_arguments
+from harness.benchmark.run import build_model, hold_to_laws, model_arguments
+from harness.benchmark.run import run as execute
 from harness.benchmark.saved_model import SavedModel
 from harness.config.features import FeatureConfig
-from harness.metrics.evaluator import Evaluator
-from harness.metrics.signature import EvaluationSettings
+from harness.inference.generate import Captions
+from harness.measure.captioning_costs import Counted, Timed
 from harness.training.state import TrainingSummary
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results.records import Outcome, RunSpec
-from tests.harness.benchmark.small_runs import make_context, make_spec, quiet, save_run
-from zoo import Captioner, create_model, model_card
+from tests.harness.benchmark.small_runs import FixedServices, make_context, make_spec, quiet, run_config, save_run
+from zoo import Captioner, Memory, create_model, model_card, register_model, registry
+from zoo.laws import BrokenLawError
+from zoo.models.show_attend_tell import ShowAttendTell
 
 END_TO_END = "expansionnet_v2/end-to-end"
 SUMMARY = TrainingSummary(seconds=3.0, images=4, steps=2, best_cider=1.0, micro_batches=3)
@@ -37,14 +42,8 @@ def workspace(tmp_path: Path) -> Workspace:
 
 
 @pytest.fixture
-def evaluator() -> Iterator[Evaluator]:
-    with Evaluator(settings=EvaluationSettings(meteor=False)) as made:
-        yield made
-
-
-@pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What training and evaluation are asked for; neither is done."""
+    """What training and captioning are asked for; neither is done."""
     found: dict[str, Any] = {}
 
     def fit(model: Captioner, seed: int, _: object, folder: Path, *__: object) -> TrainingSummary:
@@ -52,21 +51,25 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         found.update(seed=seed, folder=folder, initial=weights, drawn=torch.initial_seed())
         return SUMMARY
 
-    def evaluate(model: Captioner, context: RunContext, _: object, **asked: Any) -> Outcome:
-        found.update(asked, model=model, context=context)
-        return Outcome((), asked["costs"], asked["environment"])
+    def caption(model: Captioner, _words: object, _source: object, ids: list[int], decoding: Any, **_: Any) -> Captions:
+        found.update(model=model, decoding=decoding)
+        return Captions(dict.fromkeys(ids, "a dog"), {image_id: [5] for image_id in ids}, len(ids), 1.0)
 
     monkeypatch.setattr(module, "fit", fit)
-    monkeypatch.setattr(module, "evaluate", evaluate)
-    monkeypatch.setattr(module, "count_costs", lambda *_: SimpleNamespace(counts=None))
+    monkeypatch.setattr(module, "caption_images", caption)
+    monkeypatch.setattr(module, "attends", lambda _: False)
+    monkeypatch.setattr(module, "count_mean_caption", lambda *_, **__: {})
+    monkeypatch.setattr(module, "time_model", lambda *_: Timed())
+    monkeypatch.setattr(module, "count_costs", lambda *_: Counted())
     return found
 
 
-def run(spec: RunSpec, context: RunContext, workspace: Workspace, evaluator: Any = None) -> Outcome:
-    return execute(
-        spec, context, evaluator, workspace=workspace, environment={"device": "cpu"}, on_epoch=lambda _: None,
-        on_step=lambda _: None, reporter=quiet(),
-    )  # fmt: skip
+def run(spec: RunSpec, context: RunContext, workspace: Workspace) -> Outcome:
+    """Execute a run that was planned under this context."""
+    execution = run_config(context).model_dump(mode="json")
+    spec = replace(spec, dataset=context.signature["data"], execution=execution)
+    with FixedServices(workspace, context) as services:
+        return execute(spec, services, on_epoch=lambda _: None, on_step=lambda _: None, reporter=quiet())
 
 
 def trained(context: RunContext, key: str = "a-s0", seed: int = 0, model: str = "show_tell") -> RunSpec:
@@ -91,9 +94,8 @@ def test_a_model_is_trained_in_the_folder_of_its_key(
     outcome = run(trained(small, "a-s4", seed=4), small, workspace)
     folder = workspace.run_folder("a-s4")
     assert (seen["folder"], seen["seed"], seen["drawn"]) == (folder, 4, 4)
-    assert seen["weights"] == folder / "best.safetensors"
+    assert outcome.checkpoint == str(folder / "best.safetensors")
     assert outcome.costs["train_seconds"].value == SUMMARY.seconds
-    assert outcome.environment["device"] == "cpu"
     assert outcome.environment["training"]["passes_per_batch"] == 3
     (folder / "best.safetensors").touch()
     saved = SavedModel.load(folder)
@@ -132,8 +134,8 @@ def test_published_weights_are_evaluated_as_they_are(
     spec = make_spec("git-s0", "git/pretrained", kind="pretrained", config={"pretrained": "somebody/git"})
     outcome = run(spec, small, workspace)
     assert "seed" not in seen, "nothing was trained"
-    assert seen["context"].inputs.decoding.max_len == 3, "with its own inputs"
-    assert (outcome.costs["train_seconds"].value, outcome.environment) == (None, {"device": "cpu"})
+    assert seen["decoding"].max_len == 3, "with its own inputs"
+    assert outcome.costs["train_seconds"].value is None
     assert "nothing was trained here" in (outcome.costs["train_seconds"].reason or "")
     saved = SavedModel.load(workspace.run_folder("git-s0"))
     assert (saved.trained, saved.pretrained, saved.arguments) == (False, "somebody/git", {"folder": "somebody/git"})
@@ -143,7 +145,7 @@ def test_published_weights_are_evaluated_as_they_are(
 def test_published_weights_are_trained_further(small: RunContext, workspace: Workspace, seen: dict[str, Any]) -> None:
     run(make_spec("git-s1", "git/finetuned", seed=1, config={"pretrained": "somebody/git"}), small, workspace)
     assert (seen["seed"], seen["folder"]) == (1, workspace.run_folder("git-s1"))
-    assert seen["context"].inputs.decoding.max_len == 3
+    assert seen["decoding"].max_len == 3
 
 
 def test_weights_that_are_nowhere_leave_no_folder(
@@ -165,8 +167,8 @@ def test_a_stored_run_is_evaluated_from_its_own_folder(
 ) -> None:
     folder = save_run(workspace, "stored-run", small)
     outcome = run(stored(), small, workspace)
-    assert seen["weights"] == folder / "best.safetensors"
-    assert seen["context"].inputs.decoding.max_len == 5
+    assert outcome.checkpoint == str(folder / "best.safetensors")
+    assert seen["decoding"].max_len == 5
     assert not seen["model"].training
     assert "stored before" in (outcome.costs["train_seconds"].reason or "")
     assert not workspace.run_folder("stored-run-s0-b").exists()
@@ -202,14 +204,13 @@ def test_a_stored_run_refuses_other_features(
     assert seen == {}
 
 
-def test_regions_from_files_are_told_apart_by_their_width(
-    small: RunContext, workspace: Workspace, seen: dict[str, Any]
-) -> None:
+@pytest.mark.usefixtures("seen")
+def test_regions_from_files_are_told_apart_by_their_width(small: RunContext, workspace: Workspace) -> None:
     context = replace(small, data=replace(small.data, feature_config=FILES))
     dim = small.data.visual_dim
     folder = save_run(workspace, "stored-run", small, features=FILES, backbone_digest="of no matter")
-    run(stored(), context, workspace)
-    assert seen["weights"] == folder / "best.safetensors"
+    outcome = run(stored(), context, workspace)
+    assert outcome.checkpoint == str(folder / "best.safetensors")
     other: Any = SimpleNamespace(dim=dim + 1, digest=small.data.backbone.digest)
     context = replace(context, data=replace(context.data, features=None, backbone=other))
     with pytest.raises(BenchError, match=f"other regions: those of .*att, of {dim} channels"):
@@ -221,14 +222,12 @@ def test_a_model_that_sees_nothing_takes_any_features(
 ) -> None:
     save_run(workspace, "stored-run", small, model="blind", backbone_digest="other")
     run(stored(), small, workspace)
-    assert "weights" in seen
+    assert "model" in seen
 
 
 @pytest.mark.parametrize("row", ["human", "retrieval", "majority"])
-def test_a_reference_row_is_scored_without_a_folder(
-    small: RunContext, workspace: Workspace, evaluator: Evaluator, row: str
-) -> None:
-    outcome = run(make_spec(row, row, role="reference", kind="reference"), small, workspace, evaluator)
+def test_a_reference_row_is_scored_without_a_folder(small: RunContext, workspace: Workspace, row: str) -> None:
+    outcome = run(make_spec(row, row, role="reference", kind="reference"), small, workspace)
     train = [caption for sample in small.data.train for caption in sample.captions]
     expected: dict[str, Callable[[Any], list[str]]] = {
         "human": lambda sample: [sample.captions[0]],
@@ -280,3 +279,31 @@ def test_a_backbone_that_cannot_learn_is_refused(small: RunContext) -> None:
         model_arguments(END_TO_END, {}, small.data.backbone)
     assert "--backbone NAME" in (caught.value.hint or "")
     assert model_arguments("show_tell", {"d_model": 8}, small.data.backbone) == {"d_model": 8}
+
+
+class Leaks(ShowAttendTell):
+    """Its words see the next one."""
+
+    def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
+        return super().decode(memory, tokens) + tokens.roll(-1, 1)[..., None].cos() * torch.arange(self.vocab_size)
+
+
+@pytest.mark.parametrize("entry", [ShowAttendTell, Leaks])
+def test_a_model_and_random_numbers_are_as_before(
+    small: RunContext, monkeypatch: pytest.MonkeyPatch, entry: type[ShowAttendTell]
+) -> None:
+    registry.list_models()  # the zoo's own are registered
+    monkeypatch.setattr(registry, "_cards", dict(registry._cards))
+    register_model(dataclasses.replace(model_card("show_attend_tell"), name="mine", entry=entry))
+    sizes = {"vocab_size": len(small.inputs.vocabulary), "visual_dim": small.data.visual_dim}
+    model = create_model("mine", **sizes, **model_card("mine").tiny)
+    before, weights = torch.get_rng_state(), {name: value.clone() for name, value in model.state_dict().items()}
+    hold_to_laws("show_attend_tell", model, small)  # the zoo's own is not asked
+    if entry is Leaks:
+        with pytest.raises(BrokenLawError, match="later"):
+            hold_to_laws("mine", model, small)
+    else:
+        hold_to_laws("mine", model, small)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+    assert all(module.training for module in model.modules())
