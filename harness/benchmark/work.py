@@ -336,8 +336,8 @@ def work_off(keys: Sequence[str] | None, services: Services) -> dict[str, Ended]
     Several processes may do so at once: a run that another executes is left to it.
     """
     call, store, ended = Work(services.workspace, services=services), services.store, dict[str, Ended]()
-    for key in keys or ():
-        store.spec(key)  # one that is unknown is an error before any work
+    for named in keys or ():
+        store.spec(named)  # one that is unknown is an error before any work
     left = list(store.keys({"planned", "running"}) if keys is None else keys)
     while (key := next_free(left, services.workspace)) is not None:
         if keys is None and store.status(key) not in {"planned", "running"}:

@@ -85,12 +85,9 @@ class FixedServices(Services):
 def run_config(context: RunContext, tuned: AppliedTuning | None = None, **execution: Any) -> RunConfig:
     """The configuration of runs under this context."""
     data = context.data
-    opening = Opening(
-        data=str(data.dataset.root.parent),
-        preset=context.preset,
-        features=data.feature_config,
-        sees={"a model": "grid"},
-    )
+    sees: dict[str, VisualKind] = {"a model": "grid"}
+    folder = str(data.dataset.root.parent)
+    opening = Opening(data=folder, preset=context.preset, features=data.feature_config, sees=sees)
     return RunConfig(opening=opening, execution=ExecutionConfig(**execution), tuned=tuned)
 
 

@@ -166,8 +166,8 @@ def test_missing_and_unread_files_are_one_clear_error(context: RunContext, tmp_p
     folder = shutil.copytree(context.data.dataset.root.parent, tmp_path / "mine")
     annotations = folder / "dataset_scenes.json"
     annotations.write_text(annotations.read_text().replace('"dataset":"scenes"', '"dataset":"mine"'))
+    opening = Opening(data=str(folder), preset=context.preset, features=FeatureConfig(), sees={})
     with pytest.raises(BenchError, match="and mine has none"):  # before features are extracted
-        opening = Opening(data=str(folder), preset=context.preset, features=FeatureConfig(), sees={})
         open_inputs(opening, Workspace(tmp_path / "workspace"))
     plain = replace(context, preset=context.preset.model_copy(update={"schedule": schedule_of(STAGE)}))
     with pytest.raises(BenchError, match="--sentence-graphs is given, and no stage"):
