@@ -22,7 +22,7 @@ from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results import Store
 from results.records import RunSpec
-from results.store.recosting import add_costs, runs_without_cost
+from results.store.rescoring import add_costs, runs_without_cost
 from zoo import Captioner, Visual
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from harness.benchmark.timing import DEFERRED
 from harness.utils.errors import BenchError
 from results import Quantity, Store
 from results.runs.fetch import dataset_info, gallery, leaderboard
-from results.store.recosting import add_costs
+from results.store.rescoring import add_costs
 from tests.harness.benchmark.kills import killed_at, rows
 from tests.harness.conftest import TINY, DrawScenes, bench, bench_process, own_registry, run_words
 from zoo.errors import ZooError

@@ -10,7 +10,7 @@ import pytest
 
 from results import Quantity, Store, StoreError
 from results.runs import fetch
-from results.store.recosting import add_costs, runs_without_cost
+from results.store.rescoring import add_costs, runs_without_cost
 
 LATER = "not yet"
 
