@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from harness.benchmark.benchmark import Request
     from harness.config.preset import Preset
     from harness.measure.estimate import DataShape, PassCosts, Speed, StagePlan
-    from results.runs.durations import Duration
+    from results.runs.planning import Duration
 
 Source = Literal["stored", "stated", "measured", ""]
 MOMENT_S, MOMENT_IMAGES = 0.1, 4
@@ -113,7 +113,7 @@ def stored_durations(request: Request, dataset: str) -> Mapping[str, Duration]:
     from harness.benchmark.identity.signature import training_fields
     from harness.benchmark.preview import has_results
     from harness.cli.inputs import open_results
-    from results.runs.durations import run_durations
+    from results.runs.planning import run_durations
 
     place = request.workspace
     if os.path.lexists(place.root) and not place.root.is_dir():

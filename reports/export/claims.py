@@ -9,7 +9,7 @@ from typing import Final
 from reports.export.markdown import escape_markdown
 from reports.text.claims import LEGEND, commands, intervals, ours, published, reason
 from reports.text.differences import markdown_table
-from results.comparison.claim_types import ClaimRow
+from results.comparison.claims import ClaimRow
 
 _HEAD: Final = """\
 # What the papers claim, checked

@@ -12,16 +12,15 @@ from reports.tables.leaderboard_page import by_size, ranked_table
 from reports.tables.numbers import DASH
 from reports.tables.table_values import Notes, TableValue
 from reports.tables.tables import Badge, Line, Table
-from results.runs.views import Group, RunDetail
+from results.runs.leaderboard import Group
+from results.runs.run import Run
 
 ALL = "all"
 DEFAULT = ("CIDEr-D", "interval", "place", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", "computation")
 """As many as a column of a paper has room for."""
 
 
-def leaderboards(
-    groups: Sequence[Group], runs: Mapping[str, RunDetail], columns: Sequence[str]
-) -> list[tuple[Group, Table]]:
+def leaderboards(groups: Sequence[Group], runs: Mapping[str, Run], columns: Sequence[str]) -> list[tuple[Group, Table]]:
     """Each group's table with these columns, the largest group first.
 
     Args:

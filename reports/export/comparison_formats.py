@@ -23,7 +23,7 @@ from reports.text.comparison import (
     warnings,
 )
 from reports.text.differences import cost_line, cost_ratio, markdown_table
-from results.comparison.comparison_types import Comparison, Pair, Side
+from results.comparison.comparison import Comparison, Pair, Side
 
 
 def markdown(comparison: Comparison) -> str:

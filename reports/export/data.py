@@ -13,7 +13,8 @@ from reports.tables.leaderboard_page import by_size
 from reports.tables.printed import nearest
 from reports.tables.verdict import verdict
 from results.runs.controls import Controls
-from results.runs.views import Group, Row, RunDetail
+from results.runs.leaderboard import Group, Row
+from results.runs.run import Run
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -26,7 +27,7 @@ def as_csv(leaderboard: DataFrame) -> str:
     return leaderboard.assign(**harmless).to_csv(index=False, lineterminator="\n")
 
 
-def as_json(groups: Sequence[Group], runs: Mapping[str, RunDetail], controls: Sequence[Controls]) -> str:
+def as_json(groups: Sequence[Group], runs: Mapping[str, Run], controls: Sequence[Controls]) -> str:
     """Every group with its signature, rows and controls; what was not measured is null with its reason.
 
     `controls` are in the order of the groups, in points of the ranking metric.
@@ -53,7 +54,7 @@ def as_json(groups: Sequence[Group], runs: Mapping[str, RunDetail], controls: Se
     return json.dumps(leaderboards, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _row(row: Row, group: Group, runs: Mapping[str, RunDetail]) -> dict[str, Any]:
+def _row(row: Row, group: Group, runs: Mapping[str, Run]) -> dict[str, Any]:
     match = nearest(row, group, runs)
     published = match and {
         "value": match.score.fraction,

@@ -10,7 +10,8 @@ from reports.export.names import cell_text, described, one_line, separated_by, t
 from reports.tables.numbers import DASH
 from reports.tables.people import TITLE, beside_people
 from reports.tables.tables import Line, Table, signature_text
-from results.runs.views import Group, RunDetail
+from results.runs.leaderboard import Group
+from results.runs.run import Run
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -29,7 +30,7 @@ _LONG_WORD = 30
 _NEEDS = "% needs \\usepackage{booktabs} and \\usepackage{threeparttable}\n"
 
 
-def latex(groups: Sequence[Group], runs: Mapping[str, RunDetail], columns: Sequence[str] = DEFAULT) -> str:
+def latex(groups: Sequence[Group], runs: Mapping[str, Run], columns: Sequence[str] = DEFAULT) -> str:
     """One `table` a group, with a label; best places are bold.
 
     Raises:

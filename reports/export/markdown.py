@@ -10,10 +10,11 @@ from reports.export.names import cell_text, described, one_line, separated_by, t
 from reports.tables.people import TITLE, beside_people
 from reports.tables.tables import Table, signature_text
 from reports.tables.verdict import verdict
-from results.runs.views import Group, RunDetail
+from results.runs.leaderboard import Group
+from results.runs.run import Run
 
 
-def markdown(groups: Sequence[Group], runs: Mapping[str, RunDetail], columns: Sequence[str] = DEFAULT) -> str:
+def markdown(groups: Sequence[Group], runs: Mapping[str, Run], columns: Sequence[str] = DEFAULT) -> str:
     """One table a group, with verdict, notes and signature.
 
     Raises:

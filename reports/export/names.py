@@ -8,8 +8,8 @@ from reports.tables.leaderboard_page import separations
 from reports.tables.numbers import printable
 from reports.tables.table_values import TableValue
 from reports.tables.tables import Line
+from results.runs.leaderboard import Group
 from results.runs.standings import STILL_LEARNING
-from results.runs.views import Group
 
 
 def one_line(text: str) -> str:

@@ -23,7 +23,7 @@ from reports.text.regression import (
     problems,
     slowdown,
 )
-from results.comparison.gate_result import GateResult, Row
+from results.comparison.gate import GateResult, GateRow
 
 _FAILED: Final = "❌"
 _MARKS: Final = {"same": "✅", "within": "✅", "undecided": "⚠️", "improved": "⬆️", "refused": "❔"}
@@ -44,7 +44,7 @@ def markdown(result: GateResult) -> str:
     return "\n".join(filter(None, parts))
 
 
-def _summary(row: Row) -> list[str]:
+def _summary(row: GateRow) -> list[str]:
     result = f"{_MARKS.get(row.status, _FAILED)} {LABELS[row.status]}"
     return [escape_markdown(name(row)), result, row.exact, *(slowdown(row, cost) for cost in TIMES)]
 
@@ -92,7 +92,7 @@ def junit(result: GateResult) -> str:
     return written.decode() + "\n"
 
 
-def _cases(row: Row, result: GateResult) -> Iterator[ElementTree.Element]:
+def _cases(row: GateRow, result: GateResult) -> Iterator[ElementTree.Element]:
     """What a row is, where none of its other cases tells it: a failure is listed once."""
     others = list(_single_cases(row, result))
     ending = "failure" if result.blocks(row.status) else "skipped"
@@ -101,7 +101,7 @@ def _cases(row: Row, result: GateResult) -> Iterator[ElementTree.Element]:
     yield from others
 
 
-def _whole(row: Row, result: GateResult) -> ElementTree.Element:
+def _whole(row: GateRow, result: GateResult) -> ElementTree.Element:
     whole = _case(row, "as expected")
     if result.blocks(row.status):
         _end(whole, "failure", row.reasons)
@@ -112,7 +112,7 @@ def _whole(row: Row, result: GateResult) -> ElementTree.Element:
     return whole
 
 
-def _single_cases(row: Row, result: GateResult) -> Iterator[ElementTree.Element]:
+def _single_cases(row: GateRow, result: GateResult) -> Iterator[ElementTree.Element]:
     if row.exact != "not judged":
         bits = _case(row, "to the last bit")
         if row.status == "changed":
@@ -135,7 +135,7 @@ def _single_cases(row: Row, result: GateResult) -> Iterator[ElementTree.Element]
             yield _case(row, change.name, f"{cost_line(change)}, {change.slowdown:.2f} times as slow")
 
 
-def _case(row: Row, what: str, said: str = "") -> ElementTree.Element:
+def _case(row: GateRow, what: str, said: str = "") -> ElementTree.Element:
     seeds = ",".join(map(str, row.seeds))
     case = ElementTree.Element("testcase", classname=printable(f"{row.model} seed {seeds}"), name=printable(what))
     if said:

@@ -11,7 +11,8 @@ from reports.tables.cost_columns import CostTable, prediction_note, told
 from reports.tables.leaderboard_page import apart, by_size, dressed
 from reports.tables.table_values import Notes, TableValue
 from results.records import Quantity
-from results.runs.views import Group, RunDetail
+from results.runs.leaderboard import Group
+from results.runs.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class CostSection:
     operators: list[tuple[str, list[Part]]]
 
 
-def cost_sections(groups: Sequence[Group], runs: Mapping[str, RunDetail]) -> list[CostSection]:
+def cost_sections(groups: Sequence[Group], runs: Mapping[str, Run]) -> list[CostSection]:
     """Costs by group; splits of the same runs share their costs, so they share one section."""
     seen: dict[frozenset[str], Group] = {}
     for group in by_size(groups):

@@ -9,7 +9,8 @@ from reports.tables import tables
 from reports.tables.leaderboard_page import apart, by_size, dressed, group_title
 from reports.tables.printed import PUBLISHED, has_published, published_cell
 from reports.tables.tables import Heading, Line, Table
-from results.runs.views import DatasetInfo, Group, Row, RunDetail
+from results.runs.leaderboard import Group, Row
+from results.runs.run import DatasetInfo, Run
 
 OTHER_CIDER_D = ("CIDEr-D (df:domain)", "CIDEr-D (df:split)")
 """CIDEr-D of domains with the document frequencies that "CIDEr-D" is not computed with, as the store names it."""
@@ -30,7 +31,7 @@ class DomainSection:
 def domain_sections(
     groups: Sequence[Group],
     datasets: Sequence[DatasetInfo],
-    runs: Mapping[str, RunDetail],
+    runs: Mapping[str, Run],
     counts: Mapping[tuple[str, str], Mapping[str, int]],
 ) -> list[DomainSection]:
     """The groups that have domains, those of most rows first.
@@ -57,7 +58,7 @@ def _is_filled(table: Table) -> bool:
     return any(cell.value is not None for line in table.all_lines for cell in line.cells)
 
 
-def _table(group: Group, metric: str, images: Mapping[str, int], runs: Mapping[str, RunDetail]) -> Table | None:
+def _table(group: Group, metric: str, images: Mapping[str, int], runs: Mapping[str, Run]) -> Table | None:
     rows = (*group.rows, *group.references)
     if not any(metric in scores for row in rows for scores in row.domains.values()):
         return None

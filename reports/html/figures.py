@@ -13,7 +13,8 @@ from reports.html.legend import Entry, colours
 from reports.html.plots import Plot
 from reports.html.rendering import asset, template_environment
 from reports.html.trade_offs import trade_off_sections
-from results.runs import fetch
+from results.runs import reading
+from results.runs.leaderboard import leaderboard
 from results.store.store import Store
 
 _MARGIN = 32
@@ -27,9 +28,9 @@ def figures(store: Store) -> dict[str, str]:
     Names have the section and the title of a plot in the report: `trade-offs-1-latency.svg`. Colours are the report's
     light ones. Styles use neither variables nor scripts, so that other programs can convert them.
     """
-    groups, failures = fetch.leaderboard(store), fetch.failures(store)
-    finished = fetch.finished(store)
-    runs = fetch.run_details(store, [*(run.key for run in finished), *(failure.key for failure in failures)])
+    groups, failures = leaderboard(store), reading.failures(store)
+    finished = reading.finished(store)
+    runs = reading.runs_by_key(store, [*(run.key for run in finished), *(failure.key for failure in failures)])
     colour = colours(runs.values())
     template = template_environment(()).get_template("figure.svg.j2")
     style = Markup(asset("figure.css"))
@@ -42,7 +43,7 @@ def figures(store: Store) -> dict[str, str]:
         return template.render(plot=plot, of=of, legend=legend, line=_LINE, width=width, height=height, style=style)
 
     drawn: dict[str, str] = {}
-    for section in trade_off_sections(groups, fetch.datasets(store), runs, colour):
+    for section in trade_off_sections(groups, reading.datasets(store), runs, colour):
         drawn |= {_file(section.id, plot): svg(plot, section.title, section.legend) for plot in section.plots}
     for curves in curve_sections(groups, runs, colour):  # lines have their names at their ends
         drawn |= {_file(curves.id, plot): svg(plot, curves.title) for plot in curves.plots}

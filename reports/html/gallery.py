@@ -13,9 +13,9 @@ from pathlib import Path
 from reports.html.gallery_data import disagreement, gallery_data
 from reports.html.pictures import LEFT_OUT, Thumbnails
 from reports.html.words import pieces, stems
-from results.runs.fetch import gallery
-from results.runs.finished_runs import FinishedRun
-from results.runs.views import DatasetInfo, GalleryItem, Group
+from results.runs.gallery import GalleryItem, gallery
+from results.runs.leaderboard import Group
+from results.runs.run import DatasetInfo, Run
 from results.store.store import Store
 
 WRITTEN_OUT = 24
@@ -87,7 +87,7 @@ def gallery_pages(
     labels: Mapping[str, str],
     mapped: Mapping[tuple[str, str], Collection[int]],
     folder: Path,
-    runs: Sequence[FinishedRun] | None = None,
+    runs: Sequence[Run] | None = None,
 ) -> dict[tuple[str, str], GalleryPage]:
     """One page for every split on the leaderboard, by data and split; the first is `gallery.html`.
 

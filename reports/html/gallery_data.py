@@ -15,7 +15,7 @@ from typing import Any
 from reports.html.pages import run_page
 from reports.html.words import FUNCTION_WORDS, forms
 from reports.tables.numbers import percent, printable
-from results.runs.views import GalleryItem
+from results.runs.gallery import GalleryItem
 
 IMAGES_A_FILE = 200
 LONGEST_WORD = 40

@@ -12,7 +12,9 @@ from reports.tables.fields import FIELDS, METRICS, ROLES
 from reports.tables.leaderboard_page import by_size, field_value, group_title
 from reports.tables.tables import signature_text
 from results.runs.controls import Controls
-from results.runs.views import DatasetInfo, Group, RunDetail, SignificanceTest
+from results.runs.leaderboard import Group
+from results.runs.run import DatasetInfo, Run
+from results.runs.standings import SignificanceTest
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Method:
 def method(
     groups: Sequence[Group],
     datasets: Sequence[DatasetInfo],
-    runs: Mapping[str, RunDetail],
+    runs: Mapping[str, Run],
     controls: Sequence[Controls],
     colour: Mapping[str, int],
 ) -> Method:

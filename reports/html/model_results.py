@@ -12,7 +12,9 @@ from reports.tables import numbers, table_values, tables
 from reports.tables.leaderboard_page import apart, group_title
 from reports.tables.table_values import Notes, TableValue
 from reports.tables.tables import Heading, Line, Table
-from results.runs.views import DatasetInfo, GalleryItem, Group, Row
+from results.runs.gallery import GalleryItem
+from results.runs.leaderboard import Group, Row
+from results.runs.run import DatasetInfo
 
 _COSTS = (
     "parameters",

@@ -16,14 +16,15 @@ from reports.tables.fields import ROLES
 from reports.tables.printed import PrintedRow, printed_table, published_beside
 from reports.tables.table_values import Notes, TableValue
 from results.records import Quantity
-from results.runs.views import DatasetInfo, Group, RunDetail
+from results.runs.leaderboard import Group
+from results.runs.run import DatasetInfo, Run
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRun:
     """One run of a model: its conditions and main score."""
 
-    run: RunDetail
+    run: Run
     objective: str
     split: str
     score: TableValue
@@ -58,7 +59,7 @@ class ModelPage:
 
 
 def model_pages(
-    runs: Sequence[RunDetail],
+    runs: Sequence[Run],
     groups: Sequence[Group],
     datasets: Sequence[DatasetInfo],
     examples: Mapping[tuple[str, str], ExamplesByRun],
@@ -68,7 +69,7 @@ def model_pages(
     Args:
         examples: of captions, by data and split.
     """
-    by_model: dict[str, list[RunDetail]] = {}
+    by_model: dict[str, list[Run]] = {}
     for run in runs:
         by_model.setdefault(run.model, []).append(run)
     found = []
@@ -125,7 +126,7 @@ def _shared(settings: Sequence[list[tuple[str, str]]]) -> list[tuple[str, str]]:
     return [(name, next(iter(seen)) if len(seen) == 1 else "differs between runs") for name, seen in by_name.items()]
 
 
-def _run(run: RunDetail) -> ModelRun:
+def _run(run: Run) -> ModelRun:
     split = "test" if "test" in run.scores else next(iter(run.scores), "")
     missing = Quantity(None, f"the run is {run.state}")
     score = run.scores.get(split, {}).get("overall", {}).get("CIDEr-D", missing)

@@ -30,10 +30,10 @@ from reports.tables.facts import card
 from reports.tables.leaderboard_page import boards, row_labels
 from reports.tables.tables import signature_text
 from reports.tables.verdict import needs_longer_training
-from results.runs import fetch
+from results.runs import reading
 from results.runs.controls import controls
-from results.runs.leaderboard import RANKING_METRIC
-from results.runs.views import Group, RunDetail
+from results.runs.leaderboard import RANKING_METRIC, Group, leaderboard
+from results.runs.run import Run
 from results.store.store import Store
 
 
@@ -53,7 +53,7 @@ def write_report(store: Store, out_dir: Path, metric: str = RANKING_METRIC, *, p
         ReportError: `out_dir` holds something else, or cannot be written.
         StoreError: the store cannot be read, or has no score of this metric.
     """
-    groups = fetch.leaderboard(store, metric, place_unfinished=place_unfinished)
+    groups = leaderboard(store, metric, place_unfinished=place_unfinished)
     with replaced(out_dir) as folder:
         for name in ("gallery", "models", "runs"):
             (folder / name).mkdir()
@@ -64,9 +64,9 @@ def write_report(store: Store, out_dir: Path, metric: str = RANKING_METRIC, *, p
 
 
 def _write_pages(store: Store, groups: Sequence[Group], folder: Path) -> None:
-    datasets, failures = fetch.datasets(store), fetch.failures(store)
-    finished = fetch.finished(store)
-    runs = fetch.run_details(store, [*(run.key for run in finished), *(failure.key for failure in failures)])
+    datasets, failures = reading.datasets(store), reading.failures(store)
+    finished = reading.finished(store)
+    runs = reading.runs_by_key(store, [*(run.key for run in finished), *(failure.key for failure in failures)])
     colour = colours(runs.values())
     labels = row_labels(groups)
     maps = stored_maps(store, groups, labels)
@@ -128,7 +128,7 @@ def _write_pages(store: Store, groups: Sequence[Group], folder: Path) -> None:
 
 
 def _run_content(
-    run: RunDetail, colour: Mapping[str, int], examples: Mapping[tuple[str, str], ExamplesByRun]
+    run: Run, colour: Mapping[str, int], examples: Mapping[tuple[str, str], ExamplesByRun]
 ) -> dict[str, Any]:
     described = card(run)
     seen = {split: contamination(described.pretraining, run.dataset, split) for split in run.scores}

@@ -8,13 +8,14 @@ from reports.tables import numbers, table_values
 from reports.tables.leaderboard_page import ONE_MODEL, Board
 from reports.tables.table_values import Notes
 from reports.tables.tables import Heading, Line, Table
-from results.runs.views import DatasetInfo, Failure, Group, RunDetail
+from results.runs.leaderboard import Group
+from results.runs.run import DatasetInfo, Run
 
 COLOURS = 8
 SHAPES = 3
 
 
-def summary(groups: Sequence[Group], failures: Sequence[Failure], datasets: Sequence[DatasetInfo]) -> str:
+def summary(groups: Sequence[Group], failures: Sequence[Run], datasets: Sequence[DatasetInfo]) -> str:
     """The report in one sentence."""
     models = {row.model for group in groups for row in group.rows}
     runs = {key for group in groups for row in (*group.rows, *group.references) for key in row.keys}
@@ -45,7 +46,7 @@ def facets(shown: Sequence[Board]) -> dict[str, list[str]]:
     return {name: values for name, values in ordered.items() if len(values) > 1}
 
 
-def score_tables(run: RunDetail) -> list[tuple[str, Table]]:
+def score_tables(run: Run) -> list[tuple[str, Table]]:
     """A run's scores, one table a split, one line a domain."""
     found = []
     for split, domains in run.scores.items():

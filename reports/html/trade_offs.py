@@ -12,7 +12,8 @@ from reports.tables.leaderboard_page import apart, by_size, group_title
 from reports.tables.table_values import Notes, TableValue
 from reports.tables.tables import Heading, Line, Table
 from results.records import Quantity
-from results.runs.views import DatasetInfo, Group, Row, RunDetail
+from results.runs.leaderboard import Group, Row
+from results.runs.run import DatasetInfo, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class TradeOffSection:
 
 
 def trade_off_sections(
-    groups: Sequence[Group], datasets: Sequence[DatasetInfo], runs: Mapping[str, RunDetail], colour: Mapping[str, int]
+    groups: Sequence[Group], datasets: Sequence[DatasetInfo], runs: Mapping[str, Run], colour: Mapping[str, int]
 ) -> list[TradeOffSection]:
     """The groups of which at least one plot of two points can be drawn, those of most rows first."""
     found: list[TradeOffSection] = []
@@ -126,7 +127,7 @@ def trade_off_sections(
     return found
 
 
-def bounded_cost(row: Row, name: str, runs: Mapping[str, RunDetail]) -> Quantity:
+def bounded_cost(row: Row, name: str, runs: Mapping[str, Run]) -> Quantity:
     """A row's cost with what bounds it: its margin where it has one, its own bounds, or else the range over seeds.
 
     The quartiles of a latency are over images, which is no uncertainty.

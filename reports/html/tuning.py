@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from reports.html.legend import Entry, legend
 from reports.html.plots import Plot, Series, search_plot
-from results.runs.views import Group, RunDetail
+from results.runs.leaderboard import Group
+from results.runs.run import Run
 
 Trials = list[tuple[float, float | None]]
 
@@ -22,7 +23,7 @@ class Tuning:
     left_out: str
 
 
-def tuning(group: Group, runs: Mapping[str, RunDetail], colour: Mapping[str, int]) -> Tuning | None:
+def tuning(group: Group, runs: Mapping[str, Run], colour: Mapping[str, int]) -> Tuning | None:
     """The trials that the models of a tuned table store; None for an untuned one, or where no trial has a score."""
     label = group.signature.get("tuned")
     if label is None:
@@ -46,7 +47,7 @@ def tuning(group: Group, runs: Mapping[str, RunDetail], colour: Mapping[str, int
     )
 
 
-def _trials(run: RunDetail) -> Trials:
+def _trials(run: Run) -> Trials:
     """Learning rate and score, None where it has none, of each trial."""
     found = run.config.get("tuning", {}).get("trials", [])
     return [(trial["learning_rate"], trial["score"]) for trial in found]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from reports.tables import numbers
-from results.runs.views import Row
+from results.runs.leaderboard import Row
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from results.runs.pretraining import Pretraining
+from results.runs.run import Pretraining
 
 _DRAWN = "scenes"
 _NOCAPS = "nocaps"

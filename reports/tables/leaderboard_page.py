@@ -18,8 +18,9 @@ from reports.tables.table_values import Notes, TableValue
 from reports.tables.tables import Body, Heading, Line, Table, signature_text
 from reports.tables.verdict import verdict
 from results.runs.controls import Controls
-from results.runs.leaderboard import RANKING_METRIC
-from results.runs.views import DatasetInfo, Group, Row, RunDetail, Standing
+from results.runs.leaderboard import RANKING_METRIC, Group, Row
+from results.runs.run import DatasetInfo, Run
+from results.runs.standings import Standing
 
 FEW_ROWS = 2
 ONE_MODEL = "one model each"
@@ -72,7 +73,7 @@ class Board:
 def boards(
     groups: Sequence[Group],
     datasets: Sequence[DatasetInfo],
-    runs: Mapping[str, RunDetail],
+    runs: Mapping[str, Run],
     controls: Sequence[Controls] = (),
 ) -> list[Board]:
     """The groups, those with most rows first; groups of few rows beside a larger one share a table of their split.
@@ -166,7 +167,7 @@ def row_labels(groups: Sequence[Group]) -> dict[str, str]:
     }
 
 
-def dressed(lines: Iterable[Line], runs: Mapping[str, RunDetail]) -> tuple[Line, ...]:
+def dressed(lines: Iterable[Line], runs: Mapping[str, Run]) -> tuple[Line, ...]:
     """Lines with the level that their row marks, and the values that filters select by; references stay in them all."""
     found = []
     families = shown_families(runs)
@@ -177,7 +178,7 @@ def dressed(lines: Iterable[Line], runs: Mapping[str, RunDetail]) -> tuple[Line,
     return tuple(found)
 
 
-def shown_families(runs: Mapping[str, RunDetail]) -> dict[str, str]:
+def shown_families(runs: Mapping[str, Run]) -> dict[str, str]:
     """By model the family to choose it by; families of one model are one."""
     families = {run.model: card(run).family for run in runs.values() if run.role == "model"}
     sizes = Counter(families.values())
@@ -186,7 +187,7 @@ def shown_families(runs: Mapping[str, RunDetail]) -> dict[str, str]:
 
 def ranked_table(
     group: Group,
-    runs: Mapping[str, RunDetail],
+    runs: Mapping[str, Run],
     like: Sequence[Group] = (),
     notes: Notes | None = None,
     columns: Columns | None = None,
@@ -220,12 +221,12 @@ def ranked_table(
     return Table(tuple(headings), lines, references, plain.notes)
 
 
-def _people(group: Group, runs: Mapping[str, RunDetail]) -> People | None:
+def _people(group: Group, runs: Mapping[str, Run]) -> People | None:
     people = beside_people(group)
     return people and replace(people, table=replace(people.table, lines=dressed(people.table.lines, runs)))
 
 
-def _more(groups: Sequence[Group], runs: Mapping[str, RunDetail]) -> MoreMetrics | None:
+def _more(groups: Sequence[Group], runs: Mapping[str, Run]) -> MoreMetrics | None:
     more = more_metrics(groups)
     if more is None:
         return None
@@ -247,7 +248,7 @@ def _standing(row: Row, group: Group) -> Standing | None:
 
 
 def _together(
-    id: str, dataset: str, split: str, members: Sequence[Group], groups: Sequence[Group], runs: Mapping[str, RunDetail]
+    id: str, dataset: str, split: str, members: Sequence[Group], groups: Sequence[Group], runs: Mapping[str, Run]
 ) -> Board:
     """Small groups in one table, a body each, whose title says what separates it."""
     notes = Notes()

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from reports.tables import numbers
 from reports.tables.table_values import Notes, TableValue, missing
 from reports.tables.tables import Heading, Line, Table, badges, differences
+from results.runs.leaderboard import Group, Row
 from results.runs.more_metrics import BETTER, MORE_METRICS, base_name, depends_on, more_order
-from results.runs.views import Group, Row, Spread
+from results.runs.spreads import Spread
 
 TITLE = "More metrics"
 _SHORT = {"caption_words": "Words", "caption_words_sd": "Words SD", "vocabulary_used": "Vocabulary"}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from reports.tables.table_values import Notes, score_value
 from reports.tables.tables import SHORT, Heading, Line, Table, badges, differences
-from results.runs.views import Group, Row
+from results.runs.leaderboard import Group, Row
 
 TITLE = "Against the same references as people"
 _METRICS = ("CIDEr-D", "BLEU-4", "METEOR", "ROUGE-L")

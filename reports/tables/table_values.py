@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from reports.tables import numbers
 from results.records import Quantity
-from results.runs.standings import ALONE, NOT_ABOVE, STILL_LEARNING
-from results.runs.views import FloorTest, Row, Spread, Standing
+from results.runs.leaderboard import Row
+from results.runs.spreads import Spread
+from results.runs.standings import ALONE, NOT_ABOVE, STILL_LEARNING, FloorTest, Standing
 from results.statistics.architecture import NEEDS_SEEDS, OVER_IMAGES
 
 NOISY = "latency_noisy"

@@ -10,7 +10,7 @@ from reports.tables.columns import Columns, every_column
 from reports.tables.contamination import contamination
 from reports.tables.table_values import NOISY, Notes, TableValue, cost_value, marked, missing, score_value
 from reports.tables.verdict import learning_label
-from results.runs.views import Group, Row
+from results.runs.leaderboard import Group, Row
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from reports.tables.numbers import cost, percent
 from reports.tables.table_values import is_of_other_machine
+from results.runs.leaderboard import Group, Row
 from results.runs.standings import NEAR_ZERO, NO_SCORES
-from results.runs.views import Group, Row
 from results.statistics.learning import mean_learning
 
 _NAMED = 4

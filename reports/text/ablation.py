@@ -13,8 +13,7 @@ from reports.tables.tables import SHORT
 from results import Store
 from results.published import PAPERS
 from results.published.ablations import AblationTable, ablation_tables
-from results.runs import fetch
-from results.runs.views import Group, Row
+from results.runs.leaderboard import Group, Row, leaderboard
 
 SPLIT = "test"
 
@@ -30,7 +29,7 @@ def print_ablations(store: Store, preset: str, keys: Collection[str], console: C
     tables = ablation_tables(preset)
     if not tables:
         return
-    groups = [group for group in fetch.leaderboard(store) if group.split == SPLIT]
+    groups = [group for group in leaderboard(store) if group.split == SPLIT]
     for table in tables:
         for group in groups:
             measured = {row.model: row for row in group.rows if any(key in keys for key in row.keys)}

@@ -11,7 +11,7 @@ from rich.text import Text
 from reports.tables.numbers import DASH, printable
 from reports.text.differences import interval, p_value, points
 from reports.text.layout import plain_table
-from results.comparison.claim_types import UNTESTABLE, Claim, ClaimRow, Finding
+from results.comparison.claims import UNTESTABLE, Claim, ClaimRow, Finding
 
 LEGEND: Final = (
     "Differences in points of the metric, of the first models' mean over seeds less the second's, with its 95 % "

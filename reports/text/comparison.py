@@ -13,8 +13,7 @@ from rich.text import Text
 from reports.tables.numbers import DASH, cost_kind, cost_order, printable
 from reports.text.differences import cost_line, cost_ratio, interval, p_value, points, ratio
 from reports.text.layout import plain_table
-from results.comparison.comparison_types import CaptionChange, Comparison, Pair, ScoreChange, Side
-from results.comparison.gate_result import CostChange
+from results.comparison.comparison import CaptionChange, Comparison, CostChange, Pair, ScoreChange, Side
 
 MAIN: Final = "CIDEr-D"
 SHOWN_COSTS: Final = {

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from reports.tables.numbers import DASH, amount, cost_kind
-from results.comparison.gate_result import CostChange
+from results.comparison.comparison import CostChange
 
 NEAR_ZERO: Final = 0.001
 

@@ -9,7 +9,7 @@ from reports.tables.more_metrics import TITLE, more_metrics
 from reports.tables.numbers import printable
 from reports.tables.tables import Line
 from reports.text.layout import folded, plain_table
-from results.runs.views import Group
+from results.runs.leaderboard import Group
 
 
 def print_more_metrics(group: Group, console: Console) -> None:

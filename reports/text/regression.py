@@ -13,7 +13,7 @@ from rich.text import Text
 from reports.tables.numbers import DASH, printable
 from reports.text.differences import interval, p_value, points, ratio
 from reports.text.layout import plain_table
-from results.comparison.gate_result import IDENTICAL, GateResult, Row, Status, Tested
+from results.comparison.gate import IDENTICAL, GateResult, GateRow, Status, Tested
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS
 
 LABELS: Final[dict[Status, str]] = {
@@ -71,12 +71,12 @@ def metrics(result: GateResult) -> list[str]:
     return list(dict.fromkeys(tested.metric for row in result.rows for tested in row.tests))
 
 
-def name(row: Row) -> str:
+def name(row: GateRow) -> str:
     """The row's model, with its seeds where there are several."""
     return printable(row.model) + (f" ×{len(row.seeds)}" if len(row.seeds) > 1 else "")
 
 
-def slowdown(row: Row, cost: str) -> str:
+def slowdown(row: GateRow, cost: str) -> str:
     """How many times as slow as before: 1.25 took a quarter longer, or did a fifth less in a second."""
     change = next((change for change in row.costs if change.name == cost), None)
     return DASH if change is None else ratio(change.slowdown) or DASH

@@ -19,9 +19,10 @@ from reports.tables.tables import Line, Table
 from reports.tables.verdict import needs_longer_training, verdict
 from reports.text.layout import folded, plain_table
 from reports.text.more_metrics import print_more_metrics
-from results.runs import fetch
-from results.runs.leaderboard import RANKING_METRIC
-from results.runs.views import Failure, Group, Row, SignificanceTest
+from results.runs import reading
+from results.runs.leaderboard import RANKING_METRIC, Group, Row, leaderboard
+from results.runs.run import Run
+from results.runs.standings import SignificanceTest
 from results.store.store import Store
 
 _PLACE, _INTERVAL, _SEEDS, _MAC = "Place", "95 %", "±", "MAC"
@@ -80,8 +81,8 @@ def print_leaderboard(
     Raises:
         StoreError: the store cannot be read, or has no score of this metric.
     """
-    groups = fetch.leaderboard(store, metric, place_unfinished=place_unfinished, every_metric=False)
-    failures = fetch.failures(store)  # before anything is printed: reading may fail
+    groups = leaderboard(store, metric, place_unfinished=place_unfinished, every_metric=False)
+    failures = reading.failures(store)  # before anything is printed: reading may fail
     for group in groups:
         _print_group(group, console)
     if not groups:
@@ -272,7 +273,7 @@ def _number(cell: TableValue, main: bool) -> Text:
     return text
 
 
-def _print_failures(failures: Sequence[Failure], console: Console) -> None:
+def _print_failures(failures: Sequence[Run], console: Console) -> None:
     console.print()
     console.print(Text("Not finished", style="bold"))
     waiting = [failure for failure in failures if failure.status == "planned"]

@@ -15,7 +15,7 @@ from harness.benchmark.engines.runs import mark_interrupted
 from harness.utils.errors import INTERRUPTED
 from harness.utils.workspace import Workspace, locked
 from results import DatasetRecord, Store
-from results.runs.fetch import failures
+from results.runs.reading import failures
 from tests.harness.benchmark.small_runs import make_spec
 from tests.harness.conftest import bench_environment
 

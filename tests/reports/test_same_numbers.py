@@ -18,8 +18,9 @@ from reports.export.markdown import markdown
 from reports.tables.leaderboard_page import boards
 from reports.text.terminal import print_leaderboard
 from results import Results
-from results.runs import fetch
+from results.runs import reading
 from results.runs.controls import controls
+from results.runs.leaderboard import leaderboard
 from results.store.store import Store
 
 SHOWN = ("expansionnet_v2", "transformer_base")
@@ -50,7 +51,7 @@ def two_way(sides: list[np.ndarray]) -> tuple[float, float, float]:
 
 
 def test_every_format_has_the_numbers_of_an_independent_computation(store: Store) -> None:
-    results, groups = Results(store), fetch.leaderboard(store)
+    results, groups = Results(store), leaderboard(store)
     measured = [scores(model, results) for model in SHOWN]
     assert {side.shape for side in measured} == {(2, 12)}
     intervals = []
@@ -63,10 +64,10 @@ def test_every_format_has_the_numbers_of_an_independent_computation(store: Store
     texts = [f"{low}–{high}" for low, high in intervals]
 
     keys = {key for group in groups for row in (*group.rows, *group.references) for key in row.keys}
-    runs = {key: fetch.run_detail(store, key) for key in keys}
+    runs = {key: reading.one_run(store, key) for key in keys}
     console = Console(file=io.StringIO(), width=120)
     print_leaderboard(store, console)
-    board = next(board for board in boards(groups, fetch.datasets(store), runs) if "test" in board.title)
+    board = next(board for board in boards(groups, reading.datasets(store), runs) if "test" in board.title)
     frame = list(csv.DictReader(io.StringIO(export_data.as_csv(results.leaderboard(split="test")))))
     exported = json.loads(export_data.as_json(groups, runs, controls(store, groups)))[0]["rows"]
     as_markdown, as_latex = markdown(groups, runs), latex(groups, runs)

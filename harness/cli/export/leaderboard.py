@@ -96,14 +96,15 @@ def _written(
     from reports.export.latex import latex
     from reports.export.markdown import markdown
     from results.frames.leaderboard import leaderboard_frame
-    from results.runs import fetch
+    from results.runs import reading
     from results.runs.controls import controls
+    from results.runs.leaderboard import leaderboard
 
     if format is Format.csv:
         return as_csv(leaderboard_frame(store, None, metric, place_unfinished=place_unfinished))
-    groups = fetch.leaderboard(store, metric, place_unfinished=place_unfinished)
+    groups = leaderboard(store, metric, place_unfinished=place_unfinished)
     keys = [key for group in groups for row in (*group.rows, *group.references) for key in row.keys]
-    runs = fetch.run_details(store, keys)
+    runs = reading.runs_by_key(store, keys)
     if format is Format.json:
         return as_json(groups, runs, controls(store, groups))
     write = markdown if format is Format.markdown else latex

@@ -24,8 +24,8 @@ from harness.utils.errors import INTERRUPTED, BenchError
 from harness.utils.workspace import Workspace, locked
 from results import DatasetRecord, Outcome, Quantity, SplitResult, Store
 from results.records import EpochRecord
-from results.runs.fetch import failures
-from results.runs.views import Failure
+from results.runs.reading import failures
+from results.runs.run import Run
 from tests.harness.benchmark.small_runs import make_spec, quiet
 
 EPOCH = EpochRecord(0, "xe", "cross_entropy", 0, 1, 0.1, 2.0, 0.5, 1.0, 8.0)
@@ -69,7 +69,7 @@ class Fake:
         shared = Shared(context, self.workspace, EvaluationSettings(spice=spice), rerun)
         return Worker(shared, self.store, evaluator, quiet(self.said))
 
-    def failure(self) -> Failure:
+    def failure(self) -> Run:
         [found] = [found for found in failures(self.store) if found.status != "planned"]
         return found
 

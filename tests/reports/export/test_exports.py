@@ -22,20 +22,21 @@ from reports.export.latex import escape_latex, latex
 from reports.export.markdown import escape_markdown, markdown
 from reports.html.method import method
 from results import Results
-from results.runs import fetch
+from results.runs import reading
 from results.runs.controls import controls
-from results.runs.views import Group, RunDetail
+from results.runs.leaderboard import Group, leaderboard
+from results.runs.run import Run
 from results.store.store import Store
 from tests.reports.conftest import outcome, spec
 
-Shown = tuple[list[Group], dict[str, RunDetail]]
+Shown = tuple[list[Group], dict[str, Run]]
 
 
 @pytest.fixture
 def shown(store: Store) -> Shown:
-    groups = fetch.leaderboard(store)
+    groups = leaderboard(store)
     keys = {key for group in groups for row in (*group.rows, *group.references) for key in row.keys}
-    return groups, {key: fetch.run_detail(store, key) for key in keys}
+    return groups, {key: reading.one_run(store, key) for key in keys}
 
 
 def test_markdown_has_a_table_a_group_with_notes_and_signature(shown: Shown) -> None:
@@ -185,9 +186,9 @@ def test_json_has_the_controls_of_each_group(store: Store) -> None:
     store.plan(plan)
     for planned, cider in zip(plan, (0.6, 0.65), strict=True):
         store.finish(planned.key, outcome(planned.model, planned.seed, cider))
-    groups = fetch.leaderboard(store)
-    runs = {key: fetch.run_detail(store, key) for group in groups for row in group.rows for key in row.keys}
-    runs |= {key: fetch.run_detail(store, key) for group in groups for row in group.references for key in row.keys}
+    groups = leaderboard(store)
+    runs = {key: reading.one_run(store, key) for group in groups for row in group.rows for key in row.keys}
+    runs |= {key: reading.one_run(store, key) for group in groups for row in group.references for key in row.keys}
     exported = json.loads(export_data.as_json(groups, runs, controls(store, groups)))
     [test, nocaps, *others] = exported
     [pair] = test["controls"]["pairs"]

@@ -9,7 +9,7 @@ from reports.html.trade_offs import bounded_cost, trade_off_sections
 from reports.tables.table_values import NOISY
 from reports.tables.tables import cost_tables, leaderboard
 from results.records import Quantity
-from results.runs.machines import OtherMachine
+from results.runs.spreads import OtherMachine
 from tests.reports.examples import group, row, run
 
 

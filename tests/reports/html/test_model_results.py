@@ -10,7 +10,8 @@ from reports.html.gallery import GalleryPage
 from reports.html.model_results import examples_by_run, model_costs, model_results
 from reports.tables.deviations import deviations
 from results.records import Quantity
-from results.runs.views import GalleryCaption, GalleryItem, Spread
+from results.runs.gallery import GalleryCaption, GalleryItem
+from results.runs.spreads import Spread
 from tests.reports.examples import group, row
 from tests.reports.html.parsed import Page
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from reports.tables.columns import absent_columns, every_column, filled_columns
 from reports.tables.leaderboard_page import ONE_MODEL, shown_families
 from results.records import Quantity
-from results.runs.views import Row, Spread
+from results.runs.leaderboard import Row
+from results.runs.spreads import Spread
 from tests.reports.examples import row, run
 
 

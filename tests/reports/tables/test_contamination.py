@@ -22,9 +22,10 @@ from reports.tables.contamination import contamination
 from reports.tables.leaderboard_page import separations
 from reports.text.terminal import print_leaderboard
 from results.frames.results import Results
-from results.runs import fetch
+from results.runs import reading
 from results.runs.controls import controls
-from results.runs.pretraining import Pretraining, stored_pretraining
+from results.runs.leaderboard import leaderboard
+from results.runs.run import Pretraining
 from results.store.store import Store
 from tests.reports.conftest import HOSTILE, dataset, outcome, spec
 from tests.reports.html.parsed import Element, Page
@@ -61,23 +62,19 @@ def test_it_is_told_of_the_split_that_is_scored(
     assert ("may have seen images" in found.sentence) == (label == "images possibly seen")
 
 
-@pytest.mark.parametrize("config", [{}, {"card": None}, {"card": {}}, {"card": {"pretraining": "yes"}}])
-def test_runs_of_older_releases_have_seen_nothing_known(config: dict[str, object]) -> None:
-    assert stored_pretraining(config) is None
-    assert contamination(None, "coco", "test") is None
-
-
-def test_a_malformed_card_is_read_as_far_as_it_goes() -> None:
-    found = stored_pretraining({"card": {"pretraining": {"data_sets": 3, "overlap": ["coco"], "captions": None}}})
-    assert found == Pretraining((), "", (), {}, "")
-
-
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """One model trained from nothing and two whose weights saw captions, alike in all else."""
     folder = tmp_path_factory.mktemp("mixed")
     (folder / "data").mkdir()
-    card = {"data_sets": ["web"], "captions": "many", "captions_of": ["Web"], "overlap": {"coco": HOSTILE}}
+    card: dict[str, object] = {"data_sets": ["web"], "captions": "many", "captions_of": ["Web"], "overlap": {"coco": HOSTILE}}
+    card["source"] = ""
+        "data_sets": ["web"],
+        "captions": "many",
+        "captions_of": ["Web"],
+        "overlap": {"coco": HOSTILE},
+        "source": "",
+    }
     plain = spec("blind")
     seen = [spec(model, pretraining="captions of Web") for model in ("blip/finetuned", "git/finetuned")]
     with Store(folder / "bench.sqlite") as opened:
@@ -89,7 +86,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 def test_it_never_shares_a_group_with_models_trained_here(mixed: Store) -> None:
-    groups = [group for group in fetch.leaderboard(mixed) if group.split == "test"]
+    groups = [group for group in leaderboard(mixed) if group.split == "test"]
     assert [[row.model for row in group.rows] for group in groups] == [["blind"], ["blip/finetuned", "git/finetuned"]]
     assert all(group.separating == ("pretraining",) for group in groups)
     several = replace(groups[0], separating=("track", "pretraining"))
@@ -143,8 +140,8 @@ def test_a_terminal_shows_a_mark_with_its_note(mixed: Store, width: int) -> None
 
 
 def test_exports_keep_it(mixed: Store) -> None:
-    groups = fetch.leaderboard(mixed)
-    runs = {key: fetch.run_detail(mixed, key) for group in groups for row in group.rows for key in row.keys}
+    groups = leaderboard(mixed)
+    runs = {key: reading.one_run(mixed, key) for group in groups for row in group.rows for key in row.keys}
     lines = {
         line["model"]: line for line in csv.DictReader(io.StringIO(export_data.as_csv(Results(mixed).leaderboard())))
     }

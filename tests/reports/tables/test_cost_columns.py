@@ -9,8 +9,8 @@ import pytest
 from reports.tables.cost_columns import prediction_note, told
 from reports.tables.tables import cost_tables
 from results.records import Quantity
-from results.runs.machines import OtherMachine
-from results.runs.views import Row
+from results.runs.leaderboard import Row
+from results.runs.spreads import OtherMachine
 from tests.reports.examples import group, row
 
 

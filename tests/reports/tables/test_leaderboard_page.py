@@ -11,9 +11,10 @@ from reports.tables.facts import NOT_STATED, objective
 from reports.tables.leaderboard_page import FEW_ROWS, boards
 from reports.tables.people import People, beside_people
 from results.records import Quantity
-from results.runs import fetch
-from results.runs.standings import ALONE, OTHER_IMAGES, STILL_LEARNING
-from results.runs.views import FloorTest, Row, RunDetail, Spread, Standing
+from results.runs.leaderboard import Row, leaderboard
+from results.runs.run import Run
+from results.runs.spreads import Spread
+from results.runs.standings import ALONE, OTHER_IMAGES, STILL_LEARNING, FloorTest, Standing
 from results.statistics.architecture import NEEDS_SEEDS, OVER_IMAGES, OVER_SEEDS
 from results.store.store import Store
 from tests.reports.examples import group, row, run, staged
@@ -32,7 +33,7 @@ from tests.reports.examples import group, row, run, staged
         (replace(run(), role="reference"), "untrained"),
     ],
 )
-def test_the_objective_is_told_from_the_stages(detail: RunDetail, said: str) -> None:
+def test_the_objective_is_told_from_the_stages(detail: Run, said: str) -> None:
     assert objective(detail) == said
 
 
@@ -155,6 +156,6 @@ def test_quartiles_of_latency_reach_the_leaderboard(tmp_path: Path) -> None:
             costs = {"latency_median": Quantity(at, None, "s", at - 0.1, at + 0.1)}
             result = SplitResult("test", {}, {"overall": {"CIDEr-D": Quantity(1.0)}}, {})
             store.finish(f"k{seed}", Outcome((result,), costs, {}))
-        [found] = fetch.leaderboard(store)
+        [found] = leaderboard(store)
     cost = found.rows[0].costs["latency_median"]
     assert (cost.value, cost.low, cost.high) == pytest.approx((0.3, 0.2, 0.4))

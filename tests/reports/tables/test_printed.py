@@ -10,7 +10,8 @@ from reports.tables.leaderboard_page import ranked_table
 from reports.tables.printed import printed_table, published_cell
 from reports.tables.table_values import Notes
 from results.published.names import RECIPES
-from results.runs.views import Group, Spread
+from results.runs.leaderboard import Group
+from results.runs.spreads import Spread
 from tests.reports.examples import group, row, run, staged
 
 

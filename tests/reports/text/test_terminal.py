@@ -13,7 +13,7 @@ from sqlalchemy import delete, update
 
 from reports.tables.tables import absent_levels
 from reports.text.terminal import print_leaderboard
-from results.runs.fetch import leaderboard
+from results.runs.leaderboard import leaderboard
 from results.store.schema import HeldOutScore, RunRow, Score
 from results.store.store import Store
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from results.comparison import gate_result
-from results.comparison.gate_result import IDENTICAL, Settings
-from results.comparison.gate_tests import Scores, gate_tests
+from results.comparison.gate import IDENTICAL, Scores, Settings, Tested, gate_tests
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, architecture_difference
 from results.statistics.paired import paired_differences
 from results.statistics.power import detectable_at_best, detectable_from
@@ -29,7 +27,7 @@ def drawn(generator: np.random.Generator, seeds: int, deviation: float, images: 
     return 100 + shared + effects + 20 * generator.standard_normal((seeds, images))
 
 
-def result_of(before: Array, after: Array) -> gate_result.Tested:
+def result_of(before: Array, after: Array) -> Tested:
     return gate_tests([scores(before, after)], SETTINGS)[0]
 
 

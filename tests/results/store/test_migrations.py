@@ -151,7 +151,7 @@ def test_an_upgrade_needs_a_store(tmp_path: Path) -> None:
 
 def test_only_an_upgrade_imports_alembic(tmp_path: Path) -> None:
     program = (
-        "import sys; from results import Store; import results.store.merge, results.runs.fetch\n"
+        "import sys; from results import Store; import results.store.merge, results.runs.reading\n"
         f"Store({str(tmp_path / 'new.sqlite')!r}).close()\n"
         "assert 'alembic' not in sys.modules"
     )

@@ -31,7 +31,7 @@ from harness.training.losses import TrainingDivergedError
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results import Store
-from results.runs.fetch import leaderboard
+from results.runs.leaderboard import leaderboard
 from tests.harness.benchmark.kills import PLUGINS, killed_at
 from tests.harness.benchmark.tune.conftest import BUDGET, SILENT, requested
 from tests.harness.conftest import TINY, DrawScenes, bench_or_raise, bench_process, own_registry, set_options
