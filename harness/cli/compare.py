@@ -12,8 +12,7 @@ import typer
 
 from harness.cli.inputs import open_results
 from harness.cli.options import DatabaseOption, WorkspaceOption
-from harness.cli.output import deliver
-from harness.cli.outputs import OutFile
+from harness.cli.output import OutFile, deliver
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT
 
@@ -119,10 +118,8 @@ def _runs(names: tuple[str, str], workspace: Path, db: str | None, captions: int
 
 
 def _written(comparison: Comparison, format: Format) -> str | Callable[[Console], None]:
+    from reports.text import comparison as written
+
     if format is Format.text:
-        from reports.text.comparison import print_comparison
-
-        return partial(print_comparison, comparison)
-    from reports.export import comparison_formats
-
-    return {Format.markdown: comparison_formats.markdown, Format.json: comparison_formats.as_json}[format](comparison)
+        return partial(written.print_comparison, comparison)
+    return {Format.markdown: written.markdown, Format.json: written.as_json}[format](comparison)

@@ -15,8 +15,7 @@ import typer
 
 from harness.cli.inputs import open_results
 from harness.cli.options import DatabaseOption, WorkspaceOption
-from harness.cli.output import deliver
-from harness.cli.outputs import OutFile
+from harness.cli.output import OutFile, deliver
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT
 from results.errors import without_passwords
@@ -207,15 +206,9 @@ def _update(
 
 def _findings(judgement: GateResult, format: Format) -> str | Callable[[Console], None]:
     """The judgement in a format; text depends on the terminal that it is printed to."""
+    from reports.text import regression as written
+
     if format is Format.text:
-        from reports.text.regression import print_gate_result
-
-        return partial(print_gate_result, judgement)
-    from reports.export import regression_formats
-
-    writers = {
-        Format.markdown: regression_formats.markdown,
-        Format.junit: regression_formats.junit,
-        Format.json: regression_formats.as_json,
-    }
+        return partial(written.print_gate_result, judgement)
+    writers = {Format.markdown: written.markdown, Format.junit: written.junit, Format.json: written.as_json}
     return writers[format](judgement)

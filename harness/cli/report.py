@@ -12,8 +12,7 @@ import typer
 
 from harness.cli.inputs import open_results, warn
 from harness.cli.options import DatabaseOption, PlaceUnfinishedOption, RankingMetricOption, WorkspaceOption
-from harness.cli.output import check_out_folder
-from harness.cli.outputs import OutFolder
+from harness.cli.output import OutFolder, check_out_folder
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 

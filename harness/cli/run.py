@@ -65,7 +65,7 @@ def run(options: RunOptions) -> None:
     from harness.config.execution import usable_cores
     from harness.utils.live_table import LiveReporter
     from harness.utils.run_events import RunsEnded
-    from reports.text.ablation import print_ablations
+    from reports.text.terminal import print_ablations
     from results import Store
 
     place, processes = request.workspace, request.execution.devices

@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
-from reports.html.folder import MARKER
+from reports.html.report import MARKER
 from tests.harness.benchmark.kills import scores_and_captions
 from tests.harness.conftest import TINY, bench_command, bench_environment, bench_process, run_words
 

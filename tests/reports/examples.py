@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
+
+from reports.tables.contents import Contents
+from results.runs.controls import Controls
 from results.runs.leaderboard import Group, Row
 from results.runs.run import Run
 from results.runs.spreads import Spread
@@ -30,3 +35,10 @@ def row(model: str, *, cider: float = 1.0) -> Row:
 def group(*rows: Row, beam: str = "5", separating: tuple[str, ...] = ()) -> Group:
     signature = {"data": "coco#1", "beam": beam}
     return Group("coco", "coco#1", "test", "controlled", signature, rows, (), separating)
+
+
+def contents(*groups: Group, runs: Mapping[str, Run] | None = None) -> Contents:
+    """What reports show of these groups; without `runs` one stands for all."""
+    known = defaultdict(run) if runs is None else runs
+    ordered = sorted(groups, key=lambda each: -len(each.rows))
+    return Contents(tuple(ordered), (), (), (), known, tuple(Controls() for _ in groups))

@@ -85,9 +85,9 @@ def _row(detail: Run, cider: float | None) -> list[str]:
 
 def _estimate(detail: Run) -> str:
     """Hours of an A100, between their bounds where the run has some."""
-    from reports.tables.table_values import Notes, cost_value, estimated
+    from reports.tables.columns import quantity_cell
 
-    cell = estimated(cost_value(detail.costs.get(_ESTIMATE), Notes()), _ESTIMATE, Notes())
+    cell = quantity_cell(detail.costs, _ESTIMATE)
     return "-" if cell.value is None else cell.text
 
 

@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.options import DatabaseOption, WorkspaceOption
-from harness.cli.output import write_errors
-from harness.cli.outputs import OutFile
+from harness.cli.output import OutFile, write_errors
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 

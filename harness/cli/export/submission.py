@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.options import DatabaseOption, WorkspaceOption, refuse_empty, refuse_typed
-from harness.cli.output import check_out, write_errors
-from harness.cli.outputs import OutFolder
+from harness.cli.output import OutFolder, check_out, write_errors
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 

@@ -15,7 +15,7 @@ from typer.testing import Result
 from harness.training import trainer
 from harness.training.checkpoint import is_whole
 from results import Store
-from results.runs.reading import learning_curves, one_run
+from results.runs.reading import one_run
 from tests.harness.conftest import TINY, DrawScenes, bench, run_words
 
 pytestmark = pytest.mark.usefixtures("without_meteor")
@@ -74,7 +74,7 @@ def results_of(workspace: Path) -> tuple[Any, ...]:
     with Store(workspace / "bench.sqlite", read_only=True) as store, store.reading() as connection:
         epochs = [
             (epoch.stage, epoch.epoch, epoch.step, epoch.learning_rate, epoch.train_loss, epoch.val_cider)
-            for epoch in learning_curves(store, key)
+            for epoch in one_run(store, key).epochs
         ]
         captions = connection.exec_driver_sql(
             "SELECT image_id, caption FROM captions JOIN runs ON id = run_id WHERE key = ? ORDER BY 1", (key,)

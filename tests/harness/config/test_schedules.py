@@ -15,7 +15,7 @@ from harness.config.load import list_presets, list_schedules, load_preset, load_
 from harness.config.schedule import Schedule
 from harness.data.batches import CaptionBatches
 from harness.data.dataset import Sample
-from harness.data.graphs.sentence_numbers import NumberedGraph
+from harness.data.graphs.sentences import NumberedGraph
 from harness.data.vocabulary import Vocabulary
 from harness.training.stage import StageData, make_objective
 from harness.training.trainer import Trainer
@@ -84,6 +84,7 @@ def test_every_schedule_runs(name: str, tmp_path: Path) -> None:
                 max_len=12,
                 graphs=[[GRAPH] * len(sample.captions) for sample in SAMPLES * 2],
             ),
+            make_objective(stage, model, SAMPLES, VOCABULARY),
             lambda: float(len(records)),
         ),
         folder=tmp_path,
@@ -92,7 +93,6 @@ def test_every_schedule_runs(name: str, tmp_path: Path) -> None:
         seed=0,
         on_epoch=records.append,
         reporter=Reporter(Console(file=io.StringIO())),
-        objective=lambda stage: make_objective(stage, model, SAMPLES, VOCABULARY),
     )
     summary = trainer.fit()
     assert {record.stage_name for record in records} == {stage.name for stage in schedule.stages}
