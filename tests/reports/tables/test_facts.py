@@ -117,7 +117,13 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """One model trained from nothing and two whose weights saw captions, alike in all else."""
     folder = tmp_path_factory.mktemp("mixed")
     (folder / "data").mkdir()
-    card = {"data_sets": ["web"], "captions": "many", "captions_of": ["Web"], "overlap": {"coco": HOSTILE}}
+    card = {
+        "data_sets": ["web"],
+        "captions": "many",
+        "captions_of": ["Web"],
+        "overlap": {"coco": HOSTILE},
+        "source": "it",
+    }
     plain = spec("blind")
     seen = [spec(model, pretraining="captions of Web") for model in ("blip/finetuned", "git/finetuned")]
     with Store(folder / "bench.sqlite") as opened:
