@@ -19,7 +19,7 @@ from results.errors import StoreError
 from results.files import load_json, read_bytes
 from results.records import CODE_FIELDS, Role
 from results.runs.run import Run
-from results.statistics.paired import MEANS, ByImage
+from results.statistics.significance import MEANS, ByImage
 
 FORMAT: Final = "captionbench-baseline-1"
 _STEPS: Final = 10_000

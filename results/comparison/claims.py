@@ -24,8 +24,7 @@ from results.runs.reading import finished, finished_with_images
 from results.runs.run import Run
 from results.runs.standings import ALONE
 from results.statistics.architecture import OVER_SEEDS
-from results.statistics.paired import mean_of_seeds
-from results.statistics.significance import ALPHA
+from results.statistics.significance import ALPHA, mean_of_seeds
 from results.store.store import Store
 
 Verdict = Literal["supported", "contradicted", "cannot be told", "not comparable", "no runs"]

@@ -28,8 +28,13 @@ from results.statistics.architecture import (
     joint_degrees,
     p_of_t,
 )
-from results.statistics.paired import MEANS, ByImage, Difference, mean_of_seeds, paired_differences
-from results.statistics.significance import holm
+from results.statistics.significance import MEANS, ByImage, Difference, holm, mean_of_seeds, paired_differences
+
+MACHINE: Final = ("machine", "cpu", "device")
+HARDWARE: Final = (*MACHINE, "threads", "training")
+_MORE_IS_SLOWER: Final = {"s": True, "images/s": False}
+_NO_TIMES: Final = frozenset({"latency_iqr", "latency_margin"})  # in seconds, but how much a time varies
+_MARGINS: Final = {"latency_median": "latency_margin"}  # whose quartiles are over images, which is no uncertainty
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,21 +207,6 @@ def _over_seeds(before: Sequence[ByImage], after: Sequence[ByImage]) -> Architec
     images = list(mean_of_seeds([*before, *after]))
     one, two = (np.array([[seed[image] for image in images] for seed in side]) for side in (before, after))
     return architecture_difference(two, one)
-
-
-MACHINE: Final = ("machine", "cpu", "device")
-
-
-HARDWARE: Final = (*MACHINE, "threads", "training")
-
-
-_MORE_IS_SLOWER: Final = {"s": True, "images/s": False}
-
-
-_NO_TIMES: Final = frozenset({"latency_iqr", "latency_margin"})  # in seconds, but how much a time varies
-
-
-_MARGINS: Final = {"latency_median": "latency_margin"}  # whose quartiles are over images, which is no uncertainty
 
 
 def cost_changes(before: Sequence[BaselineRun], after: Sequence[BaselineRun]) -> list[CostChange]:

@@ -25,9 +25,8 @@ from results.comparison.comparison import (
 )
 from results.runs.run import Run
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, ArchitectureDifference, missing, summary
-from results.statistics.paired import ByImage, Difference, mean_of_seeds
 from results.statistics.power import MAX_SEEDS, detectable, detectable_at_best, detectable_from, least_seeds
-from results.statistics.significance import ALPHA, RESAMPLES, Array
+from results.statistics.significance import ALPHA, RESAMPLES, Array, ByImage, Difference, mean_of_seeds
 
 TOLERANCE: Final = 0.5
 """The least effect that counts, in points of a metric times 100."""

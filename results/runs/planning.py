@@ -16,7 +16,7 @@ from results.runs.reading import finished, image_scores
 from results.runs.run import ByImage
 from results.runs.standings import FLOORS
 from results.statistics.architecture import Summary, missing, summary
-from results.statistics.paired import mean_of_seeds
+from results.statistics.significance import mean_of_seeds
 from results.store.store import Store
 
 _POINTS: Final = 100

@@ -13,7 +13,7 @@ from results.errors import StoreError
 from results.records import AttentionRecord, CodeRecord, EpochRecord, ImageRecord, Quantity
 from results.runs.more_metrics import is_more
 from results.runs.run import ByImage, DatasetInfo, Run
-from results.statistics.paired import MEANS
+from results.statistics.significance import MEANS
 from results.store.schema import (
     AttentionMap,
     Caption,
@@ -132,7 +132,7 @@ def image_scores(
     """Numbers of single images by run id and split; empty for runs and splits that have none.
 
     They are scores of the images; with `of_score`, numbers whose mean is the split's score: influences on every metric
-    that is not of `results.statistics.paired.MEANS`.
+    that is not of `results.statistics.significance.MEANS`.
     """
     table = ImageInfluences if of_score and metric not in MEANS else ImageScores
     found: dict[tuple[int, str], ByImage] = {(run.id, split): {} for run in runs for split in run.scores}

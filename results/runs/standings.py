@@ -11,11 +11,18 @@ from typing import Final
 import numpy as np
 
 from results.runs.run import ByImage, Run
-from results.statistics.architecture import NEEDS_IMAGES, NEEDS_SEEDS
+from results.statistics.architecture import NEEDS_IMAGES, NEEDS_SEEDS, places
 from results.statistics.learning import LEAST, mean_learning
-from results.statistics.paired import mean_of_seeds
-from results.statistics.places import Places, places
-from results.statistics.significance import ALPHA, RESAMPLES, SEED, Array, holm, is_exact, sign_flip_columns
+from results.statistics.significance import (
+    ALPHA,
+    RESAMPLES,
+    SEED,
+    Array,
+    holm,
+    is_exact,
+    mean_of_seeds,
+    sign_flip_columns,
+)
 
 FLOORS: Final = ("majority", "retrieval", "blind")
 _NO_PART: Final = "none"
@@ -238,13 +245,13 @@ def _places(rows: Sequence[Sequence[ByImage]], without: Mapping[int, str]) -> li
     if len(members) < 2:
         return [Standing(reason=reason or ALONE) for reason in reasons]
     arrays = [each for number in members if (each := scores[number]) is not None]
-    tested = places(arrays)
+    pairs, ranks = places(arrays)
+    adjusted = {frozenset((pair.first, pair.second)): pair.adjusted for pair in pairs}
     found = [Standing(reason=reason) for reason in reasons]
     order = sorted(range(len(members)), key=lambda member: -float(arrays[member].mean()))
     for rank, member in enumerate(order):
-        place = tested.places[member]
-        best, above = (_adjusted(tested, member, order[other]) if rank else None for other in (0, rank - 1))
-        found[members[member]] = Standing(place.best, place.worst, place.reason, best, above)
+        best, above = (adjusted[frozenset((member, order[other]))] if rank else None for other in (0, rank - 1))
+        found[members[member]] = Standing(*ranks[member], None, best, above)
     return found
 
 
@@ -253,10 +260,6 @@ def _no_place(seeds: Sequence[ByImage], scores: Array | None) -> str | None:
     if scores is None:
         return OTHER_IMAGES if any(seeds) and all(seeds) else NO_SCORES
     return NEEDS_SEEDS if len(scores) < 2 else NEEDS_IMAGES if scores.shape[1] < 2 else None
-
-
-def _adjusted(tested: Places, one: int, other: int) -> float | None:
-    return next(pair.adjusted for pair in tested.pairs if {pair.first, pair.second} == {one, other})
 
 
 def _test(metric: str, images: int, rows: int, floor_tests: int) -> SignificanceTest:

@@ -16,7 +16,7 @@ from results.comparison.comparison import NO_INTERVAL, Comparison, ScoreChange, 
 from results.records import CodeRecord
 from results.runs.reading import evaluated_images, finished_with_images, run_key
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, architecture_difference
-from results.statistics.paired import paired_differences
+from results.statistics.significance import paired_differences
 
 WIDE = {"nrefs": "5", "split": "scenes-test", "beam": "5"}
 

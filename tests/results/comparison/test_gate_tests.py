@@ -7,9 +7,8 @@ import pytest
 
 from results.comparison.gate import IDENTICAL, Scores, Settings, Tested, gate_tests
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, architecture_difference
-from results.statistics.paired import paired_differences
 from results.statistics.power import detectable_at_best, detectable_from
-from results.statistics.significance import Array
+from results.statistics.significance import Array, paired_differences
 
 SETTINGS = Settings(tolerance={"CIDEr-D": 5.0})
 
