@@ -14,7 +14,7 @@ def show_published_times(preset: Preset, console: Console) -> None:
     """Print every training time that papers print of a preset of the paper track; nothing for the controlled track."""
     from rich.markup import escape
 
-    from results.published.times import training_times
+    from results.published.matching import training_times
 
     if preset.recipe is None:
         return

@@ -15,7 +15,7 @@ from reports.tables.table import Line, Table
 from reports.tables.verdict import needs_longer_training, verdict
 from reports.text.grid import Grid, folded
 from results.published import PAPERS
-from results.published.ablations import AblationTable, ablation_tables
+from results.published.matching import AblationTable, ablation_tables
 from results.runs import reading
 from results.runs.leaderboard import RANKING_METRIC, Group, Row, leaderboard
 from results.runs.run import Run
