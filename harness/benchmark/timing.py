@@ -21,7 +21,7 @@ from harness.measure.latency import missing_latency
 from harness.utils.plugins import contain_exits
 from harness.utils.workspace import Workspace
 from results.records import RunSpec
-from results.store.recosting import add_costs, runs_without_cost
+from results.store.rescoring import add_costs, runs_without_cost
 from zoo import Captioner, Visual
 
 if TYPE_CHECKING:

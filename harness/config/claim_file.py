@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from harness.utils.errors import BenchError
 from harness.utils.files import reason, shortened
 from harness.utils.yaml_value import load_bounded
-from results.comparison.claim_types import Claim, ClaimFile
+from results.comparison.claims import Claim, ClaimFile
 from results.files import read_text
 
 _MAX_CHARACTERS: Final = 200_000

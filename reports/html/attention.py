@@ -15,8 +15,8 @@ from io import BytesIO
 from reports.html.gallery import GalleryPage, script_call
 from reports.tables.numbers import printable
 from results.records import AttentionRecord
-from results.runs import fetch
-from results.runs.views import Group, Row
+from results.runs import reading
+from results.runs.leaderboard import Group, Row
 from results.store.store import Store
 
 BUDGET = 3_000_000
@@ -113,7 +113,7 @@ def stored_maps(store: Store, groups: Sequence[Group], labels: Mapping[str, str]
     left = BUDGET
     for place in dict.fromkeys((group.fingerprint, group.split) for group in groups):
         rows = [row for group in groups if (group.fingerprint, group.split) == place for row in group.rows]
-        records = [(row, fetch.attention_maps(store, row.keys[0], place[1])) for row in rows]
+        records = [(row, reading.attention_maps(store, row.keys[0], place[1])) for row in rows]
         names = Counter(row.model for row in rows)
         shown = {key: label for row in rows if names[row.model] > 1 for key in row.keys if (label := labels.get(key))}
         ids = sorted({image_id for _, of_row in records for image_id in of_row})

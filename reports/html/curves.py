@@ -11,8 +11,7 @@ from reports.tables.boards import in_order
 from reports.tables.contents import Contents
 from reports.tables.table import differences
 from results.records import EpochRecord
-from results.runs.learning import learning_of_epochs
-from results.runs.views import RunDetail
+from results.runs.run import Run
 from results.statistics.learning import mean_learning
 
 Points = dict[int, list[float]]
@@ -52,7 +51,7 @@ class CurveSection:
     lines: list[CurveLine]
 
 
-def run_name(run: RunDetail) -> str:
+def run_name(run: Run) -> str:
     """A run's display name."""
     return f"{run.model}, seed {run.seed}"
 
@@ -67,7 +66,7 @@ def curve_sections(contents: Contents, colour: Mapping[str, int]) -> list[CurveS
     ranked = {key for keys in rows for key in keys}
     rows |= {(key,): "" for key in runs if key not in ranked}
     ranking = [row.model for group in contents.groups for row in group.rows]
-    sections: dict[_Conditions, list[list[RunDetail]]] = {}
+    sections: dict[_Conditions, list[list[Run]]] = {}
     differing: dict[str, str] = {}
     for keys, differs in rows.items():
         members = [runs[key] for key in keys if runs[key].epochs]
@@ -93,7 +92,7 @@ def curve_sections(contents: Contents, colour: Mapping[str, int]) -> list[CurveS
     ]
 
 
-def _conditions(run: RunDetail) -> _Conditions:
+def _conditions(run: Run) -> _Conditions:
     return run.dataset, run.track, frozenset(run.signature.items())
 
 
@@ -105,7 +104,7 @@ def _apart(own: _Conditions, sections: Iterable[_Conditions]) -> str:
     return ", ".join(f"{name}: {value}" for name, value in separating.items() if name != "track")
 
 
-def curve_plots(rows: Sequence[Sequence[RunDetail]], colour: Mapping[str, int]) -> list[Plot]:
+def curve_plots(rows: Sequence[Sequence[Run]], colour: Mapping[str, int]) -> list[Plot]:
     """Validation CIDEr-D and training loss by epoch: the mean over a row's seeds, and a band from least to most."""
     cider, loss = [], []
     for members in rows:
@@ -124,7 +123,7 @@ def curve_plots(rows: Sequence[Sequence[RunDetail]], colour: Mapping[str, int]) 
     return [plot for plot in plots if plot is not None]
 
 
-def curve_line(run: RunDetail, differs: str = "") -> CurveLine:
+def curve_line(run: Run, differs: str = "") -> CurveLine:
     """Last loss and best validation of a run that has epochs; `differs` sets it apart from runs of its model."""
     scored = [(epoch.val_cider, number) for number, epoch in enumerate(run.epochs, 1) if epoch.val_cider is not None]
     best, at = max(scored, key=lambda pair: pair[0]) if scored else (None, None)
@@ -132,9 +131,9 @@ def curve_line(run: RunDetail, differs: str = "") -> CurveLine:
     return CurveLine(name, run.model, run.key, len(run.epochs), run.epochs[-1].train_loss, best, at, training_end(run))
 
 
-def training_end(run: RunDetail) -> str:
+def training_end(run: Run) -> str:
     """Whether a run that has epochs had finished learning, with the rise of its last quarter if known."""
-    ended = learning_of_epochs(run.epochs, run.config)
+    ended = run.learning
     if ended is None or ended.state == "unknown":
         return "too few validations to say"
     if ended.rise is None or ended.error is None:
@@ -143,7 +142,7 @@ def training_end(run: RunDetail) -> str:
     return f"{ended.state}{', fell' if ended.fell else ''} ({100 * ended.rise:+.1f}{error})"
 
 
-def _by_epoch(runs: Iterable[RunDetail], value: Callable[[EpochRecord], float | None]) -> Points:
+def _by_epoch(runs: Iterable[Run], value: Callable[[EpochRecord], float | None]) -> Points:
     found: Points = {}
     for run in runs:
         for number, epoch in enumerate(run.epochs, start=1):
@@ -153,13 +152,12 @@ def _by_epoch(runs: Iterable[RunDetail], value: Callable[[EpochRecord], float | 
     return dict(sorted(found.items()))
 
 
-def _is_open(runs: Iterable[RunDetail]) -> bool:
+def _is_open(runs: Iterable[Run]) -> bool:
     """Whether runs of one row were still learning when their training ended, on average."""
-    ended = [learning_of_epochs(run.epochs, run.config) for run in runs]
-    return mean_learning([each for each in ended if each is not None]).state == "still learning"
+    return mean_learning([run.learning for run in runs if run.learning is not None]).state == "still learning"
 
 
-def _series(runs: Sequence[RunDetail], colour: int, values: Points, name: str, decimals: int) -> Series:
+def _series(runs: Sequence[Run], colour: int, values: Points, name: str, decimals: int) -> Series:
     points = tuple((float(number), fmean(seen)) for number, seen in values.items())
     several = any(len(seen) > 1 for seen in values.values())
     band = tuple((float(number), min(seen), max(seen)) for number, seen in values.items()) if several else ()

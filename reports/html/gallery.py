@@ -21,8 +21,7 @@ from reports.html.pictures import LEFT_OUT, Thumbnails
 from reports.html.rendering import run_page
 from reports.tables.contents import Contents
 from reports.tables.numbers import percent, printable
-from results.runs.fetch import gallery
-from results.runs.views import GalleryItem
+from results.runs.gallery import GalleryItem, gallery
 from results.store.store import Store
 
 WRITTEN_OUT = 24

@@ -12,7 +12,9 @@ from reports.tables.contents import Contents
 from reports.tables.facts import control_sentences
 from reports.tables.fields import FIELDS, METRICS, ROLES
 from results.runs.controls import Controls
-from results.runs.views import Group, RunDetail, SignificanceTest
+from results.runs.leaderboard import Group
+from results.runs.run import Run
+from results.runs.standings import SignificanceTest
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def method(contents: Contents, colour: Mapping[str, int]) -> Method:
     )
 
 
-def tuning(group: Group, runs: Mapping[str, RunDetail], colour: Mapping[str, int]) -> Tuning | None:
+def tuning(group: Group, runs: Mapping[str, Run], colour: Mapping[str, int]) -> Tuning | None:
     """The trials that the models of a tuned table store; None for an untuned one, or where no trial has a score."""
     label = group.signature.get("tuned")
     if label is None:
@@ -128,7 +130,7 @@ def _conditions(id: str, group: Group, contents: Contents, controls: Controls, t
     )
 
 
-def _trials(run: RunDetail) -> list[tuple[float, float | None]]:
+def _trials(run: Run) -> list[tuple[float, float | None]]:
     """Learning rate and score, None where it has none, of each trial."""
     found = run.config.get("tuning", {}).get("trials", [])
     return [(trial["learning_rate"], trial["score"]) for trial in found]

@@ -35,7 +35,7 @@ from reports.tables.contents import Contents
 from reports.tables.facts import card, contamination, deviations
 from reports.tables.verdict import needs_longer_training
 from results.runs.leaderboard import RANKING_METRIC
-from results.runs.views import RunDetail
+from results.runs.run import Run
 from results.store.store import Store
 
 MARKER = ".captionbench-report"
@@ -191,7 +191,7 @@ def _write_pages(store: Store, contents: Contents, folder: Path) -> None:
 
 
 def _run_content(
-    run: RunDetail, colour: Mapping[str, int], examples: Mapping[tuple[str, str], ExamplesByRun]
+    run: Run, colour: Mapping[str, int], examples: Mapping[tuple[str, str], ExamplesByRun]
 ) -> dict[str, Any]:
     described = card(run)
     seen = {split: contamination(described.pretraining, run.dataset, split) for split in run.scores}

@@ -12,7 +12,7 @@ from reports.tables.columns import by_domain
 from reports.tables.contents import ONE_MODEL, Contents
 from reports.tables.costs import CostTable, cost_tables
 from reports.tables.numbers import percent
-from results.runs.views import Group
+from results.runs.leaderboard import Group
 
 WIDTH = 140.0
 """Of a whisker bar, in pixels."""

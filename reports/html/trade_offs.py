@@ -12,7 +12,8 @@ from reports.tables.columns import cost_cell, is_noise, is_of_other_machine, sco
 from reports.tables.contents import Contents
 from reports.tables.table import Cell, Column, Table, table_of
 from results.records import Quantity
-from results.runs.views import Group, Row, RunDetail
+from results.runs.leaderboard import Group, Row
+from results.runs.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ def trade_off_sections(contents: Contents, colour: Mapping[str, int]) -> list[Tr
     return found
 
 
-def bounded_cost(row: Row, name: str, runs: Mapping[str, RunDetail]) -> Quantity:
+def bounded_cost(row: Row, name: str, runs: Mapping[str, Run]) -> Quantity:
     """A row's cost with what bounds it: its margin where it has one, its own bounds, or else the range over seeds.
 
     The quartiles of a latency are over images, which is no uncertainty.

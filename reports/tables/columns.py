@@ -14,10 +14,11 @@ from reports.tables.numbers import DASH
 from reports.tables.printed import has_published, published_cell
 from reports.tables.table import Cell, Column, Table, line_of, noted, table_of
 from results.records import Quantity
-from results.runs.leaderboard import RANKING_METRIC
+from results.runs.leaderboard import RANKING_METRIC, Group, Row
 from results.runs.more_metrics import BETTER, MORE_METRICS, base_name, depends_on, more_order
-from results.runs.standings import ALONE, NOT_ABOVE, STILL_LEARNING
-from results.runs.views import FloorTest, Group, Row, RunDetail, Spread, Standing
+from results.runs.run import Run
+from results.runs.spreads import Spread
+from results.runs.standings import ALONE, NOT_ABOVE, STILL_LEARNING, FloorTest, Standing
 from results.statistics.architecture import NEEDS_SEEDS, OVER_IMAGES
 
 PLACE, INTERVAL, PUBLISHED = "place", "interval", "published"
@@ -53,7 +54,7 @@ class Titled:
 
 
 def leaderboards(
-    groups: Sequence[Group], runs: Mapping[str, RunDetail] | None, facets: Facets
+    groups: Sequence[Group], runs: Mapping[str, Run] | None, facets: Facets
 ) -> tuple[tuple[Table, ...], str]:
     """The tables of a group or of several that share their columns, and sentences on columns without any number.
 
@@ -88,7 +89,7 @@ def leaderboards(
 
 
 def by_domain(
-    group: Group, metric: str, images: Mapping[str, int], runs: Mapping[str, RunDetail], facets: Facets
+    group: Group, metric: str, images: Mapping[str, int], runs: Mapping[str, Run], facets: Facets
 ) -> Table | None:
     """One metric in each domain alone and overall, as nocaps results are given; None where no domain has it.
 
@@ -214,7 +215,7 @@ def cost_column(name: str, rows: Sequence[Row]) -> Column:
     )
 
 
-def published_column(runs: Mapping[str, RunDetail], domains: Mapping[str, int] | None = None) -> Column:
+def published_column(runs: Mapping[str, Run], domains: Mapping[str, int] | None = None) -> Column:
     """The nearest number that a paper prints, with those of `domains` before it (`published_cell`)."""
     return Column(
         "Published",

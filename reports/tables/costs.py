@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from reports.tables import numbers
 from reports.tables.columns import NOISY, Facets, cost_column
 from reports.tables.table import Cell, Column, Table, table_of
-from results.runs.views import Group, Row
+from results.runs.leaderboard import Group, Row
 
 _COMPARED = ("parameters", "gmac_beam_mean_length", "gmac_beam", "train_seconds", "latency_median")
 """Costs with a ratio; of the two that count a caption, only the first that is there has one."""

@@ -9,7 +9,7 @@ from functools import cached_property
 from reports.tables.facts import Badge, contamination, learning_label
 from reports.tables.fields import ROLES
 from reports.tables.numbers import DASH
-from results.runs.views import Group, Row
+from results.runs.leaderboard import Group, Row
 
 
 @dataclass(frozen=True, slots=True)

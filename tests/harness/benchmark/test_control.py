@@ -21,7 +21,8 @@ from harness.data.images import ImagePreprocessing
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results import Store
-from results.runs.fetch import failures, leaderboard
+from results.runs.leaderboard import leaderboard
+from results.runs.reading import failures
 from tests.harness.benchmark.small_runs import quiet, run_config, save_run
 from tests.harness.conftest import TINY, DrawScenes, bench_or_raise, run_words
 

@@ -19,7 +19,7 @@ from harness.config.preset import Decoding
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results import Store
-from results.runs.fetch import leaderboard
+from results.runs.leaderboard import leaderboard
 from tests.harness.conftest import TINY, DrawScenes, bench, run_words
 from tests.harness.inference.hub_families import tokenizer, write_family
 from zoo import ZooError, model_card

@@ -15,7 +15,7 @@ from PIL import Image
 
 from reports.html import attention
 from reports.html.attention import stored_maps
-from results.runs import fetch
+from results.runs.leaderboard import leaderboard
 from results.store.store import Store
 from tests.reports.conftest import HOSTILE
 from tests.reports.html.parsed import Page
@@ -92,7 +92,7 @@ def test_the_gallery_leads_there(report: Path) -> None:
 
 
 def test_a_budget_leaves_images_out_and_counts_them(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    groups = fetch.leaderboard(store)
+    groups = leaderboard(store)
     [whole] = stored_maps(store, groups, {}).values()
     assert (list(whole.captions), whole.left_out) == ([2, 5], 0)
     monkeypatch.setattr(attention, "BUDGET", 3 * 250)

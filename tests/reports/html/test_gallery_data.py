@@ -11,7 +11,7 @@ import pytest
 
 from reports.html.gallery import IMAGES_A_FILE, disagreement, gallery_data
 from results.records import Role
-from results.runs.views import GalleryCaption, GalleryItem
+from results.runs.gallery import GalleryCaption, GalleryItem
 
 
 def said(key: str, caption: str, cider: float | None, role: Role = "model") -> GalleryCaption:

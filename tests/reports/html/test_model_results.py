@@ -7,7 +7,8 @@ from dataclasses import replace
 from reports.html.gallery import GalleryPage
 from reports.html.models import examples_by_run, model_pages
 from results.records import Quantity
-from results.runs.views import GalleryCaption, GalleryItem, Spread
+from results.runs.gallery import GalleryCaption, GalleryItem
+from results.runs.spreads import Spread
 from tests.reports.examples import contents, group, row, run
 from tests.reports.html.parsed import Page
 

@@ -10,8 +10,8 @@ from reports.tables.columns import NOISY, cost_list, leaderboards, people
 from reports.tables.costs import CostTable, cost_tables
 from reports.tables.table import Table
 from results.records import Quantity
-from results.runs.machines import OtherMachine
-from results.runs.views import Row, Spread
+from results.runs.leaderboard import Row
+from results.runs.spreads import OtherMachine, Spread
 from tests.reports.examples import group, row
 
 

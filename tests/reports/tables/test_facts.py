@@ -22,10 +22,9 @@ from reports.text import data as export_data
 from reports.text.markup import latex, markdown
 from reports.text.terminal import print_leaderboard
 from results.frames.results import Results
-from results.runs import fetch
 from results.runs.controls import ControlPair, Controls
-from results.runs.pretraining import Pretraining, stored_pretraining
-from results.runs.views import RunDetail
+from results.runs.leaderboard import leaderboard
+from results.runs.run import Pretraining, Run
 from results.store.store import Store
 from tests.reports.conftest import HOSTILE, dataset, outcome, spec
 from tests.reports.examples import run, staged
@@ -63,9 +62,9 @@ def test_it_is_told_of_the_split_that_is_scored(
     assert ("may have seen images" in found.sentence) == (label == "images possibly seen")
 
 
-@pytest.mark.parametrize("config", [{}, {"card": None}, {"card": {}}, {"card": {"pretraining": "yes"}}])
+@pytest.mark.parametrize("config", [{}, {"card": None}, {"card": {}}])
 def test_runs_without_a_pretraining_have_seen_nothing_known(config: dict[str, object]) -> None:
-    assert stored_pretraining(config) is None
+    assert run(**config).pretraining is None
     assert contamination(None, "coco", "test") is None
 
 
@@ -82,7 +81,7 @@ def test_runs_without_a_pretraining_have_seen_nothing_known(config: dict[str, ob
         (replace(run(), role="reference"), "untrained"),
     ],
 )
-def test_the_objective_is_told_from_the_stages(detail: RunDetail, said: str) -> None:
+def test_the_objective_is_told_from_the_stages(detail: Run, said: str) -> None:
     assert objective(detail) == said
 
 
@@ -118,7 +117,13 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """One model trained from nothing and two whose weights saw captions, alike in all else."""
     folder = tmp_path_factory.mktemp("mixed")
     (folder / "data").mkdir()
-    card = {"data_sets": ["web"], "captions": "many", "captions_of": ["Web"], "overlap": {"coco": HOSTILE}}
+    card = {
+        "data_sets": ["web"],
+        "captions": "many",
+        "captions_of": ["Web"],
+        "overlap": {"coco": HOSTILE},
+        "source": "it",
+    }
     plain = spec("blind")
     seen = [spec(model, pretraining="captions of Web") for model in ("blip/finetuned", "git/finetuned")]
     with Store(folder / "bench.sqlite") as opened:
@@ -130,7 +135,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 def test_it_never_shares_a_group_with_models_trained_here(mixed: Store) -> None:
-    groups = [group for group in fetch.leaderboard(mixed) if group.split == "test"]
+    groups = [group for group in leaderboard(mixed) if group.split == "test"]
     assert [[row.model for row in group.rows] for group in groups] == [["blind"], ["blip/finetuned", "git/finetuned"]]
     assert all(group.separating == ("pretraining",) for group in groups)
     several = replace(groups[0], separating=("track", "pretraining"))

@@ -8,9 +8,9 @@ import pytest
 
 from reports.tables.verdict import needs_longer_training, verdict
 from results.records import Quantity
-from results.runs.machines import OtherMachine
-from results.runs.standings import ALONE, NO_SCORES
-from results.runs.views import FloorTest, Reseeding, Row, Standing
+from results.runs.leaderboard import Row
+from results.runs.spreads import OtherMachine
+from results.runs.standings import ALONE, NO_SCORES, FloorTest, Reseeding, Standing
 from results.statistics.architecture import NEEDS_SEEDS
 from results.statistics.learning import Learning
 from tests.reports.examples import group, row

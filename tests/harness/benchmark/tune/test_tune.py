@@ -24,7 +24,7 @@ from harness.config.tuning import SearchSpace, Tuned, TunedTrial, TunedValues
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results import Store
-from results.runs.fetch import leaderboard
+from results.runs.leaderboard import leaderboard
 from tests.harness.benchmark.kills import PLUGINS, killed_at
 from tests.harness.benchmark.tune.conftest import BUDGET, requested
 from tests.harness.conftest import TINY, DrawScenes, bench_or_raise, bench_process, own_registry, set_options

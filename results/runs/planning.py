@@ -1,4 +1,4 @@
-"""How much stored scores vary over seeds and over images, for plans of the runs to come."""
+"""What stored runs say for plans of further ones: how much scores vary, and how long training took."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Final
 
 import numpy as np
 
-from results.runs.finished_runs import ByImage, finished_runs, image_scores
-from results.runs.floors import FLOORS
 from results.runs.leaderboard import RANKING_METRIC, rows_of
+from results.runs.reading import finished, image_scores
+from results.runs.run import ByImage
+from results.runs.standings import FLOORS
 from results.statistics.architecture import Summary, missing, summary
-from results.statistics.paired import mean_of_seeds
+from results.statistics.significance import mean_of_seeds
 from results.store.store import Store
 
 _POINTS: Final = 100
@@ -43,12 +44,12 @@ def stored_variances(store: Store, dataset: str, split: str) -> StoredVariances 
 
     The data set is named or given by its fingerprint. Floors are left out: they are no candidates.
     """
+    runs = [
+        run
+        for run in finished(store, dataset)
+        if run.role == "model" and run.model not in FLOORS and split in run.scores
+    ]
     with store.reading() as connection:
-        runs = [
-            run
-            for run in finished_runs(connection, dataset)
-            if run.role == "model" and run.model not in FLOORS and split in run.scores
-        ]
         by_image = image_scores(connection, runs, RANKING_METRIC)
     groups: dict[object, list[list[ByImage]]] = {}
     for row in rows_of(runs):
@@ -77,3 +78,20 @@ def _image_variance(first: Summary, second: Summary) -> float:
     """Of one image's difference, as `results.statistics.architecture.estimate` has it; may be below 0."""
     gap = first.images - second.images
     return float(gap.var(ddof=1) - len(gap) * (first.interaction + second.interaction))
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """Mean wall-clock seconds of a model's runs, from their start to their last row, and how many these are."""
+
+    seconds: float
+    runs: int
+
+
+def run_durations(store: Store, dataset: str, conditions: dict[str, str]) -> dict[str, Duration]:
+    """Of runs that finished at the first attempt on a data set, by model; `conditions` are of their signature."""
+    found: dict[str, list[float]] = {}
+    for run in finished(store, dataset):
+        if run.attempts == 1 and run.started_at and conditions.items() <= run.signature.items():
+            found.setdefault(run.model, []).append((run.ended - run.started_at).total_seconds())
+    return {model: Duration(fmean(seconds), len(seconds)) for model, seconds in found.items()}
