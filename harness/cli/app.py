@@ -37,7 +37,8 @@ COMMANDS: Final = {
     "scored.",
     "new-model": "Write a small captioner that trains, NAME.py, and its test, test_NAME.py, to make a model of one's "
     "own from.",
-    "plan": "Show what bench run with the same options would do, with an estimate of time and disk; nothing is started.",
+    "plan": "Show what bench run with the same options would do, with an estimate of time and disk; nothing is "
+    "started.",
     "regress": "Judge a workspace's finished runs against a baseline, or write one with --update.",
     "report": "Write one HTML folder: leaderboard, domains, costs, trade-offs, curves, gallery, model and run pages, "
     "method.",

@@ -24,7 +24,7 @@ from harness.utils.errors import BenchError
 from harness.utils.files import expanded
 
 if TYPE_CHECKING:
-    from results.runs.durations import Duration
+    from results.runs.planning import Duration
     from rich.console import Console
 
     from harness.benchmark.plan import Asked, Request
@@ -260,7 +260,7 @@ def _stored_durations(request: Request, dataset: str) -> Mapping[str, Duration]:
         BenchError: the workspace is no folder.
         StoreError: `--db` is no database, or cannot be read.
     """
-    from results.runs.durations import run_durations
+    from results.runs.planning import run_durations
 
     from harness.benchmark.identity.signature import training_fields
     from harness.benchmark.preview import has_results
