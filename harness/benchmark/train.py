@@ -27,9 +27,8 @@ from harness.data.resident import resident
 from harness.data.vocabulary import Vocabulary
 from harness.inference.generate import caption_images
 from harness.metrics.cider import CiderD
-from harness.training.distributed import Collective, Distributed, SingleProcess
+from harness.training.distributed import Collective, Distributed, SingleProcess, start_training
 from harness.training.losses import StepLoss
-from harness.training.peers import start_training
 from harness.training.sentence_graphs import SentenceValidation, numbered_graphs, stages_for
 from harness.training.stage import StageData, make_objective
 from harness.training.state import TrainingSummary
@@ -152,7 +151,6 @@ class _Task:
             on_epoch=on_epoch,
             on_step=on_step,
             reporter=reporter,
-            objective=lambda stage: make_objective(stage, model, self.train, self.vocabulary),
             collective=collective,
         )
 
@@ -216,7 +214,8 @@ class _StageDataMaker:
             fixed_width=task.compiled,
             graphs=self._graphs(stage),
         )
-        return StageData(batches, partial(self._validate, stage, source))
+        objective = make_objective(stage, task.model, task.train, task.vocabulary)
+        return StageData(batches, objective, partial(self._validate, stage, source))
 
     def _graphs(self, stage: Stage) -> list[list[NumberedGraph]] | None:
         """Of each sample that the stage reads, the graphs of its captions; None where it is of images."""

@@ -34,9 +34,9 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 class Optimiser(Strict):
     """The optimiser of a stage.
 
-    `muon` is for the matrices of hidden layers, with AdamW for all else (`harness.training.muon`). `radam` is torch's;
-    `radam_liu` is the authors' first release, which skips its first steps (`harness.training.optimisers`), for the
-    paper track.
+    `muon` is for the matrices of hidden layers, with AdamW for all else (`harness.training.optimisers`). `radam` is
+    torch's; `radam_liu` is the authors' first release, which skips its first steps (`harness.training.optimisers`), for
+    the paper track.
     """
 
     name: Literal["adam", "adamw", "muon", "radam", "radam_liu"] = "adamw"

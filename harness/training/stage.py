@@ -21,10 +21,12 @@ from zoo import Captioner, HasBackbone
 
 @dataclass(frozen=True, slots=True)
 class StageData:
-    """A stage's training batches, and its validation, which rank 0 calls: more is better, and none is negative."""
+    """What a stage trains on, what it makes smaller, and its validation: more is better, and none is negative."""
 
     train_batches: CaptionBatches
+    objective: Objective
     validate: Callable[[], float]
+    """Called on rank 0 alone."""
 
 
 def make_objective(stage: Stage, model: Captioner, samples: Sequence[Sample], vocabulary: Vocabulary) -> Objective:

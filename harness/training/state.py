@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import dataclass
 
 from harness.config.schedule import LearningRate, Schedule, Stage
 from harness.utils.progress import describe_seconds
 from harness.utils.run_events import TrainingStands
 from results.records import EpochRecord
 from results.statistics.learning import CHANCE
-
-STORED_NAMES = {
-    "bad_epochs": "stale",
-    "data_wait_seconds": "waited",
-    "plateau_epochs": "stuck",
-    "stage_start_score": "before",
-    "micro_batches": "parts",
-}
-"""Fields under the names that checkpoints have had from the first release on."""
 
 
 @dataclass
@@ -57,16 +46,6 @@ class TrainState:
     """The stage's last validation CIDEr-D."""
     micro_batches: int = 1
     """How many passes a batch takes since memory ran out."""
-
-    @classmethod
-    def from_checkpoint(cls, stored: Mapping[str, Any]) -> Self:
-        """Of what `to_checkpoint` gave, in this release or an older one, which may have had fewer fields."""
-        names = {old: new for new, old in STORED_NAMES.items()}
-        return cls(**{names.get(name, name): value for name, value in stored.items()})
-
-    def to_checkpoint(self) -> dict[str, Any]:
-        """The fields under the names that older releases read too."""
-        return {STORED_NAMES.get(name, name): value for name, value in asdict(self).items()}
 
     @property
     def begins_stage(self) -> bool:

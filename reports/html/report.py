@@ -164,7 +164,6 @@ def _write_pages(store: Store, contents: Contents, folder: Path) -> None:
         scales={board.id: scale(board) for board in shown},
         facets=facets(shown),
         failures=contents.failures,
-        damaged=store.left_out.reasons,
         skipped=[(dataset.name, dataset.skipped) for dataset in contents.datasets if dataset.skipped],
     )
     if domains:

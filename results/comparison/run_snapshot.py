@@ -14,7 +14,6 @@ from results.errors import StoreError
 from results.records import ImageRecord
 from results.runs.finished_runs import ByImage, FinishedRun, finished_runs
 from results.runs.more_metrics import is_more
-from results.store.intact import intact_images, refuse_damaged
 from results.store.schema import Caption, DatasetRow, Epoch, Image, ImageInfluences, ImageScores, RunRow
 from results.store.store import Store
 
@@ -51,7 +50,6 @@ def run_snapshots(store: Store, keys: Sequence[str] | None = None) -> list[RunSn
         runs = [run for run in finished_runs(connection) if keys is None or run.key in keys]
         for key in (key for key in keys or () if key not in {run.key for run in runs}):
             status = connection.scalar(select(RunRow.status).where(RunRow.key == key))
-            refuse_damaged(connection, key)
             raise StoreError(
                 f"run {key} has not finished: it is {status}" if status else f"no run {key} in the results database",
                 _nearest(key, connection.scalars(select(RunRow.key).where(RunRow.status == "finished")).all()),
@@ -100,7 +98,6 @@ def evaluated_images(store: Store) -> dict[str, dict[int, ImageRecord]]:
     found: dict[str, dict[int, ImageRecord]] = {}
     query = select(Image, DatasetRow.fingerprint).join(DatasetRow)
     with store.reading() as connection:
-        query = query.where(intact_images(connection))
         for row in connection.execute(query).mappings():
             image = ImageRecord(row["image_id"], row["file"], row["split"], tuple(row["references"]), row["domain"])
             found.setdefault(row["fingerprint"], {})[image.image_id] = image

@@ -13,7 +13,6 @@ from sqlalchemy import Connection, Select, and_, select
 from results.errors import StoreError
 from results.runs.finished_runs import code_of
 from results.runs.more_metrics import MORE_METRICS, base_name, is_more
-from results.store.intact import intact_images, intact_runs
 from results.store.schema import Base, Caption, Cost, DatasetRow, Epoch, HeldOutScore, Image, ImageScores, RunRow, Score
 
 Rows = Sequence[Sequence[Any]]
@@ -78,7 +77,7 @@ def image_scores(connection: Connection, split: str | None, metric: str | None) 
     rows = _read(connection, query, ImageScores, split=split, metric=metric)
     rows = [row for row in rows if not is_more(row[2])]
     domains: dict[int, dict[int, str | None]] = {}
-    of_images = select(Image.dataset_id, Image.image_id, Image.domain).where(intact_images(connection))
+    of_images = select(Image.dataset_id, Image.image_id, Image.domain)
     for dataset, image, domain in connection.execute(of_images):
         domains.setdefault(dataset, {})[image] = domain
 
@@ -106,9 +105,7 @@ def captions(connection: Connection, split: str | None) -> pd.DataFrame:
     images = {
         (dataset, image): (file, domain, tuple(references))
         for dataset, image, file, domain, references in connection.execute(
-            select(Image.dataset_id, Image.image_id, Image.file, Image.domain, Image.references).where(
-                intact_images(connection)
-            )
+            select(Image.dataset_id, Image.image_id, Image.file, Image.domain, Image.references)
         )
     }
     rows = [
@@ -162,7 +159,6 @@ def epochs(connection: Connection) -> pd.DataFrame:
     stored = (Epoch.stage, Epoch.stage_name, Epoch.objective, Epoch.epoch, Epoch.step, Epoch.learning_rate)
     measured = (Epoch.train_loss, Epoch.val_cider, Epoch.seconds, Epoch.images_per_second)
     query = select(Epoch.run_id, RunRow.status, *stored, *measured).join(RunRow)
-    query = query.where(intact_runs(connection))
     rows = connection.execute(query.order_by(Epoch.run_id, Epoch.stage, Epoch.epoch)).all()
     found = _frame(connection, rows, dtypes)
     found["val_CIDEr-D_percent"] *= 100
@@ -197,7 +193,6 @@ def _series(values: Sequence[Any], dtype: str) -> pd.Series[Any]:
 def _read(connection: Connection, query: Select[*tuple[Any, ...]], table: type[Base], **chosen: str | None) -> Rows:
     """Rows of finished runs whose columns have the chosen values (None: any); StoreError for one that no row has."""
     columns = {name: getattr(table, name) for name, value in chosen.items() if value is not None}
-    query = query.where(intact_runs(connection))
     query = query.where(RunRow.status == "finished", *(column == chosen[name] for name, column in columns.items()))
     rows = connection.execute(query).all()
     if not rows:
@@ -228,7 +223,7 @@ def _runs(connection: Connection) -> pd.DataFrame:
     """What identifies every planned run, whatever its status, by its id and in the order of planning."""
     identity = (RunRow.id, RunRow.key, RunRow.model, RunRow.role, RunRow.seed, DatasetRow.name)
     query = select(*identity, RunRow.track, DatasetRow.fingerprint, RunRow.signature, RunRow.code)
-    query = query.join(DatasetRow).where(intact_runs(connection))
+    query = query.join(DatasetRow)
     rows = []
     for *fields, signature, stored in connection.execute(query.order_by(RunRow.id)):
         code = code_of(stored)

@@ -15,7 +15,6 @@ from results.runs.gallery import chunks, gallery
 from results.runs.leaderboard import leaderboard
 from results.runs.more_metrics import is_more
 from results.runs.views import CostRow, DatasetInfo, Failure, RunDetail
-from results.store.intact import intact_datasets, intact_images, intact_runs, intact_skipped, refuse_damaged
 from results.store.schema import AttentionMap, Cost, DatasetRow, Epoch, Image, RunRow, Score, SkippedImage
 from results.store.store import Store
 
@@ -56,7 +55,6 @@ def failures(store: Store) -> list[Failure]:
     )
     query = query.join(DatasetRow).where(RunRow.status != "finished").order_by(RunRow.id)
     with store.reading() as connection:
-        query = query.where(intact_runs(connection))
         return [Failure(**cast("Any", dict(row))) for row in connection.execute(query).mappings()]
 
 
@@ -137,7 +135,7 @@ def attention_maps(store: Store, key: str, split: str) -> dict[int, AttentionRec
 def datasets(store: Store) -> list[DatasetInfo]:
     """Every recorded data set, oldest first."""
     with store.reading() as connection:
-        ids = connection.scalars(select(DatasetRow.id).where(intact_datasets(connection)).order_by(DatasetRow.id)).all()
+        ids = connection.scalars(select(DatasetRow.id).order_by(DatasetRow.id)).all()
         return [_dataset_info(connection, dataset_id) for dataset_id in ids]
 
 
@@ -149,9 +147,8 @@ def dataset_info(store: Store, dataset: str) -> DatasetInfo:
 
 def _dataset_info(connection: Connection, dataset_id: int) -> DatasetInfo:
     row = connection.execute(select(DatasetRow).where(DatasetRow.id == dataset_id)).mappings().one()
-    counted = select(Image.split, func.count()).where(Image.dataset_id == dataset_id, intact_images(connection))
+    counted = select(Image.split, func.count()).where(Image.dataset_id == dataset_id)
     skipped = select(SkippedImage.file, SkippedImage.reason).where(SkippedImage.dataset_id == dataset_id)
-    skipped = skipped.where(intact_skipped(connection))
     return DatasetInfo(
         name=row["name"],
         fingerprint=row["fingerprint"],
@@ -164,7 +161,6 @@ def _dataset_info(connection: Connection, dataset_id: int) -> DatasetInfo:
 
 
 def _run(connection: Connection, key: str) -> dict[str, Any]:
-    refuse_damaged(connection, key)
     columns = [column for column in RunRow.__table__.columns if column.name not in _UNREAD]
     query = select(*columns, DatasetRow.name.label("dataset"), DatasetRow.fingerprint).join(DatasetRow)
     row = connection.execute(query.where(RunRow.key == key)).mappings().one_or_none()

@@ -15,7 +15,6 @@ from results.errors import StoreError
 from results.records import CodeRecord, Quantity, Role
 from results.runs.more_metrics import is_more
 from results.statistics.paired import MEANS
-from results.store.intact import intact_datasets, intact_runs
 from results.store.schema import Cost, DatasetRow, HeldOutScore, ImageInfluences, ImageScores, RunRow, Score
 
 Scores = dict[str, dict[str, dict[str, Quantity]]]
@@ -87,7 +86,7 @@ def dataset_matches(dataset: str | None) -> ColumnElement[bool]:
 
 def one_dataset(connection: Connection, dataset: str) -> int:
     """The id of the one data set of this fingerprint or name; StoreError where there is none or the name is shared."""
-    query = select(DatasetRow.id, DatasetRow.fingerprint).where(dataset_matches(dataset), intact_datasets(connection))
+    query = select(DatasetRow.id, DatasetRow.fingerprint).where(dataset_matches(dataset))
     found = connection.execute(query.order_by(DatasetRow.id)).all()
     exact = [dataset_id for dataset_id, fingerprint in found if fingerprint == dataset]
     if exact or len(found) == 1:
@@ -97,7 +96,7 @@ def one_dataset(connection: Connection, dataset: str) -> int:
             f"the name {dataset!r} is shared by {len(found)} data sets",
             "name one by its fingerprint: " + ", ".join(fingerprint for _, fingerprint in found),
         )
-    names = connection.scalars(select(DatasetRow.name).where(intact_datasets(connection)))
+    names = connection.scalars(select(DatasetRow.name))
     known = ", ".join(sorted(set(names))) or "none yet"
     raise StoreError(f"no data set {dataset!r} in the results database", f"it knows: {known}")
 
@@ -105,7 +104,7 @@ def one_dataset(connection: Connection, dataset: str) -> int:
 def finished_runs(
     connection: Connection, dataset: str | None = None, *, model: str | None = None, seed: int | None = None
 ) -> list[FinishedRun]:
-    """Every finished run of a data set (fingerprint or name; None: all) but damaged ones, in the order of planning.
+    """Every finished run of a data set (fingerprint or name; None: all), in the order of planning.
 
     Args:
         model: its runs alone.
@@ -114,7 +113,6 @@ def finished_runs(
     chosen = (
         RunRow.status == "finished",
         dataset_matches(dataset),
-        intact_runs(connection),
         true() if model is None else RunRow.model == model,
         true() if seed is None else RunRow.seed == seed,
     )
@@ -159,13 +157,8 @@ def finished_runs(
 
 
 def _finished_run(row: RowMapping) -> FinishedRun:
-    """A run without its scores; ValueError where the row is damaged, whether or not the field is asked for."""
-    run = FinishedRun(**{**cast("Any", dict(row)), "code": code_of(row["code"])})
-    tables = run.config, run.signature, run.operators, run.environment
-    shapes = (*((table, dict) for table in tables), (run.finished_at, datetime))
-    if not all(isinstance(value, shape) for value, shape in shapes):
-        raise ValueError(f"the row of run {run.key} is damaged")
-    return run
+    """A run without its scores."""
+    return FinishedRun(**{**cast("Any", dict(row)), "code": code_of(row["code"])})
 
 
 def image_scores(connection: Connection, runs: Sequence[FinishedRun], metric: str) -> dict[tuple[int, str], ByImage]:

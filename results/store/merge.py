@@ -10,9 +10,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, RowMapping, delete, insert, select, update
 
 from results.errors import StoreError
-from results.store.damage import LeftOut
 from results.store.engine import resolve_url, show, sqlite_file
-from results.store.intact import intact_datasets, intact_images, intact_runs, intact_skipped, leave_out_damaged
 from results.store.rows import insert_all
 from results.store.schema import (
     AttentionMap,
@@ -43,7 +41,7 @@ class Merged:
 
     `added` were unknown here, `completed` were known here but had progressed further there, `kept` had progressed as
     far here, or further. `conflicts` says what differs for runs that both have finished with different results; those
-    of this store stay. `damaged` says what was left out of the source because its rows there cannot be read.
+    of this store stay.
     """
 
     source: str
@@ -52,7 +50,6 @@ class Merged:
     completed: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
     conflicts: dict[str, str] = field(default_factory=dict)
-    damaged: LeftOut = field(default_factory=LeftOut)
 
 
 def merge(store: Store, other: str | Path) -> Merged:
@@ -69,8 +66,6 @@ def merge(store: Store, other: str | Path) -> Merged:
         raise StoreError(f"{show(url)} cannot be merged into itself", "name another database")
     merged = Merged(show(url))
     with Store(url, read_only=True) as source:
-        leave_out_damaged(source)  # at once: every row is read anyway, and what is written here must be good
-        merged.damaged = source.left_out
         _merge_all(store, source, merged)
     return merged
 
@@ -78,13 +73,12 @@ def merge(store: Store, other: str | Path) -> Merged:
 def _merge_all(store: Store, source: Store, merged: Merged) -> None:
     with source.reading() as there:
         fingerprints = {}
-        intact = select(DatasetRow).where(intact_datasets(there)).order_by(DatasetRow.id)
-        for dataset in there.execute(intact).mappings().all():
+        for dataset in there.execute(select(DatasetRow).order_by(DatasetRow.id)).mappings().all():
             fingerprints[dataset["id"]] = dataset["fingerprint"]
             with store.writing() as here:
                 if _merge_dataset(here, there, dataset):
                     merged.datasets.append(dataset["name"])
-        for run in there.execute(select(RunRow).where(intact_runs(there)).order_by(RunRow.id)).mappings().all():
+        for run in there.execute(select(RunRow).order_by(RunRow.id)).mappings().all():
             with store.writing() as here:
                 _merge_run(here, there, run, fingerprints[run["dataset_id"]], merged)
 
@@ -102,14 +96,13 @@ def _merge_dataset(here: Connection, there: Connection, dataset: RowMapping) -> 
     known = here.scalar(find)
     if known is None:
         here.execute(insert(DatasetRow).values(_without(dataset, "id")))
-        of_it = select(SkippedImage).where(SkippedImage.dataset_id == dataset["id"], intact_skipped(there))
-        skipped = there.execute(of_it).mappings()
+        skipped = there.execute(select(SkippedImage).where(SkippedImage.dataset_id == dataset["id"])).mappings()
         own = here.scalars(find).one()
         insert_all(here, SkippedImage, [_without(row, "dataset_id") for row in skipped], dataset_id=own)
     else:
         own = known
     present = set(here.scalars(select(Image.image_id).where(Image.dataset_id == own)))
-    images = there.execute(select(Image).where(Image.dataset_id == dataset["id"], intact_images(there))).mappings()
+    images = there.execute(select(Image).where(Image.dataset_id == dataset["id"])).mappings()
     missing = [_without(image, "dataset_id") for image in images if image["image_id"] not in present]
     insert_all(here, Image, missing, dataset_id=own)
     return known is None or bool(missing)

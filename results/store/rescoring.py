@@ -10,7 +10,6 @@ from sqlalchemy import Connection, delete, func, select
 
 from results.errors import StoreError
 from results.records import SplitResult
-from results.store.intact import refuse_damaged
 from results.store.rows import held_out_columns, image_score_columns, influence_columns, insert_all, score_columns
 from results.store.schema import Caption, HeldOutScore, ImageInfluences, ImageScores, RunRow, Score
 from results.store.store import Store
@@ -25,7 +24,6 @@ def stored_captions(store: Store, key: str) -> dict[str, dict[int, str]]:
         StoreError: the run was never planned.
     """
     with store.reading() as connection:
-        refuse_damaged(connection, key)
         run_id = connection.scalar(select(RunRow.id).where(RunRow.key == key))
         if run_id is None:
             raise StoreError(f"no run {key} in the results database")

@@ -14,7 +14,7 @@ from sqlalchemy import URL, Connection, delete, insert, inspect, or_, select, up
 from results.errors import StoreError, without_passwords
 from results.records import CodeRecord, DatasetRecord, EpochRecord, Outcome, RunSpec, Status
 from results.store import checks
-from results.store.damage import LeftOut
+from results.store.check import explained
 from results.store.engine import (
     check_file,
     open_engine,
@@ -37,9 +37,6 @@ from results.store.rows import (
 )
 from results.store.schema import DatasetRow, Epoch, Image, RunRow, SkippedImage
 
-LEFT_OUT = "store_left_out"
-"""The option of a connection that names what its queries leave out (`results.store.intact`)."""
-
 
 class Store:
     """Results of many runs. Several processes may write to one store at once; they wait for each other.
@@ -57,7 +54,6 @@ class Store:
     def __init__(self, url_or_path: str | Path | URL, *, create: bool = True, read_only: bool = False) -> None:
         self._url = resolve_url(url_or_path)
         self._read_only = read_only
-        self.left_out = LeftOut()
         create = create and not read_only
         check_file(self._url, create=create)
         self._reader = open_engine(self._url, read_only=read_only)
@@ -99,12 +95,16 @@ class Store:
     def reading(self) -> Iterator[Connection]:
         """A connection in one read transaction; on SQLite all that is read through it is of the same instant.
 
-        Its queries leave out what `left_out` names: nothing, until `results.store.intact` finds damaged rows.
+        Where a row cannot be read, the StoreError names it.
         """
-        with translated(self._url), self._reader.connect() as connection:
-            connection.execution_options(**{LEFT_OUT: self.left_out})
-            with connection.begin():
+        with translated(self._url), self._reader.connect() as connection, connection.begin():
+            try:
                 yield connection
+            except Exception as error:
+                explained_error = explained(connection, error)
+                if explained_error is error:
+                    raise
+                raise explained_error from error
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:

@@ -10,8 +10,7 @@ import typer
 
 from harness.cli.inputs import warn
 from harness.cli.options import ImagesOption, SkipBadImagesOption, refuse_empty
-from harness.cli.output import deliver
-from harness.cli.outputs import OutFile
+from harness.cli.output import OutFile, deliver
 
 _EXAMPLES = """
 Examples:

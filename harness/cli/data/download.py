@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli.options import refuse_empty
-from harness.cli.outputs import OutFolder
+from harness.cli.output import OutFolder
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 

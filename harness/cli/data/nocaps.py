@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.output import deliver
-from harness.cli.outputs import OutFile
+from harness.cli.output import OutFile, deliver
 
 _EXAMPLES = """
 Examples:

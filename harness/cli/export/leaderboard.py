@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.inputs import open_results, read_results
+from harness.cli.inputs import open_results
 from harness.cli.options import (
     DatabaseOption,
     PlaceUnfinishedOption,
@@ -18,8 +17,7 @@ from harness.cli.options import (
     WorkspaceOption,
     refuse_empty,
 )
-from harness.cli.output import deliver
-from harness.cli.outputs import OutFile
+from harness.cli.output import OutFile, deliver
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT
 
@@ -83,7 +81,7 @@ def leaderboard(
         )
     names = None if columns is None else [name.strip() for name in columns.split(",")]
     with open_results(workspace, db) as store:
-        text = read_results(store, partial(_written, store, format, names, metric, place_unfinished=place_unfinished))
+        text = _written(store, format, names, metric, place_unfinished=place_unfinished)
     deliver(text, out)
     if out is not None:
         typer.echo(out)

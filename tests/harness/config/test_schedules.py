@@ -84,6 +84,7 @@ def test_every_schedule_runs(name: str, tmp_path: Path) -> None:
                 max_len=12,
                 graphs=[[GRAPH] * len(sample.captions) for sample in SAMPLES * 2],
             ),
+            make_objective(stage, model, SAMPLES, VOCABULARY),
             lambda: float(len(records)),
         ),
         folder=tmp_path,
@@ -92,7 +93,6 @@ def test_every_schedule_runs(name: str, tmp_path: Path) -> None:
         seed=0,
         on_epoch=records.append,
         reporter=Reporter(Console(file=io.StringIO())),
-        objective=lambda stage: make_objective(stage, model, SAMPLES, VOCABULARY),
     )
     summary = trainer.fit()
     assert {record.stage_name for record in records} == {stage.name for stage in schedule.stages}

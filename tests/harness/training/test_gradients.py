@@ -16,8 +16,7 @@ from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
 from harness.training import reinforce, self_critical
 from harness.training.distributed import SingleProcess
-from harness.training.gradients import BatchGradient
-from harness.training.losses import read_losses
+from harness.training.losses import BatchGradient, read_losses
 from harness.training.objectives import CrossEntropy
 from harness.training.stage import make_objective
 from harness.utils.errors import BenchError

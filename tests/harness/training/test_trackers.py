@@ -1,20 +1,18 @@
-"""What trackers are told of a run, and that a tracker's failure leaves the run alone."""
+"""What trackers are told of a run, that one's failure leaves the run alone, and that their libraries read it again."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from harness.training.losses import StepLoss
-from harness.training.trackers import run_log
-from harness.training.trackers.interface import TrackedRun
-from harness.training.trackers.opening import check_trackers
-from harness.training.trackers.run_log import RunLog
+from harness.training.trackers import TRACKERS, RunLog, TrackedRun, check_trackers
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from results.records import Quantity
@@ -51,7 +49,8 @@ class Recorder:
 @pytest.fixture
 def recorders(monkeypatch: pytest.MonkeyPatch) -> dict[str, Recorder]:
     found = {"sound": Recorder(), "broken": Recorder(failing=True)}
-    monkeypatch.setattr(run_log, "open_tracker", lambda name, _: found[name])
+    openers = {name: partial(lambda recorder, _: recorder, recorder) for name, recorder in found.items()}
+    monkeypatch.setattr("harness.training.trackers.TRACKERS", openers)
     return found
 
 
@@ -96,10 +95,52 @@ def test_a_run_that_fails_is_closed_as_such(recorders: dict[str, Recorder], tmp_
 def test_names_are_checked_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BenchError, match="no such tracker"):
         check_trackers(["neptune"])
-    monkeypatch.setattr("harness.training.trackers.opening.find_spec", lambda _: None)
+    monkeypatch.setattr("harness.training.trackers.find_spec", lambda _: None)
     with pytest.raises(BenchError, match="not installed") as error:
         check_trackers(["wandb"])
     assert error.value.hint == "uv sync --inexact --extra wandb"
     monkeypatch.undo()
     with pytest.raises(BenchError, match="given twice"):
         check_trackers(["tensorboard", "tensorboard"])
+
+
+def told_in_two_parts(name: str, folder: Path) -> None:
+    """A run that was killed after its first step and resumed."""
+    first = TRACKERS[name](tracked(folder))
+    first.log(1, {"train/loss": 3.0})
+    first.close(finished=False)
+    second = TRACKERS[name](tracked(folder))
+    second.log(2, {"train/loss": 2.0})
+    second.summarise({"test/CIDEr-D": 90.0})
+    second.close(finished=True)
+
+
+def test_tensorboard(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    told_in_two_parts("tensorboard", tmp_path)
+    read = EventAccumulator(str(tmp_path / "tensorboard" / "updown-s0-abc"))
+    read.Reload()
+    assert [(event.step, event.value) for event in read.Scalars("train/loss")] == [(1, 3.0), (2, 2.0)]
+    assert [event.value for event in read.Scalars("test/CIDEr-D")] == [90.0]
+
+
+def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    told_in_two_parts("wandb", tmp_path)
+    written = list((tmp_path / "wandb").glob("offline-run-*-updown-s0-abc/run-updown-s0-abc.wandb"))
+    assert sum(b"train/loss" in file.read_bytes() for file in written) >= 1
+
+
+def test_mlflow_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    told_in_two_parts("mlflow", tmp_path)
+    client = mlflow.MlflowClient(f"sqlite:///{tmp_path.resolve()}/mlflow.db")
+    experiment = client.get_experiment_by_name("captionbench")
+    [run] = client.search_runs([experiment.experiment_id])
+    assert (run.info.status, run.data.params["schedule"]) == ("FINISHED", "quick")
+    assert [metric.value for metric in client.get_metric_history(run.info.run_id, "train/loss")] == [3.0, 2.0]
+    assert run.data.metrics["test/CIDEr-D"] == 90.0
