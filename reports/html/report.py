@@ -167,10 +167,10 @@ def _write_pages(store: Store, contents: Contents, folder: Path) -> None:
         skipped=[(dataset.name, dataset.skipped) for dataset in contents.datasets if dataset.skipped],
     )
     if domains:
-        write("nocaps.html", "nocaps.html.j2", sections=domains)
-    write("costs.html", "costs.html.j2", sections=cost_sections(contents))
-    write("trade-offs.html", "trade_offs.html.j2", sections=trade_off_sections(contents, colour))
-    write("curves.html", "curves.html.j2", sections=curve_sections(contents, colour))
+        write("nocaps.html", "sections.html.j2", sections=domains)
+    write("costs.html", "sections.html.j2", sections=cost_sections(contents))
+    write("trade-offs.html", "sections.html.j2", sections=trade_off_sections(contents, colour))
+    write("curves.html", "sections.html.j2", sections=curve_sections(contents, colour))
     for gallery in galleries.values():
         write(gallery.file, "gallery.html.j2", "gallery.html", gallery=gallery, galleries=list(galleries.values()))
         for file, text in gallery.data.items():

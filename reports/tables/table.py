@@ -157,6 +157,14 @@ class Table:
         return Table(tuple(self.columns[at] for at in places), cut(self.lines), cut(self.references), apart)
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A table without columns that say nothing, None where none is left, and sentences for what was left out."""
+
+    table: Table | None
+    sentences: tuple[str, ...] = ()
+
+
 def table_of(
     group: Group,
     columns: Sequence[Column],

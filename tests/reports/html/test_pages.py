@@ -45,8 +45,8 @@ def test_curves_of_other_conditions_never_share_a_plot() -> None:
     }
     first, second = curve_sections(contents(runs=runs), {"m2": 0})
     assert (first.apart, second.apart) == ("schedule: xe#1", "schedule: scst#2")
-    assert [line.key for line in first.lines] == ["a", "c"]
-    assert [line.key for line in second.lines] == ["b"]
+    assert [line.runs[0][1] for line in first.tables[""].table.lines] == ["a", "c"]
+    assert [line.runs[0][1] for line in second.tables[""].table.lines] == ["b"]
 
 
 def test_bounds_are_drawn_and_stay_inside() -> None:
