@@ -1,14 +1,18 @@
-"""`bench plan`: the options of `bench run`, the runs that would be re-used, and a table for 80 columns."""
+"""`bench plan`: the options of `bench run`, runs that would be re-used, printed times, and a table for 80 columns."""
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from rich.console import Console
 
+from harness.cli.plan_published import show_published_times
 from harness.cli.plan_table import shortened_to
+from harness.config.load import load_preset
 from tests.harness.conftest import TINY, DrawScenes, bench_or_raise, command_line, run_words
 
 FEATURES = ("--backbone", "filterbank", "--backbone-option", "grid=2")
@@ -78,3 +82,23 @@ def test_a_model_has_one_line_of_80_columns() -> None:
 @pytest.mark.parametrize(("name", "width", "shown"), [("updown", 6, "updown"), ("abcdefgh", 5, "ab…gh")])
 def test_names_are_shortened_in_their_middle(name: str, width: int, shown: str) -> None:
     assert shortened_to(name, width) == shown
+
+
+@pytest.mark.parametrize(
+    ("preset", "parts"),
+    [
+        (
+            "expansionnet-v2-paper",
+            ["2.5 days, 60 device-hours: expansionnet_v2", "A100", "Table VII", "15 days"],
+        ),
+        ("expansionnet-v1-paper", ["210 hours, 840 device-hours: transformer_base, RL"]),
+        ("aoanet-paper", ["7 days, 168 device-hours: aoanet"]),
+        ("puret-paper", ["none, of the recipe puret-paper"]),
+    ],
+)
+def test_printed_training_times_stand_beside_with_their_source(preset: str, parts: list[str]) -> None:
+    text = io.StringIO()
+    show_published_times(load_preset(preset), Console(file=text, width=80, highlight=False))
+    assert [part for part in parts if part not in text.getvalue()] == []
+    show_published_times(load_preset("quick"), Console(file=(none := io.StringIO())))
+    assert none.getvalue() == "", "the controlled track has none"
