@@ -167,6 +167,7 @@ def _table(
         Column(
             *("CIDEr-D", lambda row, _: score_cell(row.scores.get("CIDEr-D")), "CIDEr-D, times 100; more is better"),
             "C",
+            key="CIDEr-D",
         ),
         Column(
             *("Best trade-off in", lambda row, _: Cell(", ".join(best.get(row.keys, ())))),
