@@ -24,13 +24,13 @@ from harness.utils.errors import BenchError
 from harness.utils.files import expanded
 
 if TYPE_CHECKING:
-    from results.runs.planning import Duration
     from rich.console import Console
 
     from harness.benchmark.plan import Asked, Request
     from harness.benchmark.preview import Preview
     from harness.measure.estimate import DataShape, PassCosts, StagePlan
     from harness.utils.progress import Reporter
+    from results.runs.planning import Duration
 
 EXAMPLES = """
 Examples:
@@ -260,11 +260,10 @@ def _stored_durations(request: Request, dataset: str) -> Mapping[str, Duration]:
         BenchError: the workspace is no folder.
         StoreError: `--db` is no database, or cannot be read.
     """
-    from results.runs.planning import run_durations
-
     from harness.benchmark.identity.signature import training_fields
     from harness.benchmark.preview import has_results
     from harness.cli.inputs import open_results
+    from results.runs.planning import run_durations
 
     place = request.workspace
     if os.path.lexists(place.root) and not place.root.is_dir():

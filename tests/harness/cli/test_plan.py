@@ -1,4 +1,4 @@
-"""`bench plan`: the options of `bench run`, the runs that would be re-used, and a table for 80 columns."""
+"""`bench plan`: the options of `bench run`, runs that would be re-used, printed times, and a table for 80 columns."""
 
 from __future__ import annotations
 

@@ -1,10 +1,19 @@
-"""Links out of the report: papers and code by http(s) alone, and whatever else is said stays text."""
+"""Names of pages, and links out of the report: neither lets what a store says become a path or markup."""
 
 from __future__ import annotations
 
 import pytest
 
-from reports.html.rendering import linked
+from reports.html.rendering import linked, model_page, run_page
+
+
+@pytest.mark.parametrize("name", ["../../up", "a/b/c", "A", "", "x" * 300, "con.txt", "show_tell/../up"])
+def test_no_name_becomes_a_path(name: str) -> None:
+    for page in (model_page(name), run_page(name)):
+        assert page.count("/") == 1
+        assert ".." not in page
+        assert len(page) < 150
+    assert model_page("show_tell/fc") == "models/show_tell.fc.html" != model_page("show_tell.fc")
 
 
 def test_addresses_and_arxiv_numbers_become_links() -> None:
@@ -24,7 +33,4 @@ def test_anything_else_stays_text(text: str) -> None:
 
 @pytest.mark.parametrize("text", ['https://a.b/"onclick="x', "https://a.b/<script>", "<b>https://a.b</b>", "'\"&<>"])
 def test_nothing_said_ends_the_link(text: str) -> None:
-    said = str(linked(text))
-    assert "<script" not in said
-    assert "<b>" not in said
-    assert 'onclick="' not in said
+    assert not any(part in str(linked(text)) for part in ("<script", "<b>", 'onclick="'))
