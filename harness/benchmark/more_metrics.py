@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.benchmark.context import BenchmarkData
-from harness.metrics.chair.objects import SCENES_FILE, objects_of_scenes
+from harness.metrics.chair import SCENES_FILE, objects_of_scenes
 from harness.metrics.more.measure import Captioned, MoreEvaluator, MoreSettings
 from harness.utils.progress import Reporter
 from results.records import RunSpec, SplitResult

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Final
 
 from harness.benchmark.context import BenchmarkData
-from harness.metrics.evaluation import OVERALL, Evaluation, with_intervals
-from harness.metrics.evaluator import Evaluator
+from harness.metrics.contract import OVERALL
+from harness.metrics.evaluator import Evaluation, Evaluator, with_intervals
 from harness.metrics.rounds import Round, held_out_rounds
 from harness.utils.errors import BenchError
 from results.records import Quantity, RunSpec, SplitResult

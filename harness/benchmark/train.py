@@ -22,7 +22,7 @@ from harness.data.batches import CaptionBatches, VisualSource
 from harness.data.dataset import Sample
 from harness.data.features import Features
 from harness.data.graphs.sentences import NumberedGraph, SentenceGraphs
-from harness.data.resident import resident
+from harness.data.pixels import resident
 from harness.data.vocabulary import Vocabulary, as_read
 from harness.inference.generate import caption_images
 from harness.metrics.cider import CiderD

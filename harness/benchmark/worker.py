@@ -17,7 +17,7 @@ from harness.benchmark.execute import execute
 from harness.benchmark.pretrained import WeightsMissing
 from harness.benchmark.scoring import OTHER_SCORE, add_missing_influences, add_missing_scores
 from harness.measure.environment import describe_environment
-from harness.metrics.evaluation import METRICS
+from harness.metrics.contract import METRICS
 from harness.metrics.evaluator import Evaluator
 from harness.metrics.influences import CORPUS_METRICS
 from harness.metrics.signature import EvaluationSettings

@@ -7,14 +7,21 @@ statistics, without the captions.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.utils.errors import BenchError
+
 Array = NDArray[np.float64]
+
+METRICS: Final = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
+"""The metrics of every evaluation, in the order of display, as fractions."""
+OVERALL: Final = "overall"
+"""Key of the scores over all images."""
 
 
 class Metric(ABC):
@@ -78,3 +85,28 @@ CIDER_D: Final = Mean("CIDEr-D")
 SPICE: Final = Mean("SPICE")
 OTHER_CIDER_D: Final = {"all": "CIDEr-D (df:domain)", "subset": "CIDEr-D (df:split)"}
 """CIDEr-D of a domain with the document frequencies that the setting of a domain's frequencies does not choose."""
+
+
+def require_same_images(references: Iterable[int], candidates: Iterable[int]) -> None:
+    """Check that both hold the same image ids.
+
+    Raises:
+        BenchError: some are missing or extra; names the first ten of each and counts all.
+    """
+    wanted, given = set(references), set(candidates)
+    problems = [
+        *_describe(wanted - given, "with references but no caption"),
+        *_describe(given - wanted, "with a caption but no references"),
+    ]
+    if problems:
+        raise BenchError(
+            f"captions and references are of different images: {'; '.join(problems)}",
+            hint="give exactly one caption for every image of the split that is scored",
+        )
+
+
+def _describe(ids: set[int], what: str) -> list[str]:
+    if not ids:
+        return []
+    shown = ", ".join(map(str, sorted(ids)[:10]))
+    return [f"{len(ids)} image{'s' if len(ids) > 1 else ''} {what} ({shown}{', ...' if len(ids) > 10 else ''})"]

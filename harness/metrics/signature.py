@@ -12,11 +12,13 @@ from typing import Any, Final, Literal, Self
 from urllib.parse import quote, unquote
 
 import harness
-from harness.metrics.tokenizer import TOKENIZERS, TokenizerName
 from harness.utils.errors import BenchError
 from harness.utils.hashing import digest
 
+TokenizerName = Literal["python", "java"]
 DomainFrequencies = Literal["all", "subset"]
+TOKENIZERS: Final[dict[TokenizerName, str]] = {"python": "ptb-python", "java": "ptb-java"}
+"""Names of the tokenizers in signatures."""
 
 
 @dataclass(frozen=True, slots=True)

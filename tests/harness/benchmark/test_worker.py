@@ -18,7 +18,7 @@ from harness.benchmark.pretrained import WeightsMissing
 from harness.benchmark.worker import LOCK, LOG_TAIL_LINES, Shared, Worker
 from harness.config.execution import ExecutionConfig
 from harness.data.dataset import Sample
-from harness.metrics.evaluation import METRICS
+from harness.metrics.contract import METRICS
 from harness.metrics.signature import EvaluationSettings
 from harness.utils.errors import INTERRUPTED, BenchError
 from harness.utils.workspace import Workspace, locked

@@ -7,10 +7,16 @@ import json
 import pytest
 
 from harness.data.scenes.dataset import ScenesConfig, draw_scene, planned, prepare_scenes
-from harness.metrics.chair.metric import chair
-from harness.metrics.chair.objects import KnownObjects, objects_of_coco, objects_of_scenes
-from harness.metrics.chair.words import ObjectWords, coco_words, plural
-from harness.metrics.more.hallucination import measure_hallucination
+from harness.metrics.chair import (
+    KnownObjects,
+    ObjectWords,
+    chair,
+    coco_words,
+    objects_of_coco,
+    objects_of_scenes,
+    plural,
+)
+from harness.metrics.more.measure import measure_hallucination
 from harness.utils.errors import BenchError
 
 NAMES = (

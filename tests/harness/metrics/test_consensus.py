@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.metrics.cider import CiderD
-from harness.metrics.consensus import consensus_scores
+from harness.metrics.cider import CiderD, consensus_scores
 
 WORDS = ["a", "dog", "runs", "the", "on", "grass"]
 
@@ -22,7 +21,7 @@ def random_references(seed: int, images: int) -> dict[int, list[str]]:
 
 @pytest.mark.parametrize(("seed", "images"), [(0, 30), (1, 12), (2, 2), (3, 1)])
 def test_scores_are_cider_d_of_one_caption_for_all(seed: int, images: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.metrics.ngrams.counting._BLOCK_TOKENS", 40)  # several blocks
+    monkeypatch.setattr("harness.metrics.ngrams._BLOCK_TOKENS", 40)  # several blocks
     references = random_references(seed, images)
     scorer = CiderD(references)
     captions = [caption for texts in references.values() for caption in texts]

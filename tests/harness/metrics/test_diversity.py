@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.metrics.diversity import measure_diversity
+from harness.metrics.more.diversity import measure_diversity
 
 
 def test_words_and_pairs_are_counted_over_all_captions() -> None:

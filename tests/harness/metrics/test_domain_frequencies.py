@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from harness.metrics.evaluation import METRICS, OVERALL, with_intervals
-from harness.metrics.evaluator import Evaluator
+from harness.metrics.contract import METRICS, OVERALL
+from harness.metrics.evaluator import Evaluator, with_intervals
 from harness.metrics.rounds import held_out_rounds
 from harness.metrics.signature import EvaluationSettings
 
@@ -48,7 +48,7 @@ def test_each_setting_gives_the_other_s_score_under_a_name_of_its_own(some: Any)
 def test_both_have_intervals_and_people_have_both(some: Any) -> None:
     references, captions, domains = some
     with evaluator("all") as found:
-        score = with_intervals(found.evaluate(references, captions, domains), resamples=50)
+        score = with_intervals(found.evaluate(references, captions, domains))
         people = found.evaluate_rounds(references, {}, domains, lambda tokens, _: held_out_rounds(tokens))
     for domain in ("in-domain", "out-domain"):
         low, value, high = (getattr(score.scores[domain][BY_DOMAIN], name) for name in ("low", "value", "high"))

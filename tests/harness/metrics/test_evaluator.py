@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.metrics import METRICS, OVERALL, Evaluator
+from harness.metrics.contract import METRICS, OVERALL
+from harness.metrics.evaluator import Evaluator
 from harness.metrics.java import bundled_java
-from harness.metrics.ptb.python import tokenize_ptb
+from harness.metrics.ptb import tokenize_ptb
 from harness.metrics.signature import EvaluationSettings
 from harness.utils.errors import BenchError
 
@@ -125,15 +126,16 @@ def test_unscorable_input_is_refused(evaluator, references, candidates, domains,
         evaluator.evaluate(references, candidates, domains)
 
 
-def test_second_system_tokenizes_only_its_candidates():
+def test_second_system_tokenizes_only_its_candidates(monkeypatch):
     tokenized = []
 
     def counting(captions):
         tokenized.append(len(captions))
         return tokenize_ptb(captions)
 
+    monkeypatch.setattr("harness.metrics.evaluator.tokenize_ptb", counting)
     references = {1: ["a kite", "a red kite"], 2: ["a boat"]}
-    with Evaluator(settings=EvaluationSettings(meteor=False), tokenize=counting) as evaluator:
+    with Evaluator(settings=EvaluationSettings(meteor=False)) as evaluator:
         for text in ("a kite", "a boat"):
             evaluator.evaluate(references, dict.fromkeys(references, text))
         assert tokenized == [3, 2, 2]
@@ -156,9 +158,11 @@ ZEROS = " ".join(["0.0"] * 23)
         ("echo Error: specify SCORE; exec sleep 30", "METEOR: unexpected answer 'Error: specify SCORE'"),
     ],
 )
-def test_meteor_failing_leaves_the_others_standing(fake_java: Callable[..., Path], meteor: str, reason: str) -> None:
-    patience = 4 if "no answer" in reason else 60
-    with Evaluator(fake_java(meteor=meteor), timeout_s=patience) as evaluator:
+def test_meteor_failing_leaves_the_others_standing(
+    fake_java: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, meteor: str, reason: str
+) -> None:
+    monkeypatch.setattr("harness.metrics.evaluator.TIMEOUT_S", 4 if "no answer" in reason else 60)
+    with Evaluator(fake_java(meteor=meteor)) as evaluator:
         found = evaluator.evaluate(REFERENCES, CANDIDATES)
     quantity = found.scores[OVERALL]["METEOR"]
     assert quantity.value is None
@@ -176,10 +180,12 @@ def test_meteor_failing_leaves_the_others_standing(fake_java: Callable[..., Path
         ("echo one; echo line; echo too many", "6 captions went in"),
     ],
 )
-def test_tokenizer_failing_leaves_no_score(fake_java: Callable[..., Path], tokenizer: str, reason: str) -> None:
+def test_tokenizer_failing_leaves_no_score(
+    fake_java: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tokenizer: str, reason: str
+) -> None:
     settings = EvaluationSettings(tokenizer="java")
-    patience = 2 if "within" in reason else 60
-    with Evaluator(fake_java(tokenizer=tokenizer), timeout_s=patience, settings=settings) as evaluator:
+    monkeypatch.setattr("harness.metrics.evaluator.TIMEOUT_S", 2 if "within" in reason else 60)
+    with Evaluator(fake_java(tokenizer=tokenizer), settings=settings) as evaluator:
         found = evaluator.evaluate(REFERENCES, CANDIDATES, {1: "in-domain"})
     assert found.per_image == {}
     assert set(found.scores) == {OVERALL, "in-domain"}
@@ -196,7 +202,8 @@ def test_without_a_working_java_only_meteor_is_missing(tmp_path, coco, monkeypat
         java.write_text(f"#!/bin/sh\n{body}\n")
         java.chmod(0o755)
     monkeypatch.setattr("harness.metrics.java.java_version.__kwdefaults__", {"timeout_s": 0.5})
-    with Evaluator(java, timeout_s=1) as evaluator:
+    monkeypatch.setattr("harness.metrics.evaluator.TIMEOUT_S", 1)
+    with Evaluator(java) as evaluator:
         evaluator.warm_up([])
         found = evaluator.evaluate(coco.references, coco.candidates)
     for metric in COMPUTED:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.metrics import Evaluator
 from harness.metrics.bleu import BLEU
 from harness.metrics.contract import CIDER_D, Statistics
+from harness.metrics.evaluator import Evaluator
 from harness.metrics.influences import CORPUS_METRICS, influences, influences_by_image
-from harness.metrics.meteor.metric import METEOR
-from harness.metrics.ngrams.corpus import Corpus
+from harness.metrics.meteor import METEOR
+from harness.metrics.ngrams import Corpus
 from harness.metrics.rounds import mean_of_rounds
 from harness.metrics.signature import EvaluationSettings
 from results.statistics.architecture import architecture_difference

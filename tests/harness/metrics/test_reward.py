@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from pycocoevalcap.cider.cider_scorer import CiderScorer, precook
 
+from harness.metrics import ngrams
 from harness.metrics.cider import CiderReward
-from harness.metrics.ngrams import counting as ngrams
-from harness.metrics.ngrams.frequencies import DocumentFrequencies
+from harness.metrics.ngrams import DocumentFrequencies
 from harness.utils.errors import BenchError
 
 

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from harness.metrics.more.self_cider import ONE_CAPTION, diversity, measure_self_cider
-from harness.metrics.ptb.python import tokenize_ptb
+from harness.metrics.more.diversity import ONE_CAPTION, diversity, measure_self_cider
+from harness.metrics.ptb import tokenize_ptb
 from results.records import Quantity
 
 REFERENCES = {1: ["X y.", "x"], 2: ["z w"]}

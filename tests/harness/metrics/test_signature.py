@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 import harness
 from harness.benchmark.identity.signature import model_signature
 from harness.config.load import load_preset
-from harness.metrics.evaluator import DEFAULT_SETTINGS, Evaluator
-from harness.metrics.report import evaluate
-from harness.metrics.signature import EvaluationSettings, Signature, evaluation_signature
-from harness.metrics.tokenizer import TokenizerName
+from harness.metrics.evaluator import DEFAULT_SETTINGS, Evaluator, report_on
+from harness.metrics.signature import EvaluationSettings, Signature, TokenizerName, evaluation_signature
 from harness.utils.errors import BenchError
 
 REFERENCES = {1: ["a cat", "one cat"], 2: ["a dog"]}
@@ -92,7 +90,7 @@ def test_other_texts_are_refused(text):
 def test_the_settings_that_drove_the_evaluation_are_signed():
     settings = EvaluationSettings(meteor=False, domain_df="subset")
     with Evaluator(settings=settings) as evaluator:
-        report = evaluate(REFERENCES, {1: "a cat", 2: "dog"}, evaluator=evaluator, name="toy", resamples=10)
+        report = report_on(REFERENCES, {1: "a cat", 2: "dog"}, evaluator, name="toy", of=2)
     assert report.signature == sign(settings)
 
 

@@ -10,11 +10,10 @@ import pytest
 
 from harness.metrics.bleu import BLEU
 from harness.metrics.cider import cider_d
-from harness.metrics.contract import CIDER_D, ROUGE_L, Statistics
-from harness.metrics.evaluation import OVERALL, with_intervals
-from harness.metrics.evaluator import Evaluator
-from harness.metrics.meteor.metric import METEOR, STATISTICS
-from harness.metrics.ngrams.corpus import Corpus
+from harness.metrics.contract import CIDER_D, OVERALL, ROUGE_L, Statistics
+from harness.metrics.evaluator import Evaluator, with_intervals
+from harness.metrics.meteor import METEOR, STATISTICS
+from harness.metrics.ngrams import Corpus
 from harness.metrics.rouge import rouge_l
 from harness.metrics.signature import EvaluationSettings
 from results.statistics.significance import Interval, bootstrap, paired_test
@@ -51,8 +50,8 @@ def test_every_score_of_an_evaluation_gets_its_interval(coco):
     for df in ("all", "subset"):
         with Evaluator(settings=EvaluationSettings(meteor=False, domain_df=df)) as evaluator:
             bare = evaluator.evaluate(coco.references, coco.candidates, domains)
-        found = with_intervals(bare, resamples=500)
-        assert {group: bootstrap(parts, resamples=500) for group, parts in bare.statistics.items()} == {
+        found = with_intervals(bare)
+        assert {group: bootstrap(parts) for group, parts in bare.statistics.items()} == {
             group: {m: Interval(q.low, q.high) for m, q in scores.items() if q.value is not None}
             for group, scores in found.scores.items()
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.metrics.java import bundled_java
-from harness.metrics.ptb.java import tokenize_java, tokenizer_jar
+from harness.metrics.ptb import tokenize_java, tokenizer_jar
 
 CASES = {
     "An airplane's letters, 'MT': flying!": "an airplane 's letters mt flying",

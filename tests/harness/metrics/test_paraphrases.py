@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from harness.metrics.java import bundled_java
-from harness.metrics.meteor.paraphrases import Mask, ParaphraseTable, Phrases, paraphrase_table
-from harness.metrics.meteor.process import MeteorProcess
-from harness.metrics.meteor.session import MeteorSession
+from harness.metrics.meteor import Mask, MeteorProcess, MeteorSession, ParaphraseTable, Phrases, paraphrase_table
 
 PAIRS = [
     ("a car", "the vehicle"),
@@ -139,8 +137,8 @@ def test_blocks_of_any_size_give_the_same_pairs(tmp_path: Path, monkeypatch: pyt
     pairs = [(f"w{n // 7} x", " ".join(f"w{k}" for k in range(n % 5 + 1))) for n in range(400)]
     source = write_table(tmp_path / "many.gz", pairs)
     for read, written in ((1, 3), (16, 400), (1000, 7)):
-        monkeypatch.setattr("harness.metrics.meteor.paraphrases._PAIRS_READ", read)
-        monkeypatch.setattr("harness.metrics.meteor.paraphrases._PAIRS_WRITTEN", written)
+        monkeypatch.setattr("harness.metrics.meteor._PAIRS_READ", read)
+        monkeypatch.setattr("harness.metrics.meteor._PAIRS_WRITTEN", written)
         table = ParaphraseTable.read(source)
         assert pairs_of(table, tmp_path) == pairs
         write(table, tmp_path / "some.gz", table.occurring(["w2", "w0 w1 x w3"]))
@@ -151,7 +149,7 @@ def test_blocks_of_any_size_give_the_same_pairs(tmp_path: Path, monkeypatch: pyt
 
 def test_one_process_serves_until_words_are_new(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("harness.metrics.meteor.session.meteor_paraphrases", lambda: source)
+    monkeypatch.setattr("harness.metrics.meteor.meteor_paraphrases", lambda: source)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     session = MeteorSession(bundled_java, timeout_s=60)
     session.prepare(["a car", "the vehicle zebra"])

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from harness.metrics.java import JavaError
-from harness.metrics.meteor.metric import METEOR, STATISTICS
-from harness.metrics.meteor.process import MeteorProcess, meteor_jar
+from harness.metrics.meteor import METEOR, STATISTICS, MeteorProcess, meteor_jar
 
 # Statistics as meteor-1.5.jar answers them to SCORE, and what it makes of them by EVAL: each and all together.
 STATS = np.array(
@@ -115,7 +114,7 @@ def test_more_input_than_the_pipe_holds_does_not_block(fake_java):
 def test_ends_with_its_parent(fake_java):
     java = fake_java(meteor="exec cat >/dev/null")
     code = (
-        "import sys, time; from pathlib import Path; from harness.metrics.meteor.process import MeteorProcess\n"
+        "import sys, time; from pathlib import Path; from harness.metrics.meteor import MeteorProcess\n"
         "print(MeteorProcess(Path(sys.argv[1]), timeout_s=5).pid, flush=True); time.sleep(60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code, str(java)], stdout=subprocess.PIPE, text=True)

@@ -11,11 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness.metrics.java import bundled_java
-from harness.metrics.ptb.java import tokenize_java
-from harness.metrics.ptb.python import tokenize_ptb
-from harness.metrics.tokenizer import tokenize_by_image
+from harness.metrics.ptb import tokenize_by_image, tokenize_java, tokenize_ptb
 
-FIXTURE = Path(__file__).parents[3] / "fixtures" / "evaluation" / "tokenizer.json.gz"
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "evaluation" / "tokenizer.json.gz"
 
 
 @pytest.fixture(scope="module")
