@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 
 from harness.benchmark.identity.signature import data_field, model_signature, nrefs_field, vocabulary_field
-from harness.benchmark.sentence_graphs import check_sentences, open_sentences
 from harness.benchmark.splits import usable_splits, without_restval
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
@@ -35,6 +34,7 @@ from harness.data.regions.features import both_streams
 from harness.data.vocabularies import SubwordVocabulary
 from harness.data.vocabulary import Vocabulary, counted_captions
 from harness.metrics.signature import EvaluationSettings
+from harness.training.sentence_graphs import check_sentences, open_sentences
 from harness.utils.errors import BenchError
 from harness.utils.files import require_utf8
 from harness.utils.progress import Reporter

@@ -40,10 +40,7 @@ from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter, describe_seconds
 from results import Store
 from results.records import RunSpec
-from results.store.damage import REMEDY, sentence
 from results.store.engine import resolve_url, sqlite_file
-from results.store.intact import damaged_keys, leave_out_damaged
-from results.store.scan import HEADS
 
 PROBED_IMAGES = 4
 """Whose features are computed, and forgotten, to tell how long those of all take."""
@@ -169,12 +166,8 @@ def _settled(specs: list[RunSpec], request: Request, reporter: Reporter) -> tupl
     if not has_results(request):
         return specs, frozenset()
     with Store(request.workspace.database, read_only=True) as store:
-        leave_out_damaged(store, HEADS)
-        if store.left_out:
-            reporter.note(f"{sentence(store.left_out)}; {REMEDY}", style="yellow")
         settled, notes = settle(specs, store, accept=request.accept_code_changes, rerun=request.rerun)
-        damaged = damaged_keys(store)
-        done = {spec.key for spec in settled if spec.key not in damaged and store.status(spec.key) == "finished"}
+        done = {spec.key for spec in settled if store.status(spec.key) == "finished"}
     for note in notes:
         reporter.note(note)
     return settled, frozenset() if request.rerun else frozenset(done)

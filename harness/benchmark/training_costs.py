@@ -21,7 +21,7 @@ from harness.measure.flops.counting import FlopCounts
 from harness.measure.memory import PeakMemory
 from harness.measure.speed import measure_speed
 from harness.training.dropout import DropoutRates
-from harness.training.stage import stages_for
+from harness.training.sentence_graphs import stages_for
 from harness.training.state import TrainingSummary
 from harness.utils.plugins import contain_exits
 from harness.utils.precision import autocast

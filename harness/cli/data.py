@@ -30,8 +30,7 @@ from harness.cli.options import (
     WorkspaceOption,
     refuse_empty,
 )
-from harness.cli.output import cache_errors, deliver
-from harness.cli.outputs import OutFile, OutFolder
+from harness.cli.output import OutFile, OutFolder, cache_errors, deliver
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.workspace import DEFAULT, Workspace

@@ -11,8 +11,7 @@ import typer
 
 from harness.cli.evaluate_more import measure, print_more, refuse_without_more, to_json
 from harness.cli.options import BertOption, ClipOption, InstancesOption
-from harness.cli.output import deliver
-from harness.cli.outputs import OutFile
+from harness.cli.output import OutFile, deliver
 
 if TYPE_CHECKING:
     from harness.data.formats import References

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from harness.cli.inputs import open_results, read_results
+from harness.cli.inputs import open_results
 from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _stored(data: str, workspace: Path, db: str | None) -> StoredVariances:
 
     try:
         with open_results(workspace, db) as store:
-            found = read_results(store, lambda: stored_variances(store, data, SPLIT))
+            found = stored_variances(store, data, SPLIT)
     except BenchError as error:
         raise BenchError(str(error), _HINT) from error
     if found is None:

@@ -12,7 +12,7 @@ from harness.benchmark.engines.entering import enter_worker
 from harness.benchmark.worker import LOCK, Ended, Shared, Worker
 from harness.data.feature_cache import is_cached
 from harness.metrics.evaluator import Evaluator
-from harness.training.ranks import other_ranks
+from harness.training.distributed import other_ranks
 from harness.utils.errors import INTERRUPTED
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace, is_locked

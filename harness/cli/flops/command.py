@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.completion import complete_preset
 from harness.cli.flops.checkpoints import checkpoint_header, checkpoint_notes, checkpoint_row
 from harness.cli.flops.counts import CountedModels, as_csv, counting_notes, model_row
 from harness.cli.flops.table_vi import TABLE_VI, print_table_vi
@@ -19,6 +18,7 @@ from harness.cli.options import (
     RowsOption,
     TableFormatOption,
     VocabularySizeOption,
+    complete_preset,
     refuse_empty,
 )
 from harness.cli.tables import TableFormat, format_table, print_notes

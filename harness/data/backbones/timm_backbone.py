@@ -23,8 +23,8 @@ from harness.data.images import ImagePreprocessing
 from harness.utils.errors import BenchError
 from results.files import check_regular
 from zoo.errors import first_line, unreadable
+from zoo.weights.converter import timm_swin
 from zoo.weights.finite import refuse_not_finite
-from zoo.weights.swin import timm_name
 
 Triple = tuple[float, float, float]
 NORMALISATIONS: dict[str, tuple[Triple, Triple]] = {
@@ -246,8 +246,7 @@ def _load(model: nn.Module, path: Path, heads: tuple[str, ...]) -> None:
 
 def _from_swin(given: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The weights of Swin's authors under timm's names, without the classifier."""
-    named = {timm_name(key): value for key, value in given.items() if not key.startswith("head.")}
-    return {key: value for key, value in named.items() if key is not None}
+    return timm_swin({key: value for key, value in given.items() if not key.startswith("head.")}, "")
 
 
 def _digest(name: str, arguments: Mapping[str, Any], model: nn.Module) -> str:
