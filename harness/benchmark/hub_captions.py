@@ -12,7 +12,7 @@ from harness.benchmark.hub_options import HubOptions
 from harness.benchmark.saved_model import find_run
 from harness.config.preset import Decoding
 from harness.data.dataset import Dataset
-from harness.inference.hub.generate import caption_with_hub
+from harness.inference.hub_captioner import caption_with_hub
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace

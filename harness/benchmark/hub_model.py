@@ -15,8 +15,7 @@ from harness.benchmark.pretrained import WEIGHTS_FILES, WeightsMissing, fetch, f
 from harness.config.preset import Decoding
 from harness.config.schedule import Strict
 from harness.data.hub import REPOSITORY, cached_snapshot
-from harness.inference.hub.checkpoint import Checkpoint
-from harness.inference.hub.prompts import Prompt, choose_prompt
+from harness.inference.hub_checkpoint import Checkpoint, Prompt, choose_prompt
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded
@@ -27,7 +26,7 @@ from zoo.registry import NOT_DOCUMENTED
 if TYPE_CHECKING:
     import torch
 
-    from harness.inference.hub.captioner import HubCaptioner
+    from harness.inference.hub_captioner import HubCaptioner
 
 PREFIX = "hf:"
 
@@ -193,7 +192,7 @@ class HubModel:
             ZooError: the weights are damaged.
             BenchError: anything else is.
         """
-        from harness.inference.hub.captioner import HubCaptioner
+        from harness.inference.hub_captioner import HubCaptioner
 
         checkpoint = self.checkpoint()
         prompt = choose_prompt(checkpoint.family, self.prompt)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from harness.inference.hub.checkpoint import ATTENTION, DTYPES
-from harness.inference.hub.cleaning import choose_rules
+from harness.inference.hub_checkpoint import ATTENTION, DTYPES, choose_rules
 from harness.utils.errors import BenchError
 
 
@@ -16,7 +15,7 @@ class HubOptions:
 
     Attributes:
         prompt: a template's name, or a text.
-        clean: what is done to captions: rules of `harness.inference.hub.cleaning`.
+        clean: what is done to captions: rules of `harness.inference.hub_checkpoint`.
         attention: its implementation, one of `ATTENTION`.
         dtype: of weights and arithmetic, one of `DTYPES`; None: that of the run.
     """

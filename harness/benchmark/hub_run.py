@@ -11,8 +11,7 @@ from harness.benchmark.scoring import score_split
 from harness.benchmark.timing import time_hub
 from harness.benchmark.training_costs import no_training
 from harness.data.images import load_image
-from harness.inference.hub.captioner import HubCaptioner
-from harness.inference.hub.generate import caption_with_hub
+from harness.inference.hub_captioner import HubCaptioner, caption_with_hub
 from harness.measure.captioning_costs import Counted, count_generating
 from harness.measure.memory import PeakMemory
 from harness.metrics.evaluator import Evaluator

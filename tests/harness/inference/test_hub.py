@@ -18,12 +18,10 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-import harness.inference.hub.captioner
+import harness.inference.hub_captioner
 from harness.config.preset import Decoding
-from harness.inference.hub.captioner import HubCaptioner
-from harness.inference.hub.checkpoint import Checkpoint
-from harness.inference.hub.cleaning import choose_rules, clean
-from harness.inference.hub.prompts import OWN, Prompt, choose_prompt
+from harness.inference.hub_captioner import HubCaptioner
+from harness.inference.hub_checkpoint import OWN, Checkpoint, Prompt, choose_prompt, choose_rules, clean
 from harness.measure.flops.generation import count_generation
 from harness.measure.flops.second_count import count_again
 from harness.utils.errors import BenchError
@@ -158,7 +156,7 @@ def test_one_prompt_is_padded_only_where_images_differ_in_tokens(opened: OpenFam
 def test_a_prompt_that_is_left_in_would_be_found(
     opened: OpenFamily, family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(harness.inference.hub.captioner._TokensBefore, "__call__", _count_nothing)
+    monkeypatch.setattr(harness.inference.hub_captioner._TokensBefore, "__call__", _count_nothing)
     captions = opened(family, ZEBRA).caption(PICTURES, SHORT).captions
     assert all("Zebra" in caption for caption in captions)
 
