@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.data.dataset import Sample
-from harness.data.features import VisualFeatures
+from harness.data.regions.features import VisualFeatures
 from harness.metrics.cider import consensus_scores
 from harness.metrics.ptb import tokenize_by_image, tokenize_ptb
 

@@ -76,8 +76,6 @@ class SubwordVocabulary(Vocabulary):
 
     def encode(self, caption: str, max_len: int) -> list[int]:
         """As `Vocabulary.encode`; a caption that is too long loses whole words, never part of one."""
-        if max_len < 1:
-            raise ValueError(f"max_len must be at least 1, not {max_len}")
         numbers: list[int] = []
         for word in self.tokenize(caption):
             pieces = self._pieces(word)

@@ -161,9 +161,7 @@ class Vocabulary:
         Raises:
             BenchError: a special token is missing, or a word is listed twice.
         """
-        names = PREPARATIONS[preparation].specials
-        if names is None:
-            raise ValueError(f"the preparation {preparation!r} has no names for the special tokens")
+        names = PREPARATIONS[preparation].specials or ()
         missing = [name for name in names if name not in entries]
         if missing:
             raise BenchError(f"the vocabulary lacks {', '.join(missing)}", f"it must hold {', '.join(names)}")
@@ -197,8 +195,6 @@ class Vocabulary:
 
     def encode(self, caption: str, max_len: int) -> list[int]:
         """The caption's token numbers without `bos`, ended by `eos`; at most `max_len`, `eos` included."""
-        if max_len < 1:
-            raise ValueError(f"max_len must be at least 1, not {max_len}")
         return [self._ids.get(word, self.unk) for word in self.tokenize(caption)[: max_len - 1]] + [self.eos]
 
     def decode(self, ids: Iterable[int]) -> str:

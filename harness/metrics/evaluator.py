@@ -90,7 +90,6 @@ class Evaluator:
     """Scores systems one after another with one METEOR process; use it as a context manager.
 
     Args:
-        java: runtime to use; found by `find_java` if not given.
         settings: every choice that may change a score. METEOR is what needs Java and most of the time.
         spice_heap_mb: memory that SPICE's Java may take.
 
@@ -100,12 +99,10 @@ class Evaluator:
 
     def __init__(
         self,
-        java: Path | None = None,
         *,
         settings: EvaluationSettings = DEFAULT_SETTINGS,
         spice_heap_mb: int = SPICE_HEAP_MB,
     ) -> None:
-        self._asked_java = java
         self.settings = settings
         self._spice_heap_mb = spice_heap_mb
         self._java: Path | None = None
@@ -249,7 +246,7 @@ class Evaluator:
 
     def _find_java(self) -> Path:
         if self._java is None:
-            self._java = find_java(self._asked_java)
+            self._java = find_java()
         return self._java
 
     def _tokenize(self, captions: Sequence[str]) -> list[str]:

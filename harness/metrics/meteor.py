@@ -26,7 +26,6 @@ from functools import cached_property
 from importlib import resources
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Final, Self, TypeVar
 
 import numpy as np
@@ -307,11 +306,6 @@ class MeteorProcess:
         self._reader = _start_thread(self._read, stdout)
         self._stderr_drain = _start_thread(self._drain, stderr)
 
-    @property
-    def pid(self) -> int:
-        """Process id of the JVM."""
-        return self._process.pid
-
     def statistics(
         self,
         references: Mapping[int, Sequence[str]],
@@ -351,14 +345,6 @@ class MeteorProcess:
                 self._stdin.close()  # the end of a JVM whose `java` was a script, so that only the script was killed
         for thread in (self._reader, self._stderr_drain):
             thread.join(_GRACE_S)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _answer(self) -> list[float]:
         try:

@@ -84,7 +84,8 @@ def test_slow_and_failing_programs_run_once(monkeypatch: pytest.MonkeyPatch, tmp
 
     monkeypatch.setattr(MeteorSession, "statistics", hang)
     monkeypatch.setattr("harness.metrics.evaluator.run_spice", parse)
-    with Evaluator(java, settings=EvaluationSettings(spice=True)) as evaluator:
+    monkeypatch.setenv("BENCH_JAVA", str(java))
+    with Evaluator(settings=EvaluationSettings(spice=True)) as evaluator:
         model, _ = score_split("test", {1: "a dog runs", 2: "two cats", 3: "a kite"}, data(SAMPLES), evaluator)
         assert asked == ["METEOR", "SPICE"]
         people, _ = score_people("test", data(SAMPLES), evaluator)

@@ -76,10 +76,7 @@ def test_keys_differ_where_numbers_would() -> None:
     assert base.key().endswith("std=0.229,0.224,0.225"), "keys of features that are cached already stay the same"
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{"size": 0}, {"resize": "stretch"}, {"interpolation": "lanczos"}, {"std": (1, 1, 0)}, {"control": "blur"}],
-)
+@pytest.mark.parametrize("wrong", [{"size": 0}, {"std": (1, 1, 0)}])
 def test_impossible_preprocessing_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         ImagePreprocessing(**{"size": 96, **wrong})  # type: ignore[arg-type]

@@ -121,19 +121,6 @@ def test_every_parameter_is_part_of_the_folder_name() -> None:
     assert len({ScenesConfig().digest(), *names}) == len(changes) + 1
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"train": -1}, {"captions": 0}, {"small": (20, 40)}, {"image_size": 80}, {"large": (34, 60)}]
-)
-def test_impossible_parameters_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"must|too small"):
-        ScenesConfig(**wrong)
-
-
-def test_the_default_size() -> None:
-    assert (ScenesConfig().train, ScenesConfig().val, ScenesConfig().test) == (1500, 150, 300)
-    assert ScenesConfig().nocaps_per_domain * len(DOMAINS) == 240
-
-
 def test_opening_gives_splits_domains_and_differing_captions(tiny: Dataset) -> None:
     assert {name: len(samples) for name, samples in tiny.splits.items()} == {
         "train": 12,

@@ -9,7 +9,6 @@ import pytest
 
 from harness.metrics.contract import METRICS, OVERALL
 from harness.metrics.evaluator import Evaluator
-from harness.metrics.java import bundled_java
 from harness.metrics.ptb import tokenize_ptb
 from harness.metrics.signature import EvaluationSettings
 from harness.utils.errors import BenchError
@@ -162,7 +161,8 @@ def test_meteor_failing_leaves_the_others_standing(
     fake_java: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, meteor: str, reason: str
 ) -> None:
     monkeypatch.setattr("harness.metrics.evaluator.TIMEOUT_S", 4 if "no answer" in reason else 60)
-    with Evaluator(fake_java(meteor=meteor)) as evaluator:
+    monkeypatch.setenv("BENCH_JAVA", str(fake_java(meteor=meteor)))
+    with Evaluator() as evaluator:
         found = evaluator.evaluate(REFERENCES, CANDIDATES)
     quantity = found.scores[OVERALL]["METEOR"]
     assert quantity.value is None
@@ -185,7 +185,8 @@ def test_tokenizer_failing_leaves_no_score(
 ) -> None:
     settings = EvaluationSettings(tokenizer="java")
     monkeypatch.setattr("harness.metrics.evaluator.TIMEOUT_S", 2 if "within" in reason else 60)
-    with Evaluator(fake_java(tokenizer=tokenizer), settings=settings) as evaluator:
+    monkeypatch.setenv("BENCH_JAVA", str(fake_java(tokenizer=tokenizer)))
+    with Evaluator(settings=settings) as evaluator:
         found = evaluator.evaluate(REFERENCES, CANDIDATES, {1: "in-domain"})
     assert found.per_image == {}
     assert set(found.scores) == {OVERALL, "in-domain"}
@@ -201,9 +202,10 @@ def test_without_a_working_java_only_meteor_is_missing(tmp_path, coco, monkeypat
     if body:
         java.write_text(f"#!/bin/sh\n{body}\n")
         java.chmod(0o755)
-    monkeypatch.setattr("harness.metrics.java.java_version.__kwdefaults__", {"timeout_s": 0.5})
+    monkeypatch.setattr("harness.metrics.java.PROBE_TIMEOUT_S", 0.5)
+    monkeypatch.setenv("BENCH_JAVA", str(java))
     monkeypatch.setattr("harness.metrics.evaluator.TIMEOUT_S", 1)
-    with Evaluator(java) as evaluator:
+    with Evaluator() as evaluator:
         evaluator.warm_up([])
         found = evaluator.evaluate(coco.references, coco.candidates)
     for metric in COMPUTED:
@@ -215,8 +217,9 @@ def test_without_a_working_java_only_meteor_is_missing(tmp_path, coco, monkeypat
             assert quantity.value == pytest.approx(coco.corpus[metric], abs=1e-12, rel=0)
 
 
-def test_without_java_the_java_tokenizer_leaves_no_score(tmp_path):
-    with Evaluator(tmp_path / "no-java", settings=EvaluationSettings(tokenizer="java")) as evaluator:
+def test_without_java_the_java_tokenizer_leaves_no_score(tmp_path, monkeypatch):
+    monkeypatch.setenv("BENCH_JAVA", str(tmp_path / "no-java"))
+    with Evaluator(settings=EvaluationSettings(tokenizer="java")) as evaluator:
         found = evaluator.evaluate(REFERENCES, CANDIDATES)
     assert {quantity.value for quantity in found.scores[OVERALL].values()} == {None}
     assert "no-java cannot be started" in (found.scores[OVERALL]["CIDEr-D"].reason or "")
@@ -225,7 +228,7 @@ def test_without_java_the_java_tokenizer_leaves_no_score(tmp_path):
 def test_both_tokenizers_give_the_same_scores(coco):
     made = []
     for name in ("python", "java"):
-        with Evaluator(bundled_java(), settings=EvaluationSettings(tokenizer=name, meteor=False)) as evaluator:
+        with Evaluator(settings=EvaluationSettings(tokenizer=name, meteor=False)) as evaluator:
             made.append(evaluator.evaluate(coco.references, coco.candidates))
     assert made[0].per_image == made[1].per_image
     assert [evaluation.tokenizer for evaluation in made] == ["ptb-python", "ptb-java"]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -66,10 +67,10 @@ def test_statistics_follow_candidate_order_and_ignore_separators(evaluator):
 
 def test_process_and_files_are_gone_after_close(fake_java):
     process = MeteorProcess(fake_java(meteor="exec sleep 60"), timeout_s=5)
-    assert not gone(process.pid)
+    assert not gone(process._process.pid)
     process.close()
     process.close()
-    assert gone(process.pid)
+    assert gone(process._process.pid)
     assert process._stdin.closed
     assert not process._reader.is_alive()
     assert not process._stderr_drain.is_alive()
@@ -87,18 +88,18 @@ def test_child_of_a_wrapper_script_ends_too(fake_java, tmp_path):
 
 def test_real_process_leaves_nothing(evaluator):
     before = sorted(meteor_jar().parent.iterdir())
-    with MeteorProcess(evaluator._find_java(), timeout_s=60) as process:
-        assert not gone(process.pid)
-    assert gone(process.pid)
+    with closing(MeteorProcess(evaluator._find_java(), timeout_s=60)) as process:
+        assert not gone(process._process.pid)
+    assert gone(process._process.pid)
     assert sorted(meteor_jar().parent.iterdir()) == before
-    assert not list(Path(tempfile.gettempdir()).glob(f"hsperfdata_*/{process.pid}"))
+    assert not list(Path(tempfile.gettempdir()).glob(f"hsperfdata_*/{process._process.pid}"))
 
 
 def test_closed_after_an_error(fake_java):
     process = MeteorProcess(fake_java(meteor="exec sleep 60"), timeout_s=0.3)
     with pytest.raises(JavaError, match=r"no answer within 0\.3 s"):
         process.statistics({1: ["a"]}, {1: "a"})
-    assert gone(process.pid)
+    assert gone(process._process.pid)
 
 
 def test_more_input_than_the_pipe_holds_does_not_block(fake_java):
@@ -115,7 +116,7 @@ def test_ends_with_its_parent(fake_java):
     java = fake_java(meteor="exec cat >/dev/null")
     code = (
         "import sys, time; from pathlib import Path; from harness.metrics.meteor import MeteorProcess\n"
-        "print(MeteorProcess(Path(sys.argv[1]), timeout_s=5).pid, flush=True); time.sleep(60)"
+        "print(MeteorProcess(Path(sys.argv[1]), timeout_s=5)._process.pid, flush=True); time.sleep(60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code, str(java)], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -91,7 +92,7 @@ def test_statistics_are_those_of_the_whole_table(source: Path, tmp_path: Path) -
     for paraphrases in (source, tmp_path / "kept.gz", empty):
         with (
             paraphrases.open("rb") as file,
-            MeteorProcess(bundled_java(), timeout_s=60, paraphrases=file) as process,
+            closing(MeteorProcess(bundled_java(), timeout_s=60, paraphrases=file)) as process,
         ):
             found.append(process.statistics(REFERENCES, CANDIDATES))
     whole, kept, none = found

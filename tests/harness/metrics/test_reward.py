@@ -9,7 +9,6 @@ from pycocoevalcap.cider.cider_scorer import CiderScorer, precook
 from harness.metrics import ngrams
 from harness.metrics.cider import CiderReward
 from harness.metrics.ngrams import DocumentFrequencies
-from harness.utils.errors import BenchError
 
 
 def numbered(coco):
@@ -57,19 +56,15 @@ def test_equals_pycocoevalcap_with_the_training_sets_frequencies(data):
     assert found.std() > 0.1
 
 
-def test_frequencies_are_independent_of_blocks_and_saved(data, tmp_path, monkeypatch):
-    references, samples = data
+def test_frequencies_are_independent_of_blocks(data, monkeypatch):
+    references, _ = data
     whole = DocumentFrequencies.of_numbers(references)
     monkeypatch.setattr(ngrams, "_BLOCK_TOKENS", 1_000)
     made = DocumentFrequencies.of_numbers(references)
-    made.save(tmp_path / "frequencies.npz")
-    read = DocumentFrequencies.load(tmp_path / "frequencies.npz")
-    for other in (made, read):
-        assert (other.keys == whole.keys).all()
-        assert (other.counts == whole.counts).all()
-        assert other.images == whole.images == len(references)
+    assert (made.keys == whole.keys).all()
+    assert (made.counts == whole.counts).all()
+    assert made.images == whole.images == len(references)
     assert (np.diff(whole.keys.astype(object)) > 0).all()
-    assert (CiderReward(read)(references[:5], samples[:5]) == CiderReward(whole)(references[:5], samples[:5])).all()
 
 
 def test_rewards_do_not_depend_on_the_batch(data):
@@ -103,14 +98,3 @@ def test_wrong_numbers_are_refused(data):
         reward(references[:2], [samples[0], samples[1][:1]])
     with pytest.raises(ValueError, match="zip"):
         reward(references[:2], samples[:1])
-
-
-def test_other_files_are_refused(tmp_path):
-    path = tmp_path / "frequencies.npz"
-    for content in (b"", b"text", b"PK"):
-        path.write_bytes(content)
-        with pytest.raises(BenchError, match="contains no document frequencies"):
-            DocumentFrequencies.load(path)
-    np.savez(path, keys=np.array([object()]))
-    with pytest.raises(BenchError, match="contains no document frequencies"):
-        DocumentFrequencies.load(path)

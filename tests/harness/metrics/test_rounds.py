@@ -96,8 +96,9 @@ def test_meteor_is_asked_once_for_every_caption_and_reference() -> None:
     assert [each.shape for each in answers] == [(2, 23)] * 3
 
 
-def test_what_failed_before_is_not_computed_again(tmp_path: Path) -> None:
-    with Evaluator(tmp_path / "no-java") as evaluator:
+def test_what_failed_before_is_not_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENCH_JAVA", str(tmp_path / "no-java"))
+    with Evaluator() as evaluator:
         found = evaluator.evaluate_rounds(UNEQUAL, {}, None, people, without={"METEOR": "it hung", "SPICE": "slow"})
     assert found.scores[OVERALL]["METEOR"].reason == "it hung"
     assert found.scores[OVERALL]["SPICE"].reason == "slow"
