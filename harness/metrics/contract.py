@@ -14,6 +14,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.data.formats import named
 from harness.utils.errors import BenchError
 
 Array = NDArray[np.float64]
@@ -94,19 +95,10 @@ def require_same_images(references: Iterable[int], candidates: Iterable[int]) ->
         BenchError: some are missing or extra; names the first ten of each and counts all.
     """
     wanted, given = set(references), set(candidates)
-    problems = [
-        *_describe(wanted - given, "with references but no caption"),
-        *_describe(given - wanted, "with a caption but no references"),
-    ]
+    apart = {"with references but no caption": wanted - given, "with a caption but no references": given - wanted}
+    problems = [named([str(image_id) for image_id in sorted(ids)], what) for what, ids in apart.items() if ids]
     if problems:
         raise BenchError(
             f"captions and references are of different images: {'; '.join(problems)}",
             hint="give exactly one caption for every image of the split that is scored",
         )
-
-
-def _describe(ids: set[int], what: str) -> list[str]:
-    if not ids:
-        return []
-    shown = ", ".join(map(str, sorted(ids)[:10]))
-    return [f"{len(ids)} image{'s' if len(ids) > 1 else ''} {what} ({shown}{', ...' if len(ids) > 10 else ''})"]

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from harness.data.formats import named
 from harness.metrics.bleu import BLEU
 from harness.metrics.cider import cider_d
 from harness.metrics.contract import (
@@ -349,10 +350,8 @@ def _check(references: Mapping[int, Sequence[str]], candidates: Mapping[int, str
     require_same_images(references, candidates)
     if not candidates:
         raise BenchError("there is no caption to score")
-    bare = sorted(image_id for image_id, texts in references.items() if not texts)
-    if bare:
-        shown = ", ".join(map(str, bare[:10]))
-        raise BenchError(f"{len(bare)} images have no reference caption ({shown}{', ...' if len(bare) > 10 else ''})")
+    if bare := [str(image_id) for image_id, texts in sorted(references.items()) if not texts]:
+        raise BenchError(named(bare, "with no reference caption"))
 
 
 def _corpus(round_: Round, members: Sequence[int] | None = None) -> Corpus:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -58,8 +58,8 @@ class Regions:
         return 0 if told is None else len(told)
 
 
-class RegionSource(Protocol):
-    """A source of regions by image id.
+class RegionSource:
+    """A source of regions by image id, which implements `image`, or `read` itself.
 
     Attributes:
         name: as shown in the signature.
@@ -69,14 +69,25 @@ class RegionSource(Protocol):
 
     name: str
     fingerprint: str
-    boxes_only: bool
+    boxes_only: bool = False
+
+    def image(self, image_id: int) -> RawRegions | None:
+        """Regions of one image, None where the source has none; BadRegions where they cannot be used."""
+        raise NotImplementedError
 
     def read(self, image_ids: Sequence[int]) -> Iterator[tuple[int, RawRegions | str]]:
         """Regions of the images, or their errors, in any order; missing images are left out.
 
         An id may be repeated with an error, which replaces its regions.
         """
-        ...
+        for image_id in image_ids:
+            try:
+                found = self.image(image_id)
+            except BadRegions as bad:
+                yield image_id, str(bad)
+            else:
+                if found is not None:
+                    yield image_id, found
 
 
 Limits = tuple[int, int]
