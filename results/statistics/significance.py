@@ -1,7 +1,7 @@
 """Which differences between results are significant: paired tests over images, intervals, and Holm's correction.
 
 A score that is the mean of the images' scores is tested by sign flips (`sign_flip_columns`), any other by the
-statistics of each image whose sum gives the score (`paired_test`, `bootstrap`). Images are resampled, not seeds: how
+statistics of each image whose sum gives the score (`bootstrap`). Images are resampled, not seeds: how
 much a model varies over training seeds is another question (`results.statistics.architecture`). Document frequencies
 stay as they are in every resample: taken anew they would bias CIDEr-D upwards.
 """
@@ -137,39 +137,6 @@ def bootstrap(statistics: Sequence[Statistics], *, resamples: int = RESAMPLES, s
     return found
 
 
-def paired_test(
-    first: Sequence[Statistics], second: Sequence[Statistics], *, resamples: int = RESAMPLES, seed: int = SEED
-) -> dict[str, tuple[float, float]]:
-    """Difference first - second and two-sided p-value of every metric that both have.
-
-    Approximate randomisation: for each image the two systems' statistics are exchanged or not, which for a metric that
-    is a mean flips the sign of the image's difference (Noreen 1989; Riezler and Maxwell 2005).
-
-    Raises:
-        ValueError: the systems are not of the same number of images.
-    """
-    names = {name for each in second for name in each.metric.names}
-    first = [each for each in first if set(each.metric.names) <= names]
-    by_names = {each.metric.names: each for each in second}
-    second = [by_names[each.metric.names] for each in first]
-    one = np.concatenate([each.values for each in first], axis=1)
-    two = np.concatenate([each.values for each in second], axis=1)
-    if one.shape != two.shape:
-        raise ValueError(f"systems of different images: {len(one)} and {len(two)}")
-    gap, total_one, total_two = two - one, one.sum(axis=0), two.sum(axis=0)
-    images = len(one)
-    observed = _differences(first, total_one[None], total_two[None])
-    extreme = dict.fromkeys(observed, 0)
-    for exchanged in exchanges(images, resamples=resamples, seed=seed):
-        moved = exchanged @ gap
-        for metric, differences in _differences(first, total_one + moved, total_two - moved).items():
-            # Rounding must not decide about draws that are as extreme as what was observed.
-            extreme[metric] += int((np.abs(differences) >= abs(observed[metric][0]) - 1e-12).sum())
-    return {
-        metric: (float(observed[metric][0]), p_value(count, images, resamples)) for metric, count in extreme.items()
-    }
-
-
 def _scores(statistics: Sequence[Statistics], totals: Array) -> dict[str, Array]:
     """Scores by metric of (R, K) sums, K the columns of all statistics side by side."""
     found: dict[str, Array] = {}
@@ -180,11 +147,6 @@ def _scores(statistics: Sequence[Statistics], totals: Array) -> dict[str, Array]
         found.update(zip(each.metric.names, scores.T, strict=True))
         column += width
     return found
-
-
-def _differences(statistics: Sequence[Statistics], one: Array, two: Array) -> dict[str, Array]:
-    first, second = _scores(statistics, one), _scores(statistics, two)
-    return {metric: first[metric] - second[metric] for metric in first}
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

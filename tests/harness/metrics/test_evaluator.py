@@ -235,24 +235,6 @@ def test_both_tokenizers_give_the_same_scores(coco):
     assert made[0].scores[OVERALL]["METEOR"].reason == "METEOR was not asked for"
 
 
-def test_subset_frequencies_are_those_of_the_domain_alone(coco):
-    ids = sorted(coco.candidates)[:90]
-    references = {i: coco.references[i] for i in ids}
-    candidates = {i: coco.candidates[i] for i in ids}
-    domains = {i: "in-domain" if n % 3 else "out-domain" for n, i in enumerate(ids)}
-    with Evaluator(settings=EvaluationSettings(meteor=False, domain_df="subset")) as evaluator:
-        found = evaluator.evaluate(references, candidates, domains)
-        for domain, members in found.domains.items():
-            alone = evaluator.evaluate({i: references[i] for i in members}, {i: candidates[i] for i in members})
-            for metric in ("BLEU-4", "CIDEr-D"):
-                value = found.scores[domain][metric].value
-                assert value == pytest.approx(alone.scores[OVERALL][metric].value, abs=1e-12)
-    with Evaluator(settings=EvaluationSettings(meteor=False)) as evaluator:
-        shared = evaluator.evaluate(references, candidates, domains)
-    assert shared.scores["in-domain"]["CIDEr-D"] != found.scores["in-domain"]["CIDEr-D"]
-    assert shared.scores[OVERALL] == found.scores[OVERALL]
-
-
 @pytest.mark.parametrize(
     "odd", ["", "...", "dog", "dog " * 10_000, "שלום עולם", "\U0001f600 \U0001f600", "\u2028\r\x00|||"]
 )
