@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from harness.data.batches import Batch, CaptionBatches, evaluation_batches, pad_rows, prefetched
+from harness.data.batches import Batch, CaptionBatches, evaluation_batches, prefetched
 from harness.data.dataset import Sample
 from harness.data.features import ARRAY, META, Features
 from harness.data.vocabulary import BOS, EOS, PAD, Vocabulary
@@ -160,10 +160,6 @@ def test_evaluation_keeps_the_order(features: Features) -> None:
     assert [image_ids for image_ids, _ in found] == [(30, 0), (60,)]
     assert found[0][1].features is not None
     assert found[0][1].features[:, 0, 0].tolist() == [3, 0]
-
-
-def test_rows_are_padded_on_the_right() -> None:
-    assert pad_rows([[5], [6, 7, 8]]).tolist() == [[5, PAD, PAD], [6, 7, 8]]
 
 
 def workers() -> int:

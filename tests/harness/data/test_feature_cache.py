@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import signal
 import threading
@@ -60,12 +59,6 @@ def test_reuse_does_no_work(dataset: Dataset, tmp_path: Path) -> None:
     assert sum(first.batches) == IMAGES
     assert (second.batches, told) == ([], [])
     assert after.digest == before.digest
-
-
-def test_progress_counts_images(dataset: Dataset, tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
-    extracted(dataset, tmp_path, progress=lambda *at: told.append(at))
-    assert told == [(min(done, IMAGES), IMAGES) for done in range(0, IMAGES + BATCH, BATCH)]
 
 
 def test_what_determines_the_features_is_in_the_key(dataset: Dataset, tmp_path: Path) -> None:
@@ -139,15 +132,6 @@ def test_values_beyond_half_precision_are_refused(dataset: Dataset, tmp_path: Pa
 
     with pytest.raises(BenchError, match="not finite in half precision"):
         extracted(dataset, tmp_path, Loud())
-
-
-def test_the_finished_cache_says_what_it_is(dataset: Dataset, tmp_path: Path) -> None:
-    extracted(dataset, tmp_path)
-    folder = folder_of(tmp_path)
-    meta = json.loads((folder / META).read_text())
-    assert (meta["backbone"], meta["device"], meta["shape"]) == ("counting", "cpu", [IMAGES, 4, 4])
-    assert meta["versions"]["torch"] == torch.__version__
-    assert {entry.name for entry in folder.iterdir()} == {ARRAY, META, "lock"}
 
 
 def test_an_empty_data_set_is_refused(dataset: Dataset, tmp_path: Path) -> None:

@@ -51,11 +51,6 @@ def test_images_stay_in_memory_as_far_as_it_is_meant_to_go(dataset: Dataset, mon
         source.visual([2], PIXELS)
 
 
-def test_pictures_are_pixels_alone(dataset: Dataset) -> None:
-    with pytest.raises(BenchError, match="needs visual input of kind grid"):
-        PixelSource(dataset, ImagePreprocessing(8)).visual([0], VisualSpec("grid", 3))
-
-
 def test_all_unreadable_pictures_of_a_batch_are_named(dataset: Dataset) -> None:
     for number in (0, 2):
         (dataset.root / f"{number}.png").write_bytes(b"no picture")

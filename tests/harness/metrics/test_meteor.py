@@ -65,17 +65,6 @@ def test_statistics_follow_candidate_order_and_ignore_separators(evaluator):
     assert process.statistics(references, {}).shape == (0, STATISTICS)
 
 
-def test_process_and_files_are_gone_after_close(fake_java):
-    process = MeteorProcess(fake_java(meteor="exec sleep 60"), timeout_s=5)
-    assert not gone(process._process.pid)
-    process.close()
-    process.close()
-    assert gone(process._process.pid)
-    assert process._stdin.closed
-    assert not process._reader.is_alive()
-    assert not process._stderr_drain.is_alive()
-
-
 def test_child_of_a_wrapper_script_ends_too(fake_java, tmp_path):
     inner = tmp_path / "inner.pid"
     process = MeteorProcess(fake_java(meteor=f"sh -c 'echo $$ >{inner}; exec cat >/dev/null'; true"), timeout_s=5)

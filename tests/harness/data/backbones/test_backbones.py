@@ -180,14 +180,6 @@ def test_wrong_settings_are_named(arguments: dict[str, object], message: str, we
         open_backbone(NAME, weights=weights, **arguments)  # type: ignore[arg-type]
 
 
-def test_the_filterbank_takes_a_grid_and_nothing_else(weights: Path) -> None:
-    assert open_backbone("filterbank").grid == (8, 8)
-    assert open_backbone("filterbank", options={"grid": "4"}).preprocessing.size == 48
-    for arguments in ({"options": {"cells": "4"}}, {"options": {"grid": "x"}}, {"weights": weights}):
-        with pytest.raises(BenchError, match="filterbank"):
-            open_backbone("filterbank", **arguments)  # type: ignore[arg-type]
-
-
 def test_random_weights_are_taken_on_demand_and_always_the_same() -> None:
     before = torch.random.get_rng_state()
     first = open_backbone(NAME, weights="random", image_size=64)
