@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from harness.utils.errors import BenchError
@@ -81,6 +82,39 @@ def java_command(java: Path, *arguments: str, heap_mb: int) -> list[str]:
     """
     fixed = ("-Duser.language=en", "-Duser.country=US", "-Dfile.encoding=UTF-8", "-XX:-UsePerfData")
     return [str(java), f"-Xmx{heap_mb}m", *fixed, *arguments]
+
+
+def run_java(
+    what: str, command: Sequence[str], *, timeout_s: float, given: bytes | None = None, folder: Path | None = None
+) -> bytes:
+    """What a program of `java_command` writes to its standard output.
+
+    Args:
+        what: the program, as messages begin.
+        given: its standard input.
+        folder: that it runs in.
+
+    Raises:
+        JavaError: it cannot be started, ends with an error, or takes longer than `timeout_s`.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            input=given,
+            cwd=folder,
+            capture_output=True,
+            timeout=timeout_s,
+            env=java_environment(),
+            check=False,
+        )
+    except OSError as error:
+        raise JavaError(f"{what}: {command[0]} cannot be started: {error.strerror or error}") from error
+    except subprocess.TimeoutExpired as error:
+        raise JavaError(f"{what}: no answer within {timeout_s:g} s") from error
+    if done.returncode != 0:
+        said = done.stderr.decode("utf-8", "replace").strip()[-300:]
+        raise JavaError(f"{what}: the Java process ended with status {done.returncode}{': ' + said if said else ''}")
+    return done.stdout
 
 
 def java_environment() -> dict[str, str]:

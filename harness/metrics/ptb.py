@@ -8,14 +8,13 @@ with examples; for text unlike captions (long URLs, markup, rare scripts) the tw
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Final
 
 from harness.data.formats import sanitise_caption
-from harness.metrics.java import JavaError, java_command, java_environment
+from harness.metrics.java import JavaError, java_command, run_java
 
 
 def _sections() -> dict[str, list[str]]:
@@ -266,23 +265,9 @@ def tokenize_java(captions: Sequence[str], *, java: Path, timeout_s: float) -> l
     text = "\n".join(sanitise_caption(caption) for caption in captions)
     program = ("-cp", str(tokenizer_jar()), "edu.stanford.nlp.process.PTBTokenizer")
     options = ("-preserveLines", "-lowerCase", "-encoding", "UTF-8")
-    try:
-        done = subprocess.run(
-            java_command(java, *program, *options, heap_mb=_HEAP_MB),
-            input=text.encode(),
-            capture_output=True,
-            timeout=timeout_s,
-            env=java_environment(),
-            check=False,
-        )
-    except OSError as error:
-        raise JavaError(f"PTB tokenizer: {java} cannot be started: {error.strerror or error}") from error
-    except subprocess.TimeoutExpired as error:
-        raise JavaError(f"PTB tokenizer: no answer from {java} within {timeout_s:g} s") from error
-    if done.returncode != 0:
-        said = done.stderr.decode("utf-8", "replace").strip()[-300:]
-        raise JavaError(f"PTB tokenizer: {java} ended with status {done.returncode}{': ' + said if said else ''}")
-    lines = done.stdout.decode("utf-8", "replace").split("\n")
+    command = java_command(java, *program, *options, heap_mb=_HEAP_MB)
+    said = run_java("PTB tokenizer", command, timeout_s=timeout_s, given=text.encode())
+    lines = said.decode("utf-8", "replace").split("\n")
     if len(lines) != len(captions):
         raise JavaError(f"PTB tokenizer: {len(captions)} captions went in, {len(lines)} lines came out")
     return [_without_punctuation(line) for line in lines]

@@ -11,7 +11,6 @@ import hashlib
 import json
 import re
 import shutil
-import subprocess
 import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -25,7 +24,7 @@ import numpy as np
 
 from harness.data.download import fetch
 from harness.metrics.contract import Array
-from harness.metrics.java import JavaError, java_command, java_environment, java_version
+from harness.metrics.java import JavaError, java_command, java_version, run_java
 from harness.utils.atomic import replacing, write_text
 from harness.utils.errors import BenchError
 from harness.utils.files import expanded
@@ -89,17 +88,7 @@ def run_spice(
         asked.write_text(json.dumps(questions), encoding="utf-8")
         options = (str(asked), "-cache", str(cache), "-out", str(answered), "-subset", "-silent")
         command = java_command(java, *_opens(java), "-jar", str(place / SPICE_JAR), *options, heap_mb=heap_mb)
-        try:
-            done = subprocess.run(
-                command, cwd=place, capture_output=True, timeout=TIMEOUT_S, env=java_environment(), check=False
-            )
-        except OSError as error:
-            raise JavaError(f"SPICE: {java} cannot be started: {error.strerror or error}") from error
-        except subprocess.TimeoutExpired as error:
-            raise JavaError(f"SPICE: no answer within {TIMEOUT_S:g} s") from error
-        if done.returncode != 0:
-            said = done.stderr.decode("utf-8", "replace").strip()[-300:]
-            raise JavaError(f"SPICE: the Java process ended with status {done.returncode}{': ' + said if said else ''}")
+        run_java("SPICE", command, timeout_s=TIMEOUT_S, folder=place)
         try:
             scores = {
                 entry["image_id"]: float(entry["scores"]["All"]["f"]) for entry in json.loads(answered.read_text())
