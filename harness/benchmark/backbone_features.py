@@ -80,18 +80,7 @@ class _Tuned:
             digest.update(value.detach().cpu().contiguous().numpy().tobytes())
         self.digest = digest.hexdigest()
         self.preprocessing: ImagePreprocessing = self.origin.preprocessing
-
-    @property
-    def name(self) -> str:
-        return f"{self.origin.name}, tuned"
-
-    @property
-    def dim(self) -> int:
-        return self.origin.dim
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        return self.origin.grid
+        self.name, self.dim, self.grid = f"{self.origin.name}, tuned", self.origin.dim, self.origin.grid
 
     def describe(self) -> str:
         return f"{self.origin.describe()}, tuned#{self.digest[:8]}"
