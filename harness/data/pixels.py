@@ -26,6 +26,13 @@ KEPT_BYTES = 256 * 2**20
 """Most memory of prepared images that a source keeps, so that a small data set is decoded once and not every epoch."""
 Preprocessing = ImagePreprocessing | HubPreprocessing
 Pixels = np.ndarray[Any, np.dtype[np.float32]]
+SHARE_OF_FREE = 0.5
+"""Of the free memory, at most: the rest is for training, and for a copy of the features while they are made wider."""
+IMAGES_AT_ONCE = 256
+_COUNTED = {"features": "mask", "mask": "mask", "boxes": "mask", "relations": "relations", "attributes": "attributes"}
+"""Parts padded to the longest image, each with the part that tells its length."""
+_PADDING = -1
+"""Of whole numbers; other parts are padded with zeros."""
 
 
 def without_control(preprocessing: Preprocessing) -> Preprocessing:
@@ -91,15 +98,6 @@ class PixelSource:
             return
         self._kept_bytes += image.nbytes
         self._kept[image_id] = image
-
-
-SHARE_OF_FREE = 0.5
-"""Of the free memory, at most: the rest is for training, and for a copy of the features while they are made wider."""
-IMAGES_AT_ONCE = 256
-_COUNTED = {"features": "mask", "mask": "mask", "boxes": "mask", "relations": "relations", "attributes": "attributes"}
-"""Parts padded to the longest image, each with the part that tells its length."""
-_PADDING = -1
-"""Of whole numbers; other parts are padded with zeros."""
 
 
 class ResidentSource:

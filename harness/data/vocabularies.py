@@ -32,6 +32,8 @@ _PRETRAINED = "captionbench pretrained tokenizer 1"
 MERGES = 5000
 _UNKNOWN = "  "
 """The library's token for characters that occur in no training caption; subwords have at most one space."""
+_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
+_HINT = "fetch the model again"
 
 
 @dataclass(frozen=True)
@@ -134,10 +136,6 @@ class SubwordVocabulary(Vocabulary):
 
 def _spaced(words: Iterable[str]) -> str:
     return "".join(f" {word}" for word in words)
-
-
-_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
-_HINT = "fetch the model again"
 
 
 @dataclass(frozen=True)

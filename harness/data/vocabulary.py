@@ -29,6 +29,11 @@ _WORD = re.compile(r"[^\s'-]+(?:['-][^\s'-]+)*")
 _APOSTROPHES = str.maketrans({"’": "'", "ʼ": "'", "‐": "-", "‑": "-"})
 _SYMBOL = re.compile(r"([^\w0-9])")
 _DROPPED = frozenset({"", "''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"})
+_KARPATHYS = ("train", "val", "test")
+"""Splits of Karpathy's files, `restval` within `train`; nocaps, which may be joined to them, has no tokens."""
+PAD, BOS, EOS, UNK = range(4)
+"""Default numbers of the special tokens."""
+FORMAT = "captionbench vocabulary 2"
 
 
 def tokenize(caption: str) -> list[str]:
@@ -82,10 +87,6 @@ def _in_word(letter: str) -> bool:
     return letter.isalnum() or letter in "'-" or (not letter.isascii() and unicodedata.category(letter)[0] in "LMN")
 
 
-_KARPATHYS = ("train", "val", "test")
-"""Splits of Karpathy's files, `restval` within `train`; nocaps, which may be joined to them, has no tokens."""
-
-
 def as_read(samples: Sequence[Sample], preparation: str) -> tuple[Sample, ...]:
     """Samples with the captions that a vocabulary of this preparation reads: raw ones, or tokens joined by spaces."""
     if preparation != OWN_TOKENS:
@@ -113,10 +114,6 @@ def counted_captions(dataset: Dataset, train: Iterable[Sample], preparation: str
 
 
 __all__ = ["BOS", "EOS", "PAD", "UNK", "Vocabulary", "tokenize"]
-
-PAD, BOS, EOS, UNK = range(4)
-"""Default numbers of the special tokens."""
-FORMAT = "captionbench vocabulary 2"
 
 
 @dataclass(frozen=True)

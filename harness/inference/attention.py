@@ -30,6 +30,11 @@ _AT_ONCE = 24
 
 Box = tuple[float, float, float, float]
 WHOLE: Box = (0.0, 0.0, 1.0, 1.0)
+PANEL = 224
+"""Longer side of a panel, in pixels."""
+COLUMNS = 6
+_LABEL, _GAP = 26, 8
+_HEAT, _DARKEST, _STRONGEST = (255, 60, 0), 0.45, 0.6
 
 
 def chosen_images(image_ids: Sequence[int]) -> list[int]:
@@ -164,13 +169,6 @@ def _boxes(source: RegionFeatures, ids: Sequence[int]) -> list[tuple[Box, ...] |
     _, mask, boxes = source.padded(ids)
     found = (boxes[row, : mask[row].sum()].tolist() for row in range(len(ids)))
     return [tuple((x1, y1, x2, y2) for x1, y1, x2, y2 in image) for image in found]
-
-
-PANEL = 224
-"""Longer side of a panel, in pixels."""
-COLUMNS = 6
-_LABEL, _GAP = 26, 8
-_HEAT, _DARKEST, _STRONGEST = (255, 60, 0), 0.45, 0.6
 
 
 def draw_attention(picture: Path, record: AttentionRecord, out: Path) -> None:

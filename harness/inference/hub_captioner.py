@@ -24,6 +24,10 @@ from harness.utils.progress import Reporter
 from zoo.models.hub import load_network
 
 _VISION = frozenset({"vision_tower", "vision_model", "visual", "vision_encoder", "image_encoder"})
+MOST = {"cuda": 64, "cpu": 16}
+"""Images at once, where memory suffices; a processor gains nothing from more."""
+SHARE_OF_FREE = 0.5
+"""Of the free memory: the rest is for larger images, and for what kernels take for themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +185,6 @@ class _TokensBefore(LogitsProcessor):
         if self.count < 0:
             self.count = input_ids.shape[1]
         return scores
-
-
-MOST = {"cuda": 64, "cpu": 16}
-"""Images at once, where memory suffices; a processor gains nothing from more."""
-SHARE_OF_FREE = 0.5
-"""Of the free memory: the rest is for larger images, and for what kernels take for themselves."""
 
 
 def caption_with_hub(

@@ -26,6 +26,12 @@ _FETCH = "fetch it again, or name the folder of a complete model: config.json, i
 _COMPLETE = "add preprocessor_config.json and the tokenizer's files, with processor.save_pretrained(FOLDER)"
 _IMAGES = ("preprocessor_config.json", "processor_config.json")
 _WORDS = ("tokenizer.json", "tokenizer.model", "sentencepiece.bpe.model", "spiece.model", "vocab.json", "vocab.txt")
+_FILE = Path(__file__).with_name("hub_prompts.yaml")
+_NAME = re.compile(r"[a-z][a-z0-9-]*")
+OWN = "own"
+"""The name of a prompt that is no template."""
+_SENTENCE = re.compile(r".*?[.!?](?=\s|$)")
+_QUOTES: Final = (('"', '"'), ("'", "'"), ("\u201c", "\u201d"), ("\u2018", "\u2019"))
 
 
 @dataclass(frozen=True)
@@ -169,12 +175,6 @@ def _is_damaged(path: Path) -> bool:
     return False
 
 
-_FILE = Path(__file__).with_name("hub_prompts.yaml")
-_NAME = re.compile(r"[a-z][a-z0-9-]*")
-OWN = "own"
-"""The name of a prompt that is no template."""
-
-
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """A prompt, and how the family of its model puts it beside the image.
@@ -231,10 +231,6 @@ def choose_prompt(family: str, asked: str | None) -> Prompt:
 def _families() -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
     return found
-
-
-_SENTENCE = re.compile(r".*?[.!?](?=\s|$)")
-_QUOTES: Final = (('"', '"'), ("'", "'"), ("\u201c", "\u201d"), ("\u2018", "\u2019"))
 
 
 def _without_prompt(caption: str, prompt: str) -> str:

@@ -24,6 +24,12 @@ from harness.utils.errors import BenchError
 from harness.utils.hashing import digest
 from harness.utils.json_io import read_json
 
+SCENES_FILE = "dataset_scenes.json"
+UNKNOWN = "what the images show is not known: name COCO's objects with --instances instances_val2014.json"
+_FORMAT = 'give COCO\'s instances_val2014.json: "images", "annotations" and "categories"'
+_COCO: Final = Path(__file__).with_name("chair.yaml")
+_ENDS_IN_ES: Final = ("s", "x", "z", "ch", "sh")
+
 
 class Chair(Metric):
     """Statistics: mentions of what is not shown, all mentions, whether there is any of the former, and a one."""
@@ -52,11 +58,6 @@ def chair(captions: Mapping[int, str], references: Mapping[int, Sequence[str]], 
         wrong = sum(category not in shown[image_id] for category in named)
         rows.append([wrong, len(named), wrong > 0, 1])
     return Statistics(CHAIR, np.array(rows, np.float64).reshape(-1, 4))
-
-
-SCENES_FILE = "dataset_scenes.json"
-UNKNOWN = "what the images show is not known: name COCO's objects with --instances instances_val2014.json"
-_FORMAT = 'give COCO\'s instances_val2014.json: "images", "annotations" and "categories"'
 
 
 @dataclass(frozen=True)
@@ -140,9 +141,6 @@ def _add_instances(path: Path, content: Any, names: Collection[str], by_image: d
             raise BenchError(f"--instances {path} has objects of image {image_id}, which it does not list", _FORMAT)
         by_image[image_id].add(name)
 
-
-_COCO: Final = Path(__file__).with_name("chair.yaml")
-_ENDS_IN_ES: Final = ("s", "x", "z", "ch", "sh")
 
 Phrase = tuple[str, ...]
 

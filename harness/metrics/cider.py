@@ -18,6 +18,10 @@ from harness.metrics.ngrams import MAX_ORDER, Block, Corpus, DocumentFrequencies
 
 SIGMA: Final = 6.0
 SCALE: Final = 10.0
+_ENTRY: Final = np.dtype(
+    [("gram", "i4"), ("caption", "i4"), ("length", "i4"), ("count", "i4"), ("given", "f8"), ("norm", "f8")]
+)
+"""An n-gram of a caption: its count, what each occurrence contributes in a reference, and the caption's norm."""
 
 
 class CiderD:
@@ -100,12 +104,6 @@ def _pairs(block: Block) -> tuple[Ints, Ints]:
     before = np.cumsum(references) - references
     offset = np.arange(references.sum()) - np.repeat(before, references)
     return np.repeat(mine, references), np.repeat(first_reference, references) + offset
-
-
-_ENTRY: Final = np.dtype(
-    [("gram", "i4"), ("caption", "i4"), ("length", "i4"), ("count", "i4"), ("given", "f8"), ("norm", "f8")]
-)
-"""An n-gram of a caption: its count, what each occurrence contributes in a reference, and the caption's norm."""
 
 
 def consensus_scores(references: Mapping[int, Sequence[str]]) -> Array:

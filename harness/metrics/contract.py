@@ -23,6 +23,8 @@ METRICS: Final = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "
 """The metrics of every evaluation, in the order of display, as fractions."""
 OVERALL: Final = "overall"
 """Key of the scores over all images."""
+OTHER_CIDER_D: Final = {"all": "CIDEr-D (df:domain)", "subset": "CIDEr-D (df:split)"}
+"""CIDEr-D of a domain with the document frequencies that the setting of a domain's frequencies does not choose."""
 
 
 class Metric(ABC):
@@ -84,8 +86,6 @@ class Renamed(Metric):
 ROUGE_L: Final = Mean("ROUGE-L")
 CIDER_D: Final = Mean("CIDEr-D")
 SPICE: Final = Mean("SPICE")
-OTHER_CIDER_D: Final = {"all": "CIDEr-D (df:domain)", "subset": "CIDEr-D (df:split)"}
-"""CIDEr-D of a domain with the document frequencies that the setting of a domain's frequencies does not choose."""
 
 
 def require_same_images(references: Iterable[int], candidates: Iterable[int]) -> None:

@@ -43,6 +43,15 @@ STATISTICS: Final = 23
 _ALPHA, _BETA, _GAMMA, _DELTA = 0.85, 0.2, 0.6, 0.75
 _WEIGHTS: Final = np.array([1.0, 0.6, 0.8, 0.6])  # exact, stem, synonym, paraphrase
 _CHUNKS: Final = 20
+_FORMAT: Final = 1
+_PAIRS_READ, _PAIRS_WRITTEN = 500, 200_000  # chunk sizes, small enough for the processor's cache
+_PIECES: Final = re.compile("[a-z0-9]+")
+_HEAP_MB: Final = 1024  # half of it suffices for captions, all of it for thousands of matching words
+# Java's quick compiler alone: 5,000 captions take a third less time, and 20,000 the same as with its thorough one.
+_COMPILER: Final = "-XX:TieredStopAtLevel=1"
+_GRACE_S: Final = 5.0
+_PROGRESS_EVERY: Final = 100
+_T = TypeVar("_T")
 
 
 class Meteor(Metric):
@@ -89,9 +98,6 @@ def _score(statistics: Array) -> Array:
 
 Mask = NDArray[np.bool_]
 Numbers = NDArray[np.integer]
-_FORMAT: Final = 1
-_PAIRS_READ, _PAIRS_WRITTEN = 500, 200_000  # chunk sizes, small enough for the processor's cache
-_PIECES: Final = re.compile("[a-z0-9]+")
 
 
 @dataclass(frozen=True)
@@ -244,14 +250,6 @@ def _ranges(starts: Numbers, lengths: Numbers) -> Numbers:
     """The numbers from each start on, as many as its length, one range after another."""
     before = np.cumsum(lengths, dtype=lengths.dtype) - lengths
     return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()), dtype=lengths.dtype)
-
-
-_HEAP_MB: Final = 1024  # half of it suffices for captions, all of it for thousands of matching words
-# Java's quick compiler alone: 5,000 captions take a third less time, and 20,000 the same as with its thorough one.
-_COMPILER: Final = "-XX:TieredStopAtLevel=1"
-_GRACE_S: Final = 5.0
-_PROGRESS_EVERY: Final = 100
-_T = TypeVar("_T")
 
 
 def meteor_jar() -> Path:

@@ -21,6 +21,10 @@ _BLOCK_TOKENS = 80_000  # keeps the sorted arrays within the processor's cache
 
 Ints = NDArray[np.int64]
 Keys = NDArray[np.uint64]
+_RANGES = 16
+_NO_KEYS, _NO_COUNTS = np.zeros(0, np.uint64), np.zeros(0, np.int32)
+CANDIDATE_SLOT: Final = 0
+_KEPT_TOKENS: Final = 1_000_000  # their counts take about 160 MB
 
 
 class WordNumbers(dict[str, int]):
@@ -203,10 +207,6 @@ def _changes(values: NDArray[np.int64] | NDArray[np.uint64]) -> NDArray[np.bool_
     return new
 
 
-_RANGES = 16
-_NO_KEYS, _NO_COUNTS = np.zeros(0, np.uint64), np.zeros(0, np.int32)
-
-
 @dataclass(frozen=True, slots=True)
 class DocumentFrequencies:
     """N-gram `keys[i]` occurs for `counts[i]` of `images` images; keys ascend."""
@@ -270,10 +270,6 @@ def merge(parts: Sequence[tuple[Keys, NDArray[np.int32]]], images: int) -> Docum
     return DocumentFrequencies(
         np.concatenate([keys for keys, _ in merged]), np.concatenate([counts for _, counts in merged]), images
     )
-
-
-CANDIDATE_SLOT: Final = 0
-_KEPT_TOKENS: Final = 1_000_000  # their counts take about 160 MB
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ TokenizerName = Literal["python", "java"]
 DomainFrequencies = Literal["all", "subset"]
 TOKENIZERS: Final[dict[TokenizerName, str]] = {"python": "ptb-python", "java": "ptb-java"}
 """Names of the tokenizers in signatures."""
+_SETTINGS: Final = {"tokenizer": "tok", "domain_df": "df", "meteor": "meteor", "spice": "spice"}
+_SAFE: Final = " #,=-_.()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +35,6 @@ class EvaluationSettings:
     domain_df: DomainFrequencies = "all"
     meteor: bool = field(default=True, metadata={"only_adds": True})
     spice: bool = field(default=False, metadata={"only_adds": True})
-
-
-_SETTINGS: Final = {"tokenizer": "tok", "domain_df": "df", "meteor": "meteor", "spice": "spice"}
-_SAFE: Final = " #,=-_.()"
 
 
 @dataclass(frozen=True, slots=True)

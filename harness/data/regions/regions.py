@@ -19,6 +19,14 @@ Size = tuple[int, int]  # width, height in pixels
 
 MAX_BYTES = 1 << 28
 """Maximum size of one image's regions (256 MiB); more is refused as damaged or malicious."""
+ROUNDING = 1.0
+"""Pixels by which a box may exceed its image."""
+MIN_SCORE = 0.2
+"""Minimum detector score at which `adaptive` keeps regions beyond the minimum number, as in bottom-up attention."""
+NO_SIZE = "its boxes are in pixels, and its image file"
+"""Begins the complaint about an image whose size nothing tells."""
+_FIRST = 9  # number of images whose most common number of channels is required of all
+_WHOLE = ((0.0, 0.0, 1.0, 1.0),)
 
 
 class BadRegions(Exception):  # noqa: N818 - it tells of the image, not of the failure
@@ -91,18 +99,6 @@ class RegionSource:
 
 
 Limits = tuple[int, int]
-
-ROUNDING = 1.0
-"""Pixels by which a box may exceed its image."""
-
-MIN_SCORE = 0.2
-"""Minimum detector score at which `adaptive` keeps regions beyond the minimum number, as in bottom-up attention."""
-
-NO_SIZE = "its boxes are in pixels, and its image file"
-"""Begins the complaint about an image whose size nothing tells."""
-
-_FIRST = 9  # number of images whose most common number of channels is required of all
-_WHOLE = ((0.0, 0.0, 1.0, 1.0),)
 
 
 def read_regions(

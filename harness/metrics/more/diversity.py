@@ -21,6 +21,9 @@ from harness.metrics.ptb import tokenize_by_image, tokenize_ptb
 from results.records import Quantity
 
 NAMES = ("caption_words", "caption_words_sd", "distinct-1", "distinct-2", "vocabulary_used")
+NAME: Final = "self-CIDEr"
+ONE_CAPTION: Final = "one caption of each image: several of each are needed to compare them"
+_ROUNDING: Final = 1e-12
 
 
 def measure_diversity(captions: Sequence[str]) -> dict[str, Quantity]:
@@ -51,10 +54,7 @@ def _distinct(grams: Sequence[object], what: str) -> Quantity:
     return Quantity(len(set(grams)) / len(grams))
 
 
-NAME: Final = "self-CIDEr"
-ONE_CAPTION: Final = "one caption of each image: several of each are needed to compare them"
 _Gram = tuple[str, ...]
-_ROUNDING: Final = 1e-12
 
 
 def measure_self_cider(

@@ -40,6 +40,7 @@ T = TypeVar("T")
 
 NO_CLIP: Final = "no CLIP model is named: --clip FOLDER, or --clip openai/clip-vit-large-patch14"
 NO_BERT: Final = "no BERT model is named: --bert FOLDER, or --bert FacebookAI/roberta-large"
+_NOTHING_NAMED: Final = "no caption names an object of the list"
 
 
 @dataclass(frozen=True)
@@ -203,9 +204,6 @@ def _device(name: str | None) -> torch.device:
     import torch
 
     return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-
-
-_NOTHING_NAMED: Final = "no caption names an object of the list"
 
 
 def measure_hallucination(
