@@ -19,7 +19,7 @@ from harness.data.backbones.backbone import Backbone
 from harness.data.batches import VisualSource
 from harness.data.chunks import Spread
 from harness.data.dataset import Dataset, Sample
-from harness.data.features import Features, NullSource, VisualFeatures
+from harness.data.features import Features, NullSource
 from harness.data.graphs.images import ImageGraphs, WithGraph, number_graphs, prepare_graphs
 from harness.data.graphs.sentences import SentenceGraphs
 from harness.data.pixels import PixelSource, Preprocessing
@@ -31,7 +31,7 @@ from harness.data.prepare_features import (
     prepare_features,
     warn_of_preprocessing,
 )
-from harness.data.regions.features import both_streams
+from harness.data.regions.features import VisualFeatures, both_streams
 from harness.data.vocabularies import SubwordVocabulary
 from harness.data.vocabulary import Vocabulary, counted_captions
 from harness.metrics.signature import EvaluationSettings

@@ -20,8 +20,7 @@ from harness.benchmark.training_costs import no_training
 from harness.config.preset import Decoding
 from harness.data.dataset import Dataset
 from harness.data.images import load_image
-from harness.inference.hub.captioner import HubCaptioner
-from harness.inference.hub.generate import caption_with_hub
+from harness.inference.hub_captioner import HubCaptioner, caption_with_hub
 from harness.measure import isolated
 from harness.measure.captioning_costs import Counted, count_generating, time_generation
 from harness.measure.flops.generation import GenerationCounts, count_generation

@@ -14,9 +14,7 @@ from harness.benchmark.pretrained import WEIGHTS_FILES, WeightsMissing, fetch, f
 from harness.config.preset import Decoding
 from harness.config.schedule import Strict
 from harness.data.hub import REPOSITORY, cached_snapshot
-from harness.inference.hub.checkpoint import ATTENTION, DTYPES, Checkpoint
-from harness.inference.hub.cleaning import choose_rules
-from harness.inference.hub.prompts import Prompt, choose_prompt
+from harness.inference.hub_checkpoint import ATTENTION, DTYPES, Checkpoint, Prompt, choose_prompt, choose_rules
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded
@@ -27,7 +25,7 @@ from zoo.registry import NOT_DOCUMENTED
 if TYPE_CHECKING:
     import torch
 
-    from harness.inference.hub.captioner import HubCaptioner
+    from harness.inference.hub_captioner import HubCaptioner
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,7 @@ class HubOptions:
 
     Attributes:
         prompt: a template's name, or a text.
-        clean: what is done to captions: rules of `harness.inference.hub.cleaning`.
+        clean: what is done to captions: rules of `harness.inference.hub_checkpoint`.
         attention: its implementation, one of `ATTENTION`.
         dtype: of weights and arithmetic, one of `DTYPES`; None: that of the run.
     """
@@ -233,7 +231,7 @@ class HubModel:
             ZooError: the weights are damaged.
             BenchError: anything else is.
         """
-        from harness.inference.hub.captioner import HubCaptioner
+        from harness.inference.hub_captioner import HubCaptioner
 
         checkpoint = self.checkpoint()
         prompt = choose_prompt(checkpoint.family, self.prompt)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Final
 
 from harness.benchmark.context import BenchmarkData
-from harness.metrics.chair.objects import SCENES_FILE, objects_of_scenes
-from harness.metrics.evaluation import OVERALL, Evaluation, with_intervals
-from harness.metrics.evaluator import Evaluator
+from harness.metrics.chair import SCENES_FILE, objects_of_scenes
+from harness.metrics.contract import OVERALL
+from harness.metrics.evaluator import Evaluation, Evaluator, with_intervals
 from harness.metrics.more.measure import Captioned, MoreEvaluator, MoreSettings
 from harness.metrics.rounds import Round, held_out_rounds
 from harness.utils.errors import BenchError

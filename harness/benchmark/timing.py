@@ -26,7 +26,7 @@ from zoo import Captioner, Visual
 
 if TYPE_CHECKING:
     from harness.benchmark.work import Services
-    from harness.inference.hub.captioner import HubCaptioner
+    from harness.inference.hub_captioner import HubCaptioner
 
 ROUNDS = 2
 """How often each image is captioned: what rounds differ by is noise, what images differ by is not."""

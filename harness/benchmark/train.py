@@ -28,7 +28,7 @@ from harness.data.feature_cache import extract_features
 from harness.data.features import Features
 from harness.data.graphs.sentences import NumberedGraph, SentenceGraphs
 from harness.data.images import ImagePreprocessing
-from harness.data.resident import resident
+from harness.data.pixels import resident
 from harness.data.vocabulary import Vocabulary, as_read
 from harness.inference.generate import caption_images
 from harness.metrics.cider import CiderD
@@ -359,18 +359,7 @@ class _Tuned:
             digest.update(value.detach().cpu().contiguous().numpy().tobytes())
         self.digest = digest.hexdigest()
         self.preprocessing: ImagePreprocessing = self.origin.preprocessing
-
-    @property
-    def name(self) -> str:
-        return f"{self.origin.name}, tuned"
-
-    @property
-    def dim(self) -> int:
-        return self.origin.dim
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        return self.origin.grid
+        self.name, self.dim, self.grid = f"{self.origin.name}, tuned", self.origin.dim, self.origin.grid
 
     def describe(self) -> str:
         return f"{self.origin.describe()}, tuned#{self.digest[:8]}"

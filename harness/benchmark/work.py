@@ -29,7 +29,7 @@ from harness.benchmark.run_config import Opening, RunConfig
 from harness.benchmark.scoring import OTHER_SCORE, add_missing_influences, add_missing_scores
 from harness.data.chunks import Spread
 from harness.measure.environment import describe_environment
-from harness.metrics.evaluation import METRICS
+from harness.metrics.contract import METRICS
 from harness.metrics.evaluator import Evaluator
 from harness.metrics.influences import CORPUS_METRICS
 from harness.metrics.signature import EvaluationSettings

@@ -108,7 +108,7 @@ def caption(
     from harness.benchmark.hub_model import hub_options
     from harness.benchmark.saved_model import find_run
     from harness.config.features import graph_config, region_config
-    from harness.inference.attention_plots import draw_attention
+    from harness.inference.attention import draw_attention
     from harness.utils.plugins import load_plugins
     from harness.utils.progress import Reporter
 

@@ -42,7 +42,7 @@ def measure(
         BenchError: a file or folder cannot be used, or `sets` lacks images.
     """
     from harness.data.formats import read_caption_sets
-    from harness.metrics.chair.objects import objects_of_scenes
+    from harness.metrics.chair import objects_of_scenes
     from harness.metrics.more.measure import Captioned, MoreEvaluator
 
     several: dict[int, list[str]] = {} if sets is None else read_caption_sets(sets)

@@ -21,7 +21,7 @@ from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
 from harness.config.schedule import Schedule
-from harness.data import resident
+from harness.data import pixels
 from harness.data.features import Features, NullSource
 from harness.data.pixels import PixelSource
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
@@ -233,7 +233,7 @@ def test_features_on_the_device_train_the_same_weights(
     stages = [STAGE | {"epochs": 1}, STAGE | {"name": "again", "epochs": 1}]
     trained, said = [], io.StringIO()
     for free in (None, 2**30):
-        monkeypatch.setattr(resident, "free_memory", lambda _, free=free: free)
+        monkeypatch.setattr(pixels, "free_memory", lambda _, free=free: free)
         context = context_of(data, tmp_path, stages)
         model = model_of("transformer_base", context)
         fit(model, 0, context, tmp_path / f"run-{free}", lambda _: None, reporter(said))

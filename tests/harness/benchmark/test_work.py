@@ -14,7 +14,7 @@ from harness.benchmark import work as module
 from harness.benchmark.context import RunContext
 from harness.benchmark.pretrained import WeightsMissing
 from harness.benchmark.work import LOCK, LOG_TAIL_LINES, RunReporter, Work, mark_interrupted, next_free, work_off
-from harness.metrics.evaluation import METRICS
+from harness.metrics.contract import METRICS
 from harness.utils.errors import INTERRUPTED, BenchError
 from harness.utils.run_events import EvaluationBegins, TrainingStands, Validated
 from harness.utils.workspace import Workspace, locked

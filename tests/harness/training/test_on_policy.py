@@ -14,7 +14,7 @@ from harness.config.schedule import Stage
 from harness.data.batches import Batch
 from harness.data.vocabulary import Vocabulary
 from harness.metrics.cider import CiderReward
-from harness.metrics.ngrams.frequencies import DocumentFrequencies
+from harness.metrics.ngrams import DocumentFrequencies
 from harness.training import self_critical
 from harness.training.self_critical import CaptionRewards, SelfCriticalLoss, WholePrefixes, mean_of_all, mean_of_others
 from harness.training.stage import make_objective

@@ -17,7 +17,7 @@ from harness.data.dataset import Sample
 from harness.data.vocabularies import SubwordVocabulary
 from harness.data.vocabulary import Vocabulary
 from harness.metrics.cider import CiderReward
-from harness.metrics.ngrams.frequencies import DocumentFrequencies
+from harness.metrics.ngrams import DocumentFrequencies
 from harness.training import self_critical
 from harness.training.self_critical import CaptionRewards, SelfCriticalLoss, mean_of_others, self_critical_loss
 from zoo import Visual, create_model, model_card

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
+
 from harness.utils.errors import BenchError
 from harness.utils.files import require_file
+from harness.utils.hashing import digest
 from zoo.errors import first_sentence
 
 FLASH: Final = "flash_attention_2"
@@ -21,6 +26,12 @@ _FETCH = "fetch it again, or name the folder of a complete model: config.json, i
 _COMPLETE = "add preprocessor_config.json and the tokenizer's files, with processor.save_pretrained(FOLDER)"
 _IMAGES = ("preprocessor_config.json", "processor_config.json")
 _WORDS = ("tokenizer.json", "tokenizer.model", "sentencepiece.bpe.model", "spiece.model", "vocab.json", "vocab.txt")
+_FILE = Path(__file__).with_name("hub_prompts.yaml")
+_NAME = re.compile(r"[a-z][a-z0-9-]*")
+OWN = "own"
+"""The name of a prompt that is no template."""
+_SENTENCE = re.compile(r".*?[.!?](?=\s|$)")
+_QUOTES: Final = (('"', '"'), ("'", "'"), ("\u201c", "\u201d"), ("\u2018", "\u2019"))
 
 
 @dataclass(frozen=True)
@@ -162,3 +173,116 @@ def _is_damaged(path: Path) -> bool:
     except (OSError, ValueError):
         return True
     return False
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt, and how the family of its model puts it beside the image.
+
+    Attributes:
+        name: of the template, or `OWN`.
+        text: may be empty.
+        layout: with `{prompt}` and, where the processor does not put it in place itself, `{image}`.
+        chat: whether a chat template of the processor goes before the layout.
+        bare: no text is given at all; the model begins by itself.
+    """
+
+    name: str
+    text: str
+    layout: str
+    chat: bool
+    bare: bool
+
+    def signature(self) -> str:
+        """The name, and a digest of all that the model's own files do not say."""
+        return f"{self.name}#{digest([self.text, self.layout, self.chat, self.bare], 6)}"
+
+
+def choose_prompt(family: str, asked: str | None) -> Prompt:
+    """The prompt for a family: its first template, the template of a name, or the text that is asked.
+
+    Args:
+        family: `model_type` of the model's configuration.
+        asked: a single lower-case word is a template's name; everything else, the empty text too, is a prompt.
+
+    Raises:
+        BenchError: the family has no template of that name.
+    """
+    known = _families()
+    settings = known["families"].get(family, known["other"])
+    templates: dict[str, str] = settings["templates"]
+    if asked is None:
+        name = next(iter(templates))
+    elif _NAME.fullmatch(asked):
+        name = asked
+        if name not in templates:
+            raise BenchError(
+                f"--prompt {asked}: the family {family} has no template of that name",
+                f"it has {', '.join(templates)}; a text of your own has a space or ends with a stop",
+            )
+    else:
+        name = OWN
+    text = templates.get(name, asked or "")
+    layout, bare = settings["layout"], not text and settings.get("bare_if_empty", False)
+    return Prompt(name, text, layout, "{image}" in layout and settings.get("chat", True), bare)
+
+
+@cache
+def _families() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
+    return found
+
+
+def _without_prompt(caption: str, prompt: str) -> str:
+    """Less the prompt where the caption begins or ends with it, in capitals or not."""
+    asked, said = prompt.strip().casefold(), caption.strip()
+    if asked and said.casefold().startswith(asked):
+        said = said[len(asked) :].lstrip(" :,\n")
+    if asked and said.casefold().endswith(asked):
+        said = said[: -len(asked)].rstrip()
+    return said
+
+
+def _without_quotes(caption: str, _: str) -> str:
+    """Less one pair of quotes around the whole."""
+    for begin, end in _QUOTES:
+        if len(caption) > 1 and caption.startswith(begin) and caption.endswith(end):
+            return caption[1:-1].strip()
+    return caption
+
+
+def _first_sentence(caption: str, _: str) -> str:
+    """Up to the first stop before a space, within the first line."""
+    first = caption.strip().partition("\n")[0]
+    found = _SENTENCE.match(first)
+    return first if found is None else found[0].strip()
+
+
+_RULES: Final[dict[str, Callable[[str, str], str]]] = {
+    "prompt": _without_prompt,
+    "quotes": _without_quotes,
+    "first-sentence": _first_sentence,
+}
+"""In the order in which they are used, whatever the order in which they are asked for."""
+
+
+def choose_rules(asked: str | None) -> tuple[str, ...]:
+    """The rules of a comma-separated list, in their order of use; none for None.
+
+    Raises:
+        BenchError: a rule that does not exist, or none at all.
+    """
+    if asked is None:
+        return ()
+    words = set(filter(None, map(str.strip, asked.split(","))))
+    if not words or words - _RULES.keys():
+        unknown = ", ".join(sorted(words - _RULES.keys())) or "it names none"
+        raise BenchError(f"--clean: no such rule: {unknown}", f"the rules are {', '.join(_RULES)}, separated by commas")
+    return tuple(rule for rule in _RULES if rule in words)
+
+
+def clean(caption: str, prompt: str, rules: Sequence[str]) -> str:
+    """The caption after all rules of `choose_rules`."""
+    for rule in rules:
+        caption = _RULES[rule](caption, prompt)
+    return caption

@@ -6,7 +6,7 @@ their pairs of words first. Images are processed in blocks, to bound the memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final, Self
@@ -21,6 +21,10 @@ _BLOCK_TOKENS = 80_000  # keeps the sorted arrays within the processor's cache
 
 Ints = NDArray[np.int64]
 Keys = NDArray[np.uint64]
+_RANGES = 16
+_NO_KEYS, _NO_COUNTS = np.zeros(0, np.uint64), np.zeros(0, np.int32)
+CANDIDATE_SLOT: Final = 0
+_KEPT_TOKENS: Final = 1_000_000  # their counts take about 160 MB
 
 
 class WordNumbers(dict[str, int]):
@@ -201,3 +205,136 @@ def _changes(values: NDArray[np.int64] | NDArray[np.uint64]) -> NDArray[np.bool_
     new = np.ones(len(values), np.bool_)
     np.not_equal(values[1:], values[:-1], out=new[1:])
     return new
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentFrequencies:
+    """N-gram `keys[i]` occurs for `counts[i]` of `images` images; keys ascend."""
+
+    keys: Keys
+    counts: NDArray[np.int32]
+    images: int
+
+    @classmethod
+    def of_numbers(cls, references: Sequence[Sequence[Sequence[int]]]) -> DocumentFrequencies:
+        """From references by image as token numbers (0 to 65,533), special tokens included as any other."""
+        captions = Captions.of_numbers(caption for image in references for caption in image)
+        return cls.of_captions(captions, np.cumsum([0, *map(len, references)]))
+
+    @classmethod
+    def of_captions(cls, captions: Captions, first: Ints) -> DocumentFrequencies:
+        """From references as `Captions.of_numbers` makes them; image i has those from `first[i]` to `first[i + 1]`."""
+        parts = []
+        for start, stop in blocks(captions, first):
+            part = captions.part(int(first[start]), int(first[stop]))
+            image = np.repeat(np.arange(stop - start), np.diff(first[start : stop + 1]))
+            parts.append(block_frequencies(count_ngrams(part, image, np.zeros_like(image), Packing()), 0))
+        return merge(parts, len(first) - 1)
+
+    def idf(self, keys: Keys) -> NDArray[np.float64]:
+        """log(images / count) of ascending keys; an n-gram without a reference counts as one image."""
+        counts = np.ones(len(keys))
+        if len(self.keys):
+            place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+            known = self.keys[place] == keys
+            counts[known] = self.counts[place[known]]
+        return np.log(float(self.images)) - np.log(counts) if self.images else np.zeros(len(keys))
+
+
+def block_frequencies(counts: Counts, first_reference: int) -> tuple[Keys, NDArray[np.int32]]:
+    """Frequencies of one block, over the captions in slots from `first_reference` on."""
+    starts = counts.groups
+    last = np.append(starts[1:], len(counts.slot)) - 1
+    held = counts.slot[last] >= first_reference if len(starts) else np.zeros(0, np.bool_)
+    frequency = np.bincount(counts.gram[starts][held], minlength=len(counts.keys)).astype(np.int32)
+    return counts.keys[frequency > 0], frequency[frequency > 0]
+
+
+def merge(parts: Sequence[tuple[Keys, NDArray[np.int32]]], images: int) -> DocumentFrequencies:
+    """Frequencies of all blocks together; no image may be in two.
+
+    Merged by ranges of the keys, since sorting all at once would take several times the memory of the result.
+    """
+    if len(parts) == 1:
+        return DocumentFrequencies(*parts[0], images)
+    largest = max((keys for keys, _ in parts), key=len, default=np.zeros(0, np.uint64))
+    edges = largest[:: max(len(largest) // _RANGES, 1)]
+    places = [np.concatenate([[0], np.searchsorted(keys, edges), [len(keys)]]) for keys, _ in parts]
+    merged = []
+    for number in range(len(edges) + 1):
+        slices = [slice(*place[number : number + 2]) for place in places]
+        keys = np.concatenate([part[0][piece] for part, piece in zip(parts, slices, strict=True)] or [_NO_KEYS])
+        counts = np.concatenate([part[1][piece] for part, piece in zip(parts, slices, strict=True)] or [_NO_COUNTS])
+        unique, place = np.unique(keys, return_inverse=True)
+        merged.append((unique, np.bincount(place, counts, len(unique)).astype(np.int32)))
+    return DocumentFrequencies(
+        np.concatenate([keys for keys, _ in merged]), np.concatenate([counts for _, counts in merged]), images
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block of images: `first` (N + 1,) is where each image's captions begin, with `candidates` candidates first."""
+
+    counts: Counts
+    lengths: Ints
+    first: Ints
+    candidates: int
+
+    @property
+    def references(self) -> Ints:
+        """References of each image, (N,)."""
+        return np.diff(self.first) - self.candidates
+
+
+class Corpus:
+    """Captions of images in a fixed order: for each image its candidates, then its references."""
+
+    def __init__(self, captions: Captions, first: Ints, candidates: int) -> None:
+        self._captions, self._first, self._candidates = captions, first, candidates
+        self._packing = Packing(captions)
+        self._ranges = list(blocks(captions, first))
+        self._kept: dict[int, Block] = {}
+
+    @classmethod
+    def of_texts(cls, references: Mapping[int, Sequence[str]], candidates: Mapping[int, str]) -> Corpus:
+        """A corpus of tokenised captions by image, one candidate each, in the references' order."""
+        words = (text.split() for image_id, texts in references.items() for text in (candidates[image_id], *texts))
+        first = np.cumsum([0, *(1 + len(texts) for texts in references.values())])
+        return cls(Captions.of_words(words, WordNumbers()), first, 1)
+
+    @classmethod
+    def of_numbers(
+        cls, references: Sequence[Sequence[Sequence[int]]], samples: Sequence[Sequence[Sequence[int]]]
+    ) -> Corpus:
+        """A corpus of token numbers by image, with the same number of samples for each.
+
+        Raises:
+            ValueError: images have different numbers of samples, or the two have different numbers of images.
+        """
+        counts = set(map(len, samples))
+        if len(counts) > 1:
+            raise ValueError(f"images have different numbers of samples: {sorted(counts)}")
+        both = [(*mine, *theirs) for mine, theirs in zip(samples, references, strict=True)]
+        captions = Captions.of_numbers(caption for image in both for caption in image)
+        return cls(captions, np.cumsum([0, *map(len, both)]), counts.pop() if counts else 0)
+
+    def __iter__(self) -> Iterator[Block]:
+        """Blocks of images. A small corpus is counted once, a large one on every pass, to bound the memory."""
+        for start, stop in self._ranges:
+            block = self._kept.get(start) or self._count(start, stop)
+            if len(self._captions.tokens) <= _KEPT_TOKENS:
+                self._kept[start] = block
+            yield block
+
+    def frequencies(self) -> DocumentFrequencies:
+        """Document frequencies over the references."""
+        parts = [block_frequencies(block.counts, self._candidates) for block in self]
+        return merge(parts, len(self._first) - 1)
+
+    def _count(self, start: int, stop: int) -> Block:
+        first = self._first[start : stop + 1] - self._first[start]
+        captions = self._captions.part(int(self._first[start]), int(self._first[stop]))
+        image = np.repeat(np.arange(stop - start), np.diff(first))
+        slot = np.arange(len(image)) - first[image]
+        return Block(count_ngrams(captions, image, slot, self._packing), captions.lengths, first, self._candidates)

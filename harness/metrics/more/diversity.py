@@ -1,32 +1,60 @@
-"""Self-CIDEr diversity: how much the several captions of one image differ.
+"""What a set of captions is like, whatever the references: length, distinct n-grams, and the vocabulary used.
 
-Wang and Chan, "Describing like Humans: on Diversity in Image Captioning", CVPR 2019 (arXiv:1903.12020), section 3: with
-the eigenvalues e1 >= e2 >= ... of the matrix of CIDEr between all m captions of an image, the ratio
-r = sqrt(e1) / sum(sqrt(e)) is 1 where all are the same and 1/m where none share an n-gram; the diversity is -log_m(r).
-CIDEr is the plain one (Vedantam et al., CVPR 2015), the mean over n-grams of order 1 to 4 of the cosine of tf-idf
-vectors: with the clipping and length penalty of CIDEr-D the matrix is neither symmetric nor free of negative
-eigenvalues. The authors' code takes document frequencies of COCO's training set; here they are over the references of
-the images scored, as for CIDEr-D.
+Distinct-n is that of Li et al. (NAACL 2016, arXiv:1510.03055): different n-grams over all n-grams of the captions. It
+falls as captions become more, so that only systems on the same images can be compared.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, pairwise
+from statistics import pstdev
 from typing import Final
 
 import numpy as np
 
 from harness.metrics.contract import Array
 from harness.metrics.more.measured import Measured, mean_measured, not_measured
-from harness.metrics.ngrams.counting import MAX_ORDER
-from harness.metrics.tokenizer import tokenize_by_image
+from harness.metrics.ngrams import MAX_ORDER
+from harness.metrics.ptb import tokenize_by_image, tokenize_ptb
+from results.records import Quantity
 
+NAMES = ("caption_words", "caption_words_sd", "distinct-1", "distinct-2", "vocabulary_used")
 NAME: Final = "self-CIDEr"
 ONE_CAPTION: Final = "one caption of each image: several of each are needed to compare them"
-_Gram = tuple[str, ...]
 _ROUNDING: Final = 1e-12
+
+
+def measure_diversity(captions: Sequence[str]) -> dict[str, Quantity]:
+    """Measures of one system's captions, one of each image, in PTB tokens without punctuation.
+
+    Returns:
+        `caption_words` and `caption_words_sd` (mean and standard deviation of a caption's words), `distinct-1`,
+        `distinct-2` (fractions) and `vocabulary_used` (different words); a fraction of no n-gram at all is NULL.
+    """
+    words = [tokens.split() for tokens in tokenize_ptb(list(captions))]
+    single = [word for caption in words for word in caption]
+    double = [pair for caption in words for pair in pairwise(caption)]
+    if not words:
+        reason = "there is no caption"
+        return dict.fromkeys(NAMES, Quantity(None, reason))
+    return {
+        "caption_words": Quantity(len(single) / len(words), unit="words"),
+        "caption_words_sd": Quantity(pstdev(map(len, words)), unit="words"),
+        "distinct-1": _distinct(single, "word"),
+        "distinct-2": _distinct(double, "pair of words"),
+        "vocabulary_used": Quantity(float(len(set(single))), unit="words"),
+    }
+
+
+def _distinct(grams: Sequence[object], what: str) -> Quantity:
+    if not grams:
+        return Quantity(None, f"no caption has a {what}")
+    return Quantity(len(set(grams)) / len(grams))
+
+
+_Gram = tuple[str, ...]
 
 
 def measure_self_cider(
