@@ -14,8 +14,7 @@ from harness.benchmark.hub_options import HubOptions
 from harness.config.preset import Decoding
 from harness.measure import isolated
 from harness.measure.captioning_costs import time_generation
-from harness.measure.flops.generation import GenerationCounts, count_generation
-from harness.measure.flops.second_count import count_again
+from harness.measure.flops.generation import GenerationCounts, count_again, count_generation
 from harness.measure.isolated import BenchmarkJob, BenchmarkResult
 from harness.measure.memory import PeakMemory
 from harness.utils.errors import BenchError

@@ -68,7 +68,7 @@ def estimate(model: str, preset: Preset, shape: DataShape, timing: Timing, devic
     """Count one run of a model, and tell its time: as stated or stored, or else measured."""
     from harness.benchmark.pass_costs import pass_costs
     from harness.measure.estimate import Speed, plan_captioning, plan_stages
-    from harness.measure.model_memory import create_within_memory
+    from harness.measure.memory import create_within_memory
     from harness.measure.speed import IMAGES, MIN_SECONDS, measure_speed
     from harness.training.stage import stages_for
 

@@ -13,7 +13,7 @@ from harness.data.dataset import Dataset
 from harness.data.images import load_image
 from harness.inference.generate import Captions
 from harness.inference.hub.captioner import Generated, HubCaptioner
-from harness.measure.free_memory import LiveTensors, free_memory
+from harness.measure.memory import LiveTensors, free_memory
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 

@@ -24,8 +24,7 @@ from harness.inference.hub.captioner import HubCaptioner
 from harness.inference.hub.checkpoint import Checkpoint
 from harness.inference.hub.cleaning import choose_rules, clean
 from harness.inference.hub.prompts import OWN, Prompt, choose_prompt
-from harness.measure.flops.generation import count_generation
-from harness.measure.flops.second_count import count_again
+from harness.measure.flops.generation import count_again, count_generation
 from harness.utils.errors import BenchError
 from tests.harness.inference.hub_families import END, FAMILIES, PAD, write_family
 from zoo import ZooError

@@ -14,7 +14,7 @@ from harness.config.preset import Decoding
 from harness.data.dataset import Dataset, Sample
 from harness.inference.hub.captioner import Generated, HubCaptioner
 from harness.inference.hub.generate import caption_with_hub
-from harness.measure.free_memory import LiveTensors, free_memory
+from harness.measure.memory import LiveTensors, free_memory
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 

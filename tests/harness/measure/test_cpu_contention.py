@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.measure import cpu_contention as other_load
-from harness.measure.cpu_contention import OtherLoad
+from harness.measure.latency import OtherLoad
 
 CLOCK = 100
 

@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from harness.measure import latency
-from harness.measure.cpu_contention import OtherLoad
-from harness.measure.latency import COSTS, measure_latency, seconds_of
+from harness.measure.latency import COSTS, OtherLoad, measure_latency, seconds_of
 from harness.utils.errors import BenchError
 from zoo.captioner import Captioner, Visual
 

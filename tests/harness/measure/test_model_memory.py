@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from harness.measure import model_memory
-from harness.measure.model_memory import counted_parameters, create_within_memory, require_memory
+from harness.measure.memory import counted_parameters, create_within_memory, require_memory
 from harness.utils.errors import BenchError
 from tests.harness.conftest import bench
 from zoo import model_card

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from harness.measure.timings import MIN_RUNS, Timing
+from harness.measure.latency import MIN_RUNS, Timing
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 

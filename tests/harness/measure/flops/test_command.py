@@ -32,7 +32,7 @@ def tiny_models(monkeypatch: pytest.MonkeyPatch) -> None:
             raise ValueError("it is\nbroken")
         return create(name, **{**model_card(name).tiny, **arguments})
 
-    monkeypatch.setattr("harness.measure.model_memory.create_model", create_tiny)
+    monkeypatch.setattr("harness.measure.memory.create_model", create_tiny)
     monkeypatch.setattr(zoo.registry, "list_models", _listing)
 
 

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from torchvision.ops import roi_align
 
 from harness.measure.flops import tracing as flop_tracing
-from harness.measure.flops.handlers import HANDLERS, MOVES, einsum_macs
+from harness.measure.flops.tracing import HANDLERS, MOVES, einsum_macs
 
 
 class _Call(nn.Module):
