@@ -81,7 +81,8 @@ class RunSpec:
     `key` identifies it over configuration, data fingerprint and code version. `dataset` is the fingerprint of a data
     set that the store already knows. `signature` holds every field that scores depend on, in display order, less model
     and seed. `config` is the whole configuration, JSON-able; runs that differ in nothing but fields named "seed" are
-    seeds of one row. `kind` selects the executor; it is not stored.
+    seeds of one row. `kind` selects the executor. `execution` is what executing needs beside `config`: JSON-able paths,
+    device, options that no score depends on.
     """
 
     key: str
@@ -95,6 +96,7 @@ class RunSpec:
     code_version: str = ""
     code: CodeRecord | None = None
     kind: RunKind = "trained"
+    execution: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,5 +25,5 @@ def test_the_walk_through_the_rooms_is_short() -> None:
     assert len((ROOT / "docs/architecture.md").read_text(encoding="utf-8").splitlines()) <= 120
 
 
-EXAMPLES = {"results/store/migrations/versions/v0_5_0.py", "tests/results/assets/v0_4_0.sqlite"}
+EXAMPLES = {"results/store/migrations/versions/v1_1_0.py", "tests/results/assets/v1_0_0.sqlite"}
 """Files of releases to come, which `CONTRIBUTING.md` names as examples."""

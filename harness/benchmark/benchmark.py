@@ -32,16 +32,13 @@ from harness.measure.environment import describe_state
 from harness.metrics.evaluator import Evaluator
 from harness.metrics.more.measure import MoreSettings
 from harness.metrics.signature import EvaluationSettings
-from harness.metrics.spice.process import find_spice
+from harness.metrics.spice import find_spice
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.run_events import RunsEnded
 from harness.utils.workspace import Workspace
 from results import Store
 from results.records import RunSpec
-from results.store.damage import REMEDY, LeftOut, sentence
-from results.store.intact import damaged_keys, leave_out_damaged
-from results.store.scan import HEADS
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +79,12 @@ class Request:
 
 @dataclass(slots=True)
 class Summary:
-    """How the runs ended, by key; `damaged` were not executed, since `left_out` says that their rows are damaged.
-
-    `lacking` are metrics that were asked for and could not be measured, with the reason.
-    """
+    """How the runs ended, by key; `lacking` are metrics that were asked for and not measured, with the reason."""
 
     finished: list[str] = field(default_factory=list)
     reused: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
-    damaged: list[str] = field(default_factory=list)
-    left_out: LeftOut = field(default_factory=LeftOut)
     lacking: dict[str, str] = field(default_factory=dict)
     planned: int = 0
     on_run: Callable[[int, int], None] = lambda *_: None
@@ -160,24 +152,13 @@ def run_benchmark(
         if changed is not None:
             changed = replace(changed, execution=context.execution)
         store.record_dataset(context.data.record(context.signature["data"]))
-        # Runs whose rows are damaged can neither be re-used nor stored anew: they are left out, and said.
-        leave_out_damaged(store, HEADS)
-        if store.left_out:
-            reporter.note(f"{sentence(store.left_out)}; {REMEDY}", style="yellow")
         settled, notes = settle([*specs, *apart], store, accept=request.accept_code_changes, rerun=request.rerun)
         for note in notes:
             reporter.note(note)
         store.plan(settled)
-        damaged = damaged_keys(store)
-        summary = Summary(
-            damaged=[spec.key for spec in settled if spec.key in damaged], left_out=store.left_out, on_run=on_run
-        )
-        summary.planned = len(settled) - len(summary.damaged)
+        summary = Summary(planned=len(settled), on_run=on_run)
         reporter.watch(RunsEnded(0, summary.planned))
-        specs, apart = (
-            [spec for spec in part if spec.key not in damaged]
-            for part in (settled[: len(specs)], settled[len(specs) :])
-        )
+        specs, apart = settled[: len(specs)], settled[len(specs) :]
         # The runs, one after the other or side by side, and then the timing of those that ran side by side.
         if others := describe_state(device).get("other_processes"):
             reporter.note(f"{others} other processes use {device}: times will be longer", style="yellow")

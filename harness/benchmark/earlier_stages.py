@@ -11,6 +11,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 from harness.benchmark.context import Execution
@@ -73,7 +74,7 @@ def adopt_stages(
         if state.finished:
             with replacing(folder / WEIGHTS) as temporary:
                 shutil.copyfile(weights, temporary)
-        save_first_checkpoint(folder / CHECKPOINTS, weights, {"position": state.to_checkpoint()})
+        save_first_checkpoint(folder / CHECKPOINTS, weights, {"position": asdict(state)})
         names = ", ".join(stage["name"] for stage in _stages(run.config))
         reporter.note(f"  {names}: not trained again, the weights are those of {run.key}")
         return run.key

@@ -20,10 +20,9 @@ from harness.benchmark.models import RequestedModel, graph_kinds
 from harness.benchmark.training_costs import usual_length
 from harness.data.backbones.backbone import Backbone
 from harness.data.chunks import Chunks
-from harness.data.dataset import Dataset, Sample
+from harness.data.dataset import SCENES, Dataset, Sample
 from harness.data.features import Features
-from harness.data.graphs.prepare import check_source, prepare_graphs
-from harness.data.opening import SCENES
+from harness.data.graphs.images import check_source, prepare_graphs
 from harness.data.prepare_features import (
     Prepared,
     configured_backbone,
@@ -36,15 +35,12 @@ from harness.data.regions.opening import check_exists, needs_backbone
 from harness.data.scenes.dataset import ScenesConfig, scenes_folder
 from harness.measure.estimate import KNOWN, SCENE_REGIONS, DataShape
 from harness.metrics.signature import EvaluationSettings
-from harness.metrics.spice.process import find_spice
+from harness.metrics.spice import find_spice
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter, describe_seconds
 from results import Store
 from results.records import RunSpec
-from results.store.damage import REMEDY, sentence
 from results.store.engine import resolve_url, sqlite_file
-from results.store.intact import damaged_keys, leave_out_damaged
-from results.store.scan import HEADS
 
 PROBED_IMAGES = 4
 """Whose features are computed, and forgotten, to tell how long those of all take."""
@@ -170,12 +166,8 @@ def _settled(specs: list[RunSpec], request: Request, reporter: Reporter) -> tupl
     if not has_results(request):
         return specs, frozenset()
     with Store(request.workspace.database, read_only=True) as store:
-        leave_out_damaged(store, HEADS)
-        if store.left_out:
-            reporter.note(f"{sentence(store.left_out)}; {REMEDY}", style="yellow")
         settled, notes = settle(specs, store, accept=request.accept_code_changes, rerun=request.rerun)
-        damaged = damaged_keys(store)
-        done = {spec.key for spec in settled if spec.key not in damaged and store.status(spec.key) == "finished"}
+        done = {spec.key for spec in settled if store.status(spec.key) == "finished"}
     for note in notes:
         reporter.note(note)
     return settled, frozenset() if request.rerun else frozenset(done)

@@ -15,27 +15,20 @@ from rich.console import Console
 
 from harness.benchmark.backbone_features import CachedBackboneSource, cache_own_features
 from harness.benchmark.context import RunContext
-from harness.benchmark.sentence_stages import choose_stages, measure_score, numbered_graphs
 from harness.config.preset import Decoding
 from harness.config.schedule import Schedule, Stage
 from harness.data.batches import CaptionBatches, VisualSource
 from harness.data.dataset import Sample
 from harness.data.features import Features
-from harness.data.graphs.sentence_numbers import NumberedGraph
-from harness.data.graphs.sentences import SentenceGraphs
-from harness.data.own_tokens import as_read
+from harness.data.graphs.sentences import NumberedGraph, SentenceGraphs
 from harness.data.resident import resident
-from harness.data.vocabulary import Vocabulary
+from harness.data.vocabulary import Vocabulary, as_read
 from harness.inference.generate import caption_images
 from harness.metrics.cider import CiderD
-from harness.training.distributed import Collective, Distributed, SingleProcess
+from harness.training.distributed import Collective, Distributed, SingleProcess, start_training
 from harness.training.losses import StepLoss
-from harness.training.objectives import CrossEntropy, Objective
-from harness.training.peers import start_training
-from harness.training.reinforce import ReinforceLoss, require_states
-from harness.training.self_critical import CaptionRewards, SelfCriticalLoss
-from harness.training.sentence_graph import SentenceGraphLoss
-from harness.training.stage import StageData
+from harness.training.sentence_graphs import SentenceValidation, numbered_graphs, stages_for
+from harness.training.stage import StageData, make_objective
 from harness.training.state import TrainingSummary
 from harness.training.trainer import Trainer
 from harness.utils.plugins import load_plugins
@@ -70,7 +63,11 @@ def fit(
             f"{record.images_per_second:.0f} images/s"
         )
 
-    schedule, places = choose_stages(model, context.preset.schedule, reporter)
+    every = context.preset.schedule.stages
+    schedule = stages_for(model, context.preset.schedule)
+    places = [place for place, stage in enumerate(every) if stage in schedule.stages]
+    if left_out := [stage.name for stage in every if stage not in schedule.stages]:
+        reporter.note(f"  left out, since the model has no part for sentence graphs: {', '.join(left_out)}")
     task = _Task(
         model,
         seed,
@@ -88,10 +85,9 @@ def fit(
     def train(collective: Collective) -> TrainingSummary:
         device = context.execution.device
         trained = task.compiled_model(device)
-        score = partial(measure_score, trained, context, reporter)
-        data = _StageDataMaker(task, collective, device, lambda: _cache(model, context, reporter), reporter, score)
-        validation = _Validation(trained, context, reporter)
-        return task.trainer(trained, data, validation, device, collective, report_epoch, reporter, on_step).fit()
+        cache, validation = partial(_cache, model, context, reporter), _Validation(trained, context, reporter)
+        data = _StageDataMaker(task, collective, device, cache, reporter, validation)
+        return task.trainer(trained, data, device, collective, report_epoch, reporter, on_step).fit()
 
     devices = context.execution.config.devices
     if devices == 1:
@@ -100,20 +96,6 @@ def fit(
     work = partial(_train_on_other_rank, pickle.dumps(others), context.execution.config.plugins)
     with start_training(work, context.execution.device.type, devices) as collective:
         return train(collective)
-
-
-def make_objective(stage: Stage, model: Captioner, samples: Sequence[Sample], vocabulary: Vocabulary) -> Objective:
-    """What a stage makes smaller, on these training images; BenchError where the model is of the wrong kind."""
-    if stage.objective == "self_critical":
-        settings = stage.self_critical
-        rewards = CaptionRewards(samples, vocabulary, settings.end_in_reward, settings.documents)
-        return SelfCriticalLoss(stage, vocabulary, rewards)
-    if stage.objective == "reinforce":
-        rewards = CaptionRewards(samples, vocabulary, stage.reinforce.end_in_reward)
-        return ReinforceLoss(stage, vocabulary, rewards, require_states(model, stage).d_model)
-    if stage.objective == "sentence_graph":
-        return SentenceGraphLoss(stage, vocabulary.pad)
-    return CrossEntropy(stage, vocabulary.pad)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +131,6 @@ class _Task:
         self,
         model: Captioner,
         stage_data: Callable[[Stage], StageData],
-        validate: Callable[[int, VisualSource], float],
         device: torch.device,
         collective: Collective,
         on_epoch: Callable[[EpochRecord], None],
@@ -161,7 +142,6 @@ class _Task:
             model,
             self.schedule,
             stage_data=stage_data,
-            validate=validate,
             folder=self.folder,
             device=device,
             precision=self.precision,
@@ -169,7 +149,6 @@ class _Task:
             on_epoch=on_epoch,
             on_step=on_step,
             reporter=reporter,
-            objective=lambda stage: make_objective(stage, model, self.train, self.vocabulary),
             collective=collective,
         )
 
@@ -191,7 +170,7 @@ class _StageDataMaker:
     Args:
         cache_features: extracts the features of the model's own backbone as it stands, and gives their folder.
         reporter: told where the features lie.
-        measure_score: validates a stage of sentence graphs; this and `cache_features` are called on rank 0 alone.
+        validate: the score of a stage on what is seen of the images; called, as `cache_features`, on rank 0 alone.
     """
 
     def __init__(
@@ -201,10 +180,10 @@ class _StageDataMaker:
         device: torch.device,
         cache_features: Callable[[], Path],
         reporter: Reporter,
-        measure_score: Callable[[Stage], float] = lambda _: 0.0,
+        validate: Callable[[Stage, VisualSource], float] = lambda *_: 0.0,
     ) -> None:
         self._task, self._collective, self._device, self._cache_features = task, collective, device, cache_features
-        self._reporter, self._measure_score = reporter, measure_score
+        self._reporter, self._validate = reporter, validate
         self._held: VisualSource | None = None  # the task's own features on the device, for all stages
 
     def __call__(self, stage: Stage) -> StageData:
@@ -218,7 +197,6 @@ class _StageDataMaker:
         seen = self._resident(source)
         if stage.batch_of == "captions":
             samples = [replace(image, captions=(caption,)) for image in samples for caption in image.captions]
-        graphs = self._graphs(stage)
         batches = CaptionBatches(
             samples,
             task.vocabulary,
@@ -232,9 +210,10 @@ class _StageDataMaker:
             share=(rank, self._collective.world_size),
             pinned=self._device.type == "cuda",
             fixed_width=task.compiled,
-            graphs=graphs,
+            graphs=self._graphs(stage),
         )
-        return StageData(batches, source, partial(self._measure_score, stage) if graphs is not None else None)
+        objective = make_objective(stage, task.model, task.train, task.vocabulary)
+        return StageData(batches, objective, partial(self._validate, stage, source))
 
     def _graphs(self, stage: Stage) -> list[list[NumberedGraph]] | None:
         """Of each sample that the stage reads, the graphs of its captions; None where it is of images."""
@@ -257,30 +236,47 @@ class _StageDataMaker:
 
 
 class _Validation:
-    """CIDEr-D of the validation split's captions, as a fraction, by the width of the beam and what is seen."""
+    """CIDEr-D of the validation split's captions, as a fraction, or the score of a stage that captions no images."""
 
     def __init__(self, model: Captioner, context: RunContext, reporter: Reporter) -> None:
         self._model, self._context, self._reporter = model, context, reporter
         words = context.inputs.vocabulary.tokenize
+        self._samples = as_read(context.data.val, context.inputs.vocabulary.preparation)
         self._references = {
-            sample.image_id: [" ".join(words(caption)) for caption in sample.captions]
-            for sample in as_read(context.data.val, context.inputs.vocabulary.preparation)
+            sample.image_id: [" ".join(words(caption)) for caption in sample.captions] for sample in self._samples
         }
         self._scorer = CiderD(self._references)
 
-    def __call__(self, beam_size: int, source: VisualSource) -> float:
+    def __call__(self, stage: Stage, source: VisualSource) -> float:
+        if not stage.gives_ciders:
+            return self._sentences()(stage)
         captions = caption_images(
             self._model,
             self._context.inputs.vocabulary,
             source,
             list(self._references),
-            Decoding(beam_size=beam_size, max_len=self._context.inputs.decoding.max_len),
+            Decoding(beam_size=stage.validation_beam_size, max_len=self._context.inputs.decoding.max_len),
             device=self._context.execution.device,
             precision=self._context.execution.precision,
             reporter=self._reporter,
             title="  validating",
         )
         return self._scorer.score(captions.by_image)[0]
+
+    def _sentences(self) -> SentenceValidation:
+        context = self._context
+        assert context.data.sentences is not None
+        return SentenceValidation(
+            self._model,
+            self._samples,
+            context.data.sentences,
+            context.inputs.vocabulary,
+            context.source(self._model.visual),
+            context.preset.vocabulary.max_len,
+            context.execution.device,
+            context.execution.precision,
+            self._reporter.note,
+        )
 
 
 def _cache(model: Captioner, context: RunContext, reporter: Reporter) -> Path:
@@ -296,4 +292,4 @@ def _train_on_other_rank(pickled: bytes, plugins: Sequence[str], collective: Dis
     task.model.to(device)
     silent = Reporter(Console(file=io.StringIO()))
     data = _StageDataMaker(task, collective, device, Path, silent)
-    task.trainer(task.compiled_model(device), data, lambda *_: 0.0, device, collective, lambda _: None, silent).fit()
+    task.trainer(task.compiled_model(device), data, device, collective, lambda _: None, silent).fit()

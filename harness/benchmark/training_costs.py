@@ -14,13 +14,13 @@ import torch
 from harness.benchmark.context import RunContext
 from harness.benchmark.pass_costs import pass_costs
 from harness.config.schedule import Stage
-from harness.data.own_tokens import as_read
+from harness.data.vocabulary import as_read
 from harness.measure.estimate import DataShape, PassCosts, StagePlan, plan_stages
 from harness.measure.flops.counting import FlopCounts
 from harness.measure.memory import PeakMemory
 from harness.measure.speed import a100_seconds, measure_speed, peak_macs
 from harness.training.dropout import DropoutRates
-from harness.training.stage import stages_for
+from harness.training.sentence_graphs import stages_for
 from harness.training.state import TrainingSummary
 from harness.utils.plugins import contain_exits
 from harness.utils.precision import autocast

@@ -21,8 +21,7 @@ from harness.metrics.evaluation import METRICS
 from harness.metrics.evaluator import Evaluator
 from harness.metrics.influences import CORPUS_METRICS
 from harness.metrics.signature import EvaluationSettings
-from harness.training.trackers.interface import TrackedRun
-from harness.training.trackers.run_log import RunLog
+from harness.training.trackers import RunLog, TrackedRun
 from harness.training.trainer import CHECKPOINTS
 from harness.utils.errors import INTERRUPTED, wants_traceback
 from harness.utils.plugins import contain_exits, place_in_plugin

@@ -1,32 +1,62 @@
-"""The command line's root: registers the subcommands and turns expected errors into one clear message."""
+"""The command line's root: finds the subcommands and turns expected errors into one clear message."""
 
 from __future__ import annotations
 
 import importlib
 import io
 import os
-import pkgutil
+import re
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, TextIO
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_group
 from typer.models import CommandInfo
 
 import harness
-import harness.cli
-from harness.cli.checked import checked
-from harness.cli.last_resort import explained, leave_broken_pipe
-from harness.cli.saying import say_error
-from harness.cli.signals import say_interrupted
-from harness.cli.terminal import guard_streams
-from harness.cli.usage import RootGroup
+from harness.cli.errors import explained, said_as_ours, say_error, say_interrupted
 from harness.training.launch import is_launched
 from harness.utils.errors import DEBUG_VARIABLE, BenchError
 from harness.utils.signals import end_on_sigterm
 from reports.errors import ReportError
 from results.errors import StoreError
 from zoo.errors import ZooError
+
+COMMANDS: Final = {
+    "caption": "Caption pictures with a trained model or one of hf:, in float32: one line each, the picture and its "
+    "caption.",
+    "claims": "Say which claims of papers the stored runs support or contradict, and which they cannot tell.",
+    "compare": "Compare scores with paired tests, costs as ratios, conditions, and the captions that changed most.",
+    "doctor": "Show what works on this machine, and what to type next.",
+    "evaluate": "Score captions: BLEU, METEOR, ROUGE-L, CIDEr-D, and SPICE where its models are installed.",
+    "flops": "Count parameters and multiply-accumulates (GMAC) of one image, by part.",
+    "import-weights": "Turn a released checkpoint and its vocabulary into a run that captions pictures and can be "
+    "scored.",
+    "new-model": "Write a small captioner that trains, NAME.py, and its test, test_NAME.py, to make a model of one's "
+    "own from.",
+    "plan": "Show what bench run with the same options would do, with estimates of time and disk; nothing is started.",
+    "regress": "Judge a workspace's finished runs against a baseline, or write one with --update.",
+    "report": "Write one HTML folder: leaderboard, domains, costs, trade-offs, curves, gallery, model and run pages, "
+    "method.",
+    "run": "Train, caption, score, measure and store every model under the same conditions.",
+    "schedules": "List the training schedules and the presets that use them, or show one schedule whole.",
+    "tune": "Search learning rate, dropout scale, warm-up and clipping for every model, alike and with the same "
+    "budget.",
+    "cost": "Time, memory and energy of captioning, and of training.",
+    "data": "List, download, convert, verify and prepare data sets.",
+    "db": "Look into the results database, check, upgrade or merge it, or publish a copy.",
+    "export": "Write files for other programs.",
+    "models": "List the architectures, or show one of them.",
+    "prefetch": "Fetch what some metrics and models need.",
+}
+"""What `bench --help` says of each command, whose module or folder of this package it does not import."""
+_CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+_SHOWN: Final = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_BAR: Final = re.compile(r"\r[^\x00-\x1f\x7f-\x9f]*|(?:\x1b\[A)+")
+"""What the progress bars of other libraries write: a line over another, or the way back up to it."""
 
 
 def _show_version(wanted: bool) -> None:
@@ -48,11 +78,74 @@ def root(
         os.environ[DEBUG_VARIABLE] = "1"
 
 
-def build_app(words: Sequence[str] = ()) -> typer.Typer:
-    """The command line; every module or folder of this package that offers `register(app)` is a command.
+class _Commands(Mapping[str, Any]):
+    """The commands by name, each imported when it is asked for."""
 
-    Where the first of the `words` to come is a command's name, that command alone is imported.
-    """
+    def __getitem__(self, name: str) -> Any:
+        if name not in COMMANDS:
+            raise KeyError(name)
+        from harness.cli.output import checked
+
+        app = typer.Typer(rich_markup_mode="markdown")
+        importlib.import_module(f"harness.cli.{name.replace('-', '_')}").register(app)
+        for command in _registered(app):
+            command.callback = checked(command.callback) if command.callback else None
+        return get_group(app).commands[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+def _registered(app: typer.Typer) -> Iterator[CommandInfo]:
+    yield from app.registered_commands
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            yield from _registered(group.typer_instance)
+
+
+class RootGroup(TyperGroup):
+    """The root command; every module or folder of `COMMANDS` offers `register(app)`."""
+
+    def __init__(self, **named: Any) -> None:
+        super().__init__(**named)
+        self.commands: Any = _Commands()
+        self._words: list[str] = []
+
+    def make_context(self, *arguments: Any, **named: Any) -> Any:
+        self._words = list(arguments[1] if len(arguments) > 1 else named.get("args", ()))
+        with said_as_ours(self._words):
+            return super().make_context(*arguments, **named)
+
+    def invoke(self, ctx: Any) -> Any:
+        with said_as_ours(self._words):
+            return super().invoke(ctx)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        """As Typer shows the help of a group, which takes it as long again to import what renders Markdown."""
+        from rich.console import Console
+        from rich.padding import Padding
+        from rich.panel import Panel
+        from rich.table import Table
+
+        console = Console(highlight=False, emoji=False)
+        console.print(Padding(self.get_usage(ctx), 1), style="bold")
+        console.print(Padding(self.help or "", (0, 1, 1, 1)))
+        options = {", ".join(each.opts): getattr(each, "help", "") for each in self.get_params(ctx)}
+        for title, rows in (("Options", options), ("Commands", COMMANDS)):
+            table = Table(box=None, show_header=False, pad_edge=False, expand=True)
+            table.add_column(style="bold cyan", no_wrap=True)
+            table.add_column(ratio=1)
+            for name, said in rows.items():
+                table.add_row(name, said)
+            console.print(Panel(table, border_style="dim", title=title, title_align="left"))
+        console.print(Padding(self.epilog or "", 1))
+
+
+def build_app() -> typer.Typer:
+    """The command line."""
     app = typer.Typer(
         name="bench",
         cls=RootGroup,
@@ -60,29 +153,54 @@ def build_app(words: Sequence[str] = ()) -> typer.Typer:
         epilog="Start with: bench run --models all",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
-        rich_markup_mode="markdown",
     )
     app.callback()(root)
-    names = sorted(found.name for found in pkgutil.iter_modules(harness.cli.__path__))
-    first = next((word.replace("-", "_") for word in words if not word.startswith("-")), "")
-    for name in [first] if _is_command(first, names) else names:
-        module = importlib.import_module(f"harness.cli.{name}")
-        if hasattr(module, "register"):
-            module.register(app)
-    for command in _commands(app):
-        command.callback = checked(command.callback) if command.callback else None
     return app
 
 
-def _commands(app: typer.Typer) -> Iterator[CommandInfo]:
-    yield from app.registered_commands
-    for group in app.registered_groups:
-        if group.typer_instance is not None:
-            yield from _commands(group.typer_instance)
+class _Stream:
+    """A standard stream that shows control characters as escapes, which in a name could hide or forge what is said.
+
+    Rich asks a stream for `rich_proxied_file`, and writes past this one, so that its own sequences of colours and bars
+    arrive as they are.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.rich_proxied_file = stream
+
+    def write(self, text: str) -> int:
+        plain = text if _BAR.fullmatch(text) else _SHOWN.sub(lambda found: _CONTROLS[ord(found[0])], text)
+        self.rich_proxied_file.write(plain)
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)
 
 
-def _is_command(name: str, names: Sequence[str]) -> bool:
-    return name in names and hasattr(importlib.import_module(f"harness.cli.{name}"), "register")
+def guard_streams() -> None:
+    """Have standard output and error show control characters as escapes.
+
+    Raises:
+        BenchError: standard output is closed; files that are opened would take its place.
+    """
+    from rich import control
+
+    if sys.stdout is None:
+        raise BenchError("standard output is closed", "leave >&- out, or send it to a file or to /dev/null")
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - until the process ends
+    # Of a text rich takes some control characters away by this table, which it has no option for.
+    control._CONTROL_STRIP_TRANSLATE.update(_CONTROLS)
+    sys.stdout, sys.stderr = _Stream(sys.stdout), _Stream(sys.stderr)
+
+
+def leave_broken_pipe() -> None:
+    """Send what is still to be printed nowhere, so that the interpreter does not fail on it again at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main() -> None:
@@ -101,7 +219,7 @@ def main() -> None:
     try:
         guard_streams()
         try:
-            build_app(sys.argv[1:])()
+            build_app()()
         finally:
             sys.stdout.flush()  # a full disk behind `bench ... > file` is told here, not at the interpreter's end
     except SystemExit:

@@ -19,8 +19,7 @@ from harness.cli.options import (
     WorkspaceOption,
     refuse_empty,
 )
-from harness.cli.output import check_out, deliver, write_errors
-from harness.cli.outputs import OutFile, OutFolder
+from harness.cli.output import OutFile, OutFolder, check_out, deliver, write_errors
 from harness.config.limits import MAX_BEAM
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace

@@ -9,10 +9,9 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.inputs import open_results, read_results
+from harness.cli.inputs import open_results
 from harness.cli.options import DatabaseOption, PlaceUnfinishedOption, WorkspaceOption
-from harness.cli.output import deliver
-from harness.cli.outputs import OutFile
+from harness.cli.output import OutFile, deliver
 from harness.utils.workspace import DEFAULT
 
 _EPILOG = """**Examples**
@@ -63,15 +62,10 @@ def claims(
 
     claimed = load_claims(file)
     with open_results(workspace, db) as store:
-        read_results(store, partial(check_names, store, claimed, FIELDS))
-        rows = read_results(store, partial(judge, store, claimed, place_unfinished=place_unfinished))
-    if format is Format.markdown:
-        from reports.export.claims import markdown
+        check_names(store, claimed, FIELDS)
+        rows = judge(store, claimed, place_unfinished=place_unfinished)
+    from reports.text.claims import markdown, print_claims
 
-        deliver(markdown(rows), out)
-    else:
-        from reports.text.claims import print_claims
-
-        deliver(partial(print_claims, rows), out)
+    deliver(markdown(rows) if format is Format.markdown else partial(print_claims, rows), out)
     if out is not None:
         typer.echo(out)

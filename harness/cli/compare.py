@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.inputs import open_results, read_results
+from harness.cli.inputs import open_results
 from harness.cli.options import DatabaseOption, WorkspaceOption
-from harness.cli.output import deliver
-from harness.cli.outputs import OutFile
+from harness.cli.output import OutFile, deliver
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT
 
@@ -95,15 +94,11 @@ def _stores(before: str, after: str, captions: int) -> Comparison:
     from results.comparison.run_snapshot import evaluated_images, run_snapshots
 
     with _open(before) as one, _open(after) as two:
-
-        def read() -> Comparison:
-            sides = run_snapshots(one), run_snapshots(two)
-            for text, runs in zip((before, after), sides, strict=True):
-                if not runs:
-                    raise BenchError(f"no run has finished in {text}", "make some with: bench run --models all")
-            return compare_stores(*sides, evaluated_images(one), captions)
-
-        compared = read_results(one, lambda: read_results(two, read))
+        sides = run_snapshots(one), run_snapshots(two)
+        for text, runs in zip((before, after), sides, strict=True):
+            if not runs:
+                raise BenchError(f"no run has finished in {text}", "make some with: bench run --models all")
+        compared = compare_stores(*sides, evaluated_images(one), captions)
     if not compared.pairs:
         raise BenchError(
             f"no run of {before} can be paired with one of {after}: they share no model, or several of its runs differ",
@@ -118,19 +113,13 @@ def _runs(names: tuple[str, str], workspace: Path, db: str | None, captions: int
 
     with open_results(workspace, db) as store:
         keys = [run_key(store, name) for name in names]
-
-        def read() -> Comparison:
-            runs = {each.run.key: each for each in run_snapshots(store, keys)}
-            return compare_runs(runs[keys[0]], runs[keys[1]], evaluated_images(store), captions)
-
-        return read_results(store, read)
+        runs = {each.run.key: each for each in run_snapshots(store, keys)}
+        return compare_runs(runs[keys[0]], runs[keys[1]], evaluated_images(store), captions)
 
 
 def _written(comparison: Comparison, format: Format) -> str | Callable[[Console], None]:
+    from reports.text import comparison as written
+
     if format is Format.text:
-        from reports.text.comparison import print_comparison
-
-        return partial(print_comparison, comparison)
-    from reports.export import comparison_formats
-
-    return {Format.markdown: comparison_formats.markdown, Format.json: comparison_formats.as_json}[format](comparison)
+        return partial(written.print_comparison, comparison)
+    return {Format.markdown: written.markdown, Format.json: written.as_json}[format](comparison)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -37,23 +36,6 @@ def open_results(workspace: Path, db: str | None) -> Store:
             "make some with: bench run --models all; or name a workspace with --workspace DIR",
         )
     return Store(place.database, read_only=True)
-
-
-def read_results(store: Store, read: Callable[[], T]) -> T:
-    """What `read` gives of these results; runs with damaged rows are left out, and one warning says so."""
-    from results.store.intact import read_intact
-
-    found = read_intact(store, read)
-    warn_left_out(store)
-    return found
-
-
-def warn_left_out(store: Store) -> None:
-    """Say on stderr what the queries of this store leave out, if anything."""
-    from results.store.damage import hint_for, sentence
-
-    if store.left_out:
-        warn(f"{sentence(store.left_out)}", hint_for(store.name))
 
 
 def warn(text: str, hint: str) -> None:
@@ -101,7 +83,7 @@ def chosen_features(
         BenchError: there are no such data; data that are not drawn need a backbone; an option cannot be understood.
     """
     from harness.config.features import feature_config, graph_config, region_config
-    from harness.data.opening import check_dataset
+    from harness.data.dataset import check_dataset
     from harness.data.regions.opening import needs_backbone
 
     unnamed = backbone is None and regions is None and not backbone_option and backbone_weights is None

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.completion import complete_models, complete_preset
 from harness.cli.tables import TableFormat
 from harness.config.limits import MAX_HOURS, MAX_MEMORY_GB, MAX_PROCESSES, MAX_SEED, MAX_SEEDS, MAX_SIDE, MAX_WORDS
 from harness.utils.errors import BenchError
@@ -75,6 +74,26 @@ def check_seeds(first: int, count: int, sets: int = 1) -> None:
             f"--first-seed {first} leaves no room for {sets * count} seeds up to {MAX_SEED}",
             "begin lower: --first-seed 1000",
         )
+
+
+def complete_models(incomplete: str) -> list[str]:
+    """The list of models so far, with each name, family or pattern that its last word may become."""
+    from zoo.registry import list_models
+
+    before, comma, word = incomplete.rpartition(",")
+    names = list_models()
+    families = sorted({f"{name.partition('/')[0]}/*" for name in names if "/" in name})
+    taken = {name.strip() for name in before.split(",")}
+    # Rows that are not models stand here as in `harness.benchmark.baselines.REFERENCE_ROWS`, which imports torch.
+    known = ("all", "human", "majority", "retrieval", *names, *families)
+    return [f"{before}{comma}{name}" for name in known if name.startswith(word) and name not in taken]
+
+
+def complete_preset(incomplete: str) -> list[str]:
+    """The presets that begin so."""
+    from harness.config.load import list_presets
+
+    return [name for name in list_presets() if name.startswith(incomplete)]
 
 
 # What is run, and where it goes.

@@ -11,8 +11,7 @@ import typer
 
 from harness.benchmark.engines.choose import HERE
 from harness.cli.options import refuse_typed
-from harness.cli.output import deliver
-from harness.cli.outputs import OutFile
+from harness.cli.output import OutFile, deliver
 from harness.cli.plan_power import show_power
 from harness.cli.plan_published import show_published_times
 from harness.cli.plan_slurm import PlannedRuns, check_slurm, nodes_of, sbatch_script

@@ -70,7 +70,7 @@ def estimate(model: str, preset: Preset, shape: DataShape, timing: Timing, devic
     from harness.measure.estimate import Speed, plan_captioning, plan_stages
     from harness.measure.memory import create_within_memory
     from harness.measure.speed import IMAGES, MIN_SECONDS, measure_speed
-    from harness.training.stage import stages_for
+    from harness.training.sentence_graphs import stages_for
 
     sizes = {"vocab_size": shape.words, "visual_dim": shape.channels}
     built = create_within_memory(model, **sizes, **preset.model_arguments(model, **sizes))
@@ -112,7 +112,7 @@ def stored_durations(request: Request, dataset: str) -> Mapping[str, Duration]:
     """
     from harness.benchmark.identity.signature import training_fields
     from harness.benchmark.preview import has_results
-    from harness.cli.inputs import open_results, read_results
+    from harness.cli.inputs import open_results
     from results.runs.durations import run_durations
 
     place = request.workspace
@@ -121,4 +121,4 @@ def stored_durations(request: Request, dataset: str) -> Mapping[str, Duration]:
     if not has_results(request):
         return {}
     with open_results(place.root, place.db) as store:
-        return read_results(store, lambda: run_durations(store, dataset, training_fields(request.preset)))
+        return run_durations(store, dataset, training_fields(request.preset))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from harness.cli.inputs import open_results, read_results
+from harness.cli.inputs import open_results
 from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def show_power(
     from rich.console import Console
     from rich.table import Table
 
-    from harness.data.opening import SCENES
+    from harness.data.dataset import SCENES
     from harness.data.scenes.dataset import ScenesConfig
     from harness.measure.estimate import KNOWN
     from results.statistics.power import detectable
@@ -90,7 +90,7 @@ def _stored(data: str, workspace: Path, db: str | None) -> StoredVariances:
 
     try:
         with open_results(workspace, db) as store:
-            found = read_results(store, lambda: stored_variances(store, data, SPLIT))
+            found = stored_variances(store, data, SPLIT)
     except BenchError as error:
         raise BenchError(str(error), _HINT) from error
     if found is None:

@@ -38,11 +38,9 @@ class PlannedCounts:
 
 def show_estimates(estimates: Sequence[Estimate], counts: PlannedCounts, console: Console) -> None:
     """Print the stages, which all models share, and a line a row of the benchmark."""
-    from rich.text import Text
-
     from harness.utils.progress import describe_seconds
     from reports.tables.numbers import count
-    from reports.text.layout import plain_table
+    from reports.text.grid import Grid
 
     for stage in estimates[0].stages if estimates else ():
         console.print(f"stage {stage.stage}: {stage.epochs:,} epochs, {stage.steps:,} steps, {stage.images:,} images")
@@ -56,11 +54,10 @@ def show_estimates(estimates: Sequence[Estimate], counts: PlannedCounts, console
             told = "-" if each.seconds is None else describe_seconds(each.seconds)
             cells = [count(each.costs.parameters), f"{count(macs)}MAC", told]
         rows.append((name, f"{counts.left(name)}", reused, *cells))
-    table = plain_table(["Model"], header)
     numbers = sum(2 + max(map(len, column)) for column in list(zip(("", *header), *rows, strict=True))[1:])
-    for name, *cells in rows:  # a name alone may be cut, so that a model has one line and every number is whole
-        table.add_row(Text(shortened_to(name, console.width - numbers)), *cells)
-    console.print(table)
+    # A name alone may be cut, so that a model has one line and every number is whole.
+    shown = [(shortened_to(name, console.width - numbers), *cells) for name, *cells in rows]
+    console.print(Grid(("Model", *header), shown).rich())
     console.print("Work and time are of one run: training, validation and captioning.")
 
 

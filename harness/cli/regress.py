@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.inputs import open_results, read_results
+from harness.cli.inputs import open_results
 from harness.cli.options import DatabaseOption, WorkspaceOption
-from harness.cli.output import deliver
-from harness.cli.outputs import OutFile
+from harness.cli.output import OutFile, deliver
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT
 from results.errors import without_passwords
@@ -109,12 +108,8 @@ def regress(
     expected = read_baseline(baseline) if not update or baseline.exists() else None
     metrics = metric or (expected.metrics if expected else ["CIDEr-D"])
     with open_results(workspace, db) as store:
-
-        def read() -> tuple[Baseline | None, list[Failure]]:
-            runs = run_snapshots(store)
-            return baseline_of(runs, metrics) if runs else None, failures(store)
-
-        measured, unfinished = read_results(store, read)
+        runs = run_snapshots(store)
+        measured, unfinished = baseline_of(runs, metrics) if runs else None, failures(store)
     if unknown := sorted(tolerances.keys() - set(metrics)):
         raise BenchError(
             f"--tolerance {unknown[0]}: the baseline has no per-image scores of this metric",
@@ -214,15 +209,9 @@ def _update(
 
 def _findings(judgement: GateResult, format: Format) -> str | Callable[[Console], None]:
     """The judgement in a format; text depends on the terminal that it is printed to."""
+    from reports.text import regression as written
+
     if format is Format.text:
-        from reports.text.regression import print_gate_result
-
-        return partial(print_gate_result, judgement)
-    from reports.export import regression_formats
-
-    writers = {
-        Format.markdown: regression_formats.markdown,
-        Format.junit: regression_formats.junit,
-        Format.json: regression_formats.as_json,
-    }
+        return partial(written.print_gate_result, judgement)
+    writers = {Format.markdown: written.markdown, Format.junit: written.junit, Format.json: written.as_json}
     return writers[format](judgement)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from harness.cli.inputs import open_results, read_results, warn
+from harness.cli.inputs import open_results, warn
 from harness.cli.options import DatabaseOption, PlaceUnfinishedOption, RankingMetricOption, WorkspaceOption
-from harness.cli.output import check_out_folder
-from harness.cli.outputs import OutFolder
+from harness.cli.output import OutFolder, check_out_folder
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -78,11 +76,11 @@ def report(
             from reports.text.terminal import print_leaderboard
 
             console = Console(highlight=False)
-            read_results(store, partial(print_leaderboard, store, console, metric, place_unfinished=place_unfinished))
+            print_leaderboard(store, console, metric, place_unfinished=place_unfinished)
             return
         from reports.html.report import write_report
 
-        index = read_results(store, partial(write_report, store, folder, metric, place_unfinished=place_unfinished))
+        index = write_report(store, folder, metric, place_unfinished=place_unfinished)
     typer.echo(index)
     if show:
         import webbrowser

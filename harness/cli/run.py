@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from harness.benchmark.engines.choose import HERE
-from harness.cli.inputs import warn_left_out
 from harness.cli.run_options import RunOptions, with_run_options
 from harness.cli.run_request import make_request
 from harness.training.launch import in_every_process, is_launched, launch
@@ -66,7 +65,7 @@ def run(options: RunOptions) -> None:
     from harness.config.execution import usable_cores
     from harness.utils.live_table import LiveReporter
     from harness.utils.run_events import RunsEnded
-    from reports.text.ablation import print_ablations
+    from reports.text.terminal import print_ablations
     from results import Store
 
     place, processes = request.workspace, request.execution.devices
@@ -90,17 +89,14 @@ def run(options: RunOptions) -> None:
 
         summary = run_benchmark(request, reporter, on_run)
     with Store(place.database) as store:
-        store.left_out = summary.left_out
         page = _show(store, place, reporter, place_unfinished=options.place_unfinished)
         print_ablations(store, request.preset.name, {*summary.finished, *summary.reused}, reporter.console)
-        if store.left_out != summary.left_out:
-            warn_left_out(store)
     counts = {"finished": summary.finished, "re-used": summary.reused, "skipped": summary.skipped}
-    counts |= {"failed": summary.failed, "damaged": summary.damaged}
+    counts |= {"failed": summary.failed}
     always = {"finished", "re-used", "failed"}
     said = ", ".join(f"{len(keys)} {what}" for what, keys in counts.items() if keys or what in always)
     reporter.note(f"{said}; report: {page.absolute().as_uri()}")
-    if summary.failed or summary.skipped or summary.damaged or summary.lacking:
+    if summary.failed or summary.skipped or summary.lacking:
         sys.exit(1)
 
 
@@ -134,7 +130,6 @@ def _show(store: Store, workspace: Workspace, reporter: Reporter, *, place_unfin
     """Print the leaderboard, and write the report; gives its page."""
     from reports.html.report import write_report
     from reports.text.terminal import print_leaderboard
-    from results.store.intact import read_intact
 
-    read_intact(store, lambda: print_leaderboard(store, reporter.console, place_unfinished=place_unfinished))
-    return read_intact(store, lambda: write_report(store, workspace.report, place_unfinished=place_unfinished))
+    print_leaderboard(store, reporter.console, place_unfinished=place_unfinished)
+    return write_report(store, workspace.report, place_unfinished=place_unfinished)

@@ -91,7 +91,7 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
     )
     load_plugins(options.plugin)
     if options.log:
-        from harness.training.trackers.opening import check_trackers
+        from harness.training.trackers import check_trackers
 
         check_trackers(options.log)
 

@@ -34,9 +34,9 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 class Optimiser(Strict):
     """The optimiser of a stage.
 
-    `muon` is for the matrices of hidden layers, with AdamW for all else (`harness.training.muon`). `radam` is torch's;
-    `radam_liu` is the authors' first release, which skips its first steps (`harness.training.optimisers`), for the
-    paper track.
+    `muon` is for the matrices of hidden layers, with AdamW for all else (`harness.training.optimisers`). `radam` is
+    torch's; `radam_liu` is the authors' first release, which skips its first steps (`harness.training.optimisers`), for
+    the paper track.
     """
 
     name: Literal["adam", "adamw", "muon", "radam", "radam_liu"] = "adamw"
@@ -288,6 +288,11 @@ class Stage(Strict):
         count = captions if self.batch_of == "captions" else images
         return count // self.batch_size if self.drop_last else math.ceil(count / self.batch_size)
 
+    @property
+    def gives_ciders(self) -> bool:
+        """Whether validations give CIDEr-D; those of an objective that captions no images give a score of its own."""
+        return self.objective != "sentence_graph"
+
     def reward_signature(self) -> str | None:
         """The reward settings of the stage; None if it learns from captions alone."""
         if self.objective == "reinforce":
@@ -304,8 +309,9 @@ class Schedule(Strict):
 
     @model_validator(mode="after")
     def _end_with_images(self) -> Self:
-        if self.stages[-1].objective == "sentence_graph":
-            raise ValueError(f"stage {self.stages[-1].name}: the last stage must caption images, not sentence_graph")
+        last = self.stages[-1]
+        if not last.gives_ciders:
+            raise ValueError(f"stage {last.name}: the last stage must caption images, not {last.objective}")
         return self
 
     def idle_stages(self, images: int, captions: int) -> Iterator[str]:
@@ -320,8 +326,3 @@ class Schedule(Strict):
                     f"{100 * share:.0f} % of the steps, in which next to nothing is learnt, and its rows get no place; "
                     f"let it fall later, by a larger --set schedule.stages.{number}.learning_rate.{setting}=..."
                 )
-
-    @property
-    def reads_sentences(self) -> bool:
-        """Whether a stage learns from the scene graphs of captions."""
-        return any(stage.objective == "sentence_graph" for stage in self.stages)

@@ -67,14 +67,14 @@ def in_every_process(command: Callable[P, None]) -> Callable[P, None]:
         if not first:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for rank 0, with which the others end
         _exit_when_orphaned()
-        from harness.training import peers  # imports torch
+        from harness.training import distributed  # imports torch
 
-        peers.join()
+        distributed.join()
         try:
             if first:
                 _run_first(functools.partial(command, *args, **kwargs))
             else:
-                peers.serve()
+                distributed.serve()
         except KeyboardInterrupt:
             if LAUNCHED_HERE in os.environ:
                 sys.exit(CTRL_C)
@@ -84,14 +84,14 @@ def in_every_process(command: Callable[P, None]) -> Callable[P, None]:
                 sys.exit(LOST)  # whoever started the processes reports the one that ended
             raise BenchError(f"another process of this launch has ended: {lost}", RESUME) from lost
         finally:
-            peers.leave()
+            distributed.leave()
 
     return run
 
 
 def _run_first(command: Callable[[], None]) -> None:
     """Run the command, then let the other ranks end; Ctrl-C and a lost process end them by the connection."""
-    from harness.training.peers import end_work
+    from harness.training.distributed import end_work
 
     try:
         command()

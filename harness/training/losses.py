@@ -1,23 +1,30 @@
-"""Losses and gradient norms of steps, read from the device several steps at a time.
+"""The loss of a step and its gradient, in as many micro-batches as memory takes, on one device or several.
 
-Reading a number from a GPU waits until it has done all that it was given, so that nothing is queued while the next step
-is prepared. A loss that is not finite is therefore noticed some steps late, but with its own step's number, and before
-anything that followed from it is saved.
+Losses are read from the device several steps at a time. Reading a number from a GPU waits until it has done all that it
+was given, so that nothing is queued while the next step is prepared. A loss that is not finite is therefore noticed
+some steps late, but with its own step's number, and before anything that followed from it is saved.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
+from harness.data.batches import Batch
 from harness.training.distributed import Collective
+from harness.training.objectives import Objective
+from harness.utils.errors import BenchError
+from harness.utils.precision import autocast
+from zoo import Captioner
 
-STEPS_BETWEEN_READINGS = 20
-"""On an accelerator; the CPU has nothing to wait for, and reads at every step."""
+STEPS_BETWEEN_READINGS = {"cpu": 1, "cuda": 20}
+"""The CPU has nothing to wait for, and reads at every step."""
 
 
 class TrainingDivergedError(Exception):
@@ -45,20 +52,11 @@ class StepLoss:
         return f"loss {self.loss}, gradient norm {self.norm} at step {self.step}"
 
 
-def steps_between_readings(device: torch.device) -> int:
-    """After how many steps losses are read."""
-    return 1 if device.type == "cpu" else STEPS_BETWEEN_READINGS
-
-
 class UnreadLosses:
-    """Losses that are still on the device; all ranks add and read them at the same steps.
+    """Losses that are still on the device; all ranks add and read them at the same steps."""
 
-    Args:
-        every: how many steps are kept at most.
-    """
-
-    def __init__(self, every: int) -> None:
-        self._every = every
+    def __init__(self, device: torch.device) -> None:
+        self._every = STEPS_BETWEEN_READINGS[device.type]
         self._steps: list[int] = []
         self._losses: list[Sequence[Tensor]] = []
         self._norms: list[Tensor] = []
@@ -90,3 +88,113 @@ def read_losses(losses: Sequence[Sequence[Tensor]], collective: Collective) -> l
     flat = [loss for parts in losses for loss in parts]
     values = iter(torch.stack(flat).tolist() if flat else ())
     return collective.all_reduce_sum([sum((next(values) for _ in parts), 0.0) for parts in losses])
+
+
+@contextmanager
+def denormals_as_zero() -> Iterator[None]:
+    """On the CPU, numbers below 1.2e-38 count as 0.
+
+    Arithmetic with them is many times slower, and the softmax over a vocabulary, forward and backward, gives many.
+    """
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
+
+
+class BatchGradient:
+    """Adds the gradient of a batch to what the parameters hold, whatever number of passes it takes.
+
+    Micro-batches and the ranks' shares of a batch are weighed by what their losses are means over (words, images), so
+    that their sum is the gradient of the whole batch. Where memory runs out, the batch is begun again in twice as many
+    micro-batches, and so are all later ones.
+
+    Attributes:
+        micro_batches: how many passes a batch takes at least, since memory ran out; 1 before.
+
+    Args:
+        precision: of `harness.utils.precision.autocast`.
+        collective: all ranks that train together.
+        on_split: told the new number of micro-batches.
+    """
+
+    def __init__(
+        self,
+        model: Captioner,
+        device: torch.device,
+        *,
+        precision: str,
+        collective: Collective,
+        on_split: Callable[[int], None],
+    ) -> None:
+        self._model, self._device, self._precision = model, device, precision
+        self._collective, self._on_split = collective, on_split
+        self.micro_batches = 1
+
+    def __call__(
+        self, objective: Objective, parameters: Sequence[Parameter], batch: Batch, epoch: int, micro_batches: int
+    ) -> tuple[list[Tensor], int]:
+        """This rank's shares of the loss, and the number of images over all ranks, in at least `micro_batches` passes.
+
+        The shares are left on the device, one a pass; their sum over all ranks (`harness.training.losses`) is the loss.
+
+        Args:
+            parameters: all that the objective depends on.
+
+        Raises:
+            BenchError: memory does not even take one image.
+        """
+        own_weight = objective.weight(batch)
+        weight, images = self._collective.all_reduce_sum([own_weight, len(batch.image_ids)])
+        # What earlier batches left for the next step stays aside, so that a pass that fails can be begun again.
+        waiting = {parameter: parameter.grad for parameter in parameters if parameter.grad is not None}
+        while True:
+            for parameter in parameters:
+                parameter.grad = None
+            parts = max(micro_batches, self.micro_batches)
+            losses = self._attempt(objective, batch, epoch, parts, own_weight, weight)
+            if losses is not None:
+                break
+            self._split(batch, parts)
+        self._collective.all_reduce_gradients(parameters)
+        for parameter, gradient in waiting.items():
+            parameter.grad = gradient if parameter.grad is None else gradient.add_(parameter.grad)
+        return losses, int(images)
+
+    def _attempt(
+        self, objective: Objective, batch: Batch, epoch: int, micro_batches: int, own_weight: float, weight: float
+    ) -> list[Tensor] | None:
+        """This rank's shares of the loss; None where memory did not suffice, with nothing left of the attempt.
+
+        `own_weight` is that of this rank's batch, `weight` that of all ranks' batches.
+        """
+        losses = []
+        try:
+            for micro_batch in batch.split(micro_batches) if batch.image_ids else ():
+                # Counted on the CPU: a GPU would first have to finish all that it was given.
+                own = own_weight if micro_batch is batch else objective.weight(micro_batch)
+                share = own / weight
+                # Forward pass.
+                with autocast(self._device, self._precision):
+                    loss = objective(self._model, micro_batch.to(self._device), epoch)
+                if share != 1.0:
+                    loss = loss * share
+                # Backward pass: gradients of the micro-batches add up.
+                loss.backward()  # type: ignore[no-untyped-call]
+                losses.append(loss.detach())
+        except torch.OutOfMemoryError:
+            return None
+        return losses
+
+    def _split(self, batch: Batch, micro_batches: int) -> None:
+        images = len(batch.image_ids)
+        if micro_batches >= images:
+            raise BenchError(
+                "out of memory with a single image at a time",
+                "choose a smaller model or image size (--set size.d_model=..., --image-size), or --device cpu",
+            )
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+        self.micro_batches = min(2 * micro_batches, images)
+        self._on_split(self.micro_batches)

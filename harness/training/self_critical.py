@@ -31,13 +31,14 @@ from harness.metrics.cider import CiderReward
 from harness.metrics.ngrams.counting import NARROW_WORDS, Captions, WordNumbers
 from harness.metrics.ngrams.frequencies import DocumentFrequencies
 from harness.training.objectives import without_gradients
-from harness.training.prefixes import WholePrefixes
-from zoo import Captioner, Memory
+from zoo import Captioner, Memory, Visual
+from zoo.captioner import DecodingState
 from zoo.decoding import Hypotheses, beam_search, greedy, sample
 
 LAST_NUMBER = NARROW_WORDS - 2
 """What the rarest words share that the vocabulary does not know, should there be too many to number them all."""
 _END, _UNKNOWN = 0, 1
+_EXTRA = "extra."
 
 
 def mean_of_others(rewards: Tensor) -> Tensor:
@@ -160,6 +161,45 @@ class CaptionRewards:
     def _count(self, words: Iterable[str | None], ended: bool) -> list[int]:
         numbers = [_UNKNOWN if word is None else self._numbers.get(word, _UNKNOWN) for word in words]
         return [*numbers, _END] if ended else numbers
+
+
+class WholePrefixes(Captioner):
+    """Another captioner, of which a step is one pass of `decode` over all words so far, as some released code samples.
+
+    Every step draws the dropout masks of all positions anew, at all sites that teacher forcing has, which the steps of
+    some models leave out. It takes about half as many passes of the decoder as a caption has words. In evaluation mode
+    its words are those of `model`.
+
+    Args:
+        model: shares its weights and its mode; it is not registered as a part.
+    """
+
+    def __init__(self, model: Captioner) -> None:
+        super().__init__()
+        self._decoded = (model,)  # in a tuple, since a part would follow `train` and `eval`, and be counted twice
+        self.visual, self.vocab_size, self.max_len = model.visual, model.vocab_size, model.max_len
+
+    def encode(self, visual: Visual) -> Memory:
+        """See `Captioner.encode`."""
+        return self._decoded[0].encode(visual)
+
+    def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
+        """See `Captioner.decode`."""
+        return self._decoded[0].decode(memory, tokens)
+
+    def start(self, memory: Memory) -> DecodingState:
+        """The memory, and no words yet."""
+        images = {_EXTRA + name: value for name, value in memory.extra.items()}
+        words = torch.zeros(memory.batch_size, 0, dtype=torch.long, device=memory.features.device)
+        return DecodingState(images | {"features": memory.features, "mask": memory.mask}, {"words": words})
+
+    def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
+        """See `Captioner.step`; this one does decode the prefix again."""
+        words = torch.cat((state.rows["words"], tokens[:, None]), 1)
+        images = state.images
+        extra = {name.removeprefix(_EXTRA): value for name, value in images.items() if name.startswith(_EXTRA)}
+        logits = self.decode(Memory(images["features"], images["mask"], extra), words)
+        return logits[:, -1], replace(state, rows={"words": words})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,19 @@
-"""What a stage of a schedule reads, and what it asks of the model."""
+"""What a stage of a schedule reads, what it makes smaller, and what it asks of the model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from harness.config.schedule import Schedule
-from harness.data.batches import CaptionBatches, VisualSource
+from harness.config.schedule import Schedule, Stage
+from harness.data.batches import CaptionBatches
+from harness.data.dataset import Sample
+from harness.data.vocabulary import Vocabulary
 from harness.training.dropout import DropoutRates
-from harness.training.reinforce import require_states
-from harness.training.sentence_graph import has_sentences, require_sentences
+from harness.training.objectives import CrossEntropy, Objective
+from harness.training.reinforce import ReinforceLoss, require_states
+from harness.training.self_critical import CaptionRewards, SelfCriticalLoss
+from harness.training.sentence_graphs import SentenceGraphLoss, check_schedule
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from zoo import Captioner, HasBackbone
@@ -17,29 +21,36 @@ from zoo import Captioner, HasBackbone
 
 @dataclass(frozen=True, slots=True)
 class StageData:
-    """A stage's training batches, and where its validation sees the images.
-
-    `score` measures the validation of a stage that is not validated by decoding: more is better, and none is negative.
-    """
+    """What a stage trains on, what it makes smaller, and its validation: more is better, and none is negative."""
 
     train_batches: CaptionBatches
-    validation_source: VisualSource
-    score: Callable[[], float] | None = None
+    objective: Objective
+    validate: Callable[[], float]
+    """Called on rank 0 alone."""
+
+
+def make_objective(stage: Stage, model: Captioner, samples: Sequence[Sample], vocabulary: Vocabulary) -> Objective:
+    """What a stage makes smaller, on these training images; BenchError where the model is of the wrong kind."""
+    if stage.objective == "self_critical":
+        settings = stage.self_critical
+        rewards = CaptionRewards(samples, vocabulary, settings.end_in_reward, settings.documents)
+        return SelfCriticalLoss(stage, vocabulary, rewards)
+    if stage.objective == "reinforce":
+        rewards = CaptionRewards(samples, vocabulary, stage.reinforce.end_in_reward)
+        return ReinforceLoss(stage, vocabulary, rewards, require_states(model, stage).d_model)
+    if stage.objective == "sentence_graph":
+        return SentenceGraphLoss(stage, vocabulary.pad)
+    return CrossEntropy(stage, vocabulary.pad)
 
 
 def validate_schedule(model: Captioner, schedule: Schedule) -> None:
     """Refuse a schedule that does not fit the model, before anything is trained.
 
     Raises:
-        BenchError: a stage needs a backbone, recurrent states or a part for sentence graphs that the model has not,
-            scales a dropout to 1, or names a parameter that there is not; or no stage trains the model's part for
-            sentence graphs.
+        BenchError: a stage needs a part that the model has not (a backbone, recurrent states, sentence graphs), scales
+            a dropout to 1, or names a parameter that there is not; or no stage trains a part.
     """
-    if has_sentences(model) and not schedule.reads_sentences:
-        raise BenchError(
-            f"this model has a part for sentence graphs, which no stage of schedule {schedule.name!r} trains",
-            "add --preset quick-sentences or sgae-paper, or choose the model without it, such as sgae",
-        )
+    check_schedule(model, schedule)
     rates = DropoutRates(model)
     for stage in schedule.stages:
         if stage.backbone == "trained" and not isinstance(model, HasBackbone):
@@ -55,13 +66,3 @@ def validate_schedule(model: Captioner, schedule: Schedule) -> None:
             )
         if stage.objective == "reinforce":
             require_states(model, stage)
-        if stage.objective == "sentence_graph":
-            require_sentences(model, stage)
-
-
-def stages_for(model: Captioner, schedule: Schedule) -> Schedule:
-    """The schedule without its stages of sentence graphs, where the model has no part for them."""
-    if has_sentences(model) or not schedule.reads_sentences:
-        return schedule
-    kept = tuple(stage for stage in schedule.stages if stage.objective != "sentence_graph")
-    return schedule.model_copy(update={"stages": kept})

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import dataclass
 
 from harness.config.schedule import LearningRate, Schedule, Stage
-from harness.training.validation import gives_ciders
 from harness.utils.progress import describe_seconds
 from harness.utils.run_events import TrainingStands
 from results.records import EpochRecord
 from results.statistics.learning import CHANCE
-
-STORED_NAMES = {
-    "bad_epochs": "stale",
-    "data_wait_seconds": "waited",
-    "plateau_epochs": "stuck",
-    "stage_start_score": "before",
-    "micro_batches": "parts",
-}
-"""Fields under the names that checkpoints have had from the first release on."""
 
 
 @dataclass
@@ -58,16 +46,6 @@ class TrainState:
     """The stage's last validation CIDEr-D."""
     micro_batches: int = 1
     """How many passes a batch takes since memory ran out."""
-
-    @classmethod
-    def from_checkpoint(cls, stored: Mapping[str, Any]) -> Self:
-        """Of what `to_checkpoint` gave, in this release or an older one, which may have had fewer fields."""
-        names = {old: new for new, old in STORED_NAMES.items()}
-        return cls(**{names.get(name, name): value for name, value in stored.items()})
-
-    def to_checkpoint(self) -> dict[str, Any]:
-        """The fields under the names that older releases read too."""
-        return {STORED_NAMES.get(name, name): value for name, value in asdict(self).items()}
 
     @property
     def begins_stage(self) -> bool:
@@ -164,7 +142,7 @@ def describe_progress(state: TrainState, stage: Stage, batches: int) -> str:
         state: after at least one batch of the epoch.
         batches: of an epoch.
     """
-    cider = "" if state.latest == -math.inf or not gives_ciders(stage) else f", CIDEr-D {100 * state.latest:.1f}"
+    cider = "" if state.latest == -math.inf or not stage.gives_ciders else f", CIDEr-D {100 * state.latest:.1f}"
     seconds = max(state.epoch_seconds, 1e-9)
     left = (stage.epochs - state.epoch) * batches - state.batch
     time_left = describe_seconds(seconds / state.batch * left)
@@ -181,7 +159,7 @@ def standing(state: TrainState, schedule: Schedule, batches: int) -> TrainingSta
     """
     stage, epochs = schedule.stages[state.stage], [stage.epochs for stage in schedule.stages]
     passed = sum(epochs[: state.stage]) + state.epoch + state.batch / batches
-    best = None if state.best == -math.inf or not gives_ciders(stage) else state.best
+    best = None if state.best == -math.inf or not stage.gives_ciders else state.best
     return TrainingStands(stage.name, state.epoch + 1, stage.epochs, best, passed / sum(epochs))
 
 

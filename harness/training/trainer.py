@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from harness.config.schedule import Schedule, Stage
-from harness.data.batches import Batch, VisualSource
+from harness.data.batches import Batch
 from harness.training.checkpoint import (
     generator_states,
     last_checkpoint,
@@ -28,13 +29,16 @@ from harness.training.checkpoint import (
 )
 from harness.training.distributed import Collective, SingleProcess
 from harness.training.dropout import DropoutRates
-from harness.training.gradients import BatchGradient, denormals_as_zero
-from harness.training.losses import StepLoss, TrainingDivergedError, UnreadLosses, steps_between_readings
-from harness.training.objectives import CrossEntropy, Objective
+from harness.training.losses import (
+    BatchGradient,
+    StepLoss,
+    TrainingDivergedError,
+    UnreadLosses,
+    denormals_as_zero,
+)
 from harness.training.optimisers import make_optimiser, set_rate
 from harness.training.stage import StageData, validate_schedule
 from harness.training.state import TrainingSummary, TrainState, describe_progress, standing, warn_if_worse
-from harness.training.validation import gives_ciders, start_is_unknown
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter, Task
 from harness.utils.signals import HeldSignals, signals_held
@@ -55,16 +59,13 @@ class Trainer:
 
     Args:
         model: on `device` already; holds the best weights after `fit`.
-        stage_data: makes the data of a stage, when it begins.
-        validate: decodes the validation split with a beam of the given width, seen at the given source; its CIDEr-D.
+        stage_data: makes the data of a stage, its objective and its validation, when it begins.
         folder: keeps `checkpoint/step-*` while training and `best.safetensors` for good.
-        objective: makes the loss of a stage.
         on_epoch: called once an epoch, before the checkpoint that makes it final, so it must be idempotent.
         on_step: called when a step's loss is read; again after a resume, for steps that no checkpoint has.
         precision: "bf16" autocasts, "fp32" does not.
         collective: the ranks that train together. Each has its share of every batch from its own `stage_data`; rank 0
             validates, saves and reports for all, and all need the same `folder`.
-        read_losses_every: steps after which losses are read; by default `steps_between_readings` of the device.
     """
 
     def __init__(
@@ -73,7 +74,6 @@ class Trainer:
         schedule: Schedule,
         *,
         stage_data: Callable[[Stage], StageData],
-        validate: Callable[[int, VisualSource], float],
         folder: Path,
         device: torch.device,
         precision: str,
@@ -81,29 +81,23 @@ class Trainer:
         on_epoch: Callable[[EpochRecord], None],
         reporter: Reporter,
         on_step: Callable[[StepLoss], None] = lambda _: None,
-        objective: Callable[[Stage], Objective] = CrossEntropy,
-        checkpoint_interval_s: float = CHECKPOINT_INTERVAL_S,
         collective: Collective | None = None,
-        read_losses_every: int | None = None,
     ) -> None:
         self.model, self.schedule, self.folder, self.device = model, schedule, folder, device
-        self._stage_data, self._validate, self._on_epoch, self._reporter = stage_data, validate, on_epoch, reporter
-        self._objective, self._on_step = objective, on_step
-        self._seed, self._collective = seed, collective or SingleProcess()
+        self._stage_data, self._on_epoch, self._reporter = stage_data, on_epoch, reporter
+        self._on_step, self._seed, self._collective = on_step, seed, collective or SingleProcess()
         self._is_first = self._collective.rank == 0
         self._gradient = BatchGradient(
             model, device, precision=precision, collective=self._collective, on_split=self._note_split
         )
-        self._unread = UnreadLosses(read_losses_every or steps_between_readings(device))
-        self._progress, self._interval = "", checkpoint_interval_s
-        self._saved = time.monotonic()
+        self._unread = UnreadLosses(device)
+        self._progress, self._saved = "", time.monotonic()
         self.best_path = folder / "best.safetensors"
         self.checkpoints = folder / CHECKPOINTS
         self._dropout = DropoutRates(model)
         self.state = TrainState()
         self._objective_params = nn.Module()  # of a stage's objective; clipping is for the model's gradients alone
 
-    @denormals_as_zero()
     def fit(self) -> TrainingSummary:
         """Train to the end from wherever the last checkpoint stands, then load the best weights.
 
@@ -114,13 +108,14 @@ class Trainer:
         validate_schedule(self.model, self.schedule)
         checkpoint = load_checkpoint(self.checkpoints, self.model)
         if checkpoint is not None:
-            self.state = TrainState.from_checkpoint(checkpoint["position"])
+            self.state = TrainState(**checkpoint["position"])
             self._gradient.micro_batches = self.state.micro_batches
         self._collective.broadcast_weights(self.model)
         try:
-            while not self.state.finished:
-                self._run_stage(self.schedule.stages[self.state.stage], checkpoint)
-                checkpoint = None
+            with denormals_as_zero():
+                while not self.state.finished:
+                    self._run_stage(self.schedule.stages[self.state.stage], checkpoint)
+                    checkpoint = None
         except BenchError as error:
             raise BenchError(f"{error}; last good checkpoint: {self._last_checkpoint()}", error.hint) from error
         self._load_best()
@@ -133,8 +128,10 @@ class Trainer:
         self._dropout.apply(stage)
         if isinstance(self.model, HasBackbone):
             self.model.freeze_backbone(stage.backbone == "frozen")
-        data, objective = self._stage_data(stage), self._objective(stage)
-        self._objective_params = objective.to(self.device) if isinstance(objective, nn.Module) else nn.Module()
+        data = self._stage_data(stage)
+        self._objective_params = nn.Module()
+        if isinstance(data.objective, nn.Module):
+            self._objective_params = data.objective.to(self.device)
         also = self._objective_params.parameters()
         optimiser = make_optimiser(self.model, stage.optimiser, also, stage.constant_rates)
         state = self.state
@@ -146,7 +143,7 @@ class Trainer:
             self._restore_gradients(checkpoint.get("gradients", {}))
             self._restore_generators(checkpoint)
         while state.epoch < stage.epochs and (stage.patience is None or state.bad_epochs < stage.patience):
-            self._run_epoch(stage, data, objective, optimiser)
+            self._run_epoch(stage, data, optimiser)
         if state.epoch < stage.epochs and self._is_first:
             self._reporter.note(
                 f"  {stage.name} stopped early at epoch {state.epoch} of {stage.epochs}, "
@@ -158,13 +155,17 @@ class Trainer:
         self._save(optimiser)
 
     def _begin(self, stage: Stage, data: StageData) -> None:
-        """Seed a stage, and measure what it begins from where that is not known with its own beam."""
-        state, stages = self.state, self.schedule.stages
+        """Seed a stage, and measure what it begins from where the one before ended with no score like its own."""
+        state = self.state
         torch.manual_seed(self._seed + state.stage + RANK_SEED * self._collective.rank)
-        if state.stage and start_is_unknown(stages[state.stage - 1], stage):
-            state.stage_start_score = self._validated(stage, data)
+        if not state.stage:
+            return
+        before = self.schedule.stages[state.stage - 1]
+        first_ciders = stage.gives_ciders and not before.gives_ciders and stage.objective != "cross_entropy"
+        if first_ciders or before.validation_beam_size != stage.validation_beam_size:
+            state.stage_start_score = self._validated(data)
 
-    def _run_epoch(self, stage: Stage, data: StageData, objective: Objective, optimiser: torch.optim.Optimizer) -> None:
+    def _run_epoch(self, stage: Stage, data: StageData, optimiser: torch.optim.Optimizer) -> None:
         state, loader = self.state, data.train_batches
         self.model.train()
         title = f"  {stage.name} epoch {state.epoch + 1}/{stage.epochs}"
@@ -172,15 +173,15 @@ class Trainer:
             asked = time.monotonic()
             for batch in loader.epoch(state.epoch, start=state.batch):
                 state.data_wait_seconds += time.monotonic() - asked
-                self._run_step(stage, len(loader), objective, optimiser, batch, task)
+                self._run_step(stage, data, optimiser, batch, task)
                 last = state.batch == len(loader)
-                self._save_if_due(optimiser, signals, VALIDATION_INTERVAL_S if last else self._interval)
+                self._save_if_due(optimiser, signals, VALIDATION_INTERVAL_S if last else CHECKPOINT_INTERVAL_S)
                 asked = time.monotonic()
         validated = (state.epoch + 1) % stage.validate_every == 0 or state.epoch + 1 == stage.epochs
-        score = self._validated(stage, data) if validated else None
+        score = self._validated(data) if validated else None
         if score is not None and state.validated(score, stage.learning_rate) and self._is_first:
             save_weights(self.model, self.best_path)
-        cider = score if gives_ciders(stage) else None
+        cider = score if stage.gives_ciders else None
         if self._is_first:
             self._on_epoch(state.record(stage, optimiser.param_groups[0]["lr"], cider))
             if cider is not None and (warning := warn_if_worse(state, stage, cider)):
@@ -188,21 +189,14 @@ class Trainer:
         state.next_epoch()
         self._save(optimiser)
 
-    def _validated(self, stage: Stage, data: StageData) -> float:
+    def _validated(self, data: StageData) -> float:
         """The validation CIDEr-D, or the stage's own score, which rank 0 measures."""
-        measure = data.score or (lambda: self._validate(stage.validation_beam_size, data.validation_source))
-        return self._collective.broadcast(measure() if self._is_first else 0.0)
+        return self._collective.broadcast(data.validate() if self._is_first else 0.0)
 
     def _run_step(
-        self,
-        stage: Stage,
-        batches: int,
-        objective: Objective,
-        optimiser: torch.optim.Optimizer,
-        batch: Batch,
-        task: Task,
+        self, stage: Stage, data: StageData, optimiser: torch.optim.Optimizer, batch: Batch, task: Task
     ) -> None:
-        state, started = self.state, time.monotonic()
+        state, started, batches = self.state, time.monotonic(), len(data.train_batches)
         # Set the learning rate of this step.
         rate = stage.learning_rate.at(state.step, batches, stage.epochs * batches, state.reductions)
         set_rate(optimiser, rate)
@@ -211,7 +205,7 @@ class Trainer:
         summed = stage.accumulation.gradients == "summed"
         micro_batches = 1 if summed else stage.accumulation.parts
         parameters = [parameter for _, parameter in self._named_parameters()]
-        losses, images = self._gradient(objective, parameters, batch, state.epoch, micro_batches)
+        losses, images = self._gradient(data.objective, parameters, batch, state.epoch, micro_batches)
         stepping = not summed or state.step % stage.accumulation.parts == 0
 
         # Clip the gradient's norm, which is measured at every step, and stop where loss or norm was not finite.
@@ -268,7 +262,7 @@ class Trainer:
         if self._is_first:
             gradients = {name: value.grad for name, value in self._named_parameters() if value.grad is not None}
             checkpoint = {
-                "position": self.state.to_checkpoint(),
+                "position": asdict(self.state),
                 "optimiser": optimiser.state_dict(),
                 "generators": generators[0],
                 "other_generators": generators[1:],

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 
-from reports.html.gallery import GalleryPage
-from reports.html.gallery_data import script_call
+from reports.html.gallery import GalleryPage, script_call
 from reports.tables.numbers import printable
 from results.records import AttentionRecord
 from results.runs import fetch

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from reports.html.legend import Entry, legend
-from reports.html.plots import Plot, Series, line_plot
-from reports.tables import tables
-from reports.tables.leaderboard_page import by_size, in_order
+from reports.html.plots import Entry, Plot, Series, legend, line_plot
+from reports.tables.boards import in_order
+from reports.tables.contents import Contents
+from reports.tables.table import differences
 from results.records import EpochRecord
 from results.runs.learning import learning_of_epochs
-from results.runs.views import Group, RunDetail
+from results.runs.views import RunDetail
 from results.statistics.learning import mean_learning
 
 Points = dict[int, list[float]]
@@ -57,24 +57,23 @@ def run_name(run: RunDetail) -> str:
     return f"{run.model}, seed {run.seed}"
 
 
-def curve_sections(
-    groups: Sequence[Group], runs: Mapping[str, RunDetail], colour: Mapping[str, int]
-) -> list[CurveSection]:
+def curve_sections(contents: Contents, colour: Mapping[str, int]) -> list[CurveSection]:
     """Learning curves by conditions, those of most rows first; runs that did not finish have lines of their own.
 
     Losses of other objectives or data lie on other scales, and lines of one model would look alike.
     """
-    rows = {row.keys: tables.differences(row.differs) for group in by_size(groups) for row in group.rows}
+    runs = contents.runs
+    rows = {row.keys: differences(row.differs) for group in contents.groups for row in group.rows}
     ranked = {key for keys in rows for key in keys}
     rows |= {(key,): "" for key in runs if key not in ranked}
-    ranking = [row.model for group in by_size(groups) for row in group.rows]
+    ranking = [row.model for group in contents.groups for row in group.rows]
     sections: dict[_Conditions, list[list[RunDetail]]] = {}
-    differences: dict[str, str] = {}
+    differing: dict[str, str] = {}
     for keys, differs in rows.items():
         members = [runs[key] for key in keys if runs[key].epochs]
         if members:
             sections.setdefault(_conditions(members[0]), []).append(members)
-            differences |= {run.key: differs for run in members}
+            differing |= {run.key: differs for run in members}
     return [
         CurveSection(
             id=f"curves-{number}",
@@ -88,7 +87,7 @@ def curve_sections(
                 {members[0].model for members in found if _is_open(members)},
             ),
             plots=curve_plots(found, colour),
-            lines=[curve_line(run, differences[run.key]) for members in found for run in members],
+            lines=[curve_line(run, differing[run.key]) for members in found for run in members],
         )
         for number, (conditions, found) in enumerate(sections.items(), start=1)
     ]

@@ -1,27 +1,59 @@
-"""The gallery's contents: pictures, references, and every model's caption with the words that no reference uses.
+"""The gallery: pictures, references, and every model's caption with the words that no reference uses.
 
-The hardest images are written out in the page, which reads without a script; all of them are in the data beside it.
+The hardest images are written out in the page, which reads without a script. All of them are in small scripts beside
+it, which a page may load from disk where it may not fetch anything: words that occur more than once are numbers in base
+36, captions that several models give are there once, and images come hardest first, some of them a file.
 """
 
 from __future__ import annotations
 
+import json
+import math
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from reports.html.gallery_data import disagreement, gallery_data
 from reports.html.pictures import LEFT_OUT, Thumbnails
-from reports.html.words import pieces, stems
+from reports.html.rendering import run_page
+from reports.tables.contents import Contents
+from reports.tables.numbers import percent, printable
 from results.runs.fetch import gallery
-from results.runs.finished_runs import FinishedRun
-from results.runs.views import DatasetInfo, GalleryItem, Group
+from results.runs.views import GalleryItem
 from results.store.store import Store
 
 WRITTEN_OUT = 24
 MAX_PICTURES = 400
 PICTURE_BUDGET = 8_000_000
 LONG_CAPTION = 240
+IMAGES_A_FILE = 200
+LONGEST_WORD = 40
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+# Words that describe nothing by themselves.
+_FUNCTION_WORDS = frozenset(
+    _WORD.findall(
+        "a an and are as at be by for from has he her him his in is it its of on one or she some that the their them "
+        "there they this to up we while who with you"
+    )
+)
+_IRREGULAR = {
+    "men": "man",
+    "women": "woman",
+    "children": "child",
+    "people": "person",
+    "feet": "foot",
+    "teeth": "tooth",
+    "mice": "mouse",
+    "geese": "goose",
+    "knives": "knife",
+    "leaves": "leaf",
+    "wives": "wife",
+}
+"""Plurals that captions use and no suffix tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +114,10 @@ class GalleryPage:
 
 def gallery_pages(
     store: Store,
-    groups: Sequence[Group],
-    datasets: Sequence[DatasetInfo],
+    contents: Contents,
     labels: Mapping[str, str],
     mapped: Mapping[tuple[str, str], Collection[int]],
     folder: Path,
-    runs: Sequence[FinishedRun] | None = None,
 ) -> dict[tuple[str, str], GalleryPage]:
     """One page for every split on the leaderboard, by data and split; the first is `gallery.html`.
 
@@ -95,15 +125,14 @@ def gallery_pages(
         labels: what distinguishes runs of one model, by key.
         mapped: images that have attention maps, by data and split.
         folder: the report's folder; the pictures are written into it.
-        runs: all finished runs, where they have been read already.
     """
-    known = {dataset.fingerprint: dataset for dataset in datasets}
+    known = {dataset.fingerprint: dataset for dataset in contents.datasets}
     pages: dict[tuple[str, str], GalleryPage] = {}
     left = PICTURE_BUDGET
-    for fingerprint, split in dict.fromkeys((group.fingerprint, group.split) for group in groups):
+    for fingerprint, split in dict.fromkeys((group.fingerprint, group.split) for group in contents.groups):
         dataset = known[fingerprint]
         number = len(pages) + 1
-        items = gallery(store, fingerprint, split, runs)
+        items = gallery(store, fingerprint, split, contents.finished)
         thumbnails = Thumbnails(Path(dataset.root), left)
         shown = items if any(item.captions for item in items) else []
         attended = mapped.get((fingerprint, split), ())
@@ -133,6 +162,99 @@ def gallery_pages(
             attention=attention,
         )
     return pages
+
+
+def gallery_data(
+    items: Sequence[GalleryItem],
+    pictures: Mapping[int, tuple[str, str]],
+    labels: Mapping[str, str],
+    prefix: str,
+    attention: tuple[str, Collection[int]] = ("", ()),
+) -> dict[str, str]:
+    """The scripts by file: the index first, then the images.
+
+    The index names `speakers`, `words`, `forms` (words of one stem), and of each image its id, its mean CIDEr-D and its
+    disagreement. Each image is [file, domain, picture, why it has none, references, captions, which of the captions
+    each speaker gave (-1: none), CIDEr-D of each speaker times 1000 or null]. `attention` is a page, and which images
+    it shows.
+    """
+    speakers = {caption.key: caption for item in items for caption in item.captions}
+    names = Counter(caption.model for caption in speakers.values())
+    words = _dictionary(items)
+    codes = {word: _base36(number) for number, word in enumerate(words)}
+    places = {key: place for place, key in enumerate(speakers)}
+    index = {
+        "prefix": prefix,
+        "size": IMAGES_A_FILE,
+        "functionWords": sorted(_FUNCTION_WORDS),
+        "speakers": [
+            {
+                "name": printable(caption.model),
+                "label": printable(labels.get(key, "")) if names[caption.model] > 1 else "",
+                "page": run_page(key),
+                "reference": caption.role == "reference",
+            }
+            for key, caption in speakers.items()
+        ],
+        "images": [[item.image_id, _rounded(item.mean_cider), _rounded(disagreement(item))] for item in items],
+        "attention": [attention[0], sorted(attention[1])],
+        "words": words,
+        "forms": forms(
+            text for item in items for text in (*item.references, *(each.caption for each in item.captions))
+        ),
+    }
+    files = {f"{prefix}index.js": script_call("index", index)}
+    for number, start in enumerate(range(0, len(items), IMAGES_A_FILE)):
+        images = [_image(item, pictures, codes, places) for item in items[start : start + IMAGES_A_FILE]]
+        files[f"{prefix}{number}.js"] = script_call("images", number, images)
+    return files
+
+
+def script_call(function: str, *arguments: object) -> str:
+    """A script that hands data to the page's own: nothing but JSON, in which no text ends the script."""
+    written = ",".join(json.dumps(argument, ensure_ascii=False, separators=(",", ":")) for argument in arguments)
+    escaped = written.replace("<", "\\u003c")  # inside a page too, no text ends the script or begins another
+    return f"captionbench.{function}({escaped});\n"
+
+
+def disagreement(item: GalleryItem) -> float | None:
+    """How far the models' CIDEr-D of one image are apart: their standard deviation; None of fewer than two."""
+    known = [caption.cider for caption in item.captions if caption.role == "model" and caption.cider is not None]
+    if len(known) < 2:
+        return None
+    mean = math.fsum(known) / len(known)
+    return math.sqrt(math.fsum((cider - mean) ** 2 for cider in known) / len(known))
+
+
+@cache
+def stem(word: str) -> str:
+    """The stem of a word in any case, by Snowball's English stemmer, which METEOR compares by too."""
+    lower = word.lower()
+    return str(_stemmer().stemWord(_IRREGULAR.get(lower, lower)))
+
+
+def stems(texts: Iterable[str]) -> frozenset[str]:
+    """The stems of all words."""
+    return frozenset(stem(word) for text in texts for word in _WORD.findall(text))
+
+
+def forms(texts: Iterable[str]) -> list[list[str]]:
+    """Lower-case words that share a stem with another, together; words that are alone with theirs are left out."""
+    found: dict[str, dict[str, None]] = {}
+    for word in dict.fromkeys(word.lower() for text in dict.fromkeys(texts) for word in _WORD.findall(text)):
+        found.setdefault(stem(word), {})[word] = None
+    return [list(words) for words in found.values() if len(words) > 1]
+
+
+def pieces(caption: str, known: frozenset[str]) -> tuple[tuple[str, bool], ...]:
+    """The caption cut into stretches; True for a word whose stem is not known, function words aside."""
+    found: list[tuple[str, bool]] = []
+    end = 0
+    for word in _WORD.finditer(caption):
+        if word[0].lower() not in _FUNCTION_WORDS and stem(word[0]) not in known:
+            found += [(caption[end : word.start()], False), (word[0], True)]
+            end = word.end()
+    return (*((text, odd) for text, odd in found if text), (caption[end:], False))
 
 
 def _write_pictures(
@@ -171,3 +293,58 @@ def _captions(item: GalleryItem, labels: Mapping[str, str]) -> tuple[ShownCaptio
         )
         for caption in item.captions
     )
+
+
+def _dictionary(items: Iterable[GalleryItem]) -> list[str]:
+    """Words that are worth a number, the most frequent first."""
+    counted: Counter[str] = Counter()
+    for item in items:
+        for text in (*item.references, *(caption.caption for caption in item.captions)):
+            counted.update(printable(text).split(" "))
+    return [word for word, times in counted.most_common() if times > 1 and 0 < len(word) <= LONGEST_WORD]
+
+
+def _image(
+    item: GalleryItem, pictures: Mapping[int, tuple[str, str]], codes: Mapping[str, str], places: Mapping[str, int]
+) -> list[Any]:
+    texts = list(dict.fromkeys(caption.caption for caption in item.captions))
+    numbers = {text: number for number, text in enumerate(texts)}
+    which = [-1] * len(places)
+    scores: list[int | None] = [None] * len(places)
+    for caption in item.captions:
+        which[places[caption.key]] = numbers[caption.caption]
+        scores[places[caption.key]] = _rounded(caption.cider)
+    return [
+        printable(item.file),
+        printable(item.domain or ""),
+        *pictures[item.image_id],
+        [_coded(text, codes) for text in item.references],
+        [_coded(text, codes) for text in texts],
+        which,
+        scores,
+    ]
+
+
+def _coded(text: str, codes: Mapping[str, str]) -> str:
+    """The text's words as their numbers; one without a number is itself after an equals sign."""
+    return " ".join(codes.get(word) or f"={word}" for word in printable(text).split(" "))
+
+
+def _base36(number: int) -> str:
+    digits = ""
+    while number >= 36:
+        number, digit = divmod(number, 36)
+        digits = _DIGITS[digit] + digits
+    return _DIGITS[number] + digits
+
+
+def _rounded(value: float | None) -> int | None:
+    """A score times 1000, of the digits that pages show."""
+    return None if value is None else round(10 * float(percent(value)))
+
+
+@cache
+def _stemmer() -> Any:
+    import snowballstemmer
+
+    return snowballstemmer.stemmer("english")

@@ -1,18 +1,28 @@
-"""The Method page: conditions of every table, metrics, places and costs."""
+"""The Method page: conditions of every table, metrics, places and costs, and what tuned settings were chosen from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from reports.html.tuning import Tuning, tuning
+from reports.html.plots import Entry, Plot, Series, legend, search_plot
 from reports.tables import numbers
-from reports.tables.controls import control_sentences
+from reports.tables.boards import field_value, signature_text
+from reports.tables.contents import Contents
+from reports.tables.facts import control_sentences
 from reports.tables.fields import FIELDS, METRICS, ROLES
-from reports.tables.leaderboard_page import by_size, field_value, group_title
-from reports.tables.tables import signature_text
 from results.runs.controls import Controls
-from results.runs.views import DatasetInfo, Group, RunDetail, SignificanceTest
+from results.runs.views import Group, RunDetail, SignificanceTest
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """The trials of a table's models: a plot, its legend, the budget, and what is not drawn."""
+
+    plot: Plot
+    legend: list[Entry]
+    budget: str
+    left_out: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,33 +60,23 @@ class Method:
     tests: list[SignificanceTest]
 
 
-def method(
-    groups: Sequence[Group],
-    datasets: Sequence[DatasetInfo],
-    runs: Mapping[str, RunDetail],
-    controls: Sequence[Controls],
-    colour: Mapping[str, int],
-) -> Method:
-    """The page's contents for the groups and runs of a store.
-
-    Args:
-        controls: in the order of the groups.
-        colour: of each model.
-    """
+def method(contents: Contents, colour: Mapping[str, int]) -> Method:
+    """The page's contents, with the `colour` of each model."""
+    groups, runs = contents.groups, contents.runs
     shown = [row for group in groups for row in (*group.rows, *group.references)]
     scored = (scores for row in shown for scores in (row.scores, *row.domains.values()))
     metrics = numbers.metric_order(name for scores in scored for name in scores)
     models = {row.model for row in shown}
     units = {name: cost.unit for run in runs.values() for name, cost in run.costs.items()}
     kinds = [numbers.cost_kind(name, units[name]) for name in numbers.cost_order(units)]
-    beside = {id(group): found for group, found in zip(groups, controls, strict=True)}
-    ranked = [group for group in by_size(groups) if group.rows]
+    beside = {id(group): found for group, found in zip(groups, contents.controls, strict=True)}
+    ranked = [group for group in groups if group.rows]
     # The tables of a tuning's splits have the same trials behind them: the first shows them.
     first = {(group.signature.get("tuned"), group.fingerprint): id(group) for group in reversed(ranked)}
     searched = {place: tuning(group, runs, colour) for group in ranked if (place := id(group)) in first.values()}
     return Method(
         tables=[
-            _conditions(f"conditions-{number}", group, datasets, beside[id(group)], searched.get(id(group)))
+            _conditions(f"conditions-{number}", group, contents, beside[id(group)], searched.get(id(group)))
             for number, group in enumerate(ranked, start=1)
         ],
         metrics=[(name, METRICS[name]) for name in metrics if name in METRICS],
@@ -86,9 +86,31 @@ def method(
     )
 
 
-def _conditions(
-    id: str, group: Group, datasets: Sequence[DatasetInfo], controls: Controls, tuned: Tuning | None
-) -> Conditions:
+def tuning(group: Group, runs: Mapping[str, RunDetail], colour: Mapping[str, int]) -> Tuning | None:
+    """The trials that the models of a tuned table store; None for an untuned one, or where no trial has a score."""
+    label = group.signature.get("tuned")
+    if label is None:
+        return None
+    by_model = {row.model: _trials(runs[row.keys[0]]) for row in group.rows}
+    series = [_series(model, colour[model], trials) for model, trials in by_model.items()]
+    plot = search_plot("Tuning", "learning rate", "best validation CIDEr-D of a trial", series)
+    if plot is None:
+        return None
+    count, _, updates = label.partition("#")[0].partition("x")
+    unscored = sum(score is None for found in by_model.values() for _, score in found)
+    unknown = [model for model, found in by_model.items() if not found]
+    trials = "1 trial that was" if unscored == 1 else f"{unscored} trials that were"
+    said = [f"{trials} stopped early or diverged {'is' if unscored == 1 else 'are'} not drawn"] if unscored else []
+    said += [f"the runs of {', '.join(unknown)} do not store their trials"] if unknown else []
+    return Tuning(
+        plot=plot,
+        legend=legend((drawn.series.name for drawn in plot.drawn), by_model, colour),
+        budget=f"{count} trials of at most {updates} updates for each model, the untuned preset among them",
+        left_out="; ".join(said),
+    )
+
+
+def _conditions(id: str, group: Group, contents: Contents, controls: Controls, tuned: Tuning | None) -> Conditions:
     names = ["split", *(name for name in ("track",) if name not in group.signature), *group.signature]
     values = {"split": group.split} | {name: field_value(group, name) for name in names if name != "split"}
     fields = (
@@ -96,7 +118,7 @@ def _conditions(
     )
     return Conditions(
         id=id,
-        title=group_title(group, datasets),
+        title=contents.title(group),
         models=tuple(dict.fromkeys(row.model for row in group.rows)),
         fields=tuple(fields),
         signature=signature_text(group.signature, group.split),
@@ -104,3 +126,18 @@ def _conditions(
         controls=control_sentences(controls),
         tuning=tuned,
     )
+
+
+def _trials(run: RunDetail) -> list[tuple[float, float | None]]:
+    """Learning rate and score, None where it has none, of each trial."""
+    found = run.config.get("tuning", {}).get("trials", [])
+    return [(trial["learning_rate"], trial["score"]) for trial in found]
+
+
+def _series(model: str, colour: int, trials: list[tuple[float, float | None]]) -> Series:
+    points = sorted((rate, 100 * score) for rate, score in trials if score is not None)
+    if not points:
+        return Series(model, colour, ())
+    rate, score = max(points, key=lambda point: point[1])
+    title = f"{model}: best {score:.1f} at {rate:.2g}, of {len(points)} trials"
+    return Series(model, colour, tuple(points), title)

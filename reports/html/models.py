@@ -1,4 +1,4 @@
-"""Pages of the models: paper, configuration, every run, environment, and what the papers print."""
+"""Pages of the models: paper, configuration, results, costs, example captions, every run, and what the papers print."""
 
 from __future__ import annotations
 
@@ -7,16 +7,56 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reports.html.model_results import ExamplesByRun, Result, model_costs, model_results
-from reports.html.pages import model_page
-from reports.tables import numbers, table_values
-from reports.tables.deviations import Deviations, deviations
-from reports.tables.facts import ModelCard, card, objective
+from reports.html.gallery import LONG_CAPTION, GalleryPage, pieces, stems
+from reports.html.rendering import model_page
+from reports.tables import numbers
+from reports.tables.boards import apart
+from reports.tables.columns import cost_list, score_cell, standing_cell
+from reports.tables.contents import Contents
+from reports.tables.facts import Deviations, ModelCard, card, deviations, objective
 from reports.tables.fields import ROLES
 from reports.tables.printed import PrintedRow, printed_table, published_beside
-from reports.tables.table_values import Notes, TableValue
+from reports.tables.table import Cell, Column, Line, Table, differences
 from results.records import Quantity
-from results.runs.views import DatasetInfo, Group, RunDetail
+from results.runs.views import GalleryItem, Group, Row, RunDetail, Spread
+
+_COSTS = (
+    "parameters",
+    "train_seconds",
+    "train_images_per_second",
+    "latency_median",
+    "train_peak_memory_host",
+    "train_peak_memory_device",
+    "energy_per_image",
+)
+_SHARES = (("lowest", 0.0), ("median", 0.5), ("highest", 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One image with the model's caption of it: `which` of its scores it is, its picture or "", a reference."""
+
+    image_id: int
+    which: str
+    page: str
+    picture: str
+    pieces: tuple[tuple[str, bool], ...]
+    cider: float
+    reference: str
+
+
+ExamplesByRun = Mapping[str, tuple[Example, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One row of a leaderboard: where it stands, and its scores, a line a domain."""
+
+    title: str
+    conditions: str
+    place: str
+    table: Table
+    examples: tuple[Example, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +66,7 @@ class ModelRun:
     run: RunDetail
     objective: str
     split: str
-    score: TableValue
+    score: Cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +85,7 @@ class ModelPage:
     environment: list[tuple[str, str]]
     runs: list[ModelRun]
     results: tuple[Result, ...]
-    costs: list[tuple[str, str, TableValue]]
+    costs: list[tuple[str, str, Cell]]
     presets: tuple[Deviations, ...]
     metrics: tuple[str, ...]
     printed: dict[str, list[PrintedRow]]
@@ -57,19 +97,14 @@ class ModelPage:
         return all(each.run.role == "reference" for each in self.runs)
 
 
-def model_pages(
-    runs: Sequence[RunDetail],
-    groups: Sequence[Group],
-    datasets: Sequence[DatasetInfo],
-    examples: Mapping[tuple[str, str], ExamplesByRun],
-) -> list[ModelPage]:
+def model_pages(contents: Contents, examples: Mapping[tuple[str, str], ExamplesByRun]) -> list[ModelPage]:
     """A page for every model that was planned, in the order of names.
 
     Args:
-        examples: of captions, by data and split.
+        examples: of captions, by data and split; those of a row's first seed are shown.
     """
     by_model: dict[str, list[RunDetail]] = {}
-    for run in runs:
+    for run in contents.runs.values():
         by_model.setdefault(run.model, []).append(run)
     found = []
     for name, members in sorted(by_model.items()):
@@ -78,6 +113,7 @@ def model_pages(
         configurations = [
             flat({key: value for key, value in run.config.items() if key not in {"card", "tuning"}}) for run in members
         ]
+        rows = [(row, of) for of in contents.groups for row in (*of.rows, *of.references) if row.model == name]
         found.append(
             ModelPage(
                 file=model_page(name),
@@ -87,8 +123,8 @@ def model_pages(
                 configuration=_shared(configurations),
                 environment=_shared([flat(run.environment) for run in members if run.environment]),
                 runs=[_run(run) for run in members],
-                results=model_results(name, groups, datasets, examples),
-                costs=model_costs(name, groups),
+                results=tuple(_result(row, group, contents, examples) for row, group in rows),
+                costs=next(filter(None, (_costs(row) for row, _ in rows)), []),
                 presets=tuple(dict.fromkeys(changed for run in members if (changed := deviations(run.config)))),
                 metrics=metrics,
                 printed=printed,
@@ -96,6 +132,25 @@ def model_pages(
             )
         )
     return found
+
+
+def score_table(by_domain: Mapping[str, Mapping[str, Spread | Quantity]]) -> Table:
+    """Scores with a line a domain, and a column for each metric that any domain has."""
+    metrics = numbers.metric_order(name for scores in by_domain.values() for name in scores)
+    columns = tuple(Column(name, lambda *_: Cell(""), f"{name}, times 100", name) for name in metrics)
+    order = numbers.domain_order(list(by_domain))
+    lines = (Line(name, "", (), tuple(score_cell(by_domain[name].get(metric)) for metric in metrics)) for name in order)
+    return Table(columns, tuple(lines))
+
+
+def examples_by_run(gallery: GalleryPage) -> dict[str, tuple[Example, ...]]:
+    """By run the images of its lowest, median and highest CIDEr-D; one image stands for one of them only."""
+    scored: dict[str, list[tuple[float, str, GalleryItem]]] = {}
+    for item in gallery.items:
+        for caption in item.captions:
+            if caption.cider is not None:
+                scored.setdefault(caption.key, []).append((caption.cider, caption.caption, item))
+    return {key: _examples(found, gallery) for key, found in scored.items()}
 
 
 def flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
@@ -109,6 +164,58 @@ def flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
         else:
             found.append((f"{prefix}{name}", _text(entry)))
     return found
+
+
+def _result(row: Row, group: Group, contents: Contents, examples: Mapping[tuple[str, str], ExamplesByRun]) -> Result:
+    """A row of a leaderboard, with its scores over the whole split and in each domain."""
+    scores = {name: spread for name, spread in row.scores.items() if spread.mean is not None}
+    shown = {name: {metric: of[metric] for metric in scores if metric in of} for name, of in row.domains.items()}
+    return Result(
+        title=contents.title(group),
+        conditions=", ".join(filter(None, (apart(group), differences(row.differs)))),
+        place=_place(row, group),
+        table=score_table({"overall": scores} | shown),
+        examples=examples.get((group.fingerprint, group.split), {}).get(row.keys[0], ()),
+    )
+
+
+def _costs(row: Row) -> list[tuple[str, str, Cell]]:
+    """What the row costs, as `cost_list`; what was not measured is left out."""
+    wanted = (numbers.caption_count(row.costs), *_COSTS)
+    return cost_list(
+        {name: row.costs[name] for name in wanted if name in row.costs and row.costs[name].value is not None}
+    )
+
+
+def _place(row: Row, group: Group) -> str:
+    """Where the row stands, as a sentence."""
+    if row.role == "reference":
+        return "Reference, not ranked."
+    rows = f"{len(group.rows)} {'model' if len(group.rows) == 1 else 'models'} listed"
+    shown = standing_cell(row.standings.get(group.metric))
+    if not shown.text:
+        return f"No place; {rows}."
+    if shown.value is None:
+        return f"No place: {shown.reason or shown.text}; {rows}."
+    return f"Place {shown.text} by {group.metric}; {rows}."
+
+
+def _examples(scored: list[tuple[float, str, GalleryItem]], gallery: GalleryPage) -> tuple[Example, ...]:
+    scored.sort(key=lambda found: (found[0], found[2].image_id))
+    chosen: dict[int, Example] = {}
+    for which, share in _SHARES:
+        cider, caption, item = scored[round(share * (len(scored) - 1))]
+        example = Example(
+            image_id=item.image_id,
+            which=which,
+            page=f"{gallery.file}#image-{item.image_id}",
+            picture=gallery.pictures[item.image_id][0],
+            pieces=pieces(caption[:LONG_CAPTION], stems(item.references)),
+            cider=cider,
+            reference=next(iter(item.references), ""),
+        )
+        chosen.setdefault(item.image_id, example)
+    return tuple(chosen.values())
 
 
 def _text(entry: object) -> str:
@@ -129,4 +236,4 @@ def _run(run: RunDetail) -> ModelRun:
     split = "test" if "test" in run.scores else next(iter(run.scores), "")
     missing = Quantity(None, f"the run is {run.state}")
     score = run.scores.get(split, {}).get("overall", {}).get("CIDEr-D", missing)
-    return ModelRun(run, objective(run), split, table_values.quantity_value(score, Notes()))
+    return ModelRun(run, objective(run), split, score_cell(score))

@@ -1,17 +1,61 @@
-"""Geometry of the report's SVG plots: scales, round ticks, paths, uncertainty and labels that do not overlap."""
+"""The report's SVG plots: scales, round ticks, paths, uncertainty, colours, legends, and names that do not overlap."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from reports.html.labels import LETTER_WIDTH, LINE_HEIGHT, Box, Frame, Label, end_labels, point_label, shortened
+from results.runs.views import RunDetail
 
-FRAME = Frame()
+COLOURS = 8
+SHAPES = 3
 MAX_LABELS = 8
+LABEL_HEIGHT = 15.0
+LINE_HEIGHT = 13.0
+LETTER_WIDTH = 6.6
+_LARGE_LETTER = 8.2
+"""A letter of the larger type that plots have on a phone."""
+LONGEST = 28
+"""Letters of a name at the end of a line; the rest of a longer one is left to what the mark says."""
+_AWAY = (0.0, 10.0, 22.0, 36.0, 52.0, 72.0, 96.0, 124.0)
+# Right of and below its point, or left of and above it, a label is clear of the front: these are tried first.
+_DIRECTIONS = ((1, 1), (-1, -1), (1, 0), (-1, 1), (1, -1), (-1, 0))
+_NEAR = 12.0
 
 Scale = Callable[[float], float]
+Box = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The box of a plot in pixels: its size, and where its axes begin and end."""
+
+    width: float = 480.0
+    height: float = 320.0
+    left: float = 52.0
+    right: float = 466.0
+    top: float = 16.0
+    bottom: float = 274.0
+
+    @property
+    def middle(self) -> float:
+        """The middle of the x axis."""
+        return (self.left + self.right) / 2
+
+
+FRAME = Frame()
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A name at the pixel (x, y) of its baseline's start or end (`anchor`); `leader` is the path to it, or ""."""
+
+    x: float
+    y: float
+    anchor: str
+    leader: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +122,15 @@ class Plot:
     frame: Frame = FRAME
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A model in a legend; `open_end`: a training of it was still learning when it ended."""
+
+    name: str
+    colour: int
+    open_end: bool = False
+
+
 def line_plot(
     title: str, x_label: str, y_label: str, series: Sequence[Series], *, x_range: tuple[float, float], y_from: float
 ) -> Plot | None:
@@ -93,7 +146,7 @@ def line_plot(
     values = [y for one in series for _, y in one.points] + [y for one in series for _, *ys in one.band for y in ys]
     y_scale, y_ticks = _linear([y_from, *values], frame.bottom, frame.top)
     paths = [tuple((round(x_scale(x), 1), round(y_scale(y), 1)) for x, y in one.points) for one in series]
-    labels = end_labels([points[-1] for points in paths], frame)
+    labels = _end_labels([points[-1] for points in paths], frame)
     drawn = []
     for one, points, label in zip(series, paths, labels, strict=True):
         upper = [(round(x_scale(x), 1), round(y_scale(high), 1)) for x, _, high in one.band]
@@ -142,13 +195,39 @@ def trade_off_plot(title: str, x_label: str, y_label: str, series: Sequence[Seri
     placed: list[Box] = [(x - 6, y - 6, x + 6, y + 6) for x, y in spots]
     # Where there are many points, only those on the front are named: others say their name when they are pointed at.
     named = [number for number in range(len(series)) if number in best or len(series) <= MAX_LABELS]
-    labels = {number: point_label(shortened(series[number].name), spots[number], placed, FRAME) for number in named}
+    labels = {number: _point_label(shortened(series[number].name), spots[number], placed, FRAME) for number in named}
     drawn = [
         Drawn(one, (spot,), "", labels.get(number), _bars(one, spot, x_scale, y_scale))
         for number, (one, spot) in enumerate(zip(series, spots, strict=True))
     ]
     path = _path(front) if len(front) > 1 else ""
     return Plot(title, x_label, y_label, x_ticks, y_ticks, tuple(drawn), path, best)
+
+
+def legend(
+    names: Iterable[str], ranked: Iterable[str], colour: Mapping[str, int], open_ended: Collection[str] = ()
+) -> list[Entry]:
+    """Each name once: those that are ranked in that order, then the others, m2 before m10."""
+    place = {name: number for number, name in reversed(list(enumerate(ranked)))}
+    order = sorted(set(names), key=lambda name: (place.get(name, len(place)), natural(name)))
+    return [Entry(name, colour[name], name in open_ended) for name in order]
+
+
+def colours(runs: Iterable[RunDetail]) -> dict[str, int]:
+    """A colour and shape for every model, the same in all plots; they repeat once all pairs are used."""
+    names = sorted({run.model for run in runs})
+    return {name: number % (COLOURS * SHAPES) for number, name in enumerate(names)}
+
+
+def natural(name: str) -> list[tuple[bool, int, str]]:
+    """A key by which m2 comes before m10."""
+    parts = re.findall(r"\d+|\D+", name.lower())
+    return [(not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
+
+
+def shortened(name: str) -> str:
+    """A name as it stands at the end of a line."""
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
 
 
 def _named_frame(series: Sequence[Series]) -> Frame:
@@ -227,3 +306,70 @@ def _round_step(rough: float) -> float:
     """The nearest of 1, 2, 5 times a power of ten that is not below `rough`."""
     power = 10.0 ** math.floor(math.log10(rough))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
+
+
+def _point_label(name: str, spot: tuple[float, float], placed: list[Box], frame: Frame) -> Label:
+    """The nearest place beside a point that covers nothing placed before, or else what covers least; it is then taken.
+
+    Further off, a leader joins it to its point.
+    """
+    width = _LARGE_LETTER * len(name)
+    best: tuple[int, Box, float] | None = None
+    for away in _AWAY:
+        for x_side, y_side in _DIRECTIONS:
+            baseline = spot[1] + 4 + y_side * (11 + away)
+            left = spot[0] + (7 + away / 2 if x_side > 0 else -7 - away / 2 - width)
+            left = min(max(left, frame.left + 2), frame.width - 2 - width)
+            box = (left, baseline - LABEL_HEIGHT + 2, left + width, baseline + 2)
+            if box[1] < frame.top - 14 or box[3] > frame.bottom:
+                continue
+            hit = sum(_overlap(box, other) for other in placed)
+            if best is None or hit < best[0]:
+                best = hit, box, away
+            if hit == 0:
+                break
+        if best is not None and best[0] == 0:
+            break
+    if best is None:  # a plot is higher than a label: some side of every point has room
+        raise AssertionError(f"no room in a plot of {frame.height} pixels")
+    _, box, away = best
+    placed.append(box)
+    anchor = "start" if box[0] >= spot[0] else "end"
+    at = box[0] if anchor == "start" else box[2]
+    return Label(round(at, 1), round(box[3] - 2, 1), anchor, _leader(spot, box) if away else "")
+
+
+def _end_labels(ends: Sequence[tuple[float, float]], frame: Frame) -> list[Label]:
+    """Names right of the axes beside the ends of lines, moved up and down until each has a line of its own."""
+    order = sorted(range(len(ends)), key=lambda number: ends[number][1])
+    heights: list[float] = []
+    for number in order:
+        lowest = heights[-1] + LINE_HEIGHT if heights else frame.top
+        heights.append(max(ends[number][1], lowest))
+    limit = frame.bottom
+    for place in range(len(heights) - 1, -1, -1):
+        heights[place] = min(heights[place], limit)
+        limit = heights[place] - LINE_HEIGHT
+    found = [Label(0, 0, "start")] * len(ends)
+    for number, height in zip(order, heights, strict=True):
+        x, y = ends[number]
+        start, end = x + 5, frame.right + 12
+        far = end - start > _NEAR or abs(height - y) > 1
+        leader = f"M{start:g} {y:g}L{end:g} {round(height, 1):g}" if far else ""
+        found[number] = Label(end + 3, round(height + 4, 1), "start", leader)
+    return found
+
+
+def _leader(spot: tuple[float, float], box: Box) -> str:
+    """From the edge of a point's mark to the nearest place on a label's box."""
+    x = min(max(spot[0], box[0]), box[2])
+    y = min(max(spot[1], box[1] + 2), box[3])
+    length = math.hypot(x - spot[0], y - spot[1])
+    if length <= _NEAR:
+        return ""
+    start = [at + 6 * (to - at) / length for at, to in zip(spot, (x, y), strict=True)]
+    return f"M{start[0]:.1f} {start[1]:.1f}L{x:.1f} {y:.1f}"
+
+
+def _overlap(one: Box, other: Box) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

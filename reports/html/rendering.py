@@ -1,33 +1,51 @@
-"""Templates of this package: every text of a store is escaped, and a name that does not exist is an error."""
+"""Names of the report's files and its templates: every text of a store is escaped, and none becomes a path."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import BytecodeCache, Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
+from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
-from reports.html.links import linked
-from reports.html.pages import model_page, run_page
-from reports.html.sections import COLOURS
-from reports.html.template_cache import TemplateCache
+from reports.html.plots import COLOURS
 from reports.tables import numbers
-from reports.tables.table_values import TableValue
+from reports.tables.numbers import printable
+from reports.tables.table import Cell
 
 STYLES = ("style.css", "tables.css", "plots.css", "narrow.css", "print.css")
 SCRIPTS = ("address.js", "tables.js", "choice.js", "plots.js")
+_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
+_MODEL = re.compile(r"[a-z0-9_-]+(/[a-z0-9_-]+)?")
+_LINK = re.compile(r"https?://[A-Za-z0-9.-]+(?::\d+)?(?:/[^\s<>\"'`{}|\\^]*)?|arXiv:(\d{4}\.\d{4,5})(?:v\d+)?")
+_TRAILING = ".,;:!?)"
+"""Signs that end a sentence rather than an address."""
+
+
+def run_page(key: str) -> str:
+    """The page of a run; a key that is no plain file name is replaced by its digest."""
+    return f"runs/{key if _RUN.fullmatch(key) else _digest(key)}.html"
+
+
+def model_page(model: str) -> str:
+    """The page of a model: `family.variant.html`; a name that the zoo would refuse is replaced by its digest."""
+    plain = len(model) <= 120 and _MODEL.fullmatch(model)
+    return f"models/{model.replace('/', '.') if plain else _digest(model)}.html"
 
 
 def template_environment(navigation: Iterable[tuple[str, str]]) -> Environment:
     """The templates, with the pages that every one links to as (file, name)."""
     environment = Environment(
         loader=PackageLoader("reports.html"),
-        bytecode_cache=TemplateCache(),
+        bytecode_cache=_byte_code(),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_printable,
@@ -61,15 +79,45 @@ def asset(name: str) -> str:
     return resources.files("reports.html").joinpath("templates", name).read_text(encoding="utf-8")
 
 
+def linked(text: str) -> Markup:
+    """The text, escaped, with its http(s) addresses and arXiv numbers as links; anything else stays text."""
+    text = printable(text)
+    parts: list[Markup | str] = []
+    end = 0
+    for found in _LINK.finditer(text):
+        shown = found[0].rstrip(_TRAILING)
+        target = f"https://arxiv.org/abs/{found[1]}" if found[1] else shown
+        link = Markup('<a class="out" rel="noreferrer" href="{}">{}</a>').format(target, shown)
+        parts += [escape(text[end : found.start()]), link]
+        end = found.start() + len(shown)
+    return Markup("").join([*parts, escape(text[end:])])
+
+
+class _ByteCode(FileSystemBytecodeCache):
+    """Compiled templates in a folder of this user: compiling them takes longer than most pages. A full disk is none."""
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        """Write the file, if that is possible."""
+        with suppress(OSError):
+            super().dump_bytecode(bucket)
+
+
+def _byte_code() -> BytecodeCache | None:
+    try:
+        return _ByteCode()
+    except (OSError, RuntimeError):  # no safe place
+        return None
+
+
 def _printable(value: Any) -> Any:
     """Text without characters that HTML forbids; `Markup` is made of such text."""
     # Most text is printable as Python has it, which is stricter, and much quicker to find out.
     if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():
         return value
-    return numbers.printable(value)
+    return printable(value)
 
 
-def _places(by_metric: Mapping[str, TableValue]) -> str:
+def _places(by_metric: Mapping[str, Cell]) -> str:
     """What a table that is sorted by another metric shows, as JSON: text, value to sort by, explanation, ranks."""
     return json.dumps({name: [cell.text, cell.value, cell.reason, cell.ranks] for name, cell in by_metric.items()})
 
@@ -78,9 +126,13 @@ def _places(by_metric: Mapping[str, TableValue]) -> str:
 def _file_list(files: tuple[tuple[str, str], ...]) -> Markup:
     """Files and their digests as items of a list; runs of one model have the same hundreds, which are cached."""
     items = (f"<li><code>{escape(digest)}</code> {escape(file)}</li>" for file, digest in files)
-    return Markup(numbers.printable("".join(items)))
+    return Markup(printable("".join(items)))
 
 
 def _breakable(text: str, after: str = "|") -> Markup:
     """Text that may wrap after a character, without changing what is copied."""
-    return Markup(f"{escape(after)}<wbr>").join(escape(part) for part in numbers.printable(text).split(after))
+    return Markup(f"{escape(after)}<wbr>").join(escape(part) for part in printable(text).split(after))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()

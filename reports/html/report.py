@@ -1,40 +1,48 @@
-"""The HTML report: one folder of plain pages that opens from disk, reads without a script and needs no network."""
+"""The HTML report: one folder of plain pages that opens from disk, reads without a script and needs no network.
+
+The folder is replaced as a whole, so that a reader never sees half of a new report, or pages of an old one.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import glob
 import json
-from collections.abc import Mapping, Sequence
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
+from reports.errors import ReportError
 from reports.html.attention import attention_pages, stored_maps
-from reports.html.board_columns import board_layout
-from reports.html.costs import cost_list, cost_sections
 from reports.html.curves import curve_plots, curve_sections, training_end
-from reports.html.domains import domain_sections
-from reports.html.folder import replaced
 from reports.html.gallery import gallery_pages
-from reports.html.legend import colours
 from reports.html.method import method
-from reports.html.model_results import ExamplesByRun, examples_by_run
-from reports.html.models import flat, model_pages
-from reports.html.pages import run_page
-from reports.html.rendering import SCRIPTS, asset, template_environment
-from reports.html.sections import facets, score_tables, summary
+from reports.html.models import ExamplesByRun, examples_by_run, flat, model_pages, score_table
+from reports.html.plots import LETTER_WIDTH, Entry, Plot, colours, shortened
+from reports.html.rendering import SCRIPTS, asset, run_page, template_environment
+from reports.html.sections import cost_sections, domain_sections, facets, scale, summary
 from reports.html.trade_offs import trade_off_sections
-from reports.tables.contamination import contamination
-from reports.tables.deviations import deviations
-from reports.tables.facts import card
-from reports.tables.leaderboard_page import boards, row_labels
-from reports.tables.tables import signature_text
+from reports.tables.boards import boards, row_labels, signature_text
+from reports.tables.columns import cost_list
+from reports.tables.contents import Contents
+from reports.tables.facts import card, contamination, deviations
 from reports.tables.verdict import needs_longer_training
-from results.runs import fetch
-from results.runs.controls import controls
 from results.runs.leaderboard import RANKING_METRIC
-from results.runs.views import Group, RunDetail
+from results.runs.views import RunDetail
 from results.store.store import Store
+
+MARKER = ".captionbench-report"
+"""Makes a folder a report, and lists the files that were written into it."""
+_MARGIN = 32
+"""Pixels of a legend's mark and margins, beside its letters."""
+_LINE = 18
 
 
 def write_report(store: Store, out_dir: Path, metric: str = RANKING_METRIC, *, place_unfinished: bool = False) -> Path:
@@ -53,30 +61,86 @@ def write_report(store: Store, out_dir: Path, metric: str = RANKING_METRIC, *, p
         ReportError: `out_dir` holds something else, or cannot be written.
         StoreError: the store cannot be read, or has no score of this metric.
     """
-    groups = fetch.leaderboard(store, metric, place_unfinished=place_unfinished)
+    contents = Contents.read(store, metric, place_unfinished=place_unfinished)
     with replaced(out_dir) as folder:
         for name in ("gallery", "models", "runs"):
             (folder / name).mkdir()
         for name in (*SCRIPTS, "gallery_words.js", "gallery_viewer.js", "gallery_choice.js", "gallery.js"):
             (folder / name).write_text(asset(name), encoding="utf-8")
-        _write_pages(store, groups, folder)
+        _write_pages(store, contents, folder)
     return out_dir / "index.html"
 
 
-def _write_pages(store: Store, groups: Sequence[Group], folder: Path) -> None:
-    datasets, failures = fetch.datasets(store), fetch.failures(store)
-    finished = fetch.finished(store)
-    runs = fetch.run_details(store, [*(run.key for run in finished), *(failure.key for failure in failures)])
-    colour = colours(runs.values())
-    labels = row_labels(groups)
-    maps = stored_maps(store, groups, labels)
+def figures(store: Store) -> dict[str, str]:
+    """Quality against cost and learning curves of everything in the store, as SVG by the name of its file.
+
+    Names have the section and the title of a plot in the report: `trade-offs-1-latency.svg`. Colours are the report's
+    light ones. Styles use neither variables nor scripts, so that other programs can convert them.
+    """
+    contents = Contents.read(store)
+    colour = colours(contents.runs.values())
+    template = template_environment(()).get_template("figure.svg.j2")
+    style = Markup(asset("figure.css"))
+
+    def svg(plot: Plot, of: str, names: Sequence[Entry] = ()) -> str:
+        legend = [replace(each, name=_legend_name(each)) for each in names]
+        beside = round(_MARGIN + LETTER_WIDTH * max(len(each.name) for each in legend)) if legend else 0
+        height = max(plot.frame.height, plot.frame.top + _LINE * len(legend))
+        width = plot.frame.width + beside
+        return template.render(plot=plot, of=of, legend=legend, line=_LINE, width=width, height=height, style=style)
+
+    drawn: dict[str, str] = {}
+    for section in trade_off_sections(contents, colour):
+        drawn |= {_file(section.id, plot): svg(plot, section.title, section.legend) for plot in section.plots}
+    for curves in curve_sections(contents, colour):  # lines have their names at their ends
+        drawn |= {_file(curves.id, plot): svg(plot, curves.title) for plot in curves.plots}
+    return drawn
+
+
+@contextmanager
+def replaced(folder: Path) -> Iterator[Path]:
+    """Give an empty folder beside `folder` to write into, and put it in `folder`'s place once it is complete.
+
+    When the block raises, `folder` stays as it was. Only a report, an empty folder or nothing is ever replaced; files
+    that were put into a report by others stay in it.
+
+    Raises:
+        ReportError: the folder holds something else, or cannot be written.
+    """
+    folder = folder.absolute()
+    _refuse_foreign(folder)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(folder)
+        work = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        held = os.open(work, os.O_RDONLY)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)  # before there is anything in it: see `_remove_abandoned`
+        new = work / "new"
+        new.mkdir()
+        yield new
+        lines = ["Written by bench report, which replaces this folder, but files of other names.", *sorted(_files(new))]
+        _keep_foreign(folder, new)
+        (new / MARKER).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        _swap(new, folder, work / "old")
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+        os.close(held)
+
+
+def _write_pages(store: Store, contents: Contents, folder: Path) -> None:
+    colour, labels = colours(contents.runs.values()), row_labels(contents.groups)
+    maps = stored_maps(store, contents.groups, labels)
     mapped = {place: shown.captions.keys() for place, shown in maps.items()}
-    galleries = gallery_pages(store, groups, datasets, labels, mapped, folder, finished)
+    galleries = gallery_pages(store, contents, labels, mapped, folder)
     attention = attention_pages(maps, galleries)
-    domains = domain_sections(groups, datasets, runs, {place: page.domains for place, page in galleries.items()})
-    trade_offs = trade_off_sections(groups, datasets, runs, colour)
+    domains = domain_sections(contents, {place: page.domains for place, page in galleries.items()})
     examples = {place: examples_by_run(page) for place, page in galleries.items()}
-    models = model_pages(list(runs.values()), groups, datasets, examples)
+    models = model_pages(contents, examples)
 
     navigation = [("index.html", "Leaderboard")]
     navigation += [("nocaps.html", "Domains")] if domains else []
@@ -90,25 +154,23 @@ def _write_pages(store: Store, groups: Sequence[Group], folder: Path) -> None:
         text = environment.get_template(template).render(page=page or file, root=root, **content)
         (folder / file).write_text(text, encoding="utf-8")
 
-    beside = controls(store, groups, finished)
-    shown = boards(groups, datasets, runs, beside)
+    shown = boards(contents)
     write(
         "index.html",
         "index.html.j2",
-        summary=summary(groups, failures, datasets),
-        longer=needs_longer_training(groups),
+        summary=summary(contents),
+        longer=needs_longer_training(contents.groups),
         sections=shown,
-        layouts={board.id: board_layout(board) for board in shown},
+        scales={board.id: scale(board) for board in shown},
         facets=facets(shown),
-        failures=failures,
-        damaged=store.left_out.reasons,
-        skipped=[(dataset.name, dataset.skipped) for dataset in datasets if dataset.skipped],
+        failures=contents.failures,
+        skipped=[(dataset.name, dataset.skipped) for dataset in contents.datasets if dataset.skipped],
     )
     if domains:
         write("nocaps.html", "nocaps.html.j2", sections=domains)
-    write("costs.html", "costs.html.j2", sections=cost_sections(groups, runs))
-    write("trade-offs.html", "trade_offs.html.j2", sections=trade_offs)
-    write("curves.html", "curves.html.j2", sections=curve_sections(groups, runs, colour))
+    write("costs.html", "costs.html.j2", sections=cost_sections(contents))
+    write("trade-offs.html", "trade_offs.html.j2", sections=trade_off_sections(contents, colour))
+    write("curves.html", "curves.html.j2", sections=curve_sections(contents, colour))
     for gallery in galleries.values():
         write(gallery.file, "gallery.html.j2", "gallery.html", gallery=gallery, galleries=list(galleries.values()))
         for file, text in gallery.data.items():
@@ -123,8 +185,8 @@ def _write_pages(store: Store, groups: Sequence[Group], folder: Path) -> None:
     write("models.html", "models.html.j2", models=models)
     for model in models:
         write(model.file, "model.html.j2", "models.html", model=model)
-    write("method.html", "method.html.j2", method=method(groups, datasets, runs, beside, colour))
-    for run in runs.values():
+    write("method.html", "method.html.j2", method=method(contents, colour))
+    for run in contents.runs.values():
         write(run_page(run.key), "run.html.j2", "models.html", **_run_content(run, colour, examples))
 
 
@@ -139,7 +201,7 @@ def _run_content(
         "deviations": deviations(run.config),
         "contamination": {split: found for split, found in seen.items() if found},
         "signature": signature_text(run.signature),
-        "scores": score_tables(run),
+        "scores": [(split, score_table(domains)) for split, domains in run.scores.items()],
         "examples": {split: examples.get((run.fingerprint, split), {}).get(run.key, ()) for split in run.scores},
         "costs": cost_list(run.costs),
         "plots": curve_plots([[run]], colour),
@@ -147,3 +209,75 @@ def _run_content(
         "environment": flat(run.environment),
         "config": json.dumps(run.config, indent=2, ensure_ascii=False),
     }
+
+
+def _file(section: str, plot: Plot) -> str:
+    return f"{section}-{plot.title.lower().replace(' ', '-')}.svg"
+
+
+def _legend_name(each: Entry) -> str:
+    return f"{shortened(each.name)}{' (still learning)' if each.open_end else ''}"
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove what commands that were killed had begun to write for `folder`; whoever is still at it holds a lock.
+
+    A report that was moved aside, and not yet replaced when the command was killed, is put back.
+    """
+    for work in folder.parent.glob(f".{glob.escape(folder.name)}-*"):
+        if not (work / "new").is_dir() and not (work / "old").is_dir():
+            continue
+        held = os.open(work, os.O_RDONLY)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            continue
+        else:
+            if (work / "old").is_dir() and not folder.exists():
+                (work / "old").rename(folder)
+            shutil.rmtree(work, ignore_errors=True)
+        finally:
+            os.close(held)
+
+
+def _refuse_foreign(folder: Path) -> None:
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise ReportError(f"{folder} is not a folder", "choose another with --out DIR")
+    if folder.is_dir() and not (folder / MARKER).is_file() and any(folder.iterdir()):
+        raise ReportError(
+            f"{folder} holds files that are not a report; writing one would delete them",
+            "choose a new or empty folder with --out DIR",
+        )
+
+
+def _files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_symlink() or path.is_file()}
+
+
+def _keep_foreign(folder: Path, new: Path) -> None:
+    """Copy what the report in `folder` does not list as its own; that of an earlier release lists nothing."""
+    marker = folder / MARKER
+    own = marker.read_text(encoding="utf-8").splitlines()[1:] if marker.is_file() else []
+    if not own:
+        return
+    for name in sorted(_files(folder) - {MARKER, *own} - _files(new)):
+        (new / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(folder / name, new / name, follow_symlinks=False)
+
+
+def _swap(new: Path, folder: Path, old: Path) -> None:
+    """Move the old folder aside and the new one in; put the old one back if that fails."""
+    new.chmod(0o755)
+    if not folder.exists():
+        new.replace(folder)
+        return
+    folder.replace(old)
+    try:
+        new.replace(folder)
+    except OSError:
+        old.replace(folder)
+        raise
+
+
+def _unwritable(folder: Path, error: OSError) -> ReportError:
+    return ReportError(f"cannot write the report {folder}: {error.strerror or error}", "choose another with --out DIR")

@@ -1,21 +1,67 @@
-"""What several pages show alike, worked out from the store's views so that templates only lay it out."""
+"""What pages of tables show: the leaderboard's summary, filters and whiskers, scores by domain, and costs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from reports.tables import numbers, table_values
-from reports.tables.leaderboard_page import ONE_MODEL, Board
-from reports.tables.table_values import Notes
-from reports.tables.tables import Heading, Line, Table
-from results.runs.views import DatasetInfo, Failure, Group, RunDetail
+from reports.tables import numbers
+from reports.tables.boards import Board, apart
+from reports.tables.columns import by_domain
+from reports.tables.contents import ONE_MODEL, Contents
+from reports.tables.costs import CostTable, cost_tables
+from reports.tables.numbers import percent
+from results.runs.views import Group
 
-COLOURS = 8
-SHAPES = 3
+WIDTH = 140.0
+"""Of a whisker bar, in pixels."""
+_LEVELS = ("majority", "blind", "retrieval", "human")
+_BY_DOMAIN = ("CIDEr-D", "CIDEr-D (df:domain)", "CIDEr-D (df:split)", "SPICE")
+"""Metrics of domains; CIDEr-D also with the document frequencies that "CIDEr-D" is not computed with."""
 
 
-def summary(groups: Sequence[Group], failures: Sequence[Failure], datasets: Sequence[DatasetInfo]) -> str:
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The common scale of a table's scores, from 0 to `most`.
+
+    `ticks` is the path of a tick for each floor and level that the rows are seen against, and `meaning` names them.
+    """
+
+    most: float
+    ticks: str
+    meaning: str
+
+    def at(self, value: float) -> float:
+        """The pixel of a score."""
+        return round(1 + (WIDTH - 2) * max(0.0, value) / self.most, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One traced part of a model: multiply-accumulates, and operators counted and not counted, as text."""
+
+    name: str
+    macs: str
+    counted: str
+    uncounted: str
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The tables of one set of rows by title, and by model its counted parts; `apart` separates it from others."""
+
+    id: str
+    title: str
+    track: str
+    apart: str
+    tables: dict[str, CostTable]
+    operators: list[tuple[str, list[Part]]]
+
+
+def summary(contents: Contents) -> str:
     """The report in one sentence."""
+    groups = contents.groups
     models = {row.model for group in groups for row in group.rows}
     runs = {key for group in groups for row in (*group.rows, *group.references) for key in row.keys}
     if not models:
@@ -25,10 +71,10 @@ def summary(groups: Sequence[Group], failures: Sequence[Failure], datasets: Sequ
     text = f"{_many(len(models), 'model')}{beside} on {_listed(sorted({group.dataset for group in groups}))}, "
     text += f"{_many(len(runs), 'finished run')}"
     for status in ("failed", "skipped", "interrupted", "running", "planned"):
-        number = sum(failure.state == status for failure in failures)
+        number = sum(failure.state == status for failure in contents.failures)
         text += f", {number} {status}" if number else ""
-    sizes = next((dataset.split_sizes for dataset in datasets if dataset.name == groups[0].dataset), {})
-    trained = f" Trained on {sizes['train']:,} images." if len(datasets) == 1 and "train" in sizes else ""
+    sizes = next((dataset.split_sizes for dataset in contents.datasets if dataset.name == groups[0].dataset), {})
+    trained = f" Trained on {sizes['train']:,} images." if len(contents.datasets) == 1 and "train" in sizes else ""
     return f"{text}.{trained}"
 
 
@@ -45,21 +91,80 @@ def facets(shown: Sequence[Board]) -> dict[str, list[str]]:
     return {name: values for name, values in ordered.items() if len(values) > 1}
 
 
-def score_tables(run: RunDetail) -> list[tuple[str, Table]]:
-    """A run's scores, one table a split, one line a domain."""
-    found = []
-    for split, domains in run.scores.items():
-        notes = Notes()
-        metrics = numbers.metric_order(name for scores in domains.values() for name in scores)
-        lines = tuple(
-            Line(
-                domain, "", (), tuple(table_values.quantity_value(domains[domain].get(name), notes) for name in metrics)
-            )
-            for domain in numbers.domain_order(domains)
-        )
-        headings = tuple(Heading(name, name, f"{name}, times 100") for name in metrics)
-        found.append((split, Table(headings, lines, (), notes)))
+def scale(board: Board) -> Scale | None:
+    """Of the scores that rank a board's rows; None where no row has an interval to draw."""
+    lines, at = board.table.all_lines, board.table.place(board.metric)
+    assert at is not None
+    cells = [line.cells[at] for line in lines]
+    most = max((bound for cell in cells for bound in (*(cell.bounds or ()), cell.value or 0.0)), default=0.0)
+    if most <= 0 or not any(cell.bounds for cell in cells):
+        return None
+    scores = {line.model: line.cells[at].value for line in reversed(lines) if line.model in _LEVELS}
+    levels = sorted((value, name) for name, value in scores.items() if value is not None)
+    meaning = f"Bars are 95 % intervals on a scale from 0 to {percent(most)}"
+    if levels:
+        named = ", ".join(f"{name} {percent(value)}" for value, name in levels)
+        meaning += f"; {'its tick is' if len(levels) == 1 else 'its ticks are, from left to right,'} {named}"
+    plain = Scale(most, "", f"{meaning}.")
+    return replace(plain, ticks="".join(f"M{plain.at(value):g} 0v12" for value, _ in levels))
+
+
+def domain_sections(contents: Contents, counts: Mapping[tuple[str, str], Mapping[str, int]]) -> list[Section]:
+    """The groups that have domains, those of most rows first, a table a metric.
+
+    Args:
+        counts: images of each domain, by data set's fingerprint and split.
+    """
+    found: list[Section] = []
+    for group in contents.groups:
+        images = counts.get((group.fingerprint, group.split), {})
+        made = {name: by_domain(group, name, images, contents.runs, contents.facets) for name in _BY_DOMAIN}
+        tables = {}
+        for name, table in made.items():
+            if table and any(table.values(place) for place in range(len(table.columns))):
+                tables[name] = CostTable(table, ())
+            elif table:
+                tables[name] = CostTable(None, (f"No row has {name}: {'; '.join(table.marks)}.",))
+        if tables:
+            found.append(_section(f"domains-{len(found) + 1}", contents.title(group), group, tables))
     return found
+
+
+def cost_sections(contents: Contents) -> list[Section]:
+    """Costs by group, a table a theme; splits of the same runs share their costs, so they share one section."""
+    seen: dict[frozenset[str], Group] = {}
+    for group in contents.groups:
+        seen.setdefault(frozenset(key for row in group.rows for key in row.keys), group)  # splits rank them otherwise
+    found = []
+    for number, group in enumerate((group for keys, group in seen.items() if keys), start=1):
+        counted = [(row.model, counted_parts(contents.runs[row.keys[0]].operators)) for row in group.rows]
+        if tables := cost_tables(group, contents.facets):
+            section = _section(f"costs-{number}", group.dataset, group, tables)
+            found.append(replace(section, operators=[(model, parts) for model, parts in counted if parts]))
+    return found
+
+
+def counted_parts(operators: Mapping[str, Any]) -> list[Part]:
+    """Traced parts as the counter of multiply-accumulates leaves them; entries of another form are not parts."""
+    return [
+        Part(
+            name=name.replace("_", " "),
+            macs=numbers.macs(part["macs"]),
+            counted=_amounts(part["by_operator"], numbers.macs),
+            uncounted=_amounts(part["uncounted"], lambda times: f"×{times:,.0f}"),
+        )
+        for name, part in operators.items()
+        if isinstance(part, Mapping) and {"macs", "by_operator", "uncounted"} <= part.keys()
+    ]
+
+
+def _section(id: str, title: str, group: Group, tables: dict[str, CostTable]) -> Section:
+    return Section(id, title, group.track, apart(group), tables, [])
+
+
+def _amounts(by_name: Mapping[str, float], show: Callable[[float], str]) -> str:
+    ordered = sorted(by_name.items(), key=lambda entry: (-entry[1], entry[0]))
+    return ", ".join(f"{name} {show(amount)}" for name, amount in ordered) or numbers.DASH
 
 
 def _many(number: int, noun: str) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from reports.html.legend import Entry, legend
-from reports.html.plots import Plot, Series, trade_off_plot
-from reports.tables import numbers, table_values, tables
-from reports.tables.leaderboard_page import apart, by_size, group_title
-from reports.tables.table_values import Notes, TableValue
-from reports.tables.tables import Heading, Line, Table
+from reports.html.plots import Entry, Plot, Series, legend, trade_off_plot
+from reports.tables import numbers
+from reports.tables.boards import apart
+from reports.tables.columns import cost_cell, is_noise, is_of_other_machine, score_cell
+from reports.tables.contents import Contents
+from reports.tables.table import Cell, Column, Table, table_of
 from results.records import Quantity
-from results.runs.views import DatasetInfo, Group, Row, RunDetail
+from results.runs.views import Group, Row, RunDetail
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +84,14 @@ class TradeOffSection:
     table: Table
 
 
-def trade_off_sections(
-    groups: Sequence[Group], datasets: Sequence[DatasetInfo], runs: Mapping[str, RunDetail], colour: Mapping[str, int]
-) -> list[TradeOffSection]:
+def trade_off_sections(contents: Contents, colour: Mapping[str, int]) -> list[TradeOffSection]:
     """The groups of which at least one plot of two points can be drawn, those of most rows first."""
     found: list[TradeOffSection] = []
-    for group in by_size(groups):
+    for group in contents.groups:
         axes = (_COUNTS[numbers.caption_count({name for row in group.rows for name in row.costs})], *_OTHERS)
-        costs = {row.keys: {axis.cost: bounded_cost(row, axis.cost, runs) for axis in axes} for row in group.rows}
+        costs = {
+            row.keys: {axis.cost: bounded_cost(row, axis.cost, contents.runs) for axis in axes} for row in group.rows
+        }
         plots: list[Plot] = []
         best: dict[tuple[str, ...], list[str]] = {}
         for axis in axes:
@@ -110,7 +110,7 @@ def trade_off_sections(
             found.append(
                 TradeOffSection(
                     id=f"trade-offs-{len(found) + 1}",
-                    title=group_title(group, datasets),
+                    title=contents.title(group),
                     track=group.track,
                     apart=apart(group),
                     legend=legend(
@@ -120,7 +120,7 @@ def trade_off_sections(
                         {row.model for row in group.rows if row.still_learning},
                     ),
                     plots=tuple(plots),
-                    table=_table(group, axes, costs, best),
+                    table=_table(group, axes, costs, best, contents),
                 )
             )
     return found
@@ -149,20 +149,20 @@ def _is_drawn(row: Row, name: str, cost: Quantity) -> bool:
     """Whether the row has both numbers, and the cost from the machine of the others."""
     score = row.scores.get("CIDEr-D")
     measured = score is not None and score.mean is not None and cost.value is not None
-    return measured and not table_values.is_of_other_machine(row, name)
+    return measured and not is_of_other_machine(row, name)
 
 
 def _amount(row: Row, cost: Quantity, axis: Axis, unit: float) -> _Amount:
     assert cost.value is not None
     bounds = None if cost.low is None or cost.high is None else (cost.low / unit, cost.high / unit)
-    return _Amount(cost.value / unit, bounds, table_values.is_noise(row, axis.cost))
+    return _Amount(cost.value / unit, bounds, is_noise(row, axis.cost))
 
 
 def _series(row: Row, amount: _Amount, label: str, colour: int) -> Series:
     score = row.scores["CIDEr-D"]
     assert score.mean is not None
     quality = f"CIDEr-D {numbers.percent(score.mean)}"
-    bounds = table_values.interval(score)
+    bounds = numbers.bounds(score.low, score.high, numbers.percent)
     text = f"{row.model}: {quality}{f' ({bounds})' if bounds else ''}, {numbers.significant(amount.value)} {label}"
     text += " (noisy)" if amount.noisy else ""
     text += ", still learning" if row.still_learning else ""
@@ -182,30 +182,24 @@ def _table(
     axes: Sequence[Axis],
     costs: Mapping[tuple[str, ...], Mapping[str, Quantity]],
     best: Mapping[tuple[str, ...], Sequence[str]],
+    contents: Contents,
 ) -> Table:
-    notes = Notes()
-    headings = [
-        Heading("CIDEr-D", "C", "CIDEr-D, times 100; more is better"),
-        Heading("Best trade-off in", "Best", "the plots on whose front the row lies", sortable=False),
-        *(Heading(axis.heading, axis.title, _meaning(axis, costs), descending=False) for axis in axes),
-    ]
-    lines = tuple(
-        Line(
-            row.model,
-            tables.differences(row.differs),
-            tuple(zip(row.seeds, row.keys, strict=True)),
-            (
-                table_values.score_value(row.scores.get("CIDEr-D"), notes),
-                TableValue(", ".join(best.get(row.keys, ())), None),
-                *(
-                    table_values.marked(
-                        table_values.cost_value(costs[row.keys][axis.cost], notes), row, axis.cost, notes
-                    )
-                    for axis in axes
-                ),
-            ),
-            badges=tables.badges(row, group, notes),
-        )
-        for row in group.rows
+    def column(axis: Axis) -> Column:
+        def read(row: Row, _: Group) -> Cell:
+            return cost_cell(replace(row, costs={**row.costs, **costs[row.keys]}), axis.cost)
+
+        return Column(axis.heading, read, _meaning(axis, costs), axis.title, descending=False)
+
+    columns = (
+        Column(
+            *("CIDEr-D", lambda row, _: score_cell(row.scores.get("CIDEr-D")), "CIDEr-D, times 100; more is better"),
+            "C",
+        ),
+        Column(
+            *("Best trade-off in", lambda row, _: Cell(", ".join(best.get(row.keys, ())))),
+            *("the plots on whose front the row lies", "Best"),
+            sortable=False,
+        ),
+        *map(column, axes),
     )
-    return Table(tuple(headings), lines, (), notes)
+    return table_of(replace(group, references=()), columns, contents.facets)

@@ -1,73 +1,418 @@
-"""Which scores and costs a leaderboard has as columns, and why others that were asked for are empty."""
+"""The columns of leaderboards, chosen here once for every format, and how their cells are read from a row.
+
+A further column is one more `Column` in `leaderboard`; a further cost needs its words in `numbers.py` alone.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from reports.tables import numbers
-from results.runs.views import Row
+from reports.tables.numbers import DASH
+from reports.tables.printed import has_published, published_cell
+from reports.tables.table import Cell, Column, Table, line_of, noted, table_of
+from results.records import Quantity
+from results.runs.leaderboard import RANKING_METRIC
+from results.runs.more_metrics import BETTER, MORE_METRICS, base_name, depends_on, more_order
+from results.runs.standings import ALONE, NOT_ABOVE, STILL_LEARNING
+from results.runs.views import FloorTest, Group, Row, RunDetail, Spread, Standing
+from results.statistics.architecture import NEEDS_SEEDS, OVER_IMAGES
+
+PLACE, INTERVAL, PUBLISHED = "place", "interval", "published"
+"""Keys of columns that are neither a score nor a cost."""
+NOISY = "latency_noisy"
+_MARKED_AS_NOISY = ("latency_median", "latency_throughput")
+_NOISE = "noisy: timings of the same work spread or drift, or other processes kept the machine busy"
+SHORT = {"BLEU-1": "B-1", "BLEU-2": "B-2", "BLEU-3": "B-3", "BLEU-4": "B-4"}
+SHORT |= {"METEOR": "M", "ROUGE-L": "R", "CIDEr-D": "C", "SPICE": "S"}
+_SCORES = ("CIDEr-D", "BLEU-4", "METEOR", "ROUGE-L", "SPICE")
+"""Shown first, in this order; the others wait for "all metrics"."""
+_TURNS = (
+    *("CIDEr-D", "caption", "latency_median", "train_seconds", "BLEU-4", "SPICE", "METEOR", "ROUGE-L", "parameters"),
+    *("BLEU-1", "BLEU-2", "BLEU-3"),
+)
+"""Scores and costs in the order in which a terminal gives them room, after place and interval."""
+_PEOPLE = ("CIDEr-D", "BLEU-4", "METEOR", "ROUGE-L")
+_MAY_DIFFER = {"nrefs", "heldout", "track", "v"}  # of the results revision, which may not differ, any release is
+_MORE_NAMES = {"caption_words": "Words", "caption_words_sd": "Words SD", "vocabulary_used": "Vocabulary"}
+_OFF = 2.0
+
+Facets = Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
-    """Names in the store of the scores and costs shown, in their order; `absent` says why others are left out."""
+class Titled:
+    """A table beside the leaderboard, with its title, what it is, and sentences on its columns."""
 
-    metrics: tuple[str, ...]
-    costs: tuple[str, ...]
-    absent: Mapping[str, str] = field(default_factory=dict)
+    title: str
+    note: str
+    table: Table
+    sentences: tuple[str, ...] = ()
 
 
-def every_column(rows: Sequence[Row], metric: str) -> Columns:
-    """Every stored score, that of the ranking first, then parameters and the GMAC of a caption where measured."""
+def leaderboards(
+    groups: Sequence[Group], runs: Mapping[str, RunDetail] | None, facets: Facets
+) -> tuple[tuple[Table, ...], str]:
+    """The tables of a group or of several that share their columns, and sentences on columns without any number.
+
+    The place comes first, then the metric that ranks, the other scores, and costs. Without `runs`, printed scores are
+    left out.
+    """
+    rows = [row for group in groups for row in (*group.rows, *group.references)]
+    main = groups[0].metric
+    stored = {name for row in rows for name in row.scores} | {main}
+    scores = dict.fromkeys((*_SCORES, *numbers.metric_order(stored)))
     measured = {name for row in rows for name in row.costs}
-    costs = (name for name in ("parameters", numbers.caption_count(measured)) if name in measured)
-    return Columns(_metrics(rows, metric), tuple(costs))
+    costs = ("parameters", numbers.caption_count(measured), "latency_median", "train_seconds")
+    spent = [cost_column(name, rows) for name in costs if name in measured]
+    columns = (
+        _PLACE,
+        score_column(main),
+        _INTERVAL,
+        *([published_column(runs)] if runs and main == RANKING_METRIC and any(map(has_published, groups)) else []),
+        *(score_column(name) for name in scores if name in stored and name != main),
+        *(replace(column, name="Computation") if column.short == "MAC" else column for column in spent),
+    )
+    whole = [table_of(group, columns, facets) for group in groups]
+    kept = [at for at in range(len(columns)) if columns[at].key == main or any(table.shows(at) for table in whole)]
+    absent: dict[str, list[str]] = {}
+    for at, column in enumerate(columns):
+        if at not in kept and column.key not in (PLACE, INTERVAL):
+            lines = [line for table in whole for line in (table.lines or table.references)]
+            reasons = Counter(line.cells[at].reason or "not measured" for line in lines)
+            absent.setdefault(reasons.most_common(1)[0][0], []).append(column.name)
+    said = (f"No row has {_listed(names)}: {reason}." for reason, names in absent.items())
+    return tuple(table.only(kept) for table in whole), " ".join(said)
 
 
-def filled_columns(rows: Sequence[Row], metric: str) -> Columns:
-    """As `every_column`, with latency and training time, without what no row has."""
-    measured = {name for row in rows for name in row.costs}
-    wanted = ("parameters", numbers.caption_count(measured), "latency_median", "train_seconds")
-    costs = [name for name in wanted if name in measured]
-    scores = _metrics(rows, metric)
-    absent = {
-        name: _usual(row.scores[name].reason for row in rows if name in row.scores)
-        for name in scores
-        if name != metric and all(name not in row.scores or row.scores[name].mean is None for row in rows)
-    }
-    unmeasured = {
-        name: _usual(row.costs[name].reason for row in rows if name in row.costs)
-        for name in costs
-        if all(name not in row.costs or row.costs[name].value is None for row in rows)
-    }
-    labels = {numbers.cost_kind(name, "").label: reason for name, reason in unmeasured.items()}
-    return Columns(
-        tuple(name for name in scores if name not in absent),
-        tuple(name for name in costs if name not in unmeasured),
-        absent | labels,
+def by_domain(
+    group: Group, metric: str, images: Mapping[str, int], runs: Mapping[str, RunDetail], facets: Facets
+) -> Table | None:
+    """One metric in each domain alone and overall, as nocaps results are given; None where no domain has it.
+
+    Args:
+        images: how many images each domain has, where that is known.
+    """
+    rows = (*group.rows, *group.references)
+    if not any(metric in scores for row in rows for scores in row.domains.values()):
+        return None
+    domains = numbers.domain_order(name for row in rows for name in row.domains)
+    counts = {**images, "overall": sum(images.values())}
+
+    def column(domain: str) -> Column:
+        def read(row: Row, _: Group) -> Cell:
+            return score_cell((row.scores if domain == "overall" else row.domains.get(domain, {})).get(metric))
+
+        whose = "of the whole split" if domain == "overall" else f"of the {domain} images"
+        name = f"{domain}, {counts[domain]:,}" if counts.get(domain) else domain
+        return Column(name, read, f"{metric} {whose}, times 100", name)
+
+    columns = [column(name) for name in domains]
+    columns += [column("overall")] if any(metric in row.scores for row in rows) else []
+    if metric == RANKING_METRIC and has_published(group):
+        columns.append(published_column(runs, {name: images.get(name, 0) for name in domains}))
+    return table_of(group, columns, facets)
+
+
+def people(group: Group, facets: Facets) -> Titled | None:
+    """The models beside `human`, scored against one reference less each; None where either lacks such scores."""
+    humans = [row for row in group.references if row.model == "human" and row.held_out and _scored_alike(row)]
+    models = sorted((row for row in group.rows if row.held_out), key=_held_out_cider, reverse=True)
+    if not humans or not models:
+        return None
+    nrefs = humans[0].differs.get("nrefs") or group.signature.get("nrefs", "")
+    by_split = dict(part.split("=", 1) for part in nrefs.split(",")) if "=" in nrefs else {}
+    columns = [
+        Column(
+            name,
+            lambda row, _, name=name: score_cell(row.held_out.get(name)),  # type: ignore[misc]
+            f"{name} against one reference fewer, times 100; more is better",
+            SHORT[name],
+            barred=name == _PEOPLE[0],
+            key=name,
+        )
+        for name in _PEOPLE
+    ]
+    note = (
+        f"Against {by_split.get(group.split, nrefs)} references per image: the mean over leaving out each of its "
+        "references in turn. The captions of human are the references left out."
+    )
+    first = (line_of(replace(row, differs={}), group, columns, facets) for row in humans)
+    lines = (*first, *(line_of(row, group, columns, facets) for row in models))
+    return Titled("Against the same references as people", note, Table(tuple(columns), lines))
+
+
+def more_metrics(groups: Sequence[Group], facets: Facets) -> Titled | None:
+    """What `bench run --more-metrics` measured of the rows of a group or of several of one split, None where nothing.
+
+    Its sentences say what each metric is, and why others, that were asked for, have no value in any row.
+    """
+    rows = [row for group in groups for row in (*group.rows, *group.references)]
+    stored = more_order(name for row in rows for name in row.more)
+    shown = [name for name in stored if any(name in row.more and row.more[name].mean is not None for row in rows)]
+    if not shown:
+        return None
+    bases = [base_name(name) for name in shown]
+    absent: dict[str, list[str]] = {}
+    for name in (each for each in stored if base_name(each) not in bases):
+        reason = next((row.more[name].reason for row in rows if name in row.more), None)
+        absent.setdefault(reason or "no row has it", []).append(name)
+    columns = [_more_column(name, alone=bases.count(base_name(name)) == 1) for name in shown]
+    whole = [table_of(group, columns, facets, lambda row: bool(row.more)) for group in groups]
+    table = Table(
+        tuple(columns),
+        tuple(line for each in whole for line in each.lines),
+        tuple(line for each in whole for line in each.references),
+    )
+    sentences = (
+        *(column.meaning for column in columns),
+        *(f"{', '.join(names)}: {why}" for why, names in absent.items()),
+    )
+    return Titled("More metrics", "", table, sentences)
+
+
+def absent_levels(group: Group) -> str:
+    """What to type where a leaderboard does not show yet between which floor and which level its rows lie, or ""."""
+    levels = {"majority": "the floor", "human": "the human level"}
+    absent = [name for name in levels if name not in {row.model for row in group.references}]
+    if not group.rows or not absent:
+        return ""
+    what = " and ".join(levels[name] for name in absent)
+    return f"Not measured yet: {what}; add {','.join(absent)} to --models."
+
+
+def score_column(name: str) -> Column:
+    """A metric over the whole split."""
+    return Column(
+        name,
+        lambda row, _: score_cell(row.scores.get(name)),
+        f"{name}, times 100; more is better",
+        SHORT.get(name, name),
+        key=name,
+        more=name not in _SCORES,
+        turn=_turn(name),
     )
 
 
-def absent_columns(columns: Columns) -> str:
-    """What is left out and why, in a sentence a reason; "" where nothing is."""
-    by_reason: dict[str, list[str]] = {}
-    for name, reason in columns.absent.items():
-        by_reason.setdefault(reason, []).append(name)
-    return " ".join(f"No row has {_listed(names)}: {reason}." for reason, names in by_reason.items())
+def cost_column(name: str, rows: Sequence[Row]) -> Column:
+    """A cost, with the words of its kind."""
+    unit = next((row.costs[name].unit for row in rows if name in row.costs and row.costs[name].unit), "")
+    kind = numbers.cost_kind(name, unit)
+    caption = name == numbers.caption_count(row_cost for row in rows for row_cost in row.costs)
+    short = {"parameters": "Params", "train_seconds": "Training"}.get(name, "MAC" if caption else kind.label)
+    return Column(
+        kind.label,
+        lambda row, _: cost_cell(row, name),
+        kind.meaning,
+        short,
+        descending=unit == "images/s",
+        key=name,
+        more=False,
+        turn=_turn("caption" if caption else name),
+    )
+
+
+def published_column(runs: Mapping[str, RunDetail], domains: Mapping[str, int] | None = None) -> Column:
+    """The nearest number that a paper prints, with those of `domains` before it (`published_cell`)."""
+    return Column(
+        "Published",
+        lambda row, group: published_cell(row, group, runs, domains),
+        f"{RANKING_METRIC} as a paper prints it, not ranked: see its note",
+        "Pub.",
+        sortable=False,
+        key=PUBLISHED,
+    )
+
+
+def score_cell(spread: Spread | Quantity | None, show: Callable[[float], str] = numbers.percent) -> Cell:
+    """A score over seeds, or of one; where seeds lack it the reason is a note."""
+    if spread is None:
+        return noted(DASH, "not stored for this run")
+    value = spread.value if isinstance(spread, Quantity) else spread.mean
+    if value is None:
+        return noted(DASH, spread.reason or "no seed has it")
+    if isinstance(spread, Quantity):
+        return Cell(show(value), value, interval=numbers.bounds(spread.low, spread.high, show))
+    return Cell(
+        show(value),
+        value,
+        "" if spread.sd is None else show(spread.sd),
+        numbers.bounds(spread.low, spread.high, show),
+        spread.reason,
+        spread.reason or "",
+        None if spread.low is None or spread.high is None else (spread.low, spread.high),
+    )
+
+
+def interval_cell(spread: Spread | None) -> Cell:
+    """The 95 % interval of a score; that of one seed is marked, since it says nothing of other seeds."""
+    text = numbers.bounds(spread.low, spread.high, numbers.percent) if spread else ""
+    if spread is None or not text:
+        return Cell("")
+    if spread.over != OVER_IMAGES:
+        return Cell(text, reason=spread.over)
+    return noted(text, f"one seed: the 95 % interval is of {OVER_IMAGES}")
+
+
+def place_cell(row: Row, group: Group) -> Cell:
+    """The row's place on the group's metric, and those on the others for tables that are sorted by these.
+
+    A row alone in its group has none to be compared with, but may be below a floor.
+    """
+    standing, alone = row.standings.get(group.metric), len(group.rows) < 2
+    shown = standing_cell(standing if not alone or (standing and standing.not_above) else None)
+    others = {} if alone else {name: standing_cell(each) for name, each in row.standings.items()}
+    return replace(shown, by_metric=others)
+
+
+def standing_cell(standing: Standing | None) -> Cell:
+    """A place as "1–3"; where there is none, why in a few words, with a note."""
+    if standing is None:
+        return Cell("")
+    if standing.is_floor:
+        return Cell("floor", reason="what other rows have to be significantly above")
+    if standing.not_above:
+        return noted(NOT_ABOVE, f"{NOT_ABOVE}: {_not_above(standing.not_above)}")
+    if standing.best is None or standing.worst is None:
+        reason = standing.reason or ""
+        if reason == ALONE:
+            return Cell("", reason=reason)
+        said = {
+            NEEDS_SEEDS: f"{NEEDS_SEEDS} (--seeds 3)",
+            STILL_LEARNING: f"{STILL_LEARNING} (--place-unfinished places it)",
+        }
+        return noted(reason.partition(":")[0], said.get(reason, reason))
+    p = standing.against_best
+    reason = "the best row" if p is None else f"against the best row, p = {p:.2g}"
+    text = str(standing.best) if standing.best == standing.worst else f"{standing.best}–{standing.worst}"
+    return Cell(text, standing.best + standing.worst / 1000, reason=reason, ranks=(standing.best, standing.worst))
+
+
+def cost_cell(row: Row, name: str) -> Cell:
+    """A row's cost, marked where that is an estimate, noise, or of another machine than others."""
+    if row.role == "reference" and name not in row.costs:
+        return Cell("")
+    cell = quantity_cell(row.costs, name)
+    if cell.value is None:
+        return cell
+    reasons = [cell.note] if cell.note else []
+    if is_noise(row, name):
+        cell = replace(cell, text=f"~{cell.text}")
+        reasons.append(_NOISE)
+    if other := row.other_machines.get(name):
+        cell = replace(cell, other_machine=not other.seeds)
+        reasons.append(other.said)
+    note = "; ".join(reasons)
+    return replace(cell, reason=note or cell.reason, note=note)
+
+
+def quantity_cell(costs: Mapping[str, Quantity], name: str) -> Cell:
+    """A cost of these in its own unit; an estimate as its bounds, with what it assumes, a far prediction with why."""
+    quantity = costs.get(name)
+    if quantity is None:
+        return noted(DASH, "not measured for this run")
+    if quantity.value is None:
+        return noted(DASH, quantity.reason or "not measured")
+    text, kind = numbers.amount(name, quantity.value, quantity.unit), numbers.cost_kind(name, quantity.unit)
+    between = numbers.bounds(quantity.low, quantity.high, lambda bound: numbers.cost(bound, quantity.unit))
+    if kind.estimate:
+        return noted(between or text, kind.meaning, quantity.value)
+    cell = Cell(text, quantity.value, interval="" if between == f"{text}–{text}" else between)
+    if name == "predicted_train_seconds" and (why := _prediction_note(quantity, costs.get("train_seconds"))):
+        cell = replace(cell, reason=why, note=why)
+    return cell
+
+
+def is_noise(row: Row, name: str) -> bool:
+    """Whether this cost of the row is a latency that is noise."""
+    noisy = row.costs.get(NOISY)
+    return name in _MARKED_AS_NOISY and noisy is not None and bool(noisy.value)
+
+
+def is_of_other_machine(row: Row, name: str) -> bool:
+    """Whether this cost of the row is of another machine than most of its group's."""
+    other = row.other_machines.get(name)
+    return other is not None and not other.seeds
+
+
+_PLACE = Column(
+    "Place",
+    place_cell,
+    "the ranks that the differences between rows allow; see Method",
+    "Place",
+    descending=False,
+    key=PLACE,
+    more=False,
+    turn=0,
+)
+_INTERVAL = Column(
+    "95 % interval",
+    lambda row, group: interval_cell(row.scores.get(group.metric)),
+    "of the mean over seeds and images; see Method",
+    "95 %",
+    sortable=False,
+    key=INTERVAL,
+    turn=1,
+)
+
+
+def _turn(name: str) -> int | None:
+    return 2 + _TURNS.index(name) if name in _TURNS else None
 
 
 def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
-def _metrics(rows: Sequence[Row], metric: str) -> tuple[str, ...]:
-    found = numbers.metric_order(name for row in rows for name in row.scores)
-    return tuple(sorted(found, key=lambda name: name != metric))
+def _not_above(tests: Sequence[FloorTest]) -> str:
+    """How far a row is from floors that it is not above, as "not significantly better than majority (p = 0.4)"."""
+    by_verdict: dict[str, list[str]] = {}
+    for test in tests:
+        verdict = "significantly worse than" if test.significant else "not significantly better than"
+        by_verdict.setdefault(verdict, []).append(f"{test.floor} (p = {test.p:.2g})")
+    return ", ".join(f"{verdict} {' and '.join(floors)}" for verdict, floors in by_verdict.items())
 
 
-def _usual(reasons: Iterable[str | None]) -> str:
-    """The most frequent reason."""
-    counted = Counter(reason or "not measured" for reason in reasons)
-    return counted.most_common(1)[0][0]
+def _prediction_note(predicted: Quantity, taken: Quantity | None) -> str:
+    """Why a predicted training time was off, where it was by more than twice; else ""."""
+    if not predicted.value or taken is None or not taken.value or 1 / _OFF <= predicted.value / taken.value <= _OFF:
+        return ""
+    times = predicted.value / taken.value
+    said = f"{times:.1f} times" if times > 1 else f"1/{1 / times:.1f} of"
+    return (
+        f"{said} what training took: the probe before the first step lasts a moment, in which whatever else the "
+        "machine did counts in full, and a stage that stops early takes fewer steps than planned"
+    )
+
+
+def _scored_alike(row: Row) -> bool:
+    return {name for name, value in row.differs.items() if value not in (None, "none")} <= _MAY_DIFFER
+
+
+def _held_out_cider(row: Row) -> float:
+    spread = row.held_out.get(RANKING_METRIC)
+    return float("-inf") if spread is None or spread.mean is None else spread.mean
+
+
+def _more_column(name: str, *, alone: bool) -> Column:
+    """A further metric, under its short name where it is the only one of its kind."""
+    base, metric = base_name(name), MORE_METRICS[base_name(name)]
+    label = _MORE_NAMES.get(base, base)
+    better = "neither direction is better" if metric.better == "neither" else f"{BETTER[metric.better]} is better"
+    meaning = f"{label}: {metric.meaning}{', times 100' if metric.share else ''}; {better}"
+    show = numbers.percent if metric.share else numbers.count if base == "vocabulary_used" else numbers.significant
+
+    def read(row: Row, _: Group) -> Cell:
+        return score_cell(row.more.get(name, row.more.get(base)), show)
+
+    model, shown = depends_on(name), label if alone else name
+    meaning += f" ({model})" if model else ""
+    return Column(shown, read, meaning, shown, descending=metric.better != "lower")
+
+
+def cost_list(measured: Mapping[str, Quantity]) -> list[tuple[str, str, Cell]]:
+    """A run's costs as label, meaning and number; the reason of a missing one stands beside it."""
+    kinds = {name: numbers.cost_kind(name, measured[name].unit) for name in numbers.cost_order(measured)}
+    return [(kind.label, kind.meaning, quantity_cell(measured, name)) for name, kind in kinds.items()]

@@ -1,16 +1,24 @@
-"""Facts about a run's model and training from its stored configuration, whatever made the run."""
+"""What stored runs and rows say of themselves, in words: model, objective, changed settings, what was seen before."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from reports.tables.numbers import percent
+from results.runs.controls import ControlPair, Controls
 from results.runs.pretraining import Pretraining, stored_pretraining
-from results.runs.views import RunDetail
+from results.runs.standings import NEAR_ZERO
+from results.runs.views import Row, RunDetail
+from results.statistics.learning import mean_learning
 
-_OBJECTIVES = {"cross_entropy": "XE", "xe": "XE", "self_critical": "SCST", "scst": "SCST", "reinforce": "REINFORCE"}
 NOT_STATED = "not stated"
+_OBJECTIVES = {"cross_entropy": "XE", "xe": "XE", "self_critical": "SCST", "scst": "SCST", "reinforce": "REINFORCE"}
+_LONG = re.compile(r"(?<![\w.])\d+\.\d{7,}(?![\w.])")
+_DRAWN = "scenes"
+_NOCAPS = "nocaps"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +62,158 @@ def _stages(config: Mapping[str, Any]) -> list[Any]:
     for name in ("preset", "schedule", "stages"):
         found = found.get(name) if isinstance(found, Mapping) else None
     return found if isinstance(found, list) else []
+
+
+@dataclass(frozen=True, slots=True)
+class Deviations:
+    """A preset by name, and its settings that the run changed as (setting, the preset's value, the run's).
+
+    `unknown` says why it is not known what was changed, "" where it is.
+    """
+
+    preset: str
+    changed: tuple[tuple[str, str, str], ...]
+    unknown: str = ""
+
+
+def deviations(config: Mapping[str, Any]) -> Deviations | None:
+    """What a run's configuration says of its preset; None where it names none."""
+    preset, shipped = config.get("preset"), config.get("shipped_preset")
+    name = preset.get("name") if isinstance(preset, Mapping) else None
+    if not name:
+        return None
+    found = shipped.get("deviations") if isinstance(shipped, Mapping) else None
+    if not isinstance(found, list):
+        return Deviations(str(name), (), "the run did not record how it differs")
+    return Deviations(str(name), tuple(_changed(str(each)) for each in found))
+
+
+def _changed(said: str) -> tuple[str, str, str]:
+    """ "size.max_len: 74 → 20" in its three parts; what is said in another form has no values."""
+    setting, _, values = said.partition(": ")
+    before, arrow, after = values.partition(" → ")
+    return (setting, _short(before), _short(after)) if arrow else (said, "", "")
+
+
+def _short(value: str) -> str:
+    """Without the digits by which a binary fraction misses a decimal one."""
+    return _LONG.sub(lambda number: f"{float(number[0]):.6g}", value)
+
+
+@dataclass(frozen=True, slots=True)
+class Badge:
+    """A label of two or three words beside a model's name, and the sentences that it stands for."""
+
+    label: str
+    sentence: str
+
+    @property
+    def note(self) -> str:
+        """What stands below the table."""
+        return f"{self.label}: {self.sentence}"
+
+
+def contamination(pretraining: Pretraining | None, dataset: str, split: str) -> Badge | None:
+    """What the pretraining means for scores on a split of a data set, by the data set's name; None without any."""
+    if pretraining is None:
+        return None
+    if not pretraining.data_sets:
+        unknown = "The weights were trained before this run, and on what is not documented here."
+        return Badge("pretraining unknown", f"{unknown} The images of this split may have been among it.")
+    trained_on = _plain(dataset).replace(_NOCAPS, "")
+    evaluated = _NOCAPS if split == _NOCAPS or _plain(dataset).startswith(_NOCAPS) else trained_on
+    captions = _found(pretraining.captions_of, trained_on)
+    images = None if dataset == _DRAWN else _found(pretraining.overlap, evaluated)
+    if images:
+        label = "images possibly seen"
+    elif captions:
+        label = f"{captions} captions seen"
+    else:
+        label = "other captions seen" if pretraining.captions_of else "pretrained"
+    sentences = (_caption_sentence(pretraining, dataset, captions), _image_sentence(pretraining, dataset, images))
+    return Badge(label, " ".join(sentences))
+
+
+def _caption_sentence(pretraining: Pretraining, dataset: str, captions: str | None) -> str:
+    if not pretraining.captions_of:
+        return f"Before this run the model was trained without captions, on {'; '.join(pretraining.data_sets)}."
+    others = ", ".join(name for name in pretraining.captions_of if name != captions)
+    if captions is None:
+        return f"Before this run the model was trained on captions of other data sets: {others}."
+    beside = f", and of others: {others}" if others else ""
+    return f"Before this run the model was trained on captions of {dataset}, the run's own data set{beside}."
+
+
+def _image_sentence(pretraining: Pretraining, dataset: str, images: str | None) -> str:
+    if images:
+        return f"It may have seen images of this split. {pretraining.overlap[images]}"
+    if dataset == _DRAWN:
+        return f"The images of {dataset} are drawn by captionbench, so it has seen none of them."
+    return "No overlap with the images of this split is documented."
+
+
+def _found(names: Iterable[str], dataset: str) -> str | None:
+    """The first of these data sets that the plain name of another names too, as `COCO` and `dataset_coco`."""
+    return next((name for name in names if _plain(name) and _plain(name) in dataset), None)
+
+
+def _plain(name: str) -> str:
+    return "".join(character for character in name.lower() if character.isalnum())
+
+
+def learning_label(row: Row) -> Badge | None:
+    """What a reader must know of how the row's training ended; None where nothing."""
+    if row.training_end == "at chance":
+        return Badge("at chance", "no validation was above one point of CIDEr-D")
+    if row.training_end == "rate near zero":
+        return Badge("rate near zero", NEAR_ZERO)
+    sentence = _rise_sentence(row)
+    return Badge("still learning", sentence) if sentence else None
+
+
+def _rise_sentence(row: Row) -> str:
+    """How far the row's validation was from flat; "" where it was not still learning."""
+    found = mean_learning(row.learning.values())
+    if not row.still_learning or found.rise is None or found.error is None:
+        return ""
+    seeds = f"on average of {len(row.learning)} seeds, " if len(row.learning) > 1 else ""
+    return (
+        f"{seeds}validation CIDEr-D rose by {percent(found.rise)} points over the last quarter of its validations "
+        f"(standard error {percent(found.error)})"
+    )
+
+
+def control_sentences(controls: Controls) -> tuple[str, ...]:
+    """A sentence for each model with control pairs, the last one beside the table's own differences; in points."""
+    pairs: dict[str, list[ControlPair]] = {}
+    for pair in controls.pairs:
+        pairs.setdefault(pair.model, []).append(pair)
+    if not pairs:
+        return ()
+    said = [f"Not the architecture: {model} {'; '.join(map(_pair, of))}" for model, of in pairs.items()]
+    if controls.largest is not None:
+        said[-1] += f"; the models of this table differ by {_points(controls.largest)} at most, "
+        said[-1] += f"{_points(controls.median or 0.0)} in the median"
+    return tuple(f"{sentence}." for sentence in said)
+
+
+def _pair(pair: ControlPair) -> str:
+    counts = f"{pair.seeds[0]} against {pair.seeds[1]} seeds"
+    if pair.low is None or pair.high is None or pair.p is None:
+        measured = f"no interval, {pair.reason}; {counts}"
+    else:
+        p = "p below 0.001" if pair.p < 0.001 else f"p {pair.p:.3f}"
+        measured = f"95 % {_points(pair.low)} to {_points(pair.high)}, {p}, {counts}"
+    return f"{_control(pair)} differs by {_points(pair.difference)} points ({measured})"
+
+
+def _control(pair: ControlPair) -> str:
+    if pair.change is None:
+        return "with other seeds"
+    if pair.change.startswith("rescaled:"):
+        return f"with images scaled by {pair.change.removeprefix('rescaled:')} first"
+    return f"with the resize filter {pair.change}"
+
+
+def _points(value: float) -> str:
+    return f"{value:.1f}".replace("-0.0", "0.0")

@@ -8,8 +8,7 @@ from functools import cache
 
 from reports.tables import numbers
 from reports.tables.facts import NOT_STATED
-from reports.tables.table_values import Notes, TableValue
-from reports.tables.tables import Heading
+from reports.tables.table import Cell, noted
 from results.published import (
     PAPERS,
     PublishedMatch,
@@ -34,7 +33,6 @@ _SPLITS = {
 }
 _NOCAPS = "nocaps-val"
 _NOWHERE = "No printed score is recorded here."
-PUBLISHED = Heading("Published", "Pub.", "CIDEr-D as a paper prints it, not ranked: see its note", sortable=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +51,8 @@ def has_published(group: Group) -> bool:
 
 
 def published_cell(
-    row: Row, group: Group, runs: Mapping[str, RunDetail], notes: Notes, domains: Mapping[str, int] | None = None
-) -> TableValue:
+    row: Row, group: Group, runs: Mapping[str, RunDetail], domains: Mapping[str, int] | None = None
+) -> Cell:
     """The printed CIDEr-D whose conditions are nearest to the row's, with those conditions as its note.
 
     Where it is of nocaps, those of `domains` stand before it.
@@ -63,17 +61,17 @@ def published_cell(
         domains: how many images each domain has here, by name; 0 where that is not known.
     """
     if row.role == "reference":
-        return TableValue("", None)
+        return Cell("")
     match = nearest(row, group, runs)
     if match is None:
-        return TableValue(numbers.DASH, None, reason=_NOWHERE, mark=notes.mark(_NOWHERE))
+        return noted(numbers.DASH, _NOWHERE)
     note, matches = published_note(match), []
     if domains and match.score.split == _NOCAPS:
         matches = [nearest(row, group, runs, domain=name) for name in domains]
         other = domain_footnote(domains)
         note += f" {other.text}" if other else ""
     texts = [numbers.percent(each.score.fraction) if each else numbers.DASH for each in (*matches, match)]
-    return TableValue(" / ".join(texts), match.score.fraction, reason=source(match.score), mark=notes.mark(note))
+    return Cell(" / ".join(texts), match.score.fraction, reason=source(match.score), note=note)
 
 
 def nearest(row: Row, group: Group, runs: Mapping[str, RunDetail], *, domain: str = "overall") -> PublishedMatch | None:

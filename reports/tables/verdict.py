@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from reports.tables.columns import is_of_other_machine
 from reports.tables.numbers import cost, percent
-from reports.tables.table_values import is_of_other_machine
-from results.runs.standings import NEAR_ZERO, NO_SCORES
+from results.runs.standings import NO_SCORES
 from results.runs.views import Group, Row
-from results.statistics.learning import mean_learning
 
 _NAMED = 4
 _LONGER = {
@@ -60,28 +59,6 @@ def needs_longer_training(groups: Sequence[Group]) -> str:
         return said
     options = (f"--set schedule.stages.{stage}.epochs={count}" for stage, count in sorted(epochs.items()))
     return f"{said} To train twice as long: bench run ... {' '.join(options)}"
-
-
-def learning_label(row: Row) -> tuple[str, str] | None:
-    """What a reader must know of how the row's training ended, as a label and a sentence; None where nothing."""
-    if row.training_end == "at chance":
-        return "at chance", "no validation was above one point of CIDEr-D"
-    if row.training_end == "rate near zero":
-        return "rate near zero", NEAR_ZERO
-    sentence = _rise_sentence(row)
-    return ("still learning", sentence) if sentence else None
-
-
-def _rise_sentence(row: Row) -> str:
-    """How far the row's validation was from flat; "" where it was not still learning."""
-    found = mean_learning(row.learning.values())
-    if not row.still_learning or found.rise is None or found.error is None:
-        return ""
-    seeds = f"on average of {len(row.learning)} seeds, " if len(row.learning) > 1 else ""
-    return (
-        f"{seeds}validation CIDEr-D rose by {percent(found.rise)} points over the last quarter of its validations "
-        f"(standard error {percent(found.error)})"
-    )
 
 
 def _best(leaders: Sequence[Row], placed: Sequence[Row], group: Group, *, alone: bool) -> str:

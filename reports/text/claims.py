@@ -1,69 +1,124 @@
-"""Claims of papers and what stored runs say of them, on an 80-column terminal, and the words that all formats share."""
+"""Claims of papers and what stored runs say of them: on an 80-column terminal, and as a page of Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Final
 
 from rich.console import Console
 from rich.text import Text
 
 from reports.tables.numbers import DASH, printable
-from reports.text.differences import interval, p_value, points
-from reports.text.layout import plain_table
+from reports.text.grid import Grid, escape_markdown, interval, markdown_table, p_value, points
 from results.comparison.claim_types import UNTESTABLE, Claim, ClaimRow, Finding
 
-LEGEND: Final = (
+_LEGEND: Final = (
     "Differences in points of the metric, of the first models' mean over seeds less the second's, with its 95 % "
     "interval over seeds and images (t, seeds unpaired). Verdicts are at 5 % after Holm's correction for all tests of "
     "this table. What has one seed, was still learning or is not above the floor has none."
 )
 _STYLES: Final = {"supported": "green", "contradicted": "red", "not comparable": "yellow"}
+_HEAD: Final = """\
+# What the papers claim, checked
+
+Written by `bench claims` from stored runs; [Claims of papers](own_claims.md) says how. A claim is supported or
+contradicted here by runs of one setting, often far from the paper's: smaller, on other data, with other features.
+"""
 
 
 def print_claims(rows: Sequence[ClaimRow], console: Console) -> None:
     """Print a table of all rows, the reason of each verdict, and what to type for runs that are missing."""
-    table = plain_table(("Claim",), ("Published", "Ours", "95 %"), ("Verdict",))
-    for row in rows:
-        cells = (published(row.claim), ours(row), intervals(row))
-        table.add_row(Text(label(row)), *cells, Text(row.verdict, style=_STYLES.get(row.verdict, "")))
-    console.print(table)
+    lines = [
+        (
+            _label(row),
+            _published(row.claim),
+            _ours(row),
+            _intervals(row),
+            Text(row.verdict, _STYLES.get(row.verdict, "")),
+        )
+        for row in rows
+    ]
+    console.print(Grid(("Claim", "Published", "Ours", "95 %", "Verdict"), lines, 1, 1).rich())
     console.print()
     for row in rows:
-        console.print(Text(f"{label(row)}: {reason(row)}"))
-    for line in commands(rows, missing=True):
-        console.print(Text(line), soft_wrap=True)
+        console.print(Text(f"{_label(row)}: {_reason(row)}"))
+    if missing := _commands([row for row in rows if row.verdict in UNTESTABLE]):
+        console.print("\nRuns that are missing are made by:")
+        for line in missing:
+            console.print(Text(f"  {line}"), soft_wrap=True)
     console.print()
-    console.print(Text(LEGEND, style="dim"))
+    console.print(Text(_LEGEND, style="dim"))
 
 
-def label(row: ClaimRow) -> str:
+def markdown(rows: Sequence[ClaimRow]) -> str:
+    """A table of all rows, then each claim's paper, runs and conditions, and the commands that make all runs."""
+    cells = (
+        (
+            escape_markdown(f"{row.number}. {row.claim.sentence}"),
+            escape_markdown(row.data) or "–",
+            *(_published(row.claim), _ours(row), _intervals(row).replace("\n", "<br>"), row.verdict),
+        )
+        for row in rows
+    )
+    table = markdown_table(("Claim", "Data", "Published", "Ours", "95 %", "Verdict"), cells)
+    parts = [_HEAD, table, f"{escape_markdown(_LEGEND)}\n"]
+    parts += [_section(list(of)) for _, of in groupby(rows, key=lambda row: row.number)]
+    if lines := _commands(rows):
+        parts.append("## The runs\n\n```sh\n" + "\n".join(lines) + "\n```\n")
+    return "\n".join(parts)
+
+
+def _section(rows: Sequence[ClaimRow]) -> str:
+    claim = rows[0].claim
+    after = "" if claim.published.after is None else f", then {claim.published.after:+.1f}"
+    lines = [
+        f"{claim.paper}. Published, {claim.published.table}: {claim.published.difference:+.1f}{after} points of "
+        f"{claim.published.metric}.",
+        f"Claimed: {claim.runs.described()} {claim.direction} than {claim.than.described()}, {claim.metric} on "
+        f"{claim.split}."
+        if claim.after is None
+        else f"Claimed: the order of {claim.runs.described()} and {claim.than.described()} is reversed for "
+        f"{claim.after.runs.described()} and {claim.after.than.described()}, {claim.metric} on {claim.split}.",
+    ]
+    text = "".join(f"- {escape_markdown(line)}\n" for line in (*lines, *_said(rows)))
+    return f"## {rows[0].number}. {escape_markdown(claim.sentence)}\n\n{text}"
+
+
+def _said(rows: Sequence[ClaimRow]) -> Iterator[str]:
+    for row in rows:
+        yield f"{row.data}{': ' * bool(row.data)}{row.verdict}: {_reason(row)}."
+        if row.conditions:
+            yield f"Conditions: {'; '.join(f'{name}:{value}' for name, value in row.conditions)}."
+
+
+def _label(row: ClaimRow) -> str:
     """The claim's number and sentence, and the data that it was tested on."""
     return printable(f"{row.number}. {row.claim.sentence}{f' ({row.data})' * bool(row.data)}")
 
 
-def published(claim: Claim) -> str:
+def _published(claim: Claim) -> str:
     """The printed difference in points, of an order both."""
     later = claim.published.after
     return f"{claim.published.difference:+.1f}" + (f" → {later:+.1f}" if later is not None else "")
 
 
-def ours(row: ClaimRow) -> str:
+def _ours(row: ClaimRow) -> str:
     """The differences that stored runs show, in points."""
-    return " → ".join(map(difference, row.findings)) or DASH
+    return " → ".join(map(_difference, row.findings)) or DASH
 
 
-def difference(finding: Finding) -> str:
+def _difference(finding: Finding) -> str:
     """One difference in points; a dash where a side has no score."""
     return DASH if finding.difference is None else points(finding.difference, "+")
 
 
-def intervals(row: ClaimRow) -> str:
+def _intervals(row: ClaimRow) -> str:
     """The 95 % intervals of the differences, where they are over seeds and images; one a line."""
-    return "\n".join(map(interval_of, row.findings)) or DASH
+    return "\n".join(map(_interval, row.findings)) or DASH
 
 
-def interval_of(finding: Finding) -> str:
+def _interval(finding: Finding) -> str:
     """The interval of one difference over seeds and images; a dash where a side has one seed."""
     wide = finding.score.architecture
     if wide is None or wide.low is None or wide.high is None:
@@ -71,7 +126,7 @@ def interval_of(finding: Finding) -> str:
     return interval(wide.low, wide.high)
 
 
-def reason(row: ClaimRow) -> str:
+def _reason(row: ClaimRow) -> str:
     """Why the verdict is what it is, with p-values and seeds of what was compared."""
     shown = [_compared(finding) for finding in row.findings]
     return printable("; ".join([row.reason, *shown]))
@@ -86,11 +141,6 @@ def _compared(finding: Finding) -> str:
     return f"{one} less {other}{p}"
 
 
-def commands(rows: Sequence[ClaimRow], *, missing: bool) -> Iterator[str]:
-    """Commands that make the runs of claims, each once; of those alone that nothing was compared for, or of all."""
-    chosen = [row.claim for row in rows if row.verdict in UNTESTABLE or not missing]
-    lines = list(dict.fromkeys(command for claim in chosen for command in claim.commands))
-    if missing and lines:
-        yield "\nRuns that are missing are made by:"
-    for line in lines:
-        yield f"  {printable(line)}" if missing else printable(line)
+def _commands(rows: Sequence[ClaimRow]) -> list[str]:
+    """The commands that make the runs of claims, each once."""
+    return [printable(line) for line in dict.fromkeys(command for row in rows for command in row.claim.commands)]

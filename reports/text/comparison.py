@@ -1,77 +1,84 @@
-"""Two results side by side on an 80-column terminal, and the words that all formats share."""
+"""Two results side by side: on an 80-column terminal, in Markdown and in JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Final
 
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from reports.tables.numbers import DASH, cost_kind, cost_order, printable
-from reports.text.differences import cost_line, cost_ratio, interval, p_value, points, ratio
-from reports.text.layout import plain_table
+from reports.text.grid import Grid, cost_line, cost_ratio, escape_markdown, interval, p_value, points, ratio
 from results.comparison.comparison_types import CaptionChange, Comparison, Pair, ScoreChange, Side
-from results.comparison.gate_result import CostChange
 
 MAIN: Final = "CIDEr-D"
-SHOWN_COSTS: Final = {
+_COSTS: Final = {
     "parameters": "Params",
     "gmac_beam": "GMAC",
     "train_seconds": "Training",
     "latency_median": "Latency",
     "train_peak_memory_host": "Memory",
 }
+"""Of several pairs."""
 _REFERENCES: Final = 2  # of each image, on a terminal
 _SETTINGS: Final = 8
 _WARNING: Final = "Conditions differ, so the differences are not the models' or the code's alone:"
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
-    """Print what is compared, a warning where conditions differ, scores, costs, and captions that changed most."""
+    """Print what is compared, a warning where conditions differ, scores, costs, and captions that changed most.
+
+    Of several pairs only the main metric and the ratios of some costs are shown.
+    """
     single = len(comparison.pairs) == 1
-    for letter, line in sides(comparison).items():
+    for letter, line in _sides(comparison).items():
         console.print(Text(f"{letter}  {line}", style="bold"))
     for line in warnings(comparison):
         console.print(Text(printable(line), style="yellow"))
     if comparison.pairs:
-        for table in (_scores(comparison, single), _costs(comparison, single)):
+        for grid in (_scores(comparison.pairs, single), _spent(comparison.pairs, single)):
             console.print()
-            console.print(table)
+            console.print(grid.rich())
         console.print()
-    notes = (*scopes(comparison, everything=single), *untested(comparison, everything=single))
-    for line in (*notes, *caption_counts(comparison), *left_over(comparison)):
+    for line in _notes(comparison, everything=single):
         console.print(Text(printable(line)))
-    for change in most_changed(comparison):
-        _print_caption(change, console)
+    for change in _most_changed(comparison):
+        console.print()
+        console.print(Text(_caption_line(change), style="green" if change.change > 0 else "red"))
+        shown = [("A:", change.before), ("B:", change.after)]
+        for head, text in (*shown, *(("  ", each) for each in change.image.references[:_REFERENCES])):
+            said = Text(f"{head}  {printable(text)}", style="dim" if head == "  " else "")
+            console.print(Padding(said, (0, 0, 0, 2), expand=False))
     console.print()
-    console.print(Text(legend(comparison), style="dim"))
+    console.print(Text(_legend(comparison), style="dim"))
 
 
-def sides(comparison: Comparison) -> dict[str, str]:
-    """What is compared, by letter: the run of a single pair, the code of several."""
-    if len(comparison.pairs) == 1:
-        pair = comparison.pairs[0]
-        return {"A": side_line(pair.before), "B": side_line(pair.after)}
-    codes = [
-        dict.fromkeys(side.code for side in chosen)
-        for chosen in ([pair.before for pair in comparison.pairs], [pair.after for pair in comparison.pairs])
-    ]
-    return {letter: f"captionbench {printable(', '.join(found))}" for letter, found in zip("AB", codes, strict=True)}
+def markdown(comparison: Comparison) -> str:
+    """Every pair with all its scores and costs, then the captions that changed most."""
+    parts = [_bullets(map(str.strip, warnings(comparison)))]
+    for pair in comparison.pairs:
+        sides = _bullets(f"{letter}: {_side(side)}" for letter, side in (("A", pair.before), ("B", pair.after)))
+        tables = f"{_scores([pair], True).markdown()}\n{_spent([pair], True).markdown()}"
+        parts.append(f"## {escape_markdown(_title(pair))}\n\n{sides}\n{tables}")
+    parts.append(_bullets(_notes(comparison, everything=True)))
+    for change in _most_changed(comparison):
+        captions = (f"A: {change.before}", f"B: {change.after}", *(f"reference: {t}" for t in change.image.references))
+        parts.append(f"**{escape_markdown(_caption_line(change))}**\n\n{_bullets(captions)}")
+    parts.append(f"{escape_markdown(_legend(comparison))}\n")
+    return "\n".join(filter(None, parts))
 
 
-def side_line(side: Side) -> str:
-    """Model, seeds, code and key of a side."""
-    return printable(f"{_who(side)}, captionbench {side.code}, {' '.join(side.keys)}")
+def as_json(comparison: Comparison) -> str:
+    """Everything, fractions unrounded."""
+    return json.dumps(asdict(comparison), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def title(pair: Pair) -> str:
-    """What a pair is about: one model, or one against another, with what sets it apart from pairs of its model."""
-    same = (pair.before.model, pair.before.seeds) == (pair.after.model, pair.after.seeds)
-    who = _who(pair.before) if same else f"{_who(pair.before)} → {_who(pair.after)}"
-    return printable(f"{who} ({pair.apart})" if pair.apart else who)
+def _bullets(lines: Iterable[str]) -> str:
+    return "".join(f"- {escape_markdown(line)}\n" for line in lines)
 
 
 def warnings(comparison: Comparison) -> list[str]:
@@ -86,18 +93,54 @@ def warnings(comparison: Comparison) -> list[str]:
         if pair.hardware:
             lines += ["Other hardware, so that times have no ratio:", *(f"  {what}" for what in pair.hardware)]
         if lines:
-            found.setdefault(tuple(lines), []).append(title(pair))
+            found.setdefault(tuple(lines), []).append(_title(pair))
     several = len(comparison.pairs) > 1
     return [line for lines, pairs in found.items() for line in (*([f"{', '.join(pairs)}:"] * several), *lines)]
 
 
-def shown_scores(pair: Pair, everything: bool) -> list[ScoreChange]:
+def _notes(comparison: Comparison, *, everything: bool) -> list[str]:
+    """What the tests are over, what has none, how many captions differ, and runs without a counterpart."""
+    alone = {"A": comparison.only_before, "B": comparison.only_after}
+    left_over = [f"Only in {letter}: {', '.join(runs)}" for letter, runs in alone.items() if runs]
+    return [
+        *scopes(comparison, everything),
+        *_untested(comparison, everything),
+        *caption_counts(comparison),
+        *left_over,
+    ]
+
+
+def _sides(comparison: Comparison) -> dict[str, str]:
+    """What is compared, by letter: the run of a single pair, the code of several."""
+    if len(comparison.pairs) == 1:
+        pair = comparison.pairs[0]
+        return {"A": _side(pair.before), "B": _side(pair.after)}
+    codes = [
+        dict.fromkeys(side.code for side in chosen)
+        for chosen in ([pair.before for pair in comparison.pairs], [pair.after for pair in comparison.pairs])
+    ]
+    return {letter: f"captionbench {printable(', '.join(found))}" for letter, found in zip("AB", codes, strict=True)}
+
+
+def _side(side: Side) -> str:
+    """Model, seeds, code and key of a side."""
+    return printable(f"{_who(side)}, captionbench {side.code}, {' '.join(side.keys)}")
+
+
+def _title(pair: Pair) -> str:
+    """What a pair is about: one model, or one against another, with what sets it apart from pairs of its model."""
+    same = (pair.before.model, pair.before.seeds) == (pair.after.model, pair.after.seeds)
+    who = _who(pair.before) if same else f"{_who(pair.before)} → {_who(pair.after)}"
+    return printable(f"{who} ({pair.apart})" if pair.apart else who)
+
+
+def _shown(pair: Pair, everything: bool) -> list[ScoreChange]:
     """The scores of a pair that both sides or one has: all, or the main metric's."""
     known = [score for score in pair.scores if score.before is not None or score.after is not None]
     return [score for score in known if everything or score.metric == MAIN]
 
 
-def score_cells(score: ScoreChange) -> tuple[str, ...]:
+def _cells(score: ScoreChange) -> tuple[str, ...]:
     """Before, after, change, its interval, and p."""
     before, after = (DASH if value is None else points(value) for value in (score.before, score.after))
     change = DASH if score.before is None or score.after is None else points(score.after - score.before, "+")
@@ -107,11 +150,11 @@ def score_cells(score: ScoreChange) -> tuple[str, ...]:
     return before, after, change, bounds, p_value(score.test.adjusted)
 
 
-def untested(comparison: Comparison, everything: bool) -> list[str]:
+def _untested(comparison: Comparison, everything: bool) -> list[str]:
     """Why scores that are shown, all or the main metric's, have no test, and why tested ones have no interval."""
     reasons: dict[str, list[str]] = {}
     for pair in comparison.pairs:
-        for score in shown_scores(pair, everything):
+        for score in _shown(pair, everything):
             if score.test is None:
                 why = f"Not tested, {score.reason or 'not measured'}"
             elif score.no_interval:
@@ -126,7 +169,7 @@ def scopes(comparison: Comparison, everything: bool) -> list[str]:
     """What the tests of scores that are shown are over, with the scores' names where it is not the same for all."""
     found: dict[str, list[str]] = {}
     for pair in comparison.pairs:
-        for score in shown_scores(pair, everything):
+        for score in _shown(pair, everything):
             if score.over is not None:
                 found.setdefault(score.over, []).append(_named(comparison, pair, score, everything))
     several = len(found) > 1
@@ -134,32 +177,15 @@ def scopes(comparison: Comparison, everything: bool) -> list[str]:
 
 
 def _named(comparison: Comparison, pair: Pair, score: ScoreChange, everything: bool) -> str:
-    parts = [score.metric] * everything + [title(pair)] * (len(comparison.pairs) > 1)
+    parts = [score.metric] * everything + [_title(pair)] * (len(comparison.pairs) > 1)
     return f"{' of '.join(parts)} on {score.split}"
-
-
-def costs(pair: Pair) -> list[CostChange]:
-    """The costs of a pair in the order they are always shown."""
-    by_name = {change.name: change for change in pair.costs}
-    return [by_name[name] for name in cost_order(by_name)]
-
-
-def cost_label(change: CostChange) -> str:
-    """What a cost is called."""
-    return cost_kind(change.name, change.unit).label
-
-
-def left_over(comparison: Comparison) -> list[str]:
-    """Runs that have no counterpart."""
-    sides = {"A": comparison.only_before, "B": comparison.only_after}
-    return [f"Only in {letter}: {', '.join(runs)}" for letter, runs in sides.items() if runs]
 
 
 def caption_counts(comparison: Comparison) -> list[str]:
     """How many captions differ, by pair and split; of several seeds the first that both sides have."""
     several = len(comparison.pairs) > 1
     return [
-        f"{f'{title(pair)}, ' * several}{each.split}: {each.captions} of {each.of} captions differ"
+        f"{f'{_title(pair)}, ' * several}{each.split}: {each.captions} of {each.of} captions differ"
         f"{f' with seed {pair.caption_seeds[0]}' * (max(len(pair.before.seeds), len(pair.after.seeds)) > 1)}; "
         f"{each.better} score better, {each.worse} worse"
         for pair in comparison.pairs
@@ -167,14 +193,14 @@ def caption_counts(comparison: Comparison) -> list[str]:
     ]
 
 
-def most_changed(comparison: Comparison) -> list[CaptionChange]:
+def _most_changed(comparison: Comparison) -> list[CaptionChange]:
     """The captions that changed most, over all pairs; as many as one pair holds."""
     found = [change for pair in comparison.pairs for change in pair.captions]
     most = max((len(pair.captions) for pair in comparison.pairs), default=0)
     return sorted(found, key=lambda change: -abs(change.change))[:most]
 
 
-def caption_line(change: CaptionChange) -> str:
+def _caption_line(change: CaptionChange) -> str:
     """Which image of which model, and how its score changed."""
     scores = f"{points(change.score_before)} → {points(change.score_after)} ({points(change.change, '+')})"
     return printable(
@@ -182,7 +208,7 @@ def caption_line(change: CaptionChange) -> str:
     )
 
 
-def legend(comparison: Comparison) -> str:
+def _legend(comparison: Comparison) -> str:
     """How to read the numbers."""
     return (
         "Scores times 100. p over images: paired sign-flip test, 95 %: bootstrap interval of the change; over seeds "
@@ -195,41 +221,21 @@ def _who(side: Side) -> str:
     return f"{side.model} seed {','.join(map(str, side.seeds))}"
 
 
-def _scores(comparison: Comparison, single: bool) -> Table:
-    numbers = ("A", "B", "Change", "95 %", "p")
-    table = plain_table(("Metric" if single else MAIN, "Split"), numbers)
-    for pair in comparison.pairs:
-        for score in shown_scores(pair, everything=single):
-            name = score.metric if single else title(pair)
-            table.add_row(Text(printable(name)), printable(score.split), *score_cells(score))
-    return table
+def _scores(pairs: Sequence[Pair], single: bool) -> Grid:
+    """The scores of pairs: every metric of a single one, the main metric of several."""
+    headings = ("Metric" if single else MAIN, "Split", "A", "B", "Change", "95 %", "p")
+    shown = [(pair, score) for pair in pairs for score in _shown(pair, single)]
+    rows = [(score.metric if single else _title(pair), score.split, *_cells(score)) for pair, score in shown]
+    return Grid(headings, rows, 2)
 
 
-def _costs(comparison: Comparison, single: bool) -> Table:
+def _spent(pairs: Sequence[Pair], single: bool) -> Grid:
     """Every cost of a single pair, the ratios of some of several."""
+    costs = [{change.name: change for change in pair.costs} for pair in pairs]
     if single:
-        table = plain_table(("Cost",), ("A → B", "B by A"))
-        for change in costs(comparison.pairs[0]):
-            table.add_row(cost_label(change), cost_line(change).replace("\u202f", " "), cost_ratio(change))
-        return table
-    table = plain_table(("B by A",), SHOWN_COSTS.values())
-    for pair in comparison.pairs:
-        ratios = {change.name: ratio(change.ratio) for change in pair.costs}
-        table.add_row(Text(title(pair)), *(ratios.get(name) or DASH for name in SHOWN_COSTS))
-    return table
-
-
-def _print_caption(change: CaptionChange, console: Console) -> None:
-    console.print()
-    console.print(Text(caption_line(change), style="green" if change.change > 0 else "red"))
-    for head, text in _lines(change):
-        console.print(
-            Padding(Text(f"{head}  {printable(text)}", style="dim" if head == "  " else ""), (0, 0, 0, 2), expand=False)
-        )
-
-
-def _lines(change: CaptionChange) -> Iterator[tuple[str, str]]:
-    yield "A:", change.before
-    yield "B:", change.after
-    for reference in change.image.references[:_REFERENCES]:
-        yield "  ", reference
+        changes = [costs[0][name] for name in cost_order(costs[0])]
+        labels = [cost_kind(each.name, each.unit).label for each in changes]
+        rows = [(label, cost_line(each), cost_ratio(each)) for label, each in zip(labels, changes, strict=True)]
+        return Grid(("Cost", "A → B", "B by A"), rows)
+    ratios = [[ratio(of[name].ratio if name in of else None) for name in _COSTS] for of in costs]
+    return Grid(("B by A", *_COSTS.values()), [(_title(p), *of) for p, of in zip(pairs, ratios, strict=True)])

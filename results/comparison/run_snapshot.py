@@ -14,7 +14,6 @@ from results.errors import StoreError
 from results.records import ImageRecord
 from results.runs.finished_runs import ByImage, FinishedRun, finished_runs
 from results.runs.more_metrics import is_more
-from results.store.intact import intact_images, refuse_damaged
 from results.store.schema import Caption, DatasetRow, Epoch, Image, ImageInfluences, ImageScores, RunRow
 from results.store.store import Store
 
@@ -51,7 +50,6 @@ def run_snapshots(store: Store, keys: Sequence[str] | None = None) -> list[RunSn
         runs = [run for run in finished_runs(connection) if keys is None or run.key in keys]
         for key in (key for key in keys or () if key not in {run.key for run in runs}):
             status = connection.scalar(select(RunRow.status).where(RunRow.key == key))
-            refuse_damaged(connection, key)
             raise StoreError(
                 f"run {key} has not finished: it is {status}" if status else f"no run {key} in the results database",
                 _nearest(key, connection.scalars(select(RunRow.key).where(RunRow.status == "finished")).all()),
@@ -60,18 +58,18 @@ def run_snapshots(store: Store, keys: Sequence[str] | None = None) -> list[RunSn
         began = select(RunRow.id, RunRow.environment, RunRow.finished_at).where(RunRow.id.in_(ids))
         about = {run_id: (environment, at) for run_id, environment, at in connection.execute(began)}
         found = {run.id: RunSnapshot(run, *about[run.id]) for run in runs}
-        epochs = select(Epoch.cell_id, Epoch.stage, Epoch.epoch, Epoch.train_loss).where(Epoch.cell_id.in_(ids))
-        for run_id, stage, epoch, loss in connection.execute(epochs.order_by(Epoch.cell_id, Epoch.stage, Epoch.epoch)):
+        epochs = select(Epoch.run_id, Epoch.stage, Epoch.epoch, Epoch.train_loss).where(Epoch.run_id.in_(ids))
+        for run_id, stage, epoch, loss in connection.execute(epochs.order_by(Epoch.run_id, Epoch.stage, Epoch.epoch)):
             found[run_id].losses.append((stage, epoch, loss))
-        scored = select(ImageScores.cell_id, ImageScores.split, ImageScores.metric, ImageScores.scores)
-        for run_id, split, metric, scores in connection.execute(scored.where(ImageScores.cell_id.in_(ids))):
+        scored = select(ImageScores.run_id, ImageScores.split, ImageScores.metric, ImageScores.scores)
+        for run_id, split, metric, scores in connection.execute(scored.where(ImageScores.run_id.in_(ids))):
             if not is_more(metric):
                 found[run_id].by_image.setdefault(split, {})[metric] = scores
-        weighed = select(ImageInfluences.cell_id, ImageInfluences.split, ImageInfluences.metric, ImageInfluences.scores)
-        for run_id, split, metric, values in connection.execute(weighed.where(ImageInfluences.cell_id.in_(ids))):
+        weighed = select(ImageInfluences.run_id, ImageInfluences.split, ImageInfluences.metric, ImageInfluences.scores)
+        for run_id, split, metric, values in connection.execute(weighed.where(ImageInfluences.run_id.in_(ids))):
             found[run_id].influences.setdefault(split, {})[metric] = values
-        captioned = select(Caption.cell_id, Caption.split, Caption.image_id, Caption.caption)
-        for run_id, split, image_id, caption in connection.execute(captioned.where(Caption.cell_id.in_(ids))):
+        captioned = select(Caption.run_id, Caption.split, Caption.image_id, Caption.caption)
+        for run_id, split, image_id, caption in connection.execute(captioned.where(Caption.run_id.in_(ids))):
             found[run_id].captions.setdefault(split, {})[image_id] = caption
     return list(found.values())
 
@@ -100,7 +98,6 @@ def evaluated_images(store: Store) -> dict[str, dict[int, ImageRecord]]:
     found: dict[str, dict[int, ImageRecord]] = {}
     query = select(Image, DatasetRow.fingerprint).join(DatasetRow)
     with store.reading() as connection:
-        query = query.where(intact_images(connection))
         for row in connection.execute(query).mappings():
             image = ImageRecord(row["image_id"], row["file"], row["split"], tuple(row["references"]), row["domain"])
             found.setdefault(row["fingerprint"], {})[image.image_id] = image

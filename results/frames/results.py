@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self
@@ -13,9 +12,7 @@ from sqlalchemy import URL, Connection
 from results.errors import StoreError
 from results.frames import runs as run_frames
 from results.frames.leaderboard import leaderboard_frame
-from results.store.damage import REMEDY, sentence
 from results.store.engine import resolve_url, sqlite_file
-from results.store.intact import read_intact
 from results.store.store import Store
 
 
@@ -117,7 +114,7 @@ class Results:
         - outdated (string): why it is not of the newest code; missing: it is
         - fingerprint, signature, code_model, code_revision (category): of the row's runs
         """
-        return self._intact(lambda: leaderboard_frame(self._store, split, metric, place_unfinished=place_unfinished))
+        return leaderboard_frame(self._store, split, metric, place_unfinished=place_unfinished)
 
     def scores(self, *, split: str | None = None, metric: str | None = None) -> pd.DataFrame:
         """One row a finished run, split, domain and metric.
@@ -197,16 +194,5 @@ class Results:
         return self._read(lambda connection: run_frames.epochs(connection))
 
     def _read(self, frame: Callable[[Connection], pd.DataFrame]) -> pd.DataFrame:
-        def read() -> pd.DataFrame:
-            with self._store.reading() as connection:
-                return frame(connection)
-
-        return self._intact(read)
-
-    def _intact(self, read: Callable[[], pd.DataFrame]) -> pd.DataFrame:
-        """What `read` gives without damaged rows; a warning says what is left out, once."""
-        known = self._store.left_out
-        found = read_intact(self._store, read)
-        if self._store.left_out != known:
-            warnings.warn(f"{sentence(self._store.left_out)}; {REMEDY}", stacklevel=4)
-        return found
+        with self._store.reading() as connection:
+            return frame(connection)

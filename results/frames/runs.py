@@ -13,7 +13,6 @@ from sqlalchemy import Connection, Select, and_, select
 from results.errors import StoreError
 from results.runs.finished_runs import code_of
 from results.runs.more_metrics import MORE_METRICS, base_name, is_more
-from results.store.intact import intact_images, intact_runs
 from results.store.schema import Base, Caption, Cost, DatasetRow, Epoch, HeldOutScore, Image, ImageScores, RunRow, Score
 
 Rows = Sequence[Sequence[Any]]
@@ -34,15 +33,15 @@ _SPELT_OUT = {
 def scores(connection: Connection, split: str | None, metric: str | None) -> pd.DataFrame:
     """One row a finished run, split, domain and metric."""
     held_out = and_(
-        HeldOutScore.cell_id == Score.cell_id,
+        HeldOutScore.run_id == Score.run_id,
         HeldOutScore.split == Score.split,
         HeldOutScore.metric == Score.metric,
         Score.domain == "overall",
     )
     columns = (Score.split, Score.domain, Score.metric, Score.value, Score.low, Score.high, Score.reason)
-    query = select(Score.cell_id, *columns, HeldOutScore.value, HeldOutScore.reason)
-    query = query.join(RunRow, RunRow.id == Score.cell_id).outerjoin(HeldOutScore, held_out)
-    rows = _read(connection, query.order_by(Score.cell_id, Score.id), Score, split=split, metric=metric)
+    query = select(Score.run_id, *columns, HeldOutScore.value, HeldOutScore.reason)
+    query = query.join(RunRow, RunRow.id == Score.run_id).outerjoin(HeldOutScore, held_out)
+    rows = _read(connection, query.order_by(Score.run_id, Score.id), Score, split=split, metric=metric)
     rows = [row for row in rows if not is_more(row[3])]
     dtypes = {
         **dict.fromkeys(("split", "domain", "metric"), "category"),
@@ -59,8 +58,8 @@ def scores(connection: Connection, split: str | None, metric: str | None) -> pd.
 def more_metrics(connection: Connection, split: str | None, metric: str | None) -> pd.DataFrame:
     """One row a finished run, split and further metric."""
     columns = (Score.split, Score.metric, Score.value, Score.low, Score.high, Score.reason)
-    query = select(Score.cell_id, *columns).join(RunRow, RunRow.id == Score.cell_id)
-    rows = _read(connection, query.order_by(Score.cell_id, Score.id), Score, split=split, metric=metric)
+    query = select(Score.run_id, *columns).join(RunRow, RunRow.id == Score.run_id)
+    rows = _read(connection, query.order_by(Score.run_id, Score.id), Score, split=split, metric=metric)
     found = [(*row, MORE_METRICS[base_name(row[2])].better) for row in rows if is_more(row[2])]
     dtypes = {
         **dict.fromkeys(("split", "metric"), "category"),
@@ -73,12 +72,12 @@ def more_metrics(connection: Connection, split: str | None, metric: str | None) 
 
 def image_scores(connection: Connection, split: str | None, metric: str | None) -> pd.DataFrame:
     """One row a finished run, split, metric and image."""
-    query = select(ImageScores.cell_id, ImageScores.split, ImageScores.metric, RunRow.dataset_id, ImageScores.scores)
-    query = query.join(RunRow).order_by(ImageScores.cell_id, ImageScores.split, ImageScores.metric)
+    query = select(ImageScores.run_id, ImageScores.split, ImageScores.metric, RunRow.dataset_id, ImageScores.scores)
+    query = query.join(RunRow).order_by(ImageScores.run_id, ImageScores.split, ImageScores.metric)
     rows = _read(connection, query, ImageScores, split=split, metric=metric)
     rows = [row for row in rows if not is_more(row[2])]
     domains: dict[int, dict[int, str | None]] = {}
-    of_images = select(Image.dataset_id, Image.image_id, Image.domain).where(intact_images(connection))
+    of_images = select(Image.dataset_id, Image.image_id, Image.domain)
     for dataset, image, domain in connection.execute(of_images):
         domains.setdefault(dataset, {})[image] = domain
 
@@ -101,14 +100,12 @@ def image_scores(connection: Connection, split: str | None, metric: str | None) 
 
 def captions(connection: Connection, split: str | None) -> pd.DataFrame:
     """One row a finished run, split and image."""
-    query = select(Caption.cell_id, RunRow.dataset_id, Caption.split, Caption.image_id, Caption.caption)
-    query = query.join(RunRow).order_by(Caption.cell_id, Caption.split, Caption.image_id)
+    query = select(Caption.run_id, RunRow.dataset_id, Caption.split, Caption.image_id, Caption.caption)
+    query = query.join(RunRow).order_by(Caption.run_id, Caption.split, Caption.image_id)
     images = {
         (dataset, image): (file, domain, tuple(references))
         for dataset, image, file, domain, references in connection.execute(
-            select(Image.dataset_id, Image.image_id, Image.file, Image.domain, Image.references).where(
-                intact_images(connection)
-            )
+            select(Image.dataset_id, Image.image_id, Image.file, Image.domain, Image.references)
         )
     }
     rows = [
@@ -128,8 +125,8 @@ def captions(connection: Connection, split: str | None) -> pd.DataFrame:
 
 def costs(connection: Connection) -> pd.DataFrame:
     """One row a finished run and cost."""
-    query = select(Cost.cell_id, Cost.name, Cost.unit, Cost.value, Cost.low, Cost.high, Cost.reason)
-    rows = _read(connection, query.join(RunRow).order_by(Cost.cell_id, Cost.id), Cost)
+    query = select(Cost.run_id, Cost.name, Cost.unit, Cost.value, Cost.low, Cost.high, Cost.reason)
+    rows = _read(connection, query.join(RunRow).order_by(Cost.run_id, Cost.id), Cost)
     units = {name: unit for _, name, unit, *_ in rows if unit}  # what was not measured may have none
     named = [
         (run, with_unit(name, unit or units.get(name, "")), *measured, unit or units.get(name, ""), reason)
@@ -161,9 +158,8 @@ def epochs(connection: Connection) -> pd.DataFrame:
     }
     stored = (Epoch.stage, Epoch.stage_name, Epoch.objective, Epoch.epoch, Epoch.step, Epoch.learning_rate)
     measured = (Epoch.train_loss, Epoch.val_cider, Epoch.seconds, Epoch.images_per_second)
-    query = select(Epoch.cell_id, RunRow.status, *stored, *measured).join(RunRow)
-    query = query.where(intact_runs(connection))
-    rows = connection.execute(query.order_by(Epoch.cell_id, Epoch.stage, Epoch.epoch)).all()
+    query = select(Epoch.run_id, RunRow.status, *stored, *measured).join(RunRow)
+    rows = connection.execute(query.order_by(Epoch.run_id, Epoch.stage, Epoch.epoch)).all()
     found = _frame(connection, rows, dtypes)
     found["val_CIDEr-D_percent"] *= 100
     return found
@@ -197,7 +193,6 @@ def _series(values: Sequence[Any], dtype: str) -> pd.Series[Any]:
 def _read(connection: Connection, query: Select[*tuple[Any, ...]], table: type[Base], **chosen: str | None) -> Rows:
     """Rows of finished runs whose columns have the chosen values (None: any); StoreError for one that no row has."""
     columns = {name: getattr(table, name) for name, value in chosen.items() if value is not None}
-    query = query.where(intact_runs(connection))
     query = query.where(RunRow.status == "finished", *(column == chosen[name] for name, column in columns.items()))
     rows = connection.execute(query).all()
     if not rows:
@@ -228,7 +223,7 @@ def _runs(connection: Connection) -> pd.DataFrame:
     """What identifies every planned run, whatever its status, by its id and in the order of planning."""
     identity = (RunRow.id, RunRow.key, RunRow.model, RunRow.role, RunRow.seed, DatasetRow.name)
     query = select(*identity, RunRow.track, DatasetRow.fingerprint, RunRow.signature, RunRow.code)
-    query = query.join(DatasetRow).where(intact_runs(connection))
+    query = query.join(DatasetRow)
     rows = []
     for *fields, signature, stored in connection.execute(query.order_by(RunRow.id)):
         code = code_of(stored)

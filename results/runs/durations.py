@@ -7,7 +7,6 @@ from statistics import fmean
 
 from sqlalchemy import select
 
-from results.store.intact import intact_runs
 from results.store.schema import DatasetRow, RunRow
 from results.store.store import Store
 
@@ -34,7 +33,6 @@ def run_durations(store: Store, dataset: str, conditions: dict[str, str]) -> dic
             select(RunRow.model, RunRow.signature, RunRow.started_at, RunRow.finished_at)
             .join(DatasetRow, RunRow.dataset_id == DatasetRow.id)
             .where(RunRow.status == "finished", RunRow.attempts == 1, DatasetRow.name == dataset)
-            .where(intact_runs(connection))
         )
         rows = connection.execute(query).all()
     found: dict[str, list[float]] = {}

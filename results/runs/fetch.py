@@ -15,7 +15,6 @@ from results.runs.gallery import chunks, gallery
 from results.runs.leaderboard import leaderboard
 from results.runs.more_metrics import is_more
 from results.runs.views import CostRow, DatasetInfo, Failure, RunDetail
-from results.store.intact import intact_datasets, intact_images, intact_runs, intact_skipped, refuse_damaged
 from results.store.schema import AttentionMap, Cost, DatasetRow, Epoch, Image, RunRow, Score, SkippedImage
 from results.store.store import Store
 
@@ -32,6 +31,9 @@ __all__ = [
     "run_detail",
     "run_details",
 ]
+
+
+_UNREAD = {"dataset_id", "kind", "execution", "progress"}
 
 
 def failures(store: Store) -> list[Failure]:
@@ -53,7 +55,6 @@ def failures(store: Store) -> list[Failure]:
     )
     query = query.join(DatasetRow).where(RunRow.status != "finished").order_by(RunRow.id)
     with store.reading() as connection:
-        query = query.where(intact_runs(connection))
         return [Failure(**cast("Any", dict(row))) for row in connection.execute(query).mappings()]
 
 
@@ -95,11 +96,11 @@ def run_details(store: Store, keys: Sequence[str]) -> dict[str, RunDetail]:
         epochs: dict[int, list[EpochRecord]] = {run_id: [] for run_id in ids}
         for some in chunks(finished):
             of_score = (Score.split, Score.domain, Score.metric, *quantity_columns(Score))
-            scored = select(Score.cell_id, *of_score).where(Score.cell_id.in_(some)).order_by(Score.id)
+            scored = select(Score.run_id, *of_score).where(Score.run_id.in_(some)).order_by(Score.id)
             for run_id, split, domain, metric, *measured in connection.execute(scored):
                 if not is_more(metric):
                     scores[run_id].setdefault(split, {}).setdefault(domain, {})[metric] = Quantity(*measured)
-            spent = select(Cost.cell_id, Cost.name, *quantity_columns(Cost)).where(Cost.cell_id.in_(some))
+            spent = select(Cost.run_id, Cost.name, *quantity_columns(Cost)).where(Cost.run_id.in_(some))
             for run_id, name, *measured in connection.execute(spent.order_by(Cost.id)):
                 costs[run_id][name] = Quantity(*measured)
         for some in chunks(ids):
@@ -117,7 +118,7 @@ def attention_maps(store: Store, key: str, split: str) -> dict[int, AttentionRec
     """A run's attention weights for each word, by image id ascending; StoreError where the run was never planned."""
     with store.reading() as connection:
         run_id = _run(connection, key)["id"]
-        query = select(AttentionMap).where(AttentionMap.cell_id == run_id, AttentionMap.split == split)
+        query = select(AttentionMap).where(AttentionMap.run_id == run_id, AttentionMap.split == split)
         rows = connection.execute(query.order_by(AttentionMap.image_id)).mappings().all()
     return {
         row["image_id"]: AttentionRecord(
@@ -134,7 +135,7 @@ def attention_maps(store: Store, key: str, split: str) -> dict[int, AttentionRec
 def datasets(store: Store) -> list[DatasetInfo]:
     """Every recorded data set, oldest first."""
     with store.reading() as connection:
-        ids = connection.scalars(select(DatasetRow.id).where(intact_datasets(connection)).order_by(DatasetRow.id)).all()
+        ids = connection.scalars(select(DatasetRow.id).order_by(DatasetRow.id)).all()
         return [_dataset_info(connection, dataset_id) for dataset_id in ids]
 
 
@@ -146,9 +147,8 @@ def dataset_info(store: Store, dataset: str) -> DatasetInfo:
 
 def _dataset_info(connection: Connection, dataset_id: int) -> DatasetInfo:
     row = connection.execute(select(DatasetRow).where(DatasetRow.id == dataset_id)).mappings().one()
-    counted = select(Image.split, func.count()).where(Image.dataset_id == dataset_id, intact_images(connection))
+    counted = select(Image.split, func.count()).where(Image.dataset_id == dataset_id)
     skipped = select(SkippedImage.file, SkippedImage.reason).where(SkippedImage.dataset_id == dataset_id)
-    skipped = skipped.where(intact_skipped(connection))
     return DatasetInfo(
         name=row["name"],
         fingerprint=row["fingerprint"],
@@ -161,8 +161,7 @@ def _dataset_info(connection: Connection, dataset_id: int) -> DatasetInfo:
 
 
 def _run(connection: Connection, key: str) -> dict[str, Any]:
-    refuse_damaged(connection, key)
-    columns = [column for column in RunRow.__table__.columns if column.name != "dataset_id"]
+    columns = [column for column in RunRow.__table__.columns if column.name not in _UNREAD]
     query = select(*columns, DatasetRow.name.label("dataset"), DatasetRow.fingerprint).join(DatasetRow)
     row = connection.execute(query.where(RunRow.key == key)).mappings().one_or_none()
     if row is None:
@@ -173,6 +172,6 @@ def _run(connection: Connection, key: str) -> dict[str, Any]:
 def _epochs(connection: Connection, run_ids: Sequence[int]) -> Iterator[tuple[int, EpochRecord]]:
     """The epochs of these runs with the run's id, each run's by stage and epoch."""
     columns = [Epoch.__table__.columns[field.name] for field in fields(EpochRecord)]
-    query = select(Epoch.cell_id, *columns).where(Epoch.cell_id.in_(run_ids))
-    for run_id, *values in connection.execute(query.order_by(Epoch.cell_id, Epoch.stage, Epoch.epoch)):
+    query = select(Epoch.run_id, *columns).where(Epoch.run_id.in_(run_ids))
+    for run_id, *values in connection.execute(query.order_by(Epoch.run_id, Epoch.stage, Epoch.epoch)):
         yield run_id, EpochRecord(*values)

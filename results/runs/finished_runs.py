@@ -15,7 +15,6 @@ from results.errors import StoreError
 from results.records import CodeRecord, Quantity, Role
 from results.runs.more_metrics import is_more
 from results.statistics.paired import MEANS
-from results.store.intact import intact_datasets, intact_runs
 from results.store.schema import Cost, DatasetRow, HeldOutScore, ImageInfluences, ImageScores, RunRow, Score
 
 Scores = dict[str, dict[str, dict[str, Quantity]]]
@@ -87,7 +86,7 @@ def dataset_matches(dataset: str | None) -> ColumnElement[bool]:
 
 def one_dataset(connection: Connection, dataset: str) -> int:
     """The id of the one data set of this fingerprint or name; StoreError where there is none or the name is shared."""
-    query = select(DatasetRow.id, DatasetRow.fingerprint).where(dataset_matches(dataset), intact_datasets(connection))
+    query = select(DatasetRow.id, DatasetRow.fingerprint).where(dataset_matches(dataset))
     found = connection.execute(query.order_by(DatasetRow.id)).all()
     exact = [dataset_id for dataset_id, fingerprint in found if fingerprint == dataset]
     if exact or len(found) == 1:
@@ -97,7 +96,7 @@ def one_dataset(connection: Connection, dataset: str) -> int:
             f"the name {dataset!r} is shared by {len(found)} data sets",
             "name one by its fingerprint: " + ", ".join(fingerprint for _, fingerprint in found),
         )
-    names = connection.scalars(select(DatasetRow.name).where(intact_datasets(connection)))
+    names = connection.scalars(select(DatasetRow.name))
     known = ", ".join(sorted(set(names))) or "none yet"
     raise StoreError(f"no data set {dataset!r} in the results database", f"it knows: {known}")
 
@@ -105,7 +104,7 @@ def one_dataset(connection: Connection, dataset: str) -> int:
 def finished_runs(
     connection: Connection, dataset: str | None = None, *, model: str | None = None, seed: int | None = None
 ) -> list[FinishedRun]:
-    """Every finished run of a data set (fingerprint or name; None: all) but damaged ones, in the order of planning.
+    """Every finished run of a data set (fingerprint or name; None: all), in the order of planning.
 
     Args:
         model: its runs alone.
@@ -114,7 +113,6 @@ def finished_runs(
     chosen = (
         RunRow.status == "finished",
         dataset_matches(dataset),
-        intact_runs(connection),
         true() if model is None else RunRow.model == model,
         true() if seed is None else RunRow.seed == seed,
     )
@@ -140,32 +138,27 @@ def finished_runs(
 
     # Tens of thousands of rows: as tuples they are read in half the time that named fields take.
     of_score = (Score.split, Score.domain, Score.metric, *quantity_columns(Score))
-    scored = select(Score.cell_id, *of_score).join(RunRow).join(DatasetRow).where(*chosen).order_by(Score.id)
+    scored = select(Score.run_id, *of_score).join(RunRow).join(DatasetRow).where(*chosen).order_by(Score.id)
     for run_id, split, domain, metric, *measured in connection.execute(scored):
         if is_more(metric):
             runs[run_id].more.setdefault(split, {})[metric] = Quantity(*measured)
         else:
             runs[run_id].scores.setdefault(split, {}).setdefault(domain, {})[metric] = Quantity(*measured)
     of_held_out = (HeldOutScore.split, HeldOutScore.metric, HeldOutScore.value, HeldOutScore.reason)
-    held_out = select(HeldOutScore.cell_id, *of_held_out).join(RunRow).join(DatasetRow).where(*chosen)
+    held_out = select(HeldOutScore.run_id, *of_held_out).join(RunRow).join(DatasetRow).where(*chosen)
     for run_id, split, metric, value, reason in connection.execute(
         held_out.order_by(HeldOutScore.split, HeldOutScore.metric)
     ):
         runs[run_id].held_out.setdefault(split, {})[metric] = Quantity(value, reason)
-    spent = select(Cost.cell_id, Cost.name, *quantity_columns(Cost)).join(RunRow).join(DatasetRow).where(*chosen)
+    spent = select(Cost.run_id, Cost.name, *quantity_columns(Cost)).join(RunRow).join(DatasetRow).where(*chosen)
     for run_id, name, *measured in connection.execute(spent.order_by(Cost.id)):
         runs[run_id].costs[name] = Quantity(*measured)
     return list(runs.values())
 
 
 def _finished_run(row: RowMapping) -> FinishedRun:
-    """A run without its scores; ValueError where the row is damaged, whether or not the field is asked for."""
-    run = FinishedRun(**{**cast("Any", dict(row)), "code": code_of(row["code"])})
-    tables = run.config, run.signature, run.operators, run.environment
-    shapes = (*((table, dict) for table in tables), (run.finished_at, datetime))
-    if not all(isinstance(value, shape) for value, shape in shapes):
-        raise ValueError(f"the row of run {run.key} is damaged")
-    return run
+    """A run without its scores."""
+    return FinishedRun(**{**cast("Any", dict(row)), "code": code_of(row["code"])})
 
 
 def image_scores(connection: Connection, runs: Sequence[FinishedRun], metric: str) -> dict[tuple[int, str], ByImage]:
@@ -185,8 +178,8 @@ def _by_image(
     connection: Connection, table: type[ImageScores | ImageInfluences], runs: Sequence[FinishedRun], metric: str
 ) -> dict[tuple[int, str], ByImage]:
     found: dict[tuple[int, str], ByImage] = {(run.id, split): {} for run in runs for split in run.scores}
-    wanted = (table.cell_id.in_([run.id for run in runs]), table.metric == metric)
-    for run_id, split, scores in connection.execute(select(table.cell_id, table.split, table.scores).where(*wanted)):
+    wanted = (table.run_id.in_([run.id for run in runs]), table.metric == metric)
+    for run_id, split, scores in connection.execute(select(table.run_id, table.split, table.scores).where(*wanted)):
         found[run_id, split] = scores
     return found
 

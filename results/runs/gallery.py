@@ -10,7 +10,6 @@ from sqlalchemy import Connection, RowMapping, select
 from results.runs.finished_runs import FinishedRun, finished_runs, image_scores, one_dataset
 from results.runs.leaderboard import RANKING_METRIC, rows_of
 from results.runs.views import GalleryCaption, GalleryItem
-from results.store.intact import intact_images
 from results.store.schema import Caption, DatasetRow, Image
 from results.store.store import Store
 
@@ -31,7 +30,7 @@ def gallery(store: Store, dataset: str, split: str, runs: Sequence[FinishedRun] 
         read = finished_runs(connection, fingerprint) if runs is None else runs
         runs = _shown([run for run in read if run.fingerprint == fingerprint], split)
         scores = image_scores(connection, runs, RANKING_METRIC)
-        in_split = (Image.dataset_id == dataset_id, Image.split == split, intact_images(connection))
+        in_split = (Image.dataset_id == dataset_id, Image.split == split)
         means = {
             image_id: _mean([scores[run.id, split].get(image_id) for run in runs if run.role == "model"])
             for image_id in connection.scalars(select(Image.image_id).where(*in_split))
@@ -88,8 +87,8 @@ def _captions(
 ) -> dict[tuple[int, int], str]:
     captions = {}
     for ids in chunks(chosen):
-        query = select(Caption.cell_id, Caption.image_id, Caption.caption).where(
-            Caption.cell_id.in_([run.id for run in runs]), Caption.split == split, Caption.image_id.in_(ids)
+        query = select(Caption.run_id, Caption.image_id, Caption.caption).where(
+            Caption.run_id.in_([run.id for run in runs]), Caption.split == split, Caption.image_id.in_(ids)
         )
         captions.update({(run_id, image_id): caption for run_id, image_id, caption in connection.execute(query)})
     return captions

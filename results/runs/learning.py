@@ -24,9 +24,9 @@ class _Epoch(NamedTuple):
 def learning_of_runs(connection: Connection, runs: Sequence[FinishedRun]) -> dict[int, Learning]:
     """How the training of each run ended, by run id; runs without epochs of their own were not trained here."""
     trained = {run.id: run for run in runs}
-    query = select(Epoch.cell_id, Epoch.stage, Epoch.val_cider, Epoch.learning_rate)
+    query = select(Epoch.run_id, Epoch.stage, Epoch.val_cider, Epoch.learning_rate)
     stages: dict[int, dict[int, list[_Epoch]]] = {}
-    for run_id, stage, score, rate in connection.execute(query.order_by(Epoch.cell_id, Epoch.stage, Epoch.epoch)):
+    for run_id, stage, score, rate in connection.execute(query.order_by(Epoch.run_id, Epoch.stage, Epoch.epoch)):
         if run_id in trained:
             stages.setdefault(run_id, {}).setdefault(stage, []).append(_Epoch(score, rate))
     return {run_id: _learning(found, trained[run_id].config) for run_id, found in stages.items()}

@@ -9,7 +9,7 @@ from sqlalchemy import URL, func, inspect, select
 
 from results.store.engine import check_file, open_engine, resolve_url, show, sqlite_file, translated
 from results.store.revisions import how_to_upgrade, is_older, no_results, release, stored_revision
-from results.store.schema import Base, RunRow, SchemaInfo
+from results.store.schema import Base, RunRow
 from results.store.structure import missing_parts
 
 
@@ -48,12 +48,10 @@ def describe(url_or_path: str | Path | URL) -> Information:
             older = is_older(revision, url)
             missing = () if older else tuple(missing_parts(connection))
             present = set(inspect(connection).get_table_names())
-            tables = [
-                table for table in Base.metadata.sorted_tables if table.name in present - {SchemaInfo.__tablename__}
-            ]
+            tables = [table for table in Base.metadata.sorted_tables if table.name in present]
             rows = {table.name: connection.scalar(select(func.count()).select_from(table)) or 0 for table in tables}
             by_status = select(RunRow.status, func.count()).group_by(RunRow.status).order_by(RunRow.status)
-            known = RunRow.__tablename__ in rows and "column cells.status" not in missing
+            known = RunRow.__tablename__ in rows and "column runs.status" not in missing
             runs = dict(connection.execute(by_status).all()) if known else {}
     finally:
         engine.dispose()

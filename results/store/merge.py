@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import math
-import sqlite3
-import tempfile
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,10 +10,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, RowMapping, delete, insert, select, update
 
 from results.errors import StoreError
-from results.store.damage import LeftOut
-from results.store.engine import resolve_url, show, sqlite_file, translated
-from results.store.intact import intact_datasets, intact_images, intact_runs, intact_skipped, leave_out_damaged
-from results.store.revisions import is_older, release
+from results.store.engine import resolve_url, show, sqlite_file
 from results.store.rows import insert_all
 from results.store.schema import (
     AttentionMap,
@@ -34,7 +27,6 @@ from results.store.schema import (
     SkippedImage,
 )
 from results.store.store import Store
-from results.store.upgrade import revision_of, upgrade
 
 # In the order in which rows may be inserted: a map hangs on its caption.
 _PARTS = (Epoch, Caption, Score, HeldOutScore, ImageScores, ImageInfluences, Cost, AttentionMap)
@@ -49,7 +41,7 @@ class Merged:
 
     `added` were unknown here, `completed` were known here but had progressed further there, `kept` had progressed as
     far here, or further. `conflicts` says what differs for runs that both have finished with different results; those
-    of this store stay. `damaged` says what was left out of the source because its rows there cannot be read.
+    of this store stay.
     """
 
     source: str
@@ -58,7 +50,6 @@ class Merged:
     completed: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
     conflicts: dict[str, str] = field(default_factory=dict)
-    damaged: LeftOut = field(default_factory=LeftOut)
 
 
 def merge(store: Store, other: str | Path) -> Merged:
@@ -68,16 +59,13 @@ def merge(store: Store, other: str | Path) -> Merged:
     a merge that was killed goes on when it is repeated. Weights and caches stay where they are.
 
     Raises:
-        StoreError: `other` cannot be read, is this store itself, or is of an older release and no file, which would
-            be upgraded in a copy.
+        StoreError: `other` cannot be read, is this store itself, or is of an older release.
     """
     url = resolve_url(other)
     if _is_same(url, store.url):
         raise StoreError(f"{show(url)} cannot be merged into itself", "name another database")
     merged = Merged(show(url))
-    with _readable(url) as source:
-        leave_out_damaged(source)  # at once: every row is read anyway, and what is written here must be good
-        merged.damaged = source.left_out
+    with Store(url, read_only=True) as source:
         _merge_all(store, source, merged)
     return merged
 
@@ -85,13 +73,12 @@ def merge(store: Store, other: str | Path) -> Merged:
 def _merge_all(store: Store, source: Store, merged: Merged) -> None:
     with source.reading() as there:
         fingerprints = {}
-        intact = select(DatasetRow).where(intact_datasets(there)).order_by(DatasetRow.id)
-        for dataset in there.execute(intact).mappings().all():
+        for dataset in there.execute(select(DatasetRow).order_by(DatasetRow.id)).mappings().all():
             fingerprints[dataset["id"]] = dataset["fingerprint"]
             with store.writing() as here:
                 if _merge_dataset(here, there, dataset):
                     merged.datasets.append(dataset["name"])
-        for run in there.execute(select(RunRow).where(intact_runs(there)).order_by(RunRow.id)).mappings().all():
+        for run in there.execute(select(RunRow).order_by(RunRow.id)).mappings().all():
             with store.writing() as here:
                 _merge_run(here, there, run, fingerprints[run["dataset_id"]], merged)
 
@@ -103,44 +90,19 @@ def _is_same(one: URL, other: URL) -> bool:
     return one == other
 
 
-@contextmanager
-def _readable(url: URL) -> Iterator[Store]:
-    """The other store; a file of an older release is upgraded in a copy, which is deleted afterwards."""
-    revision = revision_of(url)
-    if not is_older(revision, url):
-        with Store(url, read_only=True) as store:
-            yield store
-        return
-    file = sqlite_file(url)
-    if file is None:
-        raise StoreError(
-            f"the results database {show(url)} was written by captionbench {release(revision)}, whose tables are older",
-            "upgrade it first: bench db upgrade --db URL",
-        )
-    with tempfile.TemporaryDirectory(prefix="bench-merge-") as folder:
-        copy = Path(folder) / file.name
-        source = f"{file.absolute().as_uri()}?mode=ro"
-        with translated(url), closing(sqlite3.connect(source, uri=True)) as old, closing(sqlite3.connect(copy)) as new:
-            old.backup(new)
-        upgrade(copy)
-        with Store(copy, read_only=True) as store:
-            yield store
-
-
 def _merge_dataset(here: Connection, there: Connection, dataset: RowMapping) -> bool:
     """Add a data set, or the images that it lacks here; whether anything was added."""
     find = select(DatasetRow.id).where(DatasetRow.fingerprint == dataset["fingerprint"])
     known = here.scalar(find)
     if known is None:
         here.execute(insert(DatasetRow).values(_without(dataset, "id")))
-        of_it = select(SkippedImage).where(SkippedImage.dataset_id == dataset["id"], intact_skipped(there))
-        skipped = there.execute(of_it).mappings()
+        skipped = there.execute(select(SkippedImage).where(SkippedImage.dataset_id == dataset["id"])).mappings()
         own = here.scalars(find).one()
         insert_all(here, SkippedImage, [_without(row, "dataset_id") for row in skipped], dataset_id=own)
     else:
         own = known
     present = set(here.scalars(select(Image.image_id).where(Image.dataset_id == own)))
-    images = there.execute(select(Image).where(Image.dataset_id == dataset["id"], intact_images(there))).mappings()
+    images = there.execute(select(Image).where(Image.dataset_id == dataset["id"])).mappings()
     missing = [_without(image, "dataset_id") for image in images if image["image_id"] not in present]
     insert_all(here, Image, missing, dataset_id=own)
     return known is None or bool(missing)
@@ -164,18 +126,18 @@ def _merge_run(here: Connection, there: Connection, run: RowMapping, fingerprint
     else:
         here.execute(update(RunRow).where(RunRow.id == own["id"]).values(columns))
         merged.completed.append(key)
-    cell_id = here.scalars(select(RunRow.id).where(RunRow.key == key)).one()
+    run_id = here.scalars(select(RunRow.id).where(RunRow.key == key)).one()
     for table in _PARTS:
-        here.execute(delete(table).where(table.cell_id == cell_id))
+        here.execute(delete(table).where(table.run_id == run_id))
         as_stored = table.__table__.primary_key  # splits and metrics are shown in this order
-        rows = there.execute(select(table).where(table.cell_id == run["id"]).order_by(*as_stored)).mappings()
-        insert_all(here, table, [_without(row, "id", "cell_id") for row in rows], cell_id=cell_id)
+        rows = there.execute(select(table).where(table.run_id == run["id"]).order_by(*as_stored)).mappings()
+        insert_all(here, table, [_without(row, "id", "run_id") for row in rows], run_id=run_id)
 
 
-def _results(connection: Connection, cell_id: int) -> dict[tuple[Any, ...], Any]:
+def _results(connection: Connection, run_id: int) -> dict[tuple[Any, ...], Any]:
     """Captions by split and image, scores by split, domain and metric: what two machines should agree on."""
-    scores = select(Score.split, Score.domain, Score.metric, Score.value).where(Score.cell_id == cell_id)
-    captions = select(Caption.split, Caption.image_id, Caption.caption).where(Caption.cell_id == cell_id)
+    scores = select(Score.split, Score.domain, Score.metric, Score.value).where(Score.run_id == run_id)
+    captions = select(Caption.split, Caption.image_id, Caption.caption).where(Caption.run_id == run_id)
     return {tuple(row[:-1]): row[-1] for query in (scores, captions) for row in connection.execute(query)}
 
 

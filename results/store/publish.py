@@ -16,7 +16,6 @@ from typing import Any, Final
 from sqlalchemy import Connection, delete, func, select, update
 
 from results.errors import StoreError
-from results.store.damage import LeftOut
 from results.store.merge import merge
 from results.store.schema import (
     Caption,
@@ -39,12 +38,11 @@ _FOLDERS: Final = re.compile(r"(?<![\w./])/(?:[^\s/:'\"]+/)+|(?<!\w)[A-Za-z]:\\(
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What a published copy holds, and what it leaves out because its rows cannot be read."""
+    """What a published copy holds, and how many unfinished runs it leaves out."""
 
     runs: int
     unfinished: int
     bytes: int
-    damaged: LeftOut
 
 
 def publish(source: str | Path, file: Path, metrics: Collection[str] = METRICS) -> Published:
@@ -73,7 +71,7 @@ def publish(source: str | Path, file: Path, metrics: Collection[str] = METRICS) 
         part.replace(file)
     finally:
         _remove(part)
-    return Published(runs, unfinished, file.stat().st_size, merged.damaged)
+    return Published(runs, unfinished, file.stat().st_size)
 
 
 def _remove(part: Path) -> None:
@@ -105,7 +103,7 @@ def _remove_private(connection: Connection) -> None:
     connection.execute(update(Image).values(references=[]))
     connection.execute(update(DatasetRow).values(root=DatasetRow.name))
     for run in connection.execute(select(RunRow.id, RunRow.config)).all():
-        columns = {"config": _without_folders(run.config), "checkpoint": None, "log_tail": None}
+        columns = {"config": _without_folders(run.config), "execution": None, "checkpoint": None, "log_tail": None}
         connection.execute(update(RunRow).where(RunRow.id == run.id).values(columns))
     for table in (Score, HeldOutScore, Cost):
         for reason in connection.scalars(select(table.reason).distinct()).all():

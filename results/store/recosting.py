@@ -35,7 +35,7 @@ def add_costs(store: Store, key: str, costs: Mapping[str, Quantity], environment
         found = connection.execute(query).one_or_none()
         if found is None:
             raise StoreError(f"run {key} has not finished: there is nothing to add costs to")
-        connection.execute(delete(Cost).where(Cost.cell_id == found.id, Cost.name.in_(costs)))
-        insert_all(connection, Cost, columns, cell_id=found.id)
+        connection.execute(delete(Cost).where(Cost.run_id == found.id, Cost.name.in_(costs)))
+        insert_all(connection, Cost, columns, run_id=found.id)
         known = {**found.environment, **added}
         connection.execute(update(RunRow).where(RunRow.id == found.id).values(environment=known))

@@ -10,7 +10,6 @@ from sqlalchemy import Connection, delete, func, select
 
 from results.errors import StoreError
 from results.records import SplitResult
-from results.store.intact import refuse_damaged
 from results.store.rows import held_out_columns, image_score_columns, influence_columns, insert_all, score_columns
 from results.store.schema import Caption, HeldOutScore, ImageInfluences, ImageScores, RunRow, Score
 from results.store.store import Store
@@ -25,11 +24,10 @@ def stored_captions(store: Store, key: str) -> dict[str, dict[int, str]]:
         StoreError: the run was never planned.
     """
     with store.reading() as connection:
-        refuse_damaged(connection, key)
         run_id = connection.scalar(select(RunRow.id).where(RunRow.key == key))
         if run_id is None:
             raise StoreError(f"no run {key} in the results database")
-        query = select(Caption.split, Caption.image_id, Caption.caption).where(Caption.cell_id == run_id)
+        query = select(Caption.split, Caption.image_id, Caption.caption).where(Caption.run_id == run_id)
         found: dict[str, dict[int, str]] = {}
         for split, image_id, caption in connection.execute(query.order_by(Caption.split, Caption.image_id)):
             found.setdefault(split, {})[image_id] = caption
@@ -76,9 +74,9 @@ def add_scores(store: Store, key: str, results: Sequence[SplitResult]) -> None:
                 (ImageInfluences, influence_columns(key, result)),
             ):
                 metrics = {row["metric"] for row in rows}
-                old = (table.cell_id == run_id, table.split == result.split, table.metric.in_(metrics))
+                old = (table.run_id == run_id, table.split == result.split, table.metric.in_(metrics))
                 connection.execute(delete(table).where(*old))
-                insert_all(connection, table, rows, cell_id=run_id)
+                insert_all(connection, table, rows, run_id=run_id)
 
 
 def add_influences(store: Store, key: str, split: str, influences: Mapping[str, Mapping[int, float]]) -> set[str]:
@@ -89,14 +87,14 @@ def add_influences(store: Store, key: str, split: str, influences: Mapping[str, 
     refused = set()
     with store.writing() as connection:
         run_id = _finished(connection, key)
-        there = select(Score.metric, Score.value).filter_by(cell_id=run_id, split=split, domain="overall")
+        there = select(Score.metric, Score.value).filter_by(run_id=run_id, split=split, domain="overall")
         scores = dict(connection.execute(there).all())
         for metric, values in influences.items():
             score = scores.get(metric)
             if score is None or not math.isclose(fmean(values.values()), score, rel_tol=_SAME, abs_tol=_SAME**2):
                 refused.add(metric)
                 continue
-            row = {"cell_id": run_id, "split": split, "metric": metric}
+            row = {"run_id": run_id, "split": split, "metric": metric}
             connection.execute(delete(ImageInfluences).filter_by(**row))
             insert_all(connection, ImageInfluences, [{**row, "scores": dict(values)}])
     return refused

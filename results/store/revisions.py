@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from sqlalchemy import URL, Connection, insert, inspect, select
 
 from results.errors import StoreError
 from results.store.engine import show, sqlite_file
-from results.store.schema import RELEASE, REVISION, Base, SchemaInfo
+from results.store.schema import RELEASE, REVISION, Base
 
-FIRST_RELEASE = "v0_1_0"
-"""The one that knew no revisions, only `schema_info`."""
+_FIRST: Final = (1, 0, 0)
+"""The release whose tables are the oldest that can be upgraded; earlier versions were tried out, never released."""
 
 _REVISION = re.compile(r"v(\d+)_(\d+)_(\d+)")
 
@@ -19,9 +20,9 @@ _REVISION = re.compile(r"v(\d+)_(\d+)_(\d+)")
 def stored_revision(connection: Connection) -> str | None:
     """The revision of a store's tables; None where the database holds no captionbench results."""
     tables = set(inspect(connection).get_table_names())
-    if SchemaInfo.__tablename__ not in tables:
-        return None
-    return connection.scalar(select(REVISION.c.version_num)) if REVISION.name in tables else FIRST_RELEASE
+    if REVISION.name in tables and not tables.isdisjoint(Base.metadata.tables):
+        return connection.scalar(select(REVISION.c.version_num))
+    return None
 
 
 def release(revision: str) -> str:
@@ -30,7 +31,7 @@ def release(revision: str) -> str:
 
 
 def is_older(revision: str, url: URL) -> bool:
-    """Whether tables of a revision need an upgrade; StoreError where a newer captionbench wrote them."""
+    """Whether tables of a revision need an upgrade; StoreError where one before 1.0, or a newer one, wrote them."""
     found, own = _REVISION.fullmatch(revision), _REVISION.fullmatch(RELEASE)
     if found is None or own is None:
         raise StoreError(
@@ -38,6 +39,12 @@ def is_older(revision: str, url: URL) -> bool:
             "install the captionbench that wrote it, or name another database",
         )
     versions = [tuple(map(int, match.groups())) for match in (found, own)]
+    if versions[0] < _FIRST:
+        raise StoreError(
+            f"the results database {show(url)} was written by captionbench {release(revision)}, before 1.0, "
+            "whose tables this one does not read",
+            "run the benchmark again with another --workspace or --db, or use the captionbench that wrote it",
+        )
     if versions[0] > versions[1]:
         raise StoreError(
             f"the results database {show(url)} was written by a newer captionbench, {release(revision)} or later; "
@@ -60,7 +67,6 @@ def ensure_current(connection: Connection, url: URL, *, create: bool) -> None:
             raise no_results(url)
         Base.metadata.create_all(connection)
         REVISION.create(connection)
-        connection.execute(insert(SchemaInfo).values(version=2))
         connection.execute(insert(REVISION).values(version_num=RELEASE))
     elif is_older(revision, url):
         raise StoreError(

@@ -15,7 +15,7 @@ from results.store import checks
 from results.store.schema import AttentionMap, Base, Caption, Cost, HeldOutScore, ImageInfluences, ImageScores, Score
 
 Columns = dict[str, Any]
-CellPart = Caption | Score | HeldOutScore | ImageScores | ImageInfluences | Cost | AttentionMap
+RunPart = Caption | Score | HeldOutScore | ImageScores | ImageInfluences | Cost | AttentionMap
 
 
 def insert_all(connection: Connection, table: type[Base], rows: Iterable[Columns], **common: Any) -> None:
@@ -47,6 +47,13 @@ def skipped_columns(record: DatasetRecord) -> list[Columns]:
     return [{"file": file, "reason": checks.text(reason)} for file, reason in record.skipped.items()]
 
 
+def planned_columns(spec: RunSpec) -> Columns:
+    """The columns of `RunRow` that planning a known run again brings up to date."""
+    what = f"run {spec.key}: "
+    execution = None if spec.execution is None else checks.json_object(spec.execution, what + "execution")
+    return {"config": checks.json_object(spec.config, what + "configuration"), "execution": execution}
+
+
 def run_columns(spec: RunSpec, datasets: Mapping[str, int]) -> Columns:
     """A planned row of `RunRow`; `datasets` maps the fingerprints that the store knows to their ids."""
     if spec.dataset not in datasets:
@@ -59,10 +66,11 @@ def run_columns(spec: RunSpec, datasets: Mapping[str, int]) -> Columns:
         "dataset_id": datasets[spec.dataset],
         "model": spec.model,
         "role": spec.role,
+        "kind": spec.kind,
         "seed": spec.seed,
         "track": spec.track,
         "code_version": spec.code_version,
-        "config": checks.json_object(spec.config, f"run {spec.key}: configuration"),
+        **planned_columns(spec),
         "signature": checks.json_object(spec.signature, f"run {spec.key}: signature"),
         "code": None if spec.code is None else asdict(spec.code),
         "status": "planned",
@@ -90,7 +98,7 @@ def epoch_columns(key: str, record: EpochRecord) -> Columns:
     }
 
 
-def outcome_columns(key: str, outcome: Outcome) -> dict[type[CellPart], list[Columns]]:
+def outcome_columns(key: str, outcome: Outcome) -> dict[type[RunPart], list[Columns]]:
     """Rows of every table that a finished run fills, by table."""
     if not outcome.splits:
         raise StoreError(f"run {key}: a finished run has results on at least one split")
@@ -98,7 +106,7 @@ def outcome_columns(key: str, outcome: Outcome) -> dict[type[CellPart], list[Col
     if len(set(names)) != len(names):
         raise StoreError(f"run {key}: the same split twice among {', '.join(names)}")
     tables = (Caption, Score, HeldOutScore, ImageScores, ImageInfluences, Cost, AttentionMap)
-    rows: dict[type[CellPart], list[Columns]] = {table: [] for table in tables}
+    rows: dict[type[RunPart], list[Columns]] = {table: [] for table in tables}
     for result in outcome.splits:
         rows[Caption] += [
             {"split": result.split, "image_id": image_id, "caption": checks.text(caption)}

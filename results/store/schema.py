@@ -6,7 +6,7 @@ Rows refer to their run or data set by foreign keys that cascade. Names are stab
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import (
     JSON,
@@ -26,12 +26,19 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from results.store.columns import PackedScores, PackedWeights, UtcDateTime
 
-RELEASE = "v0_4_0"
+RELEASE = "v1_0_0"
 """The release that changed the tables last: the newest revision in `results/store/migrations/versions`."""
 
 # Composite keys cluster the rows of one run together and spare a second copy of the key.
 _CLUSTERED = {"sqlite_with_rowid": False}
 _EITHER = "(value IS NULL) <> (reason IS NULL)"
+
+
+def _is_json(column: str, kind: Literal["object", "array"]) -> CheckConstraint:
+    """That a column holds a JSON object or array, or nothing: SQLite takes any text as JSON, servers look at it."""
+    check = f"CASE WHEN json_valid({column}) THEN json_type({column}) = '{kind}' ELSE {column} IS NULL END"
+    name = column.strip('"')
+    return CheckConstraint(check, name=f"{name}_is_json").ddl_if(dialect="sqlite")
 
 
 class Base(DeclarativeBase):
@@ -49,18 +56,11 @@ REVISION = Table(
 """One row: the release that the tables are of. It is Alembic's own table, hence no part of `Base`."""
 
 
-class SchemaInfo(Base):
-    """One row, always 2: release 0.1.0, which looks here alone, then says that a newer one wrote the store."""
-
-    __tablename__ = "schema_info"
-
-    version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-
-
 class DatasetRow(Base):
     """A data set as it was used, one for every fingerprint."""
 
     __tablename__ = "datasets"
+    __table_args__ = (_is_json("split_sizes", "object"),)
 
     id: Mapped[int] = mapped_column(primary_key=True)
     fingerprint: Mapped[str] = mapped_column(unique=True)
@@ -85,7 +85,7 @@ class Image(Base):
     """An image of an evaluated split; `references` is a JSON list of its captions, `file` relative to the root."""
 
     __tablename__ = "images"
-    __table_args__ = (_CLUSTERED,)
+    __table_args__ = (_is_json('"references"', "array"), _CLUSTERED)
 
     dataset_id: Mapped[int] = mapped_column(ForeignKey("datasets.id", ondelete="CASCADE"), primary_key=True)
     image_id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
@@ -98,14 +98,20 @@ class Image(Base):
 class RunRow(Base):
     """A planned run and its status.
 
-    `code` says which sources made it (`results.records.CodeRecord`); NULL before 0.3.0, which did not record it.
+    `code` says which sources made it (`results.records.CodeRecord`), NULL where that was not recorded. `execution` is
+    what executing needs beside `config`: paths, device, options that no score depends on. `progress` is what a running
+    run is at, as its worker last said.
     """
 
-    __tablename__ = "cells"
+    __tablename__ = "runs"
     __table_args__ = (
         CheckConstraint("role IN ('model', 'reference')", name="role"),
+        CheckConstraint("kind IN ('trained', 'pretrained', 'hub', 'stored', 'reference')", name="kind"),
         CheckConstraint("status IN ('planned', 'running', 'finished', 'failed', 'skipped')", name="status"),
         CheckConstraint("status NOT IN ('failed', 'skipped') OR reason IS NOT NULL", name="failure_has_reason"),
+        CheckConstraint("status <> 'finished' OR finished_at IS NOT NULL", name="finished_has_time"),
+        *(_is_json(column, "object") for column in ("config", "signature", "environment", "operators")),
+        *(_is_json(column, "object") for column in ("code", "execution", "progress")),
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -113,12 +119,15 @@ class RunRow(Base):
     dataset_id: Mapped[int] = mapped_column(ForeignKey("datasets.id", ondelete="CASCADE"), index=True)
     model: Mapped[str]
     role: Mapped[str]
+    kind: Mapped[str]
     seed: Mapped[int] = mapped_column(BigInteger)
     track: Mapped[str]
     code_version: Mapped[str]
     config: Mapped[dict[str, Any]]
     signature: Mapped[dict[str, Any]]
     code: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    execution: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    progress: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     status: Mapped[str]
     reason: Mapped[str | None]
     error_class: Mapped[str | None]
@@ -137,7 +146,7 @@ class Epoch(Base):
     __tablename__ = "epochs"
     __table_args__ = (_CLUSTERED,)
 
-    cell_id: Mapped[int] = mapped_column(ForeignKey("cells.id", ondelete="CASCADE"), primary_key=True)
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
     stage: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     epoch: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     stage_name: Mapped[str]
@@ -156,7 +165,7 @@ class Caption(Base):
     __tablename__ = "captions"
     __table_args__ = (_CLUSTERED,)
 
-    cell_id: Mapped[int] = mapped_column(ForeignKey("cells.id", ondelete="CASCADE"), primary_key=True)
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
     split: Mapped[str] = mapped_column(primary_key=True)
     image_id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
     caption: Mapped[str]
@@ -167,12 +176,12 @@ class Score(Base):
 
     __tablename__ = "scores"
     __table_args__ = (
-        UniqueConstraint("cell_id", "split", "domain", "metric"),
+        UniqueConstraint("run_id", "split", "domain", "metric"),
         CheckConstraint(_EITHER, name="score_value_or_reason"),
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    cell_id: Mapped[int] = mapped_column(ForeignKey("cells.id", ondelete="CASCADE"))
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
     split: Mapped[str]
     domain: Mapped[str]
     metric: Mapped[str]
@@ -192,7 +201,7 @@ class HeldOutScore(Base):
     __tablename__ = "held_out_scores"
     __table_args__ = (CheckConstraint(_EITHER, name="held_out_score_value_or_reason"), _CLUSTERED)
 
-    cell_id: Mapped[int] = mapped_column(ForeignKey("cells.id", ondelete="CASCADE"), primary_key=True)
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
     split: Mapped[str] = mapped_column(primary_key=True)
     metric: Mapped[str] = mapped_column(primary_key=True)
     value: Mapped[float | None]
@@ -204,7 +213,7 @@ class ImageScores(Base):
 
     __tablename__ = "image_scores"
 
-    cell_id: Mapped[int] = mapped_column(ForeignKey("cells.id", ondelete="CASCADE"), primary_key=True)
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
     split: Mapped[str] = mapped_column(primary_key=True)
     metric: Mapped[str] = mapped_column(primary_key=True)
     scores: Mapped[dict[int, float]] = mapped_column(PackedScores)
@@ -213,12 +222,12 @@ class ImageScores(Base):
 class ImageInfluences(Base):
     """The influence of every image on a corpus score of one split (`SplitResult.influences`), packed as `ImageScores`.
 
-    Nothing for metrics that are means of `ImageScores`, for splits of one image, and before 0.4.0.
+    Nothing for metrics that are means of `ImageScores`, and for splits of one image.
     """
 
     __tablename__ = "image_influences"
 
-    cell_id: Mapped[int] = mapped_column(ForeignKey("cells.id", ondelete="CASCADE"), primary_key=True)
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
     split: Mapped[str] = mapped_column(primary_key=True)
     metric: Mapped[str] = mapped_column(primary_key=True)
     scores: Mapped[dict[int, float]] = mapped_column(PackedScores)
@@ -233,17 +242,19 @@ class AttentionMap(Base):
     __tablename__ = "attention_maps"
     __table_args__ = (
         ForeignKeyConstraint(
-            ["cell_id", "split", "image_id"],
-            ["captions.cell_id", "captions.split", "captions.image_id"],
+            ["run_id", "split", "image_id"],
+            ["captions.run_id", "captions.split", "captions.image_id"],
             ondelete="CASCADE",
         ),
         CheckConstraint(
             "(boxes IS NULL) <> (grid_height IS NULL) AND (grid_height IS NULL) = (grid_width IS NULL)",
             name="grid_or_boxes",
         ),
+        _is_json("words", "array"),
+        _is_json("boxes", "array"),
     )
 
-    cell_id: Mapped[int] = mapped_column(primary_key=True)
+    run_id: Mapped[int] = mapped_column(primary_key=True)
     split: Mapped[str] = mapped_column(primary_key=True)
     image_id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
     words: Mapped[list[str]] = mapped_column(JSON)
@@ -258,12 +269,12 @@ class Cost(Base):
 
     __tablename__ = "costs"
     __table_args__ = (
-        UniqueConstraint("cell_id", "name"),
+        UniqueConstraint("run_id", "name"),
         CheckConstraint(_EITHER, name="cost_value_or_reason"),
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    cell_id: Mapped[int] = mapped_column(ForeignKey("cells.id", ondelete="CASCADE"))
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
     name: Mapped[str]
     value: Mapped[float | None]
     reason: Mapped[str | None]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, cast
@@ -14,7 +14,7 @@ from sqlalchemy import URL, Connection, delete, insert, inspect, or_, select, up
 from results.errors import StoreError, without_passwords
 from results.records import CodeRecord, DatasetRecord, EpochRecord, Outcome, RunSpec, Status
 from results.store import checks
-from results.store.damage import LeftOut
+from results.store.check import explained
 from results.store.engine import (
     check_file,
     open_engine,
@@ -31,13 +31,11 @@ from results.store.rows import (
     image_columns,
     insert_all,
     outcome_columns,
+    planned_columns,
     run_columns,
     skipped_columns,
 )
 from results.store.schema import DatasetRow, Epoch, Image, RunRow, SkippedImage
-
-LEFT_OUT = "store_left_out"
-"""The option of a connection that names what its queries leave out (`results.store.intact`)."""
 
 
 class Store:
@@ -56,7 +54,6 @@ class Store:
     def __init__(self, url_or_path: str | Path | URL, *, create: bool = True, read_only: bool = False) -> None:
         self._url = resolve_url(url_or_path)
         self._read_only = read_only
-        self.left_out = LeftOut()
         create = create and not read_only
         check_file(self._url, create=create)
         self._reader = open_engine(self._url, read_only=read_only)
@@ -98,12 +95,16 @@ class Store:
     def reading(self) -> Iterator[Connection]:
         """A connection in one read transaction; on SQLite all that is read through it is of the same instant.
 
-        Its queries leave out what `left_out` names: nothing, until `results.store.intact` finds damaged rows.
+        Where a row cannot be read, the StoreError names it.
         """
-        with translated(self._url), self._reader.connect() as connection:
-            connection.execution_options(**{LEFT_OUT: self.left_out})
-            with connection.begin():
+        with translated(self._url), self._reader.connect() as connection, connection.begin():
+            try:
                 yield connection
+            except Exception as error:
+                explained_error = explained(connection, error)
+                if explained_error is error:
+                    raise
+                raise explained_error from error
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
@@ -135,13 +136,53 @@ class Store:
             insert_all(connection, SkippedImage, skipped, dataset_id=known)
 
     def plan(self, specs: Sequence[RunSpec]) -> None:
-        """Store runs as "planned", so that none is missing without a reason; those already known stay as they are."""
+        """Store runs as "planned", so that none is missing without a reason.
+
+        Of those already known, finished ones stay as they are, others take the new `execution` and `config`.
+        """
         with self.writing() as connection:
             found = connection.execute(select(DatasetRow.fingerprint, DatasetRow.id)).all()
             datasets = dict(found)
-            known = set(connection.scalars(select(RunRow.key)))
+            known = dict(connection.execute(select(RunRow.key, RunRow.status)).all())
             rows = {spec.key: run_columns(spec, datasets) for spec in specs if spec.key not in known}
             insert_all(connection, RunRow, rows.values())
+            for spec in specs:
+                if known.get(spec.key, "finished") != "finished":
+                    columns = planned_columns(spec)
+                    connection.execute(update(RunRow).where(RunRow.key == spec.key).values(columns))
+
+    def spec(self, key: str) -> RunSpec:
+        """A run as it was planned; StoreError where it never was."""
+        names = [each.name for each in fields(RunSpec) if each.name != "dataset"]
+        columns = [getattr(RunRow, name) for name in names]
+        query = select(*columns, DatasetRow.fingerprint.label("dataset")).join(DatasetRow).where(RunRow.key == key)
+        with self.reading() as connection:
+            row = connection.execute(query).mappings().one_or_none()
+        if row is None:
+            raise never_planned(key)
+        code = row["code"]
+        return RunSpec(**{**row, "code": None if code is None else CodeRecord(**code)})
+
+    def keys(self, status: Collection[Status]) -> list[str]:
+        """The keys of all runs of these statuses, in the order in which they were planned."""
+        with self.reading() as connection:
+            return list(connection.scalars(select(RunRow.key).where(RunRow.status.in_(status)).order_by(RunRow.id)))
+
+    def report_progress(self, key: str, progress: Mapping[str, Any]) -> None:
+        """Store what a running run is at, JSON-able, for others to see; nothing where it is not running."""
+        columns = {"progress": checks.json_object(progress, f"run {key}: progress")}
+        with self.writing() as connection:
+            running = (RunRow.key == key) & (RunRow.status == "running")
+            connection.execute(update(RunRow).where(running).values(columns))
+
+    def progress(self, keys: Collection[str]) -> dict[str, tuple[Status, dict[str, Any] | None]]:
+        """By key, the status of runs and what the running ones said last that they are at; unknown keys are left out.
+
+        In the order in which the runs were planned.
+        """
+        query = select(RunRow.key, RunRow.status, RunRow.progress).where(RunRow.key.in_(keys)).order_by(RunRow.id)
+        with self.reading() as connection:
+            return {key: (status, progress) for key, status, progress in connection.execute(query)}
 
     def status(self, key: str) -> Status | None:
         """The status of a run; None if it was never planned."""
@@ -159,6 +200,7 @@ class Store:
             "reason": None,
             "error_class": None,
             "log_tail": None,
+            "progress": None,
             **({} if code is None else {"code": asdict(code)}),
         }
         with self.writing() as connection:
@@ -170,8 +212,8 @@ class Store:
         with self.writing() as connection:
             run_id = _run_id(connection, key)
             given_up = or_(Epoch.stage > record.stage, (Epoch.stage == record.stage) & (Epoch.epoch >= record.epoch))
-            connection.execute(delete(Epoch).where(Epoch.cell_id == run_id, given_up))
-            connection.execute(insert(Epoch).values(cell_id=run_id, **columns))
+            connection.execute(delete(Epoch).where(Epoch.run_id == run_id, given_up))
+            connection.execute(insert(Epoch).values(run_id=run_id, **columns))
 
     def finish(self, key: str, outcome: Outcome) -> None:
         """Store all results of a run and mark it finished; replaces those of earlier attempts."""
@@ -182,6 +224,7 @@ class Store:
             "reason": None,
             "error_class": None,
             "log_tail": None,
+            "progress": None,
             "checkpoint": outcome.checkpoint,
             "environment": checks.json_object(outcome.environment, f"run {key}: environment"),
             "operators": checks.json_object(outcome.operators, f"run {key}: operators"),
@@ -189,8 +232,8 @@ class Store:
         with self.writing() as connection:
             run_id = _run_id(connection, key)
             for table, entries in rows.items():
-                connection.execute(delete(table).where(table.cell_id == run_id))
-                insert_all(connection, table, entries, cell_id=run_id)
+                connection.execute(delete(table).where(table.run_id == run_id))
+                insert_all(connection, table, entries, run_id=run_id)
             connection.execute(update(RunRow).where(RunRow.id == run_id).values(columns))
 
     def fail(self, key: str, error_class: str, reason: str, log_tail: str) -> None:
@@ -203,7 +246,7 @@ class Store:
 
     def interrupt(self, key: str, reason: str) -> None:
         """Store why a running run was given up for now: it stays "running", with a reason and an end; others stay."""
-        columns = {"reason": checks.text(without_passwords(reason)), "finished_at": _now()}
+        columns = {"reason": checks.text(without_passwords(reason)), "finished_at": _now(), "progress": None}
         with self.writing() as connection:
             running = (RunRow.key == key) & (RunRow.status == "running")
             connection.execute(update(RunRow).where(running).values(columns))
@@ -215,6 +258,7 @@ class Store:
             "error_class": error_class,
             "log_tail": log_tail and checks.text(without_passwords(log_tail)),
             "finished_at": _now(),
+            "progress": None,
         }
         with self.writing() as connection:
             connection.execute(update(RunRow).where(RunRow.id == _run_id(connection, key)).values(columns))
@@ -244,5 +288,10 @@ def _now() -> datetime:
 def _run_id(connection: Connection, key: str) -> int:
     run_id = connection.scalar(select(RunRow.id).where(RunRow.key == key))
     if run_id is None:
-        raise StoreError(f"run {key} was never planned", "plan it before recording anything of it")
+        raise never_planned(key)
     return run_id
+
+
+def never_planned(key: str) -> StoreError:
+    """The error where a run is not in the store."""
+    return StoreError(f"run {key} was never planned", "plan it before recording anything of it")

@@ -10,7 +10,7 @@ from results.store.schema import Base
 
 
 def missing_parts(connection: Connection) -> list[str]:
-    """What is missing of this release's tables, as "table costs" and "column cells.code"."""
+    """What is missing of this release's tables, as "table costs" and "column runs.code"."""
     inspector = inspect(connection)
     present = set(inspector.get_table_names())
     missing = []

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sqlalchemy import URL, Connection, insert, inspect
+from sqlalchemy import URL, Connection
 
 from results.errors import StoreError
 from results.store import migrations
 from results.store.engine import check_file, open_engine, resolve_url, show, translated, writing
 from results.store.revisions import is_older, no_results, stored_revision
-from results.store.schema import RELEASE, REVISION
+from results.store.schema import RELEASE
 from results.store.structure import ensure_complete
 
 
@@ -45,7 +45,7 @@ def upgrade(url_or_path: str | Path | URL) -> str:
             if found is None:
                 raise no_results(url)
             if is_older(found, url):
-                _migrate(connection, found)
+                _migrate(connection)
                 if connection.dialect.name == "sqlite" and connection.exec_driver_sql("PRAGMA foreign_key_check").all():
                     raise StoreError(
                         f"the results database {show(url)} has rows that refer to missing rows; it is left unchanged",
@@ -57,13 +57,10 @@ def upgrade(url_or_path: str | Path | URL) -> str:
     return found
 
 
-def _migrate(connection: Connection, found: str) -> None:
+def _migrate(connection: Connection) -> None:
     from alembic import command
     from alembic.config import Config
 
-    if not inspect(connection).has_table(REVISION.name):
-        REVISION.create(connection)
-        connection.execute(insert(REVISION).values(version_num=found))
     config = Config()
     config.set_main_option("script_location", str(Path(migrations.__file__).parent).replace("%", "%%"))
     config.attributes["connection"] = connection

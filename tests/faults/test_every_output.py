@@ -13,8 +13,8 @@ from typing import Any, get_args
 import pytest
 import typer
 
-from harness.cli.outputs import OutFile
-from harness.cli.usage import shown_name
+from harness.cli.errors import shown_name
+from harness.cli.output import OutFile
 from harness.utils.errors import BenchError
 from tests.faults.option_values import COMMANDS
 from tests.harness.conftest import bench, command_line

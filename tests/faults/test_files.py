@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from harness.benchmark.pretrained import Pretrained
-from harness.data.regions.contract import BadRegions
 from harness.data.regions.folder import RegionFolder
-from harness.data.vocabulary_file import load_vocabulary
+from harness.data.regions.regions import BadRegions
+from harness.data.vocabularies import load_vocabulary
 from harness.training.checkpoint import load_weights
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded, shortened
@@ -106,7 +106,7 @@ def test_databases_behind_links_are_opened(tmp_path: Path) -> None:
     (tmp_path / "link.sqlite").symlink_to("bench.sqlite")
     Store(tmp_path / "link.sqlite", read_only=True).close()
     with closing(sqlite3.connect(tmp_path / "bench.sqlite")) as connection:
-        assert connection.execute("SELECT count(*) FROM schema_info").fetchone() == (1,)
+        assert connection.execute("SELECT count(*) FROM runs").fetchone() == (0,)
 
 
 def test_homes_of_nobody_and_loops_are_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -84,7 +83,7 @@ def runs_of(file: Path) -> dict[str, tuple[str, int, int]]:
         found = {}
         for run in reading.execute(select(RunRow.id, RunRow.key, RunRow.status)).all():
             parts = [
-                reading.scalar(select(func.count()).select_from(table).where(table.cell_id == run.id))
+                reading.scalar(select(func.count()).select_from(table).where(table.run_id == run.id))
                 for table in (Caption, ImageScores)
             ]
             found[run.key] = (run.status, *parts)
@@ -165,14 +164,3 @@ def test_a_training_on_a_full_disk_goes_on_bit_for_bit(tmp_path: Path, monkeypat
     losses, again = ({(each.stage, each.epoch): each.train_loss for each in part} for part in (undisturbed, resumed))
     assert again == losses
     assert not list(tmp_path.rglob(".*")), "no temporary file is left"
-
-
-def test_only_the_temporary_copy_of_an_older_file_is_written(tmp_path: Path) -> None:
-    older = Path(__file__).parents[1] / "results" / "assets" / "v0_1_0.sqlite"
-    shutil.copy(older, tmp_path / "older.sqlite")
-    content = (tmp_path / "older.sqlite").read_bytes()
-    with Store(tmp_path / "bench.sqlite") as store:
-        with no_file_beyond(4096), pytest.raises((StoreError, OSError)):
-            merge(store, tmp_path / "older.sqlite")
-        assert (tmp_path / "older.sqlite").read_bytes() == content
-        assert merge(store, tmp_path / "older.sqlite").added

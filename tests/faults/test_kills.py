@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import random
 import re
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -24,7 +23,7 @@ from pathlib import Path
 import pytest
 
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
-from reports.html.folder import MARKER
+from reports.html.report import MARKER
 from tests.harness.benchmark.kills import scores_and_captions
 from tests.harness.conftest import TINY, bench_command, bench_environment, bench_process, run_words
 
@@ -78,7 +77,6 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
     """The commands by what they are called in the summary."""
     folder = tmp_path_factory.mktemp("undisturbed")
     data = prepare_scenes(folder / "data", ScenesConfig(train=16, val=4, test=6, nocaps_per_domain=1))
-    older = Path(__file__).parents[1] / "results" / "assets" / "v0_1_0.sqlite"
 
     def running(jobs: int) -> Command:
         def words(place: Path) -> list[object]:
@@ -90,10 +88,6 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
     done = bench_process(*running(1).words(folder / "finished"))
     assert done.returncode == 0, done.stderr
     finished = folder / "finished"
-
-    def copy_older(place: Path) -> None:
-        place.mkdir()
-        shutil.copy(older, place / "bench.sqlite")
 
     return {
         "run --jobs 1": running(1),
@@ -107,11 +101,6 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
             lambda place: place.mkdir(),
             lambda place: ["db", "merge", finished / "bench.sqlite", "--workspace", place],
             lambda place: _dump(place / "bench.sqlite"),
-        ),
-        "db upgrade": Command(
-            copy_older,
-            lambda place: ["db", "upgrade", "--workspace", place],
-            lambda place: [line for line in _dump(place / "bench.sqlite") if "schema_info" not in line],
         ),
     }
 

@@ -9,12 +9,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-import typer
 
 from harness.cli import app as command_line
-from harness.cli.signals import InterruptibleGroup
 from harness.utils.errors import INTERRUPTED, BenchError
 from harness.utils.plugins import load_plugin
 from harness.utils.signals import Terminated
@@ -35,14 +34,12 @@ def fail(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Capture
     monkeypatch.setattr(command_line, "leave_broken_pipe", lambda: None)
 
     def failing(error: BaseException) -> tuple[int, str]:
-        app = typer.Typer(cls=InterruptibleGroup, pretty_exceptions_enable=False)
-        app.callback()(command_line.root)
-
-        @app.command("break")
-        def _break(db: str) -> None:  # noqa: ARG001
+        def break_(db: str) -> None:  # noqa: ARG001
             raise error
 
-        monkeypatch.setattr(command_line, "build_app", lambda _: app)
+        module = SimpleNamespace(register=lambda app: app.command("break")(break_))
+        monkeypatch.setitem(sys.modules, "harness.cli.break", module)
+        monkeypatch.setitem(command_line.COMMANDS, "break", "")
         monkeypatch.setattr(sys, "argv", ["bench", "break", "postgresql://me:secret@host/captions"])
         with pytest.raises(SystemExit) as ended:
             command_line.main()

@@ -14,8 +14,8 @@ from tests.harness.conftest import bench
 
 CASES = {
     "DROP TABLE image_influences": "table image_influences",
-    "DROP TABLE cells": "table cells",
-    "ALTER TABLE cells DROP COLUMN code": "column cells.code",
+    "DROP TABLE runs": "table runs",
+    "ALTER TABLE runs DROP COLUMN seed": "column runs.seed",
     "ALTER TABLE costs DROP COLUMN high": "column costs.high",
 }
 

@@ -26,9 +26,8 @@ import pytest
 import typer
 from PIL import Image
 
-from harness.cli.last_resort import explained
-from harness.cli.saying import say_error
-from harness.cli.terminal import guard_streams
+from harness.cli.app import guard_streams
+from harness.cli.errors import explained, say_error
 from harness.utils.errors import BenchError
 from reports.errors import ReportError
 from results import DatasetRecord, ImageRecord, Store

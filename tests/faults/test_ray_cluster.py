@@ -92,7 +92,7 @@ def test_a_node_and_the_driver_are_lost(cluster: Any, tmp_path: Path) -> None:
     assert counts is not None
     with Store(place / "bench.sqlite", read_only=True) as store, store.reading() as connection:
         attempts = Counter(connection.exec_driver_sql("select attempts from cells").scalars())
-        epochs = Counter(connection.exec_driver_sql("select count(*) from epochs group by cell_id").scalars())
+        epochs = Counter(connection.exec_driver_sql("select count(*) from epochs group by run_id").scalars())
     sys.stdout.write(
         f"\n{PLANNED} runs on 3 nodes, then 2: {at_kill} finished when the driver was killed, then {counts[0]}; "
         f"{took:.0f} s; runs by attempts {dict(attempts)}, by stored epochs {dict(epochs)}, "

@@ -12,9 +12,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from harness.cli.saying import say_error
+from harness.cli.app import guard_streams
+from harness.cli.errors import say_error
 from harness.cli.tables import TableFormat, format_table
-from harness.cli.terminal import guard_streams
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.progress import Reporter

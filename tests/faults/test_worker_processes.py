@@ -28,7 +28,7 @@ time.sleep(60)  # as importing torch takes its time
 """
 STARTS = """
 import sys
-from harness.cli.signals import say_interrupted
+from harness.cli.errors import say_interrupted
 from harness.utils.processes import make_worker, starting_worker
 from harness.utils.signals import end_on_sigterm
 end_on_sigterm()

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
+
+from reports.tables.contents import Contents
+from results.runs.controls import Controls
 from results.runs.views import Group, Row, RunDetail, Spread
 
 
@@ -9,7 +14,7 @@ def run(**config: object) -> RunDetail:
     """A run of which only the configuration counts."""
     return RunDetail(
         "k", "m2", "model", 1, "controlled", "d", "d#1", "finished", None, None, None, 1, "", None, None, None,
-        dict(config), {"data": "coco#1", "beam": "5", "feat": "resnet"}, {}, {}, None, (), {}, {},
+        dict(config), {"data": "coco#1", "beam": "5", "feat": "resnet"}, {}, {}, (), {}, {},
     )  # fmt: skip
 
 
@@ -26,3 +31,10 @@ def row(model: str, *, cider: float = 1.0) -> Row:
 def group(*rows: Row, beam: str = "5", separating: tuple[str, ...] = ()) -> Group:
     signature = {"data": "coco#1", "beam": beam}
     return Group("coco", "coco#1", "test", "controlled", signature, rows, (), separating)
+
+
+def contents(*groups: Group, runs: Mapping[str, RunDetail] | None = None) -> Contents:
+    """What reports show of these groups; without `runs` one stands for all."""
+    known = defaultdict(run) if runs is None else runs
+    ordered = sorted(groups, key=lambda each: -len(each.rows))
+    return Contents(tuple(ordered), (), (), (), known, tuple(Controls() for _ in groups))

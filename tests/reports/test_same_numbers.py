@@ -12,14 +12,12 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from reports.export import data as export_data
-from reports.export.latex import latex
-from reports.export.markdown import markdown
-from reports.tables.leaderboard_page import boards
+from reports.tables.boards import boards
+from reports.tables.contents import Contents
+from reports.text import data as export_data
+from reports.text.markup import latex, markdown
 from reports.text.terminal import print_leaderboard
 from results import Results
-from results.runs import fetch
-from results.runs.controls import controls
 from results.store.store import Store
 
 SHOWN = ("expansionnet_v2", "transformer_base")
@@ -50,7 +48,7 @@ def two_way(sides: list[np.ndarray]) -> tuple[float, float, float]:
 
 
 def test_every_format_has_the_numbers_of_an_independent_computation(store: Store) -> None:
-    results, groups = Results(store), fetch.leaderboard(store)
+    results, contents = Results(store), Contents.read(store)
     measured = [scores(model, results) for model in SHOWN]
     assert {side.shape for side in measured} == {(2, 12)}
     intervals = []
@@ -62,17 +60,15 @@ def test_every_format_has_the_numbers_of_an_independent_computation(store: Store
     places = ["1", "2"] if p < 0.05 else ["1–2", "1–2"]
     texts = [f"{low}–{high}" for low, high in intervals]
 
-    keys = {key for group in groups for row in (*group.rows, *group.references) for key in row.keys}
-    runs = {key: fetch.run_detail(store, key) for key in keys}
     console = Console(file=io.StringIO(), width=120)
     print_leaderboard(store, console)
-    board = next(board for board in boards(groups, fetch.datasets(store), runs) if "test" in board.title)
+    board = next(board for board in boards(contents) if "test" in board.title)
     frame = list(csv.DictReader(io.StringIO(export_data.as_csv(results.leaderboard(split="test")))))
-    exported = json.loads(export_data.as_json(groups, runs, controls(store, groups)))[0]["rows"]
-    as_markdown, as_latex = markdown(groups, runs), latex(groups, runs)
+    exported = json.loads(export_data.as_json(contents))[0]["rows"]
+    as_markdown, as_latex = markdown(contents), latex(contents)
     for number, model in enumerate(SHOWN):
         place, text, (low, high) = places[number], texts[number], intervals[number]
-        assert [cell.text for cell in board.table.lines[number].cells[1:3]] == [text, place], "HTML"
+        assert [board.table.lines[number].cells[at].text for at in (2, 0)] == [text, place], "HTML"
         assert isinstance(console.file, io.StringIO)
         assert re.search(rf"^{model} ×2 +{place} .* {text} ", console.file.getvalue(), re.MULTILINE), "terminal"
         name = model.replace("_", r"\_")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli.completion import complete_preset
 from harness.cli.cost.measurements import format_answers, measurement_notes, write_answers
 from harness.cli.inputs import optional_preset, positive_integers
 from harness.cli.options import (
@@ -19,9 +18,10 @@ from harness.cli.options import (
     RowsOption,
     TableFormatOption,
     VocabularySizeOption,
+    complete_preset,
     finite,
 )
-from harness.cli.outputs import OutFile
+from harness.cli.output import OutFile
 from harness.cli.tables import TableFormat, print_notes
 from harness.config.execution import usable_cores
 from harness.config.limits import MAX_BEAM, MAX_CHANNELS, MAX_ENERGY_S, MAX_PROCESSES, MAX_REGIONS, MAX_TOKENS

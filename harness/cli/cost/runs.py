@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.inputs import open_results, read_results
+from harness.cli.inputs import open_results
 from harness.cli.options import DatabaseOption, TableFormatOption, WorkspaceOption, finite
 from harness.cli.tables import TableFormat, format_table, print_notes
 from harness.utils.workspace import DEFAULT
@@ -49,12 +49,8 @@ def runs(
     from results.runs.fetch import costs_table, run_detail
 
     with open_results(workspace, db) as store:
-
-        def read() -> tuple[list[RunDetail], list[list[str]]]:
-            found = [run_detail(store, row.key) for row in costs_table(store) if row.role == "model"]
-            return found, [_row(detail, None if cider is None else cider / 100) for detail in found]
-
-        details, rows = read_results(store, read)
+        details = [run_detail(store, row.key) for row in costs_table(store) if row.role == "model"]
+    rows = [_row(detail, None if cider is None else cider / 100) for detail in details]
     reached = [] if cider is None else [f"To {cider:g}"]
     header = ["Model", "Seed", "Time", "Predicted", "Images/s", *reached, "Wait", "A100, estimate"]
     typer.echo(format_table(header, rows, output), nl=False)
@@ -90,9 +86,9 @@ def _row(detail: RunDetail, cider: float | None) -> list[str]:
 
 def _estimate(detail: RunDetail) -> str:
     """Hours of an A100, between their bounds where the run has some."""
-    from reports.tables.table_values import Notes, cost_value, estimated
+    from reports.tables.columns import quantity_cell
 
-    cell = estimated(cost_value(detail.costs.get(_ESTIMATE), Notes()), _ESTIMATE, Notes())
+    cell = quantity_cell(detail.costs, _ESTIMATE)
     return "-" if cell.value is None else cell.text
 
 

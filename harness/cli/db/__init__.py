@@ -11,7 +11,7 @@ Examples:
 
   bench db info
 
-  bench db check --set-aside
+  bench db check
 
   bench db upgrade --workspace runs/flickr8k
 

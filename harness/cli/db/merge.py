@@ -25,7 +25,6 @@ def merge(
     from rich.console import Console
     from rich.markup import escape
 
-    from results.store.damage import hint_for, sentence
     from results.store.merge import merge as merge_database
     from results.store.store import Store
 
@@ -42,8 +41,6 @@ def merge(
                 f"{len(merged.kept)} here already; {len(merged.datasets)} data sets added or completed",
                 soft_wrap=True,
             )
-            if merged.damaged:
-                warn(f"{merged.source}: {sentence(merged.damaged)}", hint_for(other))
             for key, difference in merged.conflicts.items():
                 console.print(f"  [yellow]kept this database's[/] {escape(key)}: {escape(difference)}", soft_wrap=True)
             conflicts += len(merged.conflicts)

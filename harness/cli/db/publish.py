@@ -8,10 +8,8 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.inputs import warn
 from harness.cli.options import DatabaseOption, WorkspaceOption
-from harness.cli.output import write_errors
-from harness.cli.outputs import OutFile
+from harness.cli.output import OutFile, write_errors
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -29,7 +27,6 @@ def publish(
     Captions of the data set and of models, attention maps, logs and folders of this machine are left out, so that
     `bench compare` and `bench report` work on the copy, but show no captions.
     """
-    from results.store.damage import hint_for, sentence
     from results.store.publish import publish as write
 
     place = Workspace(workspace, db)
@@ -42,7 +39,5 @@ def publish(
         raise BenchError(f"--metrics {metrics!r} names no metric", "for example --metrics CIDEr-D,BLEU-4")
     with write_errors(out.parent, "the folder"):
         done = write(place.database, out, names)
-    if done.damaged:
-        warn(f"{place.database}: {sentence(done.damaged)}", hint_for(str(place.database)))
     left = f"; {done.unfinished} not finished, left out" if done.unfinished else ""
     typer.echo(f"{out}: {done.runs} runs, {done.bytes / 1e6:,.1f} MB{left}")

@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.inputs import open_results, read_results
+from harness.cli.inputs import open_results
 from harness.cli.options import DatabaseOption, WorkspaceOption
-from harness.cli.output import check_out, write_errors
-from harness.cli.outputs import OutFolder
+from harness.cli.output import OutFolder, check_out, write_errors
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT
 
@@ -36,10 +35,10 @@ def figures(
 ) -> None:
     """Write the report's trade-offs and learning curves, one SVG file a plot."""
     from harness.utils.atomic import write_text
-    from reports.html.figures import figures as drawn_figures
+    from reports.html.report import figures as drawn_figures
 
     with open_results(workspace, db) as store:
-        drawn = read_results(store, lambda: drawn_figures(store))
+        drawn = drawn_figures(store)
     if not drawn:
         raise BenchError("there is nothing to draw yet: no training has epochs", "type: bench run --models all")
     for name in drawn:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.inputs import open_results, read_results
+from harness.cli.inputs import open_results
 from harness.cli.options import (
     DatabaseOption,
     PlaceUnfinishedOption,
@@ -18,8 +17,7 @@ from harness.cli.options import (
     WorkspaceOption,
     refuse_empty,
 )
-from harness.cli.output import deliver
-from harness.cli.outputs import OutFile
+from harness.cli.output import OutFile, deliver
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT
 
@@ -83,7 +81,7 @@ def leaderboard(
         )
     names = None if columns is None else [name.strip() for name in columns.split(",")]
     with open_results(workspace, db) as store:
-        text = read_results(store, partial(_written, store, format, names, metric, place_unfinished=place_unfinished))
+        text = _written(store, format, names, metric, place_unfinished=place_unfinished)
     deliver(text, out)
     if out is not None:
         typer.echo(out)
@@ -92,20 +90,15 @@ def leaderboard(
 def _written(
     store: Store, format: Format, columns: Sequence[str] | None, metric: str, *, place_unfinished: bool
 ) -> str:
-    from reports.export.columns import DEFAULT
-    from reports.export.data import as_csv, as_json
-    from reports.export.latex import latex
-    from reports.export.markdown import markdown
+    from reports.tables.contents import Contents
+    from reports.text.data import as_csv, as_json
+    from reports.text.markup import DEFAULT, latex, markdown
     from results.frames.leaderboard import leaderboard_frame
-    from results.runs import fetch
-    from results.runs.controls import controls
 
     if format is Format.csv:
         return as_csv(leaderboard_frame(store, None, metric, place_unfinished=place_unfinished))
-    groups = fetch.leaderboard(store, metric, place_unfinished=place_unfinished)
-    keys = [key for group in groups for row in (*group.rows, *group.references) for key in row.keys]
-    runs = fetch.run_details(store, keys)
+    contents = Contents.read(store, metric, place_unfinished=place_unfinished)
     if format is Format.json:
-        return as_json(groups, runs, controls(store, groups))
+        return as_json(contents)
     write = markdown if format is Format.markdown else latex
-    return write(groups, runs, DEFAULT if columns is None else columns)
+    return write(contents, DEFAULT if columns is None else columns)

@@ -8,10 +8,8 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.inputs import read_results
 from harness.cli.options import DatabaseOption, WorkspaceOption, refuse_empty, refuse_typed
-from harness.cli.output import check_out, write_errors
-from harness.cli.outputs import OutFolder
+from harness.cli.output import OutFolder, check_out, write_errors
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -69,7 +67,7 @@ def submission(
 
         try:
             with Store(Workspace(workspace, db).database, read_only=True) as store:
-                found = read_results(store, lambda: run_predictions(store, predictions, images))
+                found = run_predictions(store, predictions, images)
         except StoreError as error:
             raise BenchError(
                 f"{predictions} is neither a file nor a run that can be exported: {error}", error.hint

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.completion import complete_preset
 from harness.cli.flops.table_vi import TABLE_VI, print_table_vi
 from harness.cli.inputs import optional_preset
 from harness.cli.options import (
@@ -18,6 +17,7 @@ from harness.cli.options import (
     RowsOption,
     TableFormatOption,
     VocabularySizeOption,
+    complete_preset,
     refuse_empty,
 )
 from harness.cli.tables import TableFormat, format_table, print_notes

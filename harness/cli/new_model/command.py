@@ -10,8 +10,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.output import write_errors
-from harness.cli.outputs import OutFolder
+from harness.cli.output import OutFolder, write_errors
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 

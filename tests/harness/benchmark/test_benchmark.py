@@ -156,7 +156,7 @@ def test_missing_influences_are_computed_from_stored_captions(
         made = {tuple(row[:3]): row.scores for row in connection.execute(select(ImageInfluences))}
         connection.execute(delete(ImageInfluences))
         of_blind = select(RunRow.id).where(RunRow.model == "blind").scalar_subquery()
-        connection.execute(update(Score).where(Score.cell_id == of_blind, Score.metric == "BLEU-1").values(value=0.5))
+        connection.execute(update(Score).where(Score.run_id == of_blind, Score.metric == "BLEU-1").values(value=0.5))
     before = rows(workspace)
     monkeypatch.setenv("BENCH_JAVA", str(tmp_path / "no-java"))
     done = bench(*words(data, workspace, "blind,human"))

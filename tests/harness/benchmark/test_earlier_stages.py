@@ -62,7 +62,7 @@ def first(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def key_of(workspace: Path, stages: int) -> str:
-    query = "SELECT key FROM cells WHERE json_array_length(config, '$.preset.schedule.stages') = ?"
+    query = "SELECT key FROM runs WHERE json_array_length(config, '$.preset.schedule.stages') = ?"
     with closing(sqlite3.connect(workspace / "bench.sqlite")) as store:
         [(key,)] = store.execute(query, (stages,)).fetchall()
     return str(key)
@@ -77,7 +77,7 @@ def results_of(workspace: Path) -> tuple[Any, ...]:
             for epoch in learning_curves(store, key)
         ]
         captions = connection.exec_driver_sql(
-            "SELECT image_id, caption FROM captions JOIN cells ON id = cell_id WHERE key = ? ORDER BY 1", (key,)
+            "SELECT image_id, caption FROM captions JOIN runs ON id = run_id WHERE key = ? ORDER BY 1", (key,)
         ).all()
     return key, epochs, captions
 
@@ -113,7 +113,7 @@ def test_another_beam_is_searched_without_training(data: Path, undisturbed: Path
     done = train(data, tmp_path, SETTINGS)
     assert f"xe, scst: not trained again, the weights are those of {greedy}" in " ".join(done.output.split())
     with closing(sqlite3.connect(tmp_path / "bench.sqlite")) as store:
-        store.execute("DELETE FROM cells WHERE key = ?", (greedy,))
+        store.execute("DELETE FROM runs WHERE key = ?", (greedy,))
         store.commit()
     assert results_of(tmp_path) == results_of(undisturbed)
     assert same_weights(tmp_path, undisturbed)

@@ -24,7 +24,8 @@ from harness.config.schedule import Optimiser, Schedule
 from harness.data.prepare_features import Prepared
 from harness.metrics.signature import EvaluationSettings
 from harness.training.optimisers import make_optimiser, set_rate
-from harness.training.stage import stages_for, validate_schedule
+from harness.training.sentence_graphs import stages_for
+from harness.training.stage import validate_schedule
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results.records import EpochRecord

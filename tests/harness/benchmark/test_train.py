@@ -26,11 +26,11 @@ from harness.data.features import Features, NullSource
 from harness.data.pixels import PixelSource
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.metrics.signature import EvaluationSettings
+from harness.training.distributed import other_ranks
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results.records import EpochRecord
-from tests.harness.training.two_ranks import two_ranks
 from zoo import Captioner, Visual, VisualSpec
 
 STAGE = {
@@ -114,11 +114,11 @@ def test_two_processes_train_as_one_does_and_go_on_after_a_kill(data: Path, tmp_
         together.append(record)
         raise Killed
 
-    with pytest.raises(Killed), two_ranks():
+    with pytest.raises(Killed), other_ranks(2):
         fit(model_of("transformer_base", both), 0, both, tmp_path / "two", die, reporter())
     together.clear()  # nothing of the epoch was final
     two = model_of("transformer_base", both)
-    with two_ranks():
+    with other_ranks(2):
         again = fit(two, 0, both, tmp_path / "two", together.append, reporter())
     assert [row[:3] for row in curves(together)] == [row[:3] for row in curves(alone)]
     assert [row.train_loss for row in together] == pytest.approx([row.train_loss for row in alone], abs=1e-6)

@@ -1,24 +1,94 @@
-"""The command line's root: a command that is named is imported alone."""
+"""The command line's root: what it imports and shows, what shells complete, and how errors of usage are said."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
+from typer.main import get_group
 
-from harness.cli.app import build_app
+from harness.benchmark.baselines import REFERENCE_ROWS
+from harness.cli.app import COMMANDS
+from harness.cli.options import complete_models
+from tests.harness.conftest import bench, bench_environment, command_line
+
+PROGRAM = """
+import sys
+sys.argv = ["bench"]
+from harness.cli.__main__ import main
+try:
+    main()
+finally:
+    assert "torch" not in sys.modules
+    print(*(name for name in ("harness.cli.run", "harness.cli.report") if name in sys.modules))
+"""
+WRONG = {
+    "run --seeds 0": ("--seeds 0: ", "--seeds 1"),
+    "run --seeds many": ("--seeds many: ", "give a number from 1 to"),
+    "run --modles blind": ("bench run has no option --modles", "perhaps --models"),
+    "run --seeds": ("--seeds has no value", "--seeds VALUE"),
+    "data convert captions.csv": ("bench data convert: --out is missing", "add --out PATH: "),
+    "evaluate": ("bench evaluate: PREDICTIONS is missing", "add PREDICTIONS: "),
+    "compare a b --format picture": ("--format picture: ", "for example --format text"),
+    "rnu": ("there is no command bench rnu", "perhaps: bench run"),
+    "data covnert": ("there is no command bench data covnert", "perhaps: bench data convert"),
+    "models list a b c": ("bench models list has no use for these words: b c", "`bench models list --help`"),
+    "run --seeds [red]x": ("--seeds '[red]x': ", "--seeds 1"),
+}
 
 
-def commands(*words: str) -> list[str | None]:
-    app = build_app(words)
-    return [each.name for each in (*app.registered_commands, *app.registered_groups)]
+def run(*words: str, **variables: str) -> list[str]:
+    """Words printed by `bench` in a process without torch, and last the two commands that it imported."""
+    program = PROGRAM.replace('["bench"]', repr(["bench", *words]))
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=bench_environment(**variables), capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()
 
 
-@pytest.mark.parametrize(
-    ("words", "name"), [(("report",), "report"), (("--debug", "import-weights", "x"), "import-weights")]
-)
-def test_a_command_that_is_named_is_registered_alone(words: tuple[str, ...], name: str) -> None:
-    assert commands(*words) == [name]
+def completed(words: str) -> list[str]:
+    """What bash is offered at the end of these words."""
+    return run(_BENCH_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(words.count(" ")))
 
 
-@pytest.mark.parametrize("words", [(), ("--help",), ("reprot",), ("inputs",), ("app",)])
-def test_all_are_registered_where_none_is_named(words: tuple[str, ...]) -> None:
-    assert {"report", "run", "import-weights", "cost", "models"} <= set(commands(*words))
+def test_help_says_of_each_command_what_it_says_itself_and_imports_none() -> None:
+    commands = get_group(command_line()).commands.items()
+    assert {name: command.get_short_help_str(1000).rstrip(".") for name, command in commands} == {
+        name: said.rstrip(".") for name, said in COMMANDS.items()
+    }
+    shown = run("--help")
+    assert set(COMMANDS) <= set(shown)
+    assert shown[-1] == "all", "the page's last word, and no command behind it"
+    assert run("report", "--help")[-1] == "harness.cli.report"
+
+
+def test_models_and_presets_are_completed() -> None:
+    assert completed("bench run --models blind,transformer_bas")[0] == "blind,transformer_base"
+    assert completed("bench plan --preset matched-width")[:2] == ["matched-width", "matched-width-scst"]
+    offered = complete_models("")
+    assert {"all", "updown", "expansionnet_v2", "expansionnet_v2/*", *REFERENCE_ROWS} <= set(offered)
+    assert "blind,blind" not in complete_models("blind,b"), "each once"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_script_is_shown_for_each_shell(shell: str) -> None:
+    assert any("_BENCH_COMPLETE" in word for word in run("--show-completion", shell))
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_errors_of_usage_are_one_line_and_a_hint(words: str) -> None:
+    result = bench(*words.split(), env={"COLUMNS": "200"})
+    error, hint = result.output.splitlines()
+    assert result.exit_code == 2
+    assert error.startswith(f"error: {WRONG[words][0]}")
+    assert hint.startswith("hint: ")
+    assert WRONG[words][1] in hint
+
+
+@pytest.mark.parametrize("words", [(), ("data",)])
+def test_a_command_without_words_shows_its_help(words: tuple[str, ...]) -> None:
+    result = bench(*words)
+    assert result.exit_code == 2
+    assert "Commands" in result.output
+    assert "error:" not in result.output

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from harness.utils.errors import BenchError
 from results import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store, StoreError
-from results.store.information import describe
-from tests.harness.conftest import ROOT, bench_or_raise, bench_process
-
-OLD = ROOT / "tests" / "results" / "assets" / "v0_1_0.sqlite"
+from tests.harness.conftest import bench_or_raise, bench_process
 
 
 @pytest.fixture(autouse=True)
@@ -32,51 +30,40 @@ def fill(file: Path, cider: float, model: str = "blind") -> None:
         store.finish(model, Outcome((result,), {}, {}))
 
 
-@pytest.fixture
-def old(tmp_path: Path) -> Path:
-    """A workspace that release 0.1.0 left."""
-    (tmp_path / "workspace").mkdir()
-    return Path(shutil.copy(OLD, tmp_path / "workspace" / "bench.sqlite"))
+def test_a_workspace_of_before_1_0_is_refused_with_a_hint(tmp_path: Path) -> None:
+    fill(tmp_path / "bench.sqlite", 0.5)
+    with closing(sqlite3.connect(tmp_path / "bench.sqlite")) as connection:
+        connection.executescript("ALTER TABLE runs RENAME TO cells; UPDATE alembic_version SET version_num = 'v0_4_0'")
+    before = (tmp_path / "bench.sqlite").read_bytes()
+    for words in (
+        ["run", "--models", "blind"],
+        ["report"],
+        ["report", "--terminal"],
+        ["db", "info"],
+        ["db", "upgrade"],
+    ):
+        done = bench_process(*words, "--workspace", tmp_path)
+        assert done.returncode == 2
+        assert "captionbench 0.4.0, before 1.0" in done.stderr
+        assert "hint: run the benchmark again" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["bench.sqlite"]
+    assert (tmp_path / "bench.sqlite").read_bytes() == before
 
 
-@pytest.mark.usefixtures("old")
-def test_a_run_in_an_old_workspace_is_refused_with_a_hint(tmp_path: Path) -> None:
-    done = bench_process("run", "--models", "blind")
-    assert done.returncode == 2
-    assert done.stderr.splitlines() == [
-        "error: the results database workspace/bench.sqlite was written by captionbench 0.1.0, whose tables are older",
-        "hint: upgrade it, nothing is lost: bench db upgrade --db workspace/bench.sqlite",
-    ]
-    assert sorted(path.name for path in (tmp_path / "workspace").iterdir()) == ["bench.sqlite"]
-    assert describe(tmp_path / "workspace" / "bench.sqlite").runs["finished"] == 3
-
-
-@pytest.mark.usefixtures("old")
-@pytest.mark.parametrize("words", [["report"], ["report", "--terminal"], ["db", "merge", "other.sqlite"]])
-def test_other_commands_in_an_old_workspace(words: list[str]) -> None:
-    with pytest.raises(StoreError, match=r"written by captionbench 0\.1\.0"):
-        bench_or_raise(*words)
-
-
-def test_upgrade_and_info(old: Path) -> None:
-    code, output = bench_or_raise("db", "info")
+def test_info_and_upgrade(tmp_path: Path) -> None:
+    fill(tmp_path / "bench.sqlite", 0.5)
+    code, output = bench_or_raise("db", "info", env={"BENCH_DB": str(tmp_path / "bench.sqlite")})
     assert code == 0
-    assert "workspace/bench.sqlite: sqlite, tables of captionbench 0.1.0" in output
-    assert "type: bench db upgrade --db workspace/bench.sqlite" in output
-    assert bench_or_raise("db", "upgrade") == (0, "upgraded from captionbench 0.1.0 to 0.4.0\n")
-    assert bench_or_raise("db", "upgrade")[1].startswith("nothing to do")
-    code, output = bench_or_raise("db", "info", env={"BENCH_DB": str(old)})
-    assert code == 0
-    assert "tables of captionbench 0.4.0" in output
-    assert "runs: 1 failed, 3 finished, 1 planned, 1 running, 1 skipped" in output
-    assert "older" not in output
+    assert "tables of captionbench 1.0.0" in output.replace("\n", "")
+    assert "runs: 1 finished" in output
+    assert bench_or_raise("db", "upgrade", "--db", "bench.sqlite")[1].startswith("nothing to do")
 
 
-def test_merge_into_a_new_workspace_and_conflicts(old: Path, tmp_path: Path) -> None:
-    code, output = bench_or_raise("db", "merge", str(old), "--workspace", "new")
-    assert code == 0
-    assert f"{old}: 7 runs added, 0 completed, 0 here already; 2 data sets added or completed" in output
+def test_merge_into_a_new_workspace_and_conflicts(tmp_path: Path) -> None:
     fill(tmp_path / "a.sqlite", 0.5)
+    code, output = bench_or_raise("db", "merge", "a.sqlite", "--workspace", "new")
+    assert code == 0
+    assert "a.sqlite: 1 runs added, 0 completed, 0 here already; 1 data sets added or completed" in output
     fill(tmp_path / "b.sqlite", 0.75)
     code, output = bench_or_raise("db", "merge", "b.sqlite", "--db", "a.sqlite")
     assert code == 1
@@ -99,12 +86,10 @@ def test_the_report_of_a_database_named_by_option_or_environment(tmp_path: Path)
         bench_or_raise("report", "--db", "nothing.sqlite")
 
 
-def test_a_hint_is_about_the_database_that_was_named(old: Path) -> None:
-    other = old.rename(old.with_name("old.sqlite"))
-    assert f"type: bench db upgrade --db {other}\n" in bench_or_raise("db", "info", "--db", str(other))[1]
+def test_a_hint_is_about_the_database_that_was_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is a folder") as caught:
-        bench_or_raise("db", "merge", str(other.parent), "--db", "new.sqlite")
-    assert str(other.parent / "bench.sqlite") in str(caught.value.hint)
+        bench_or_raise("db", "merge", str(tmp_path), "--db", "new.sqlite")
+    assert str(tmp_path / "bench.sqlite") in str(caught.value.hint)
     with pytest.raises(StoreError, match=r"no results database at nowhere/bench\.sqlite") as caught:
         bench_or_raise("db", "info", "--workspace", "nowhere")
     assert "bench run" in str(caught.value.hint)

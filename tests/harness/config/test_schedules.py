@@ -11,14 +11,13 @@ import torch
 from pydantic import ValidationError
 from rich.console import Console
 
-from harness.benchmark.train import make_objective
 from harness.config.load import list_presets, list_schedules, load_preset, load_schedule
 from harness.config.schedule import Schedule
 from harness.data.batches import CaptionBatches
 from harness.data.dataset import Sample
-from harness.data.graphs.sentence_numbers import NumberedGraph
+from harness.data.graphs.sentences import NumberedGraph
 from harness.data.vocabulary import Vocabulary
-from harness.training.stage import StageData
+from harness.training.stage import StageData, make_objective
 from harness.training.trainer import Trainer
 from harness.utils.progress import Reporter
 from tests.harness.conftest import bench
@@ -65,7 +64,7 @@ def test_every_schedule_runs(name: str, tmp_path: Path) -> None:
     recurrent = any(stage.objective == "reinforce" for stage in schedule.stages)
     model_name = "expansionnet_v2/end-to-end" if trained else "cgru/mha" if recurrent else "transformer_base"
     sizes = {"max_len": 24}
-    if schedule.reads_sentences:
+    if any(stage.objective == "sentence_graph" for stage in schedule.stages):
         model_name, sizes = "sgae", sizes | {"sentences": True}
     model = create_model(model_name, vocab_size=len(VOCABULARY), visual_dim=8, **model_card(model_name).tiny | sizes)
     before = {name: value.clone() for name, value in model.named_parameters()}
@@ -85,16 +84,15 @@ def test_every_schedule_runs(name: str, tmp_path: Path) -> None:
                 max_len=12,
                 graphs=[[GRAPH] * len(sample.captions) for sample in SAMPLES * 2],
             ),
-            Eyes(),
+            make_objective(stage, model, SAMPLES, VOCABULARY),
+            lambda: float(len(records)),
         ),
-        validate=lambda *_: float(len(records)),
         folder=tmp_path,
         device=torch.device("cpu"),
         precision="fp32",
         seed=0,
         on_epoch=records.append,
         reporter=Reporter(Console(file=io.StringIO())),
-        objective=lambda stage: make_objective(stage, model, SAMPLES, VOCABULARY),
     )
     summary = trainer.fit()
     assert {record.stage_name for record in records} == {stage.name for stage in schedule.stages}

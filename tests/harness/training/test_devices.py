@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from harness.benchmark.train import make_objective
 from harness.config.schedule import Stage
 from harness.data.batches import Batch
 from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
 from harness.training.objectives import Objective
+from harness.training.stage import make_objective
 from tests.zoo.elsewhere import Elsewhere
 from zoo import Captioner, Visual, create_model, model_card
 from zoo.recurrent import RecurrentCaptioner

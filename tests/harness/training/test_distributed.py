@@ -8,10 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from harness.training.distributed import Collective, PeerFailedError
-from harness.training.peers import start_training
+from harness.training.distributed import Collective, PeerFailedError, other_ranks, start_training
 from harness.utils.errors import BenchError, ProcessLostError
-from tests.harness.training.two_ranks import two_ranks
 
 
 def talk(collective: Collective) -> None:
@@ -55,14 +53,14 @@ def train_talking() -> None:
 
 
 def test_ranks_sum_gather_and_broadcast_over_two_trainings() -> None:
-    with two_ranks():
+    with other_ranks(2):
         train_talking()
         train_talking()
     assert not torch.distributed.is_initialized()
 
 
 def test_a_failure_on_another_rank_leaves_the_next_running() -> None:
-    with two_ranks():
+    with other_ranks(2):
         with (
             pytest.raises(BenchError, match="training process 1 of 2 failed: ValueError: out of luck") as caught,
             start_training(fail, "cpu", 2) as collective,
@@ -80,16 +78,21 @@ def test_a_failure_on_another_rank_leaves_the_next_running() -> None:
 
 
 def test_a_failure_on_rank_0_leaves_the_next_training_running() -> None:
-    with two_ranks():
+    with other_ranks(2):
         with pytest.raises(KeyError), start_training(talk, "cpu", 2):
             raise KeyError("rank 0 has an error")
         train_talking()
 
 
-def test_the_end_of_a_process_is_no_failure_of_one_model() -> None:
-    with pytest.raises(ProcessLostError), two_ranks(), start_training(vanish, "cpu", 2) as collective:
-        collective.all_reduce_sum([0.0])
+def test_the_end_of_a_process_is_no_failure_of_one_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(ProcessLostError), other_ranks(2):  # noqa: PT012  # the block is what is tested
+        assert (os.environ["RANK"], os.environ["WORLD_SIZE"]) == ("0", "2")
+        train_talking()
+        with start_training(vanish, "cpu", 2) as collective:
+            collective.all_reduce_sum([0.0])
     assert not torch.distributed.is_initialized()
+    assert "RANK" not in os.environ
 
 
 def test_several_devices_without_a_launch_are_refused() -> None:

@@ -10,16 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.benchmark.train import make_objective
 from harness.config.schedule import Stage
 from harness.data.batches import Batch
 from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
 from harness.training import reinforce, self_critical
 from harness.training.distributed import SingleProcess
-from harness.training.gradients import BatchGradient
-from harness.training.losses import read_losses
+from harness.training.losses import BatchGradient, read_losses
 from harness.training.objectives import CrossEntropy
+from harness.training.stage import make_objective
 from harness.utils.errors import BenchError
 from zoo import Captioner, Visual, create_model, model_card
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from harness.benchmark.train import make_objective
 from harness.config.load import list_presets, load_preset
 from harness.config.schedule import Stage
 from harness.data.batches import Batch
@@ -17,8 +16,8 @@ from harness.data.vocabulary import Vocabulary
 from harness.metrics.cider import CiderReward
 from harness.metrics.ngrams.frequencies import DocumentFrequencies
 from harness.training import self_critical
-from harness.training.prefixes import WholePrefixes
-from harness.training.self_critical import CaptionRewards, SelfCriticalLoss, mean_of_all, mean_of_others
+from harness.training.self_critical import CaptionRewards, SelfCriticalLoss, WholePrefixes, mean_of_all, mean_of_others
+from harness.training.stage import make_objective
 from harness.utils.errors import BenchError
 from tests.harness.training.test_self_critical import hypotheses, training_images
 from zoo import Captioner, Visual, create_model, model_card

@@ -1,30 +1,23 @@
-"""REINFORCE: what reaches the model and what the baseline, that the reward rises, and that kills change nothing."""
+"""REINFORCE: what reaches the model and what the baseline, and that the reward rises."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
-from torch import Tensor, nn
+from torch import nn
 
-from harness.benchmark.train import make_objective
 from harness.config.schedule import Schedule, Stage
 from harness.data.batches import Batch
 from harness.data.dataset import Sample
-from harness.data.features import NullSource
 from harness.data.vocabulary import Vocabulary
-from harness.training.objectives import Objective
 from harness.training.reinforce import HasStates, ReinforceLoss
 from harness.training.self_critical import targets_of
-from harness.training.stage import StageData
-from harness.training.trainer import Trainer
+from harness.training.stage import make_objective
 from harness.utils.errors import BenchError
-from harness.utils.progress import Reporter
+from tests.harness.training.tiny_training import fit_tiny
 from zoo import Captioner, Visual, create_model, model_card
 
 IMAGES = [
@@ -124,99 +117,9 @@ def test_training_raises_the_reward_and_the_baseline_follows_it() -> None:
     assert objective.baseline.bias.item() > 0.5
 
 
-class Killed(BaseException):
-    """Stands for the end of the process."""
-
-
-class Loader:
-    """Two batches of two images; the process may end before one of them."""
-
-    def __init__(self, kill_at: tuple[int, int] | None) -> None:
-        self._kill_at = kill_at
-
-    def __len__(self) -> int:
-        return 2
-
-    def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
-        for at in range(start, 2):
-            if (number, at) == self._kill_at:
-                raise Killed
-            yield BATCH.split(2)[at]
-
-
-def data_of(kill_at: tuple[int, int] | None) -> StageData:
-    """Of a stage whose validation looks at nothing."""
-    return StageData(Loader(kill_at), NullSource())  # type: ignore[arg-type]
-
-
-SCHEDULE = Schedule(
-    name="t",
-    summary="t",
-    stages=(
-        stage(name="xe", objective="cross_entropy", epochs=1, dropout=0.2),
-        stage(dropout=0.2, clip_norm=0.1),
-    ),
-)
-
-
-def fit(
-    folder: Path, schedule: Schedule, kill_at: tuple[int, int] | None = None
-) -> tuple[dict[str, Tensor], nn.Module]:
-    model = tiny("cgru")
-    made: list[Any] = []
-
-    def objective(stage: Stage) -> Objective:
-        made.append(make_objective(stage, model, IMAGES, VOCABULARY))
-        return made[-1]  # type: ignore[no-any-return]
-
-    Trainer(
-        model,
-        schedule,
-        stage_data=lambda stage: data_of(kill_at if stage.objective == "reinforce" else None),
-        validate=lambda *_: -sum(value.square().sum().item() for value in model.parameters()),
-        folder=folder,
-        device=torch.device("cpu"),
-        precision="fp32",
-        seed=5,
-        on_epoch=lambda _: None,
-        reporter=Reporter(Console(file=io.StringIO())),
-        objective=objective,
-        checkpoint_interval_s=0.0,
-    ).fit()
-    return {name: value.clone() for name, value in model.state_dict().items()}, made[-1]
-
-
-@pytest.mark.parametrize("accumulation", [{"parts": 1}, {"parts": 2}, {"parts": 2, "gradients": "summed"}])
-@pytest.mark.parametrize("kill_at", [(0, 0), (0, 1), (1, 0)])
-def test_a_killed_run_resumes_bit_for_bit_with_its_baseline(
-    tmp_path: Path, kill_at: tuple[int, int], accumulation: dict[str, Any]
-) -> None:
-    last = stage(dropout=0.2, clip_norm=0.1, accumulation=accumulation)
-    schedule = SCHEDULE.model_copy(update={"stages": (SCHEDULE.stages[0], last)})
-    expected, baseline = fit(tmp_path / "undisturbed", schedule)
-    with pytest.raises(Killed):
-        fit(tmp_path / "killed", schedule, kill_at)
-    found, again = fit(tmp_path / "killed", schedule)
-    assert all(torch.equal(value, found[name]) for name, value in expected.items())
-    assert all(torch.equal(one, other) for one, other in zip(baseline.parameters(), again.parameters(), strict=True))
-    assert all(value.abs().sum() > 0 for value in again.parameters())
-
-
 def test_reinforce_refuses_a_model_without_recurrent_states(tmp_path: Path) -> None:
-    model = create_model("transformer_base", vocab_size=9, visual_dim=4, **model_card("transformer_base").tiny)
+    schedule = Schedule(name="t", summary="t", stages=(stage(),))
     with pytest.raises(BenchError, match=r"stage 'reinforce' .* this model has none"):
-        objective_for(model)
-    trainer = Trainer(
-        model,
-        SCHEDULE,
-        stage_data=lambda _: data_of((0, 0)),
-        validate=lambda *_: 0.0,
-        folder=tmp_path,
-        device=torch.device("cpu"),
-        precision="fp32",
-        seed=5,
-        on_epoch=lambda _: None,
-        reporter=Reporter(Console(file=io.StringIO())),
-    )
+        objective_for(tiny("transformer_base"))
     with pytest.raises(BenchError, match="recurrent decoder's states"):
-        trainer.fit()
+        fit_tiny(tmp_path, schedule=schedule)

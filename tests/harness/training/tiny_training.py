@@ -6,18 +6,18 @@ import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from rich.console import Console
 from torch import Tensor
 
 from harness.config.schedule import Schedule, Stage
-from harness.data.batches import Batch, VisualSource
-from harness.data.features import NullSource
+from harness.data.batches import Batch
+from harness.training import losses, trainer
 from harness.training.objectives import CrossEntropy, Objective
 from harness.training.stage import StageData
 from harness.training.state import TrainingSummary
-from harness.training.trainer import Trainer
 from harness.utils.progress import Reporter
 from results.records import EpochRecord
 from zoo import Captioner, Visual, create_model, model_card
@@ -51,11 +51,6 @@ class Loader:
             yield Batch(Visual(features, torch.ones(2, 1, dtype=torch.bool)), tokens, tuple(chosen.tolist()))
 
 
-def tiny_data(kill_at: tuple[int, int] | None = None) -> StageData:
-    """Of one stage, whose validation looks at nothing."""
-    return StageData(Loader(kill_at), NullSource())  # type: ignore[arg-type]
-
-
 def tiny_schedule(**changes: Any) -> Schedule:
     """Two stages, of three epochs and of one, with `changes` to both."""
     stage = {
@@ -80,7 +75,7 @@ def fit_tiny(
     records: list[EpochRecord] | None = None,
     model: Captioner | None = None,
     interval: float = 0.0,
-    read_losses_every: int | None = None,
+    read_losses_every: int = 1,
     objective: Callable[[Stage], Objective] = CrossEntropy,
     said: io.StringIO | None = None,
 ) -> tuple[Captioner, TrainingSummary]:
@@ -92,26 +87,29 @@ def fit_tiny(
         )
     trained = model
 
-    def score(_: int, source: VisualSource) -> float:
-        assert isinstance(source, NullSource)
+    def score() -> float:
         return validate(trained) if validate else -sum(p.square().sum().item() for p in trained.parameters())
 
-    training = Trainer(
-        model,
-        schedule or tiny_schedule(),
-        stage_data=lambda stage: tiny_data(kill_at if stage.name == kill_stage else None),
-        validate=score,
-        folder=folder,
-        device=torch.device("cpu"),
-        precision="fp32",
-        seed=5,
-        on_epoch=(records if records is not None else []).append,
-        reporter=Reporter(Console(file=said or io.StringIO(), width=300)),
-        objective=objective,
-        checkpoint_interval_s=interval,
-        read_losses_every=read_losses_every,
-    )
-    return model, training.fit()
+    def stage_data(stage: Stage) -> StageData:
+        loader: Any = Loader(kill_at if stage.name == kill_stage else None)
+        return StageData(loader, objective(stage), score)
+
+    with (
+        patch.object(trainer, "CHECKPOINT_INTERVAL_S", interval),
+        patch.dict(losses.STEPS_BETWEEN_READINGS, cpu=read_losses_every),
+    ):
+        training = trainer.Trainer(
+            model,
+            schedule or tiny_schedule(),
+            stage_data=stage_data,
+            folder=folder,
+            device=torch.device("cpu"),
+            precision="fp32",
+            seed=5,
+            on_epoch=(records if records is not None else []).append,
+            reporter=Reporter(Console(file=said or io.StringIO(), width=300)),
+        )
+        return model, training.fit()
 
 
 def weights_of(model: Captioner) -> dict[str, Tensor]:

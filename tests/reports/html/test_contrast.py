@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from reports.html.plots import COLOURS
 from reports.html.rendering import asset
-from reports.html.sections import COLOURS
 
 TEXT = [
     *((ink, ground) for ink in ("ink", "soft", "accent", "warn") for ground in ("paper", "card", "faint")),

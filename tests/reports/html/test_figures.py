@@ -12,10 +12,9 @@ from typer.testing import CliRunner
 
 from harness.cli import export
 from harness.utils.errors import BenchError
-from reports.html.figures import figures
-from reports.html.labels import LETTER_WIDTH
-from reports.html.plots import FRAME
+from reports.html.plots import FRAME, LETTER_WIDTH
 from reports.html.rendering import asset
+from reports.html.report import figures
 from results.store.store import Store
 
 SVG = "{http://www.w3.org/2000/svg}"

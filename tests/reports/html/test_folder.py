@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from reports.errors import ReportError
-from reports.html.folder import MARKER, replaced
-from reports.html.report import write_report
+from reports.html.report import MARKER, replaced, write_report
 from results.records import DatasetRecord, EpochRecord, Outcome, Quantity, RunSpec, SplitResult
 from results.store.store import Store
 from tests.reports.html.parsed import Page

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reports.html.gallery_data import IMAGES_A_FILE, disagreement, gallery_data
+from reports.html.gallery import IMAGES_A_FILE, disagreement, gallery_data
 from results.records import Role
 from results.runs.views import GalleryCaption, GalleryItem
 

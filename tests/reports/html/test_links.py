@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reports.html.links import linked
+from reports.html.rendering import linked
 
 
 def test_addresses_and_arxiv_numbers_become_links() -> None:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from reports.html.gallery import GalleryPage
-from reports.html.model_results import examples_by_run, model_costs, model_results
-from reports.tables.deviations import deviations
+from reports.html.models import examples_by_run, model_pages
 from results.records import Quantity
 from results.runs.views import GalleryCaption, GalleryItem, Spread
-from tests.reports.examples import group, row
+from tests.reports.examples import contents, group, row, run
 from tests.reports.html.parsed import Page
 
 
@@ -41,37 +38,13 @@ def test_one_image_is_one_example() -> None:
 def test_results_have_a_line_a_domain() -> None:
     spread = Spread(0.5, None, 1)
     domains = {"out-domain": {"CIDEr-D": spread}, "in-domain": {"CIDEr-D": spread}}
-    [result] = model_results("m2", [group(replace(row("m2"), domains=domains), row("aoanet"))], [], {})
-    assert [line.model for line in result.table.lines] == ["whole split", "in-domain", "out-domain"]
-    assert result.place == "No place; 2 models listed."
-
-
-def test_costs_leave_out_what_was_not_measured() -> None:
     costs = {"train_seconds": Quantity(60.0, unit="s"), "energy_per_image": Quantity(None, "no meter", "J")}
-    found = model_costs("m2", [group(row("aoanet"), replace(row("m2"), costs=costs))])
-    assert [(label, cell.text) for label, _, cell in found] == [("Training time", "1\u202fmin 00\u202fs")]
-
-
-def test_deviations_are_told_setting_by_setting() -> None:
-    said = ["size.max_len: 74 → 20", "schedule.peak: 0.01 → 0.009127999999999999", "preset: it does not ship"]
-    found = deviations({"preset": {"name": "quick"}, "shipped_preset": {"deviations": said}})
-    assert found is not None
-    assert found.changed == (
-        ("size.max_len", "74", "20"),
-        ("schedule.peak", "0.01", "0.009128"),
-        ("preset: it does not ship", "", ""),
-    )
-
-
-@pytest.mark.parametrize("config", [{}, {"preset": None}, {"preset": "quick"}, {"preset": {}}])
-def test_without_a_preset_there_is_nothing_to_differ_from(config: dict[str, object]) -> None:
-    assert deviations(config) is None
-
-
-def test_a_run_that_did_not_record_them_says_so() -> None:
-    found = deviations({"preset": {"name": "quick"}, "shipped_preset": 7})
-    assert found is not None
-    assert found.unknown == "the run did not record how it differs"
+    of = group(replace(row("m2"), domains=domains, costs=costs), row("aoanet"))
+    [page] = model_pages(contents(of, runs={"k": run()}), {})
+    [result] = page.results
+    assert [line.model for line in result.table.lines] == ["in-domain", "out-domain", "overall"]
+    assert "2 models" in result.place
+    assert [(label, cell.text) for label, _, cell in page.costs] == [("Training time", "1\u202fmin 00\u202fs")]
 
 
 def test_pages_show_them(pages: dict[str, Page]) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from reports.export.markdown import markdown
 from reports.html.report import write_report
+from reports.tables.contents import Contents
+from reports.text.markup import markdown
 from reports.text.terminal import print_leaderboard
-from results.runs import fetch
 from results.store.store import Store
 from tests.reports.conftest import dataset, outcome, spec
 from tests.reports.html.parsed import Page
@@ -31,9 +31,7 @@ def test_older_code_is_marked_on_page_terminal_and_table(tmp_path: Path) -> None
         page = Page(write_report(store, tmp_path / "report")).root
         console = Console(width=80, record=True, quiet=False, file=(tmp_path / "out").open("w"))
         print_leaderboard(store, console)
-        groups = [group for group in fetch.leaderboard(store) if group.split == "test"]
-        runs = {key: fetch.run_detail(store, key) for key in (older.key, newer.key)}
-        text = markdown(groups, runs)
+        text = markdown(Contents.read(store))
     badges = list(page.find("a", class_="badge"))
     assert [badge.attributes["title"] for badge in badges] == [f"{SENTENCE}"] * 2, "one row on each of two splits"
     assert "older code" in badges[0].text

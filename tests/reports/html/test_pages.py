@@ -8,10 +8,10 @@ import pytest
 
 from reports.html.curves import curve_sections
 from reports.html.models import flat
-from reports.html.pages import model_page, run_page
 from reports.html.plots import MAX_LABELS, Series, trade_off_plot
+from reports.html.rendering import model_page, run_page
 from results.records import EpochRecord
-from tests.reports.examples import run
+from tests.reports.examples import contents, run
 
 
 @pytest.mark.parametrize("name", ["../../up", "a/b/c", "A", "", "x" * 300, "con.txt", "show_tell/../up"])
@@ -43,7 +43,7 @@ def test_curves_of_other_conditions_never_share_a_plot() -> None:
         key: replace(common, key=key, seed=seed, signature={"beam": "3", "schedule": schedule})
         for key, seed, schedule in (("a", 1, "xe#1"), ("b", 1, "scst#2"), ("c", 2, "xe#1"))
     }
-    first, second = curve_sections([], runs, {"m2": 0})
+    first, second = curve_sections(contents(runs=runs), {"m2": 0})
     assert (first.apart, second.apart) == ("schedule: xe#1", "schedule: scst#2")
     assert [line.key for line in first.lines] == ["a", "c"]
     assert [line.key for line in second.lines] == ["b"]

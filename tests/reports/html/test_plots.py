@@ -6,9 +6,18 @@ import itertools
 
 import pytest
 
-from reports.html.labels import LETTER_WIDTH, LINE_HEIGHT, natural
-from reports.html.legend import legend
-from reports.html.plots import FRAME, MAX_LABELS, Plot, Series, line_plot, trade_off_plot
+from reports.html.plots import (
+    FRAME,
+    LETTER_WIDTH,
+    LINE_HEIGHT,
+    MAX_LABELS,
+    Plot,
+    Series,
+    legend,
+    line_plot,
+    natural,
+    trade_off_plot,
+)
 
 
 def trade_off(*points: tuple[float, float]) -> Plot:

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from reports.html.legend import Entry
-from reports.html.plots import FRAME, Series, search_plot
+from reports.html.method import tuning
+from reports.html.plots import FRAME, Entry, Series, search_plot
 from reports.html.report import write_report
-from reports.html.tuning import tuning
 from results.store.store import Store
 from tests.reports.conftest import dataset, outcome, spec
 from tests.reports.examples import group, row, run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reports.html.words import forms, pieces, stem, stems
+from reports.html.gallery import forms, pieces, stem, stems
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,39 @@
-"""Columns of the leaderboard: those that are empty in every row are left out, with the reason."""
+"""Columns of leaderboards and cost tables: what is shown, what is told in a sentence, what is marked, and ratios."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from reports.tables.columns import absent_columns, every_column, filled_columns
-from reports.tables.leaderboard_page import ONE_MODEL, shown_families
+import pytest
+
+from reports.tables.columns import NOISY, cost_list, leaderboards, people
+from reports.tables.costs import CostTable, cost_tables
+from reports.tables.table import Table
 from results.records import Quantity
+from results.runs.machines import OtherMachine
 from results.runs.views import Row, Spread
-from tests.reports.examples import row, run
+from tests.reports.examples import group, row
+
+
+def keys(table: Table) -> list[str]:
+    return [column.key for column in table.columns]
+
+
+def costing(model: str, **costs: Quantity) -> Row:
+    return replace(row(model), keys=(model,), costs=costs)
+
+
+def seconds(value: float) -> Quantity:
+    return Quantity(value, unit="s")
+
+
+def costs_of(theme: str, *rows: Row) -> CostTable:
+    return cost_tables(group(*rows), {})[theme]
+
+
+def names(told: CostTable) -> list[str]:
+    assert told.table is not None
+    return [column.name for column in told.table.columns]
 
 
 def scored(model: str, *, spice: float | None, latency: float | None = None) -> Row:
@@ -18,25 +43,116 @@ def scored(model: str, *, spice: float | None, latency: float | None = None) -> 
     return replace(row(model), scores=scores, costs=costs)
 
 
-def test_what_no_row_has_is_left_out_with_the_reason() -> None:
-    columns = filled_columns([scored("a", spice=None), scored("b", spice=None)], "CIDEr-D")
-    assert columns.metrics == ("CIDEr-D",)
-    assert columns.costs == ("parameters",)
-    assert absent_columns(columns) == ("No row has SPICE: needs its models. No row has Latency: busy.")
+def test_what_no_row_has_is_left_out_with_the_reason_and_what_one_has_stays() -> None:
+    [table], absent = leaderboards([group(scored("a", spice=None), scored("b", spice=None))], None, {})
+    assert keys(table) == ["CIDEr-D", "interval", "parameters"]
+    assert [part in absent for part in ("SPICE: needs its models", "Latency: busy")] == [True, True]
+    two = group(scored("a", spice=None), scored("b", spice=0.2, latency=0.1))
+    [table], absent = leaderboards([two], None, {})
+    assert keys(table) == ["CIDEr-D", "interval", "SPICE", "parameters", "latency_median"]
+    assert absent == ""
+    [table], _ = leaderboards([replace(two, metric="SPICE")], None, {})
+    assert keys(table)[:2] == ["SPICE", "CIDEr-D"], "the ranking metric is first; SPICE has no interval here"
 
 
-def test_what_one_row_has_stays() -> None:
-    rows = [scored("a", spice=None), scored("b", spice=0.2, latency=0.1)]
-    columns = filled_columns(rows, "CIDEr-D")
-    assert (columns.metrics, columns.costs) == (("CIDEr-D", "SPICE"), ("parameters", "latency_median"))
-    assert absent_columns(columns) == ""
-    assert every_column(rows, "SPICE").metrics == ("SPICE", "CIDEr-D"), "the ranking metric is first"
+@pytest.mark.parametrize(
+    ("models", "column", "shown"),
+    [
+        ({"m2": 30.0, "blind": 20.0}, "× blind", ["1.50×", "1.00×"]),
+        ({"m2": 42.0, "aoanet": 10.0}, "× least", ["4.20×", "1.00×"]),
+    ],
+)
+def test_costs_are_told_as_times_the_blind_model_or_else_the_least(
+    models: dict[str, float], column: str, shown: list[str]
+) -> None:
+    told = costs_of("Time", *(costing(name, train_seconds=seconds(value)) for name, value in models.items()))
+    assert names(told) == ["Training time", column]
+    assert told.table
+    assert [line.cells[1].text for line in told.table.lines] == shown
 
 
-def test_families_of_one_model_are_one_to_choose_by() -> None:
-    runs = {
-        name: replace(run(card={"family": family}), key=name, model=name)
-        for name, family in (("a/x", "a"), ("a/y", "a"), ("b", "b"), ("c", "c"))
-    }
-    runs["human"] = replace(run(), model="human", role="reference")
-    assert shown_families(runs) == {"a/x": "a", "a/y": "a", "b": ONE_MODEL, "c": ONE_MODEL}
+def test_what_another_machine_measured_is_marked_and_compared_with_nothing() -> None:
+    elsewhere, mostly = (
+        replace(costing(name, train_seconds=seconds(value)), other_machines={"train_seconds": OtherMachine(said, of)})
+        for name, value, said, of in (("m2", 10, "trained on EPYC", ()), ("updown", 30, "of 2 of 3 seeds", (0, 1)))
+    )
+    table = costs_of("Time", elsewhere, mostly, costing("aoanet", train_seconds=seconds(60))).table
+    assert table is not None
+    assert [line.cells[1].text for line in table.lines] == ["", "1.00×", "2.00×"]
+    assert [line.cells[0].note for line in table.lines] == ["trained on EPYC", "of 2 of 3 seeds", ""]
+    assert list(table.marks.values()) == ["a", "b"]
+
+
+def test_of_two_counts_of_a_caption_one_is_compared() -> None:
+    counts = {"gmac_beam": Quantity(2.0, unit="GMAC"), "gmac_beam_mean_length": Quantity(1.0, unit="GMAC")}
+    told = costs_of("Size and computation", costing("m2", **counts), costing("blind", **counts))
+    assert names(told) == ["Computation per caption", "× blind", "Longest caption, beam"]
+
+
+def test_columns_that_are_empty_or_the_same_become_sentences() -> None:
+    missing = Quantity(None, "seed 0: no CUDA device; seed 1: no CUDA device", "J")
+    costs = {"energy_per_image": missing, "idle_power": replace(missing, unit="W")}
+    found = costs_of("Energy", costing("m2", **costs), costing("aoanet", **costs))
+    assert (found.table, len(found.sentences)) == (None, 1)
+    assert found.sentences[0].count("no CUDA device") == 1
+
+    same = {"latency_threads": Quantity(1.0, unit="threads"), "latency_iqr": Quantity(None, "one image", "s")}
+    found = costs_of(
+        "Latency", *(costing(name, latency_median=seconds(of), **same) for name, of in (("m2", 1), ("blind", 2)))
+    )
+    assert names(found) == ["Latency", "× blind"]
+    assert found.table
+    assert found.table.marks == {}, "no note of a column that is gone"
+    assert ["one image" in found.sentences[0], "1\u202fthread" in found.sentences[1]] == [True, True]
+
+
+def test_a_prediction_that_was_far_off_is_explained() -> None:
+    rows = [
+        costing(str(predicted), train_seconds=seconds(80), predicted_train_seconds=seconds(predicted))
+        for predicted in (438, 100, 160, 40)
+    ]
+    told = costs_of("Time", *rows)
+    assert told.table
+    place = names(told).index("Predicted training time")
+    assert [line.cells[place].note.partition(" ")[0] for line in told.table.lines] == ["5.5", "", "", ""]
+
+
+def test_a_noisy_latency_is_marked_instead_of_a_column() -> None:
+    timed = {"latency_median": Quantity(0.25, unit="s"), NOISY: Quantity(0.0)}
+    told = costs_of("Latency", costing("m2", **timed), costing("aoanet", **timed | {NOISY: Quantity(0.5)}))
+    assert names(told) == ["Latency", "× least"]
+    assert told.table
+    assert [line.cells[0].text for line in told.table.lines] == ["250\u202fms", "~250\u202fms"]
+    assert [bool(line.cells[0].note) for line in told.table.lines] == [False, True]
+    listed = cost_list({NOISY: Quantity(0.5)})
+    assert [cell.text for _, _, cell in listed] == ["yes"]
+
+
+def test_an_estimate_is_a_range_whose_assumption_is_a_note() -> None:
+    name = "train_a100_hours_estimate"
+    hours, old = ({name: Quantity(9.0, None, "h", low, high)} for low, high in ((3.0, 9.0), (None, None)))
+    table = costs_of("Time", costing("m2", **hours), costing("aoanet", **old)).table
+    assert table is not None
+    assert [line.cells[0].text for line in table.lines] == ["3.00\u202fh–9.00\u202fh", "9.00\u202fh"]
+    assert list(table.marks) == [table.columns[0].meaning]
+    [(_, _, cell)] = cost_list(hours)
+    assert (cell.text, cell.reason) == ("3.00\u202fh–9.00\u202fh", table.columns[0].meaning)
+
+
+def test_people_are_compared_where_they_were_scored_alike() -> None:
+    def held(model: str, cider: float) -> Row:
+        return replace(row(model), held_out={"CIDEr-D": Spread(cider, None, 1)})
+
+    differs = {"nrefs": "test=4,nocaps=9", "heldout": "each", "beam": "none", "v": "0.4.0"}
+    human = replace(held("human", 2.0), role="reference", differs=differs)
+    of = group(held("a", 0.4), held("b", 0.5), row("without"))
+    for split, nrefs in (("test", "4"), ("nocaps", "9")):
+        found = people(replace(of, split=split, references=(human,)), {})
+        assert found is not None
+        assert [(line.model, line.differs, line.cells[0].text) for line in found.table.lines] == [
+            ("human", "", "200.0"), ("b", "", "50.0"), ("a", "", "40.0"),
+        ]  # fmt: skip
+        assert f"Against {nrefs} references" in found.note
+    assert people(replace(group(row("without")), references=(human,)), {}) is None
+    for other in (replace(human, held_out={}), *(replace(human, differs=differs | {k: "x"}) for k in ("tok", "rev"))):
+        assert people(replace(of, references=(other,)), {}) is None

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reports.html.domains import domain_sections
 from reports.html.models import model_pages
-from reports.tables.leaderboard_page import ranked_table
+from reports.html.sections import domain_sections
+from reports.tables.columns import leaderboards
 from reports.tables.printed import printed_table, published_cell
-from reports.tables.table_values import Notes
 from results.published.names import RECIPES
 from results.runs.views import Group, Spread
-from tests.reports.examples import group, row, run, staged
+from tests.reports.examples import contents, group, row, run, staged
 
 
 def test_a_printed_number_stands_beside_with_its_conditions() -> None:
-    notes = Notes()
     updown = replace(staged("self_critical"), model="updown")
-    cell = published_cell(row("updown"), group(row("updown")), {"k": updown}, notes)
+    cell = published_cell(row("updown"), group(row("updown")), {"k": updown})
     assert cell.text == "120.1"
-    [note] = notes.marks
-    assert cell.mark == notes.marks[note]
     for words in ("objective: RL", "Cannot be compared: images, recipe.", "COCO Karpathy test", "not stated"):
-        assert words in note
+        assert words in cell.note
 
 
 def test_a_changed_recipe_says_where_on_every_page() -> None:
@@ -34,27 +30,31 @@ def test_a_changed_recipe_says_where_on_every_page() -> None:
         dataset="coco",
         scores={"test": {}, "train": {}},
     )
-    shown, notes = row(detail.model), Notes()
-    assert published_cell(shown, group(shown), {"k": detail}, notes).text == "130.8"
-    [page] = model_pages([detail], [], [], {})
+    shown = row(detail.model)
+    cell = published_cell(shown, group(shown), {"k": detail})
+    assert cell.text == "130.8"
+    [page] = model_pages(contents(runs={"k": detail}), {})
     assert [note.partition(", ")[0] for note in page.beside] == ["coco test: CIDEr-D 130.8"]
-    for note in (*notes.marks, *page.beside):
+    for note in (cell.note, *page.beside):
         assert "recipe (size.d_model: 512 → 16)" in note
         assert "graph of the released code" in note
     unchanged = replace(detail, config=detail.config | {"shipped_preset": changed | {"deviations": []}})
-    published_cell(shown, group(shown), {"k": unchanged}, same := Notes())
-    assert "recipe" not in next(iter(same.marks))
+    assert "recipe" not in published_cell(shown, group(shown), {"k": unchanged}).note
 
 
 def test_only_tables_of_printed_splits_have_the_column() -> None:
     def headings(group: Group) -> list[str]:
-        return [heading.name for heading in ranked_table(group, {"k": staged("self_critical")}).headings]
+        [table], _ = leaderboards([group], {"k": replace(staged("self_critical"), model="updown")}, {})
+        return [column.name for column in table.columns]
 
     coco = group(row("updown"))
     assert "Published" in headings(coco)
-    for other in (replace(coco, dataset="scenes"), replace(coco, split="train"), replace(coco, rows=())):
+    for other in (
+        replace(coco, dataset="scenes"),
+        replace(coco, split="train"),
+        replace(coco, rows=(), references=(row("human"),)),
+    ):
         assert "Published" not in headings(other)
-    assert "Published" in headings(replace(coco, split="nocaps"))
 
 
 def test_both_frequencies_of_a_domain_have_a_table() -> None:
@@ -62,10 +62,11 @@ def test_both_frequencies_of_a_domain_have_a_table() -> None:
     domains = {"in-domain": {"CIDEr-D": spread, name: Spread(0.7, None, 1)}}
     nocaps = replace(group(replace(row("expansionnet_v2"), domains=domains)), split="nocaps")
     detail = replace(staged("self_critical"), model="expansionnet_v2")
-    [section] = domain_sections([nocaps], [], {"k": detail}, {})
+    [section] = domain_sections(contents(nocaps, runs={"k": detail}), {})
     assert list(section.tables) == ["CIDEr-D", name]
-    other = section.tables[name]
-    assert [heading.name for heading in other.headings] == ["in-domain"], "no overall score has this name"
+    other = section.tables[name].table
+    assert other
+    assert [column.name for column in other.columns] == ["in-domain"], "no overall score has this name"
     assert [cell.text for cell in other.lines[0].cells] == ["70.0"]
 
 
@@ -78,9 +79,10 @@ def test_printed_domains_name_the_images_that_they_are_of() -> None:
     def shown(group: Group, images: dict[str, int]) -> tuple[list[str], str, list[str]]:
         place = (group.fingerprint, group.split)
         detail = replace(staged("self_critical"), model="expansionnet_v2")
-        [section] = domain_sections([group], [], {"k": detail}, {place: images})
-        table = section.tables["CIDEr-D"]
-        return [each.name for each in table.headings], table.lines[0].cells[-1].text, list(table.notes.marks)
+        [section] = domain_sections(contents(group, runs={"k": detail}), {place: images})
+        table = section.tables["CIDEr-D"].table
+        assert table
+        return [each.name for each in table.columns], table.lines[0].cells[-1].text, list(table.marks)
 
     headings, text, [note] = shown(nocaps, local)
     assert (headings[-1], text) == ("Published", "83.8 / 79.2 / 54.0 / 72.9")
@@ -90,10 +92,8 @@ def test_printed_domains_name_the_images_that_they_are_of() -> None:
 
 
 def test_a_model_that_no_paper_prints_says_so() -> None:
-    notes = Notes()
-    cell = published_cell(row("mine"), group(row("mine")), {"k": run()}, notes)
-    assert (cell.text, cell.value) == ("—", None)
-    assert list(notes.marks) == ["No printed score is recorded here."]
+    cell = published_cell(row("mine"), group(row("mine")), {"k": run()})
+    assert (cell.text, cell.value, bool(cell.note)) == ("—", None, True)
 
 
 def test_printed_rows_name_papers_and_what_is_not_stated() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -50,13 +49,6 @@ def test_places_without_results_are_refused_with_a_hint(tmp_path: Path) -> None:
         results.open(tmp_path / "nowhere")
     assert "bench run" in (caught.value.hint or "")
     assert not list(tmp_path.iterdir())
-
-
-def test_an_older_database_is_refused_with_its_upgrade(tmp_path: Path) -> None:
-    shutil.copy(ASSETS / "v0_2_0.sqlite", tmp_path / "bench.sqlite")
-    with pytest.raises(StoreError, match=r"captionbench 0\.2\.0, whose tables are older") as caught:
-        results.open(tmp_path)
-    assert caught.value.hint == f"upgrade it, nothing is lost: bench db upgrade --db {tmp_path / 'bench.sqlite'}"
 
 
 def test_pandas_waits_until_results_are_opened() -> None:

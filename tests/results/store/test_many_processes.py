@@ -59,7 +59,7 @@ def test_eight_processes_write_one_new_database(url: str) -> None:
         assert status == {"finished": runs}
         counts = {row: connection.scalar(select(func.count()).select_from(row)) for row in (DatasetRow, Image)}
         assert counts == {DatasetRow: 1, Image: 3}
-        epochs = connection.scalars(select(func.count()).select_from(Epoch).group_by(Epoch.cell_id)).all()
+        epochs = connection.scalars(select(func.count()).select_from(Epoch).group_by(Epoch.run_id)).all()
         assert epochs == [3] * runs
-        captions = connection.scalars(select(func.count()).select_from(Caption).group_by(Caption.cell_id)).all()
+        captions = connection.scalars(select(func.count()).select_from(Caption).group_by(Caption.run_id)).all()
         assert captions == [3] * runs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +14,6 @@ from results import ImageRecord, Quantity, Store, StoreError
 from results.runs import fetch
 from results.store.merge import merge
 from results.store.schema import Base, DatasetRow, RunRow
-from results.store.upgrade import upgrade
-
-ASSET = Path(__file__).parents[1] / "assets" / "v0_1_0.sqlite"
 
 
 @pytest.fixture
@@ -38,7 +34,7 @@ def contents(store: Store) -> dict[str, list[dict[str, Any]]]:
     """Every row of every table, with keys and fingerprints in place of numbers that a database gives."""
     with store.reading() as connection:
         names: dict[str, dict[int, str]] = {
-            "cell_id": dict(connection.execute(select(RunRow.id, RunRow.key)).all()),
+            "run_id": dict(connection.execute(select(RunRow.id, RunRow.key)).all()),
             "dataset_id": dict(connection.execute(select(DatasetRow.id, DatasetRow.fingerprint)).all()),
         }
         return {
@@ -172,23 +168,6 @@ def test_images_that_are_missing_here_are_added(store: Store, other: Store, make
     other.record_dataset(make.dataset(images=(*make.dataset().images, extra)))
     assert merge(store, str(other.url.database)).datasets == ["scenes"]
     assert fetch.dataset_info(store, "scenes").evaluated == {"nocaps": 1, "test": 3}
-
-
-def test_a_file_of_an_older_release_is_read_through_a_copy(store: Store, tmp_path: Path) -> None:
-    old = Path(shutil.copy(ASSET, tmp_path / "old.sqlite"))
-    before = old.read_bytes()
-    assert len(merge(store, old).added) == 7
-    assert old.read_bytes() == before
-    upgrade(old)
-    assert len(merge(store, old).kept) == 7
-
-
-def test_an_older_server_database_must_be_upgraded_first(postgres_url: str, tmp_path: Path) -> None:
-    with Store(postgres_url) as other, other.writing() as connection:
-        connection.exec_driver_sql("DROP TABLE alembic_version")
-    with Store(tmp_path / "bench.sqlite") as store, pytest.raises(StoreError, match="older") as caught:
-        merge(store, postgres_url)
-    assert caught.value.hint == "upgrade it first: bench db upgrade --db URL"
 
 
 def test_what_cannot_be_merged(store: Store, tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def test_a_locked_database(store: Store, make: Any, tmp_path: Path, monkeypatch:
 def test_readers_see_one_instant(add: Callable[..., str], tmp_path: Path) -> None:
     add("first")
     with Store(tmp_path / "bench.sqlite", read_only=True) as reader, reader.reading() as connection:
-        count = "SELECT count(*) FROM cells"
+        count = "SELECT count(*) FROM runs"
         assert connection.exec_driver_sql(count).scalar() == 1
         add("second")
         assert connection.exec_driver_sql(count).scalar() == 1

@@ -10,10 +10,22 @@ import sys
 import time
 from pathlib import Path
 
-from sqlalchemy import Connection, create_engine, func, inspect, select, text
+from sqlalchemy import Connection, create_engine, func, inspect, select
 
 from results import Store
-from results.store.schema import REVISION, Base, Caption, Cost, DatasetRow, Epoch, Image, ImageScores, RunRow, Score
+from results.store.schema import (
+    RELEASE,
+    REVISION,
+    Base,
+    Caption,
+    Cost,
+    DatasetRow,
+    Epoch,
+    Image,
+    ImageScores,
+    RunRow,
+    Score,
+)
 
 CELLS_EACH = 4
 IMAGES = 200
@@ -105,14 +117,14 @@ def _check(connection: Connection) -> dict[str, int]:
     if not names:
         return {}
     assert {*Base.metadata.tables, REVISION.name} <= names, "the tables appear all at once"
-    assert connection.execute(text("SELECT version FROM schema_info")).all() == [(2,)]
+    assert connection.scalars(select(REVISION.c.version_num)).all() == [RELEASE]
 
     def count(table: type[Base]) -> int:
         return connection.scalar(select(func.count()).select_from(table)) or 0
 
     assert count(Image) == IMAGES * count(DatasetRow)
     parts = [
-        select(func.count()).select_from(table).where(table.cell_id == RunRow.id).scalar_subquery()
+        select(func.count()).select_from(table).where(table.run_id == RunRow.id).scalar_subquery()
         for table in (Caption, Score, ImageScores, Cost, Epoch)
     ]
     found: dict[str, int] = {}

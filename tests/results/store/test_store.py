@@ -216,7 +216,7 @@ def test_deleting_a_data_set_takes_everything_along(store: Store, add: Callable[
     with store.reading() as connection:
         connection.execute(text("DELETE FROM datasets"))
     left = [table.__tablename__ for table in Base.__subclasses__() if count(store, table)]
-    assert left == ["schema_info"]
+    assert left == []
 
 
 def test_incomplete_outcomes_are_refused(store: Store, make: Any) -> None:
@@ -287,3 +287,49 @@ def test_large_ids_and_every_bit_of_a_score(store: Store, make: Any) -> None:
     with store.reading() as connection:
         assert connection.scalars(select(ImageScores.scores)).one() == ids
     assert fetch.run_detail(store, spec.key).seed == 2**62
+
+
+def test_planning_again_renews_what_executing_needs_until_a_run_has_finished(store: Store, make: Any) -> None:
+    store.record_dataset(make.dataset())
+    specs = [make.spec(model, execution={"data": "/old"}) for model in ("updown", "blind", "lstm")]
+    store.plan(specs)
+    store.finish(specs[0].key, make.outcome())
+    again = [replace(spec, execution={"data": "/new"}, kind=spec.kind) for spec in specs]
+    store.plan([*reversed(again), make.spec("aoa")])
+    assert [store.spec(spec.key) for spec in specs] == [specs[0], *again[1:]]
+    assert store.spec("aoa-1").execution is None
+    assert store.keys(["planned"]) == ["blind-1", "lstm-1", "aoa-1"], "in planning order"
+    assert store.keys(["finished", "failed"]) == ["updown-1"]
+    with pytest.raises(StoreError, match="run nothing was never planned"):
+        store.spec("nothing")
+
+
+def test_progress_is_of_running_runs_alone(store: Store, make: Any) -> None:
+    store.record_dataset(make.dataset())
+    specs = [make.spec(model) for model in ("updown", "blind", "lstm")]
+    store.plan(specs)
+    keys = [spec.key for spec in specs]
+    for key in keys[:2]:
+        store.begin(key, {})
+    for key in keys:
+        store.report_progress(key, {"epoch": 2})
+    assert store.progress([*keys, "nothing"]) == {
+        "updown-1": ("running", {"epoch": 2}),
+        "blind-1": ("running", {"epoch": 2}),
+        "lstm-1": ("planned", None),
+    }
+    store.finish("updown-1", make.outcome())
+    store.fail("blind-1", "Error", "why", "")
+    assert set(store.progress(keys).values()) == {("finished", None), ("failed", None), ("planned", None)}
+    store.begin("lstm-1", {})
+    store.report_progress("lstm-1", {"epoch": 1})
+    store.interrupt("lstm-1", "stopped")
+    assert store.progress(["lstm-1"]) == {"lstm-1": ("running", None)}
+
+
+@pytest.mark.parametrize("change", ["config = '{not json'", "code = '[1]'", "signature = x'00'", "kind = 'other'"])
+def test_the_tables_hold_no_junk(url: str, add: Callable[..., str], store: Store, change: str) -> None:
+    key = add("blind")
+    if not url.startswith("postgresql") or "kind" in change:
+        with store.reading() as connection, pytest.raises(IntegrityError):
+            connection.execute(text(f"UPDATE runs SET {change} WHERE key = :key"), {"key": key})  # noqa: S608

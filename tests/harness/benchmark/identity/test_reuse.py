@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,6 @@ from harness.benchmark.identity.reuse import settle
 from results import DatasetRecord, Outcome, Quantity, RunSpec, SplitResult, Store
 from results.records import CodeRecord
 from results.runs.fetch import leaderboard
-from results.store.upgrade import upgrade
 
 FILES = {"zoo/models/mine.py": "11", "harness/training/trainer.py": "22"}
 CODE = CodeRecord("m1", "h1", "1", FILES)
@@ -152,12 +150,3 @@ def test_a_release_alone_separates_no_rows(store: Store) -> None:
     finish(store, cell("mine-s1-b", seed=1, signature={"nrefs": "5", "rev": "1", "v": "0.3.1"}, code_version="0.3.1"))
     [group] = leaderboard(store)
     assert [row.seeds for row in group.rows] == [(0, 1)]
-
-
-def test_an_upgraded_store_marks_its_rows_as_older(tmp_path: Path) -> None:
-    asset = Path(__file__).parents[3] / "results" / "assets" / "v0_2_0.sqlite"
-    old = Path(shutil.copy(asset, tmp_path / "old.sqlite"))
-    upgrade(old)
-    with Store(old, read_only=True) as upgraded:
-        [row] = [row for group in leaderboard(upgraded) for row in group.rows]
-    assert row.outdated == "captionbench 0.1.0 made it, which did not record its code"

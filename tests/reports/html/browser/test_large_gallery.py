@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from reports.html.gallery import WRITTEN_OUT
-from reports.html.gallery_data import IMAGES_A_FILE
+from reports.html.gallery import IMAGES_A_FILE, WRITTEN_OUT
 from reports.html.report import write_report
 from results.records import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult
 from results.store.store import Store

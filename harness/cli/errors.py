@@ -1,0 +1,261 @@
+"""How errors are said: one line, what to type next on another, and an exit code; what no command expects is logged."""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import re
+import shlex
+import signal
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import typer
+
+import harness
+from harness.utils.errors import INTERRUPTED, BenchError, wants_traceback
+from harness.utils.files import shortened
+from harness.utils.plugins import place_in_plugin
+from harness.utils.signals import Terminated
+from harness.utils.workspace import user_cache
+from reports.errors import ReportError
+from results.errors import StoreError, without_passwords
+from zoo.errors import ZooError
+
+BUG_EXIT_CODE = 70
+"""EX_SOFTWARE of sysexits.h: neither success, nor a finding (1), nor wrong input (2)."""
+UsageError: Any = typer.BadParameter.__mro__[1]
+"""Of the Click that Typer was released with, which it does not export by this name."""
+_LONG_VALUE = re.compile(r"[^\s/]{256,}")  # longer than a name can be
+_LONGEST = 300  # characters of an error's own message
+_SUGGESTED = re.compile(r"No such command '(?P<typed>.*)'\.(?: Did you mean '(?P<meant>\S+)'\?)?", re.DOTALL)
+_CHOICES = re.compile(r"is not one of '([^']*)'")
+_EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((?P<words>.*)\)", re.DOTALL)
+
+
+def say_error(message: BenchError | ReportError | StoreError | ZooError, error: BaseException) -> None:
+    """Print an error and what to do next on stderr; with --debug the traceback first.
+
+    Names and values that no file can have are cut, as they were typed by mistake.
+    """
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(stderr=True, highlight=False)
+    if wants_traceback():
+        console.print(_traceback(error), markup=False, soft_wrap=True)
+    for style, kind, text in (("bold red", "error", str(message)), ("bold", "hint", message.hint)):
+        if text:
+            cut = _LONG_VALUE.sub(lambda value: shortened(value[0]), text)
+            console.print(f"[{style}]{kind}:[/] {escape(cut)}", soft_wrap=True)
+
+
+def say_interrupted(interrupt: KeyboardInterrupt) -> int:
+    """Say how to continue; gives the exit code."""
+    sys.stderr.write(f"{INTERRUPTED}\n")
+    return 128 + (signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT)
+
+
+@contextmanager
+def said_as_ours(words: list[str]) -> Iterator[None]:
+    """Say errors of usage and Ctrl-C ourselves, where Typer would draw a box, or end without a word.
+
+    Args:
+        words: the command line, without the program's name.
+
+    Raises:
+        BenchError: code of somebody else ended the program.
+    """
+    try:
+        yield
+    except UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # a command without words shows its help
+            raise
+        say_error(explained_usage(error, words), error)
+        raise typer.Exit(error.exit_code) from error
+    except KeyboardInterrupt as interrupt:
+        raise typer.Exit(say_interrupted(interrupt)) from interrupt
+    except SystemExit as end:
+        place = place_in_plugin(end)
+        if place is None and _is_ours(end):
+            raise
+        at = "" if place is None else f" at {place}"
+        raise BenchError(
+            f"code outside captionbench ended the program{at}: sys.exit({end.code!r})",
+            "take it out of the plug-in; bench --debug COMMAND ... shows where it is",
+        ) from end
+
+
+def _is_ours(end: SystemExit) -> bool:
+    """Whether it was raised in a file of ours, or where rich and Typer end for want of a reader (`| head`)."""
+    frame = end.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    name = "" if frame is None else str(frame.tb_frame.f_globals.get("__name__"))
+    return name.partition(".")[0] in {"harness", "reports", "results", "rich", "typer"}
+
+
+def explained(error: BaseException, words: Sequence[str]) -> tuple[BenchError, int]:
+    """The one message for an error that no command expects, and the exit code.
+
+    A plug-in's errors, the system's, and too little memory, are the user's to put right; anything else is a bug, and
+    logged.
+
+    Args:
+        words: the command line, without the program's name.
+    """
+    again = f"`{_typed_again(['--debug', *(word for word in words if word != '--debug')])}` shows where it happened"
+    if (place := place_in_plugin(error)) is not None:
+        return BenchError(f"the plug-in's code failed at {place}: {_described(error)}", again), 2
+    if isinstance(error, OSError) and error.errno is not None:
+        return _explained_system(error, again), 2
+    if isinstance(error, MemoryError):
+        return BenchError(
+            "there is not enough memory for this command",
+            f"try smaller sizes, batches or beams, or fewer --jobs; {again}",
+        ), 2
+    if isinstance(error, RecursionError):
+        return BenchError(
+            "something given to this command is nested too deeply",
+            f"look for a file or value with hundreds of brackets inside each other; {again}",
+        ), 2
+    log = _write_log(error, words)
+    where = f"the traceback is in {log}" if log else "no log could be written"
+    return BenchError(
+        f"this is a bug in captionbench: {_described(error)}",
+        f"the command was `{_typed_again(words)}`; {where}: report both; {again}",
+    ), BUG_EXIT_CODE
+
+
+def _explained_system(error: OSError, again: str) -> BenchError:
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        place = f" (at {error.filename})" if error.filename else ""
+        return BenchError(f"the disk is full{place}", "free some space, then repeat the command")
+    if error.errno == errno.ENAMETOOLONG:
+        return BenchError(
+            f"the name {shortened(os.fsdecode(error.filename or ''))} is longer than the system takes",
+            "check what was typed; the name of a file or folder has at most 255 bytes",
+        )
+    place = f"{error.filename}: " if error.filename else "the system refused: "
+    reason = error.strerror or os.strerror(error.errno or 0)
+    return BenchError(f"{place}{reason}", f"check the file and its permissions; {again}")
+
+
+def _described(error: BaseException) -> str:
+    """The class of an error and what it says, on one line."""
+    said = " ".join(str(error).split())
+    said = said if len(said) <= _LONGEST else said[:_LONGEST] + " ..."
+    return f"{type(error).__name__}: {said}".removesuffix(": ")
+
+
+def _write_log(error: BaseException, words: Sequence[str]) -> Path | None:
+    """Write the traceback, with the command and versions, below the user's cache, or else in the folder of temporary
+    files; None where neither can be written.
+    """
+    import tempfile
+
+    now = datetime.now(UTC)
+    lines = [
+        f"captionbench {harness.__version__}, Python {platform.python_version()}, {platform.platform()}",
+        f"{now:%Y-%m-%d %H:%M:%S} UTC",
+        _typed_again(words),
+        "",
+        _traceback(error),
+    ]
+    for folder in (user_cache() / "logs", Path(tempfile.gettempdir())):
+        log = folder / f"bench-{now:%Y%m%d-%H%M%S}-{os.getpid()}.log"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with log.open("x", encoding="utf-8", errors="replace") as file:  # never into what is there already
+                file.write("\n".join(lines))
+        except OSError:
+            continue
+        return log
+    return None
+
+
+def _traceback(error: BaseException) -> str:
+    return without_passwords("".join(traceback.format_exception(error)))
+
+
+def _typed_again(words: Sequence[str]) -> str:
+    return without_passwords(shlex.join(["bench", *words]))
+
+
+def explained_usage(error: Any, words: list[str]) -> BenchError:
+    """What is wrong with what was typed, naming the option or argument, and what to type next."""
+    command = "bench"
+    if error.ctx is not None:  # as it is typed, however the program was started
+        command += str(error.ctx.command_path).removeprefix(str(error.ctx.find_root().info_name))
+    more = f"`{command} --help` shows all options"
+    kind, parameter = type(error).__name__, getattr(error, "param", None)
+    if kind == "NoSuchOption":
+        near = ", ".join(error.possibilities or ())
+        hint = f"perhaps {near}; {more}" if near else more
+        return BenchError(f"{command} has no option {error.option_name}", hint)
+    if kind == "BadOptionUsage":
+        said = f"{error.option_name}: {_sentence(error.message)}"
+        if "requires an argument" in error.message:
+            said = f"{error.option_name} has no value"
+        return BenchError(said, f"write one behind it: {error.option_name} VALUE; {more}")
+    if kind == "MissingParameter" and parameter is not None:
+        shown, described = shown_name(parameter), _sentence(parameter.help or "")
+        value = f" {parameter.metavar or parameter.name.upper()}" if parameter.opts[0].startswith("-") else ""
+        return BenchError(f"{command}: {shown} is missing", f"add {shown}{value}: {described or more}")
+    if parameter is not None:
+        shown = shown_name(parameter)
+        typed = _typed(parameter, words)
+        what = shown if typed is None else f"{shown} {shlex.quote(typed) if typed.isprintable() else repr(typed)}"
+        return BenchError(f"{what}: {_sentence(error.message)}", _example(parameter, shown, error.message) or more)
+    if found := _SUGGESTED.fullmatch(error.message):
+        hint = f"`{command} --help` lists them"
+        if found["meant"]:
+            hint = f"perhaps: {command} {found['meant']}; {hint}"
+        return BenchError(f"there is no command {command} {found['typed']}", hint)
+    if found := _EXTRA.fullmatch(error.message):
+        return BenchError(
+            f"{command} has no use for these words: {found['words']}",
+            f"leave them out, or quote a value with spaces; {more}",
+        )
+    return BenchError(f"{command}: {_sentence(error.format_message())}", more)
+
+
+def shown_name(parameter: Any) -> str:
+    """An option's first long name, or an argument's in capitals."""
+    if not parameter.opts[0].startswith("-"):
+        return str(parameter.metavar or parameter.name.upper())
+    return str(next((name for name in parameter.opts if name.startswith("--")), parameter.opts[0]))
+
+
+def _typed(parameter: Any, words: list[str]) -> str | None:
+    """The last value that was typed for an option; None for an argument, or a value of the environment."""
+    found = None
+    for word, following in zip(words, [*words[1:], None], strict=True):
+        name, equals, value = word.partition("=")
+        if name in parameter.opts:
+            found = value if equals else following
+    return found
+
+
+def _example(parameter: Any, shown: str, message: str) -> str:
+    """A value that can be typed, where the option has bounds or choices."""
+    if choices := _CHOICES.search(message):
+        return f"for example {shown} {choices[1]}"
+    low, high = getattr(parameter, "min", None), getattr(parameter, "max", None)
+    if low is None and high is None:
+        return ""
+    bounds = " to ".join(f"{bound:,}" for bound in (low, high) if bound is not None)
+    bounds = f"from {bounds}" if low is not None else f"up to {bounds}"
+    return f"give a number {bounds}: {shown} {low if low is not None else high}"
+
+
+def _sentence(message: str) -> str:
+    """Without the words of the library that found it, and without a full stop."""
+    text = message.removeprefix("Value error, ").strip().removesuffix(".")
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,230 @@
+"""Stages that learn to say captions from their scene graphs: where the graphs come from, the loss, and its validation.
+
+Only models with an auto-encoder of sentence graphs have such stages (SGAE, Yang et al., CVPR 2019); others pass over
+them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from harness.config.preset import Preset
+from harness.config.schedule import Schedule, Stage
+from harness.data.batches import Batch, CaptionBatches, VisualSource
+from harness.data.dataset import SCENES, Dataset, Sample
+from harness.data.graphs.sentences import (
+    OPTION,
+    NumberedGraph,
+    SentenceGraphs,
+    number_graph,
+    parse_scene_sentences,
+    read_sentence_graphs,
+)
+from harness.data.prepare_features import TRAINING_SPLITS
+from harness.data.vocabulary import PAD, Vocabulary
+from harness.measure.model_modes import eval_mode
+from harness.training.objectives import cross_entropy, scheduled_sampling_inputs
+from harness.utils.errors import BenchError
+from harness.utils.precision import autocast
+from zoo import Captioner, Memory, Visual
+
+
+@runtime_checkable
+class HasSentenceGraphs(Protocol):
+    """A captioner that may have an auto-encoder of sentence graphs, whose words are entries of its vocabulary.
+
+    `sentences` holds it; None where the model was built without.
+    """
+
+    sentences: nn.Module | None
+
+    def encode_sentences(
+        self, visual: Visual, objects: Tensor, attributes: Tensor, relations: Tensor, *, dictionary: bool = False
+    ) -> Memory:
+        """Encode the scene graphs of n sentences of each image (B * n, ...), for `Captioner.decode`.
+
+        Args:
+            visual: B images; what of them is read beside the graphs is the model's own.
+            objects: (B * n, N), attributes: (B * n, N, a) of each object, -1 where padded.
+            relations: (B * n, M, 3), places of subject and object, and the word; -1 where padded.
+            dictionary: encode through the model's dictionary.
+        """
+        ...
+
+
+def has_sentences(model: Captioner) -> bool:
+    """Whether the model has a part for sentence graphs."""
+    return isinstance(model, HasSentenceGraphs) and model.sentences is not None
+
+
+def require_sentences(model: Captioner, stage: Stage) -> HasSentenceGraphs:
+    """The model, if it has a part for sentence graphs; BenchError if it has none."""
+    if isinstance(model, HasSentenceGraphs) and model.sentences is not None:
+        return model
+    raise BenchError(
+        f"stage {stage.name!r} learns from sentence graphs, and this model has no part for them",
+        "choose the model sgae/sentences, or another schedule",
+    )
+
+
+def stages_for(model: Captioner, schedule: Schedule) -> Schedule:
+    """The schedule without its stages of sentence graphs, where the model has no part for them."""
+    if has_sentences(model) or not _reads_sentences(schedule):
+        return schedule
+    kept = tuple(stage for stage in schedule.stages if stage.gives_ciders)
+    return schedule.model_copy(update={"stages": kept})
+
+
+def check_schedule(model: Captioner, schedule: Schedule) -> None:
+    """BenchError where no stage trains the model's part for sentence graphs, or one needs a part that it has not."""
+    if has_sentences(model) and not _reads_sentences(schedule):
+        raise BenchError(
+            f"this model has a part for sentence graphs, which no stage of schedule {schedule.name!r} trains",
+            "add --preset quick-sentences or sgae-paper, or choose the model without it, such as sgae",
+        )
+    for stage in schedule.stages:
+        if not stage.gives_ciders:
+            require_sentences(model, stage)
+
+
+def check_sentences(dataset: Dataset, file: Path | None, preset: Preset) -> bool:
+    """Whether a stage reads sentence graphs, which are then to be had; nothing is opened.
+
+    Raises:
+        BenchError: a stage reads them and there is no file, or a vocabulary of subwords; or nothing reads the file.
+    """
+    schedule = preset.schedule
+    if not _reads_sentences(schedule):
+        if file is None:
+            return False
+        raise BenchError(
+            f"{OPTION} is given, and no stage of the schedule {schedule.name!r} learns from sentence graphs",
+            f"leave out {OPTION}, or add --preset quick-sentences or sgae-paper",
+        )
+    if preset.vocabulary.kind != "words":
+        raise BenchError(
+            f"schedule {schedule.name!r} learns from sentence graphs, whose words are entries of the vocabulary, and "
+            "this one is of subwords",
+            "add --set vocabulary.kind=words",
+        )
+    if file is None and dataset.name != SCENES:
+        raise BenchError(
+            f"schedule {schedule.name!r} learns from scene graphs of captions, and {dataset.name} has none",
+            f"add {OPTION} FILE (its format is in docs/graph_models.md), or choose a preset without such stages",
+        )
+    return True
+
+
+def open_sentences(
+    dataset: Dataset, file: Path | None, preset: Preset, splits: Mapping[str, Sequence[Sample]]
+) -> SentenceGraphs | None:
+    """Graphs of the training and validation captions: of the file, or parsed of scenes; None where no stage reads any.
+
+    Raises:
+        BenchError: as `check_sentences`, or the file has no graph for each.
+    """
+    if not check_sentences(dataset, file, preset):
+        return None
+    samples = [sample for name in TRAINING_SPLITS for sample in splits[name]]
+    found = parse_scene_sentences(samples) if file is None else read_sentence_graphs(file)
+    return replace(found, by_image={sample.image_id: found.of(sample) for sample in samples})
+
+
+def numbered_graphs(
+    samples: Sequence[Sample], graphs: SentenceGraphs, vocabulary: Vocabulary
+) -> list[list[NumberedGraph]]:
+    """Of each sample, the graph of each of its captions, in numbers of the vocabulary."""
+    found = []
+    for sample in samples:
+        told = graphs.of(sample)
+        numbers = {graph: number_graph(graph, vocabulary) for graph in set(told)}
+        found.append([numbers[graph] for graph in told])
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceGraphLoss:
+    """The mean cross-entropy over all words of a batch, told from the scene graphs of its captions.
+
+    For models with `require_sentences`; `stage.dictionary` says whether the graphs pass through the dictionary.
+    """
+
+    stage: Stage
+    pad: int = PAD
+
+    def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:
+        """See `cross_entropy`; while the model does not train, no input is drawn and no label smoothed."""
+        graphs, inputs = batch.sentences, batch.tokens[:, :-1]
+        if graphs is None:
+            raise ValueError("the batch has no graphs")
+        memory = require_sentences(model, self.stage).encode_sentences(
+            batch.visual, graphs.objects, graphs.attributes, graphs.relations, dictionary=self.stage.dictionary
+        )
+        sampling = self.stage.scheduled_sampling if model.training else None
+        # The state has a row a graph: each caption has one of its own.
+        if sampling is not None and (probability := sampling.probability(epoch)):
+            inputs = scheduled_sampling_inputs(model, memory, inputs, probability)
+        smoothing = self.stage.label_smoothing if model.training else 0.0
+        return cross_entropy(model.decode(memory, inputs), batch.tokens, smoothing, self.pad)
+
+    def weight(self, batch: Batch) -> float:
+        """Words to predict."""
+        return float((batch.tokens[:, 1:] != self.pad).sum())
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceValidation:
+    """How likely the validation captions are, told from their graphs.
+
+    Args:
+        model: that is trained.
+        samples: the validation split, as the vocabulary reads it.
+        note: told the loss.
+    """
+
+    model: Captioner
+    samples: Sequence[Sample]
+    graphs: SentenceGraphs
+    vocabulary: Vocabulary
+    source: VisualSource
+    max_len: int
+    device: torch.device
+    precision: str
+    note: Callable[[str], None]
+
+    def __call__(self, stage: Stage) -> float:
+        """The geometric mean of the words' probabilities: above 0, and more is better, as of CIDEr-D; 0 if not finite.
+
+        That is exp(-loss), where the loss is the mean cross-entropy of a word, without label smoothing.
+        """
+        batches = CaptionBatches(
+            self.samples,
+            self.vocabulary,
+            self.source,
+            self.model.visual,
+            batch_size=stage.batch_size,
+            captions_per_image=max(len(sample.captions) for sample in self.samples),
+            seed=0,
+            max_len=self.max_len,
+            graphs=numbered_graphs(self.samples, self.graphs, self.vocabulary),
+        )
+        objective, total, words = SentenceGraphLoss(stage, self.vocabulary.pad), 0.0, 0.0
+        with eval_mode(self.model), torch.no_grad():
+            for batch in batches.epoch(0):
+                weight = objective.weight(batch)
+                with autocast(self.device, self.precision):
+                    loss = objective(self.model, batch.to(self.device))
+                total, words = total + weight * loss.item(), words + weight
+        self.note(f"  {stage.name}: validation loss {total / words:.3f}")
+        return math.exp(-total / words) if math.isfinite(total) else 0.0
+
+
+def _reads_sentences(schedule: Schedule) -> bool:
+    return not all(stage.gives_ciders for stage in schedule.stages)

@@ -1,0 +1,242 @@
+"""Experiment trackers (`--log`), which show runs beside the results database: TensorBoard, Weights & Biases, MLflow."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+
+from harness.utils.errors import BenchError
+from harness.utils.files import shortened
+from harness.utils.progress import Reporter
+from results.errors import install_extra
+from results.records import EpochRecord, Outcome
+
+if TYPE_CHECKING:
+    from harness.training.losses import StepLoss
+
+MLFLOW_KEY = "captionbench.key"
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedRun:
+    """A run as trackers list it.
+
+    Attributes:
+        key: of the run; a run that is resumed goes on under it.
+        group: what the run is compared with: data set and schedule.
+        settings: flat names to values.
+        folder: of the workspace for trackers' files.
+    """
+
+    key: str
+    model: str
+    seed: int
+    group: str
+    settings: Mapping[str, Any]
+    folder: Path
+
+
+class Tracker(Protocol):
+    """Shows the numbers of one run; open from its construction to `close`."""
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Show values of an optimiser step, counted over all stages from 1."""
+
+    def summarise(self, values: Mapping[str, float]) -> None:
+        """Show final scores and costs."""
+
+    def close(self, *, finished: bool) -> None:
+        """Write what is not written; `finished` says whether the run came to its end."""
+
+
+class TensorBoardTracker:
+    """A run as a folder of event files, which `tensorboard --logdir WORKSPACE/logs/tensorboard` shows."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(run.folder / "tensorboard" / run.key))
+        lines = [f"    {name}: {value}" for name, value in run.settings.items()]
+        self._writer.add_text("settings", "\n".join(lines))
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Scalars of a step."""
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+
+    def summarise(self, values: Mapping[str, float]) -> None:
+        """Scalars of step 0."""
+        self.log(0, values)
+
+    def close(self, *, finished: bool) -> None:
+        """Write what is not written; event files have no state of a run but its last numbers."""
+        self._writer.add_scalar("finished", float(finished), 0)
+        self._writer.close()
+
+
+class WandbTracker:
+    """A run of the project that `WANDB_PROJECT` names, by default `captionbench`; offline by `WANDB_MODE=offline`."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        import wandb
+
+        run.folder.mkdir(parents=True, exist_ok=True)
+        self._run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", "captionbench"),
+            id=run.key,
+            name=f"{run.model} seed {run.seed}",
+            group=run.group,
+            config=dict(run.settings),
+            dir=str(run.folder),
+            resume="allow",
+            settings=wandb.Settings(console="off", silent=True),
+        )
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Values of a step; those of steps before a resumed run's last are dropped by W&B."""
+        self._run.log(dict(values), step=step)
+
+    def summarise(self, values: Mapping[str, float]) -> None:
+        """The run's summary."""
+        self._run.summary.update(dict(values))
+
+    def close(self, *, finished: bool) -> None:
+        """End the run, as crashed where it did not finish."""
+        self._run.finish(exit_code=0 if finished else 1)
+
+
+class MlflowTracker:
+    """A run of the experiment that `MLFLOW_EXPERIMENT_NAME` names, by default `captionbench`.
+
+    On the server of `MLFLOW_TRACKING_URI`, or without one in a SQLite file of the workspace.
+    """
+
+    def __init__(self, run: TrackedRun) -> None:
+        from mlflow import MlflowClient
+        from mlflow.entities import Param
+
+        run.folder.mkdir(parents=True, exist_ok=True)
+        place = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{run.folder.resolve() / 'mlflow.db'}"
+        self._client = MlflowClient(place)
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "captionbench")
+        experiment = self._client.get_experiment_by_name(name)
+        where = self._client.create_experiment(name) if experiment is None else experiment.experiment_id
+        known = self._client.search_runs([where], f"tags.`{MLFLOW_KEY}` = '{run.key}'", max_results=1)
+        if known:
+            self._id = known[0].info.run_id
+            self._client.update_run(self._id, "RUNNING")
+            return
+        tags = {MLFLOW_KEY: run.key, "group": run.group}
+        self._id = self._client.create_run(where, run_name=f"{run.model} seed {run.seed}", tags=tags).info.run_id
+        settings = [Param(name, str(value)[:500]) for name, value in run.settings.items()]
+        self._client.log_batch(self._id, params=settings[:100])
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Metrics of a step."""
+        from mlflow.entities import Metric
+
+        now = int(1000 * time.time())
+        self._client.log_batch(self._id, metrics=[Metric(name, value, now, step) for name, value in values.items()])
+
+    def summarise(self, values: Mapping[str, float]) -> None:
+        """Metrics of step 0."""
+        self.log(0, values)
+
+    def close(self, *, finished: bool) -> None:
+        """End the run."""
+        self._client.set_terminated(self._id, "FINISHED" if finished else "FAILED")
+
+
+TRACKERS: Final[Mapping[str, Callable[[TrackedRun], Tracker]]] = {
+    "tensorboard": TensorBoardTracker,
+    "wandb": WandbTracker,
+    "mlflow": MlflowTracker,
+}
+
+
+def check_trackers(names: Sequence[str]) -> None:
+    """BenchError where a tracker is unknown, given twice, or its package is not installed."""
+    for number, name in enumerate(names):
+        if name not in TRACKERS:
+            raise BenchError(f"--log {name}: there is no such tracker", f"choose from {', '.join(TRACKERS)}")
+        if name in names[:number]:
+            raise BenchError(f"--log {name} is given twice", "leave one of them out")
+        if find_spec(name) is None:
+            raise BenchError(f"--log {name} needs a package that is not installed", install_extra(name))
+
+
+class RunLog:
+    """Trackers of one run; a context manager, because they are closed whatever becomes of the run.
+
+    Per step: loss, gradient norm and learning rate. Per epoch: validation CIDEr-D times 100, images a second. At the
+    end: scores times 100 by split and metric, and costs by name.
+    """
+
+    def __init__(self, names: Sequence[str], run: TrackedRun, reporter: Reporter) -> None:
+        self._names, self._run, self._reporter = names, run, reporter
+        self._open: dict[str, Tracker] = {}
+        self._finished = False
+
+    def __enter__(self) -> Self:
+        for name in self._names:
+            self._try(name, partial(self._start, name))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for name, tracker in list(self._open.items()):
+            self._try(name, partial(tracker.close, finished=self._finished))
+
+    def on_step(self, found: StepLoss) -> None:
+        """A step whose loss was read."""
+        values = {"train/loss": found.loss, "train/gradient_norm": found.norm, "train/learning_rate": found.rate}
+        self._tell(lambda tracker: tracker.log(found.step, values))
+
+    def on_epoch(self, record: EpochRecord) -> None:
+        """An epoch that ended."""
+        values = {"epoch/train_loss": record.train_loss, "epoch/images_per_second": record.images_per_second}
+        if record.val_cider is not None:
+            values["validation/CIDEr-D"] = 100 * record.val_cider
+        self._tell(lambda tracker: tracker.log(record.step, values))
+
+    def finish(self, outcome: Outcome) -> None:
+        """The run's scores and costs; what was not measured is left out."""
+        values = final_values(outcome)
+        self._tell(lambda tracker: tracker.summarise(values))
+        self._finished = True
+
+    def _start(self, name: str) -> None:
+        self._open[name] = TRACKERS[name](self._run)
+
+    def _tell(self, say: Callable[[Tracker], None]) -> None:
+        for name, tracker in list(self._open.items()):
+            self._try(name, partial(say, tracker))
+
+    def _try(self, name: str, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # a run is worth more than its curves in another program
+            self._open.pop(name, None)
+            said = shortened(" ".join(str(error).split()), 300)
+            self._reporter.note(f"--log {name} failed and is left out: {type(error).__name__}: {said}", style="yellow")
+
+
+def final_values(outcome: Outcome) -> Mapping[str, float]:
+    """Scores times 100 and costs, by names as trackers group them."""
+    scores = {
+        f"{split.split}/{metric}": 100 * score.value
+        for split in outcome.splits
+        for metric, score in split.scores.get("overall", {}).items()
+        if score.value is not None
+    }
+    costs = {f"cost/{name}": cost.value for name, cost in outcome.costs.items() if cost.value is not None}
+    return {name: value for name, value in (scores | costs).items() if math.isfinite(value)}

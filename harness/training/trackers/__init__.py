@@ -1,1 +1,0 @@
-"""Experiment trackers that show runs beside the results database: TensorBoard, Weights & Biases, MLflow."""

@@ -1,1 +1,0 @@
-"""Results for other programs: CSV, JSON, Markdown, LaTeX, JUnit."""

@@ -1,0 +1,152 @@
+"""The leaderboard page: large comparability groups first, each in its table; small ones together in one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from reports.tables.columns import Titled, absent_levels, leaderboards, more_metrics, people
+from reports.tables.contents import Contents
+from reports.tables.facts import control_sentences
+from reports.tables.table import Body, Table, differences
+from reports.tables.verdict import verdict
+from results.runs.views import Group
+
+FEW_ROWS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Separation:
+    """A field that separates a group from others of its split: its own value and theirs."""
+
+    field: str
+    own: str
+    others: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """One table of the leaderboard, of one group; or of several of few rows, and then without a `signature`.
+
+    `remarks` say which columns are empty in every row, and which levels are still to be measured. `beside` are tables
+    of further scores.
+    """
+
+    id: str
+    title: str
+    data: str
+    metric: str
+    table: Table
+    several_seeds: bool
+    remarks: tuple[str, ...]
+    beside: tuple[Titled, ...]
+    groups: int = 1
+    track: str = ""
+    images: int | None = None
+    separations: tuple[Separation, ...] = ()
+    verdict: tuple[str, ...] = ()
+    controls: tuple[str, ...] = ()
+    signature: str = ""
+
+    @property
+    def apart(self) -> str:
+        """What separates it from the others of its split, on one line."""
+        return ", ".join(f"{each.field}: {each.own}" for each in self.separations)
+
+
+def boards(contents: Contents) -> list[Board]:
+    """The groups, those with most rows first; groups of few rows beside a larger one share a table of their split."""
+    found: list[Board] = []
+    small: dict[tuple[str, str], list[Group]] = {}
+    mains: dict[tuple[str, str], Group] = {}
+    for group, controls in zip(contents.groups, contents.controls, strict=True):
+        place = (group.dataset, group.split)
+        if mains.setdefault(place, group) is not group and len(group.rows) <= FEW_ROWS:
+            small.setdefault(place, []).append(group)
+            continue
+        [table], absent = leaderboards([group], contents.runs, contents.facets)
+        beside = (more_metrics([group], contents.facets), people(group, contents.facets))
+        found.append(
+            Board(
+                id=f"group-{len(found) + 1}",
+                title=contents.title(group),
+                data=group.dataset,
+                metric=group.metric,
+                table=table,
+                several_seeds=any(len(line.runs) > 1 for line in table.all_lines),
+                remarks=tuple(filter(None, (absent, absent_levels(group)))),
+                beside=tuple(filter(None, beside)),
+                track=group.track if group.rows else "",
+                images=contents.images.get((group.fingerprint, group.split)),
+                separations=separations(group, contents.groups),
+                verdict=verdict(group),
+                controls=control_sentences(controls),
+                signature=signature_text(group.signature, group.split) if group.rows else "",
+            )
+        )
+    for (dataset, split), members in small.items():
+        found.append(_together(f"group-{len(found) + 1}", f"{dataset} {split}, other conditions", members, contents))
+    return found
+
+
+def separations(group: Group, groups: Iterable[Group]) -> tuple[Separation, ...]:
+    """What separates a group from the other groups of its split `in_order`, with the values on both sides."""
+    rivals = [other for other in groups if (other.dataset, other.split) == (group.dataset, group.split)]
+    found = []
+    for name, own in in_order({name: field_value(group, name) for name in group.separating}).items():
+        others = dict.fromkeys(field_value(other, name) for other in rivals if other is not group)
+        found.append(Separation(name, own, tuple(value for value in others if value != own)))
+    return tuple(found)
+
+
+def field_value(group: Group, name: str) -> str:
+    """A field of a group's conditions; "none" where it has no such field."""
+    known = {"data": group.fingerprint, "track": group.track} | group.signature
+    return known.get(name, "none")
+
+
+def apart(group: Group) -> str:
+    """What separates a group from the others of its split, on one line."""
+    own = in_order({name: group.signature[name] for name in group.separating if name in group.signature})
+    return ", ".join(f"{name}: {value}" for name, value in own.items())
+
+
+def in_order(fields: Mapping[str, str]) -> dict[str, str]:
+    """Fields that separate groups, with a group's values: titles are cut, so that those that say most come first."""
+    rank = {"pretraining": 0, "reward": 2 if fields.get("reward") == "none" else 1}
+    return {name: fields[name] for name in sorted(fields, key=lambda name: rank.get(name, 2))}
+
+
+def row_labels(groups: Sequence[Group]) -> dict[str, str]:
+    """By run, what distinguishes its row from others of its model: configuration, or else the group's conditions."""
+    rows = [(row, group) for group in groups for row in group.rows]
+    return {key: differences(row.differs) or apart(group) for row, group in rows for key in row.keys}
+
+
+def signature_text(signature: Mapping[str, str], split: str | None = None) -> str:
+    """The signature to copy beside a score, as in sacreBLEU: fields joined by bars, the split among them."""
+    fields = signature if split is None or "split" in signature else {"split": split, **signature}
+    return "|".join(["CIDEr-D", *(f"{name}:{value}" for name, value in fields.items())])
+
+
+def _together(id: str, title: str, members: Sequence[Group], contents: Contents) -> Board:
+    """Small groups in one table, a body each, whose title says what separates it; references are left out."""
+    alone = [replace(group, references=()) for group in members]
+    tables, absent = leaderboards(alone, contents.runs, contents.facets)
+    bodies = []
+    for number, (group, table) in enumerate(zip(members, tables, strict=True), start=1):
+        apart = "; ".join(f"{each.field}: {each.own}" for each in separations(group, contents.groups))
+        bodies.append(Body(apart, table.lines, f"{id}-{number}"))
+    table = Table(tables[0].columns, (), (), tuple(bodies))
+    more = more_metrics(alone, contents.facets)
+    return Board(
+        id=id,
+        title=title,
+        data=members[0].dataset,
+        metric=members[0].metric,
+        table=table,
+        several_seeds=any(len(line.runs) > 1 for line in table.all_lines),
+        remarks=(absent,) if absent else (),
+        beside=(more,) if more else (),
+        groups=len(members),
+    )

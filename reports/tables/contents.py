@@ -1,0 +1,74 @@
+"""What a store has to show, read once: every page, table and export is made of this."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from reports.tables.facts import card, objective
+from results.runs import fetch
+from results.runs.controls import Controls, controls
+from results.runs.finished_runs import FinishedRun
+from results.runs.leaderboard import RANKING_METRIC
+from results.runs.views import DatasetInfo, Failure, Group, RunDetail
+from results.store.store import Store
+
+ONE_MODEL = "one model each"
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The comparability groups, largest first, with what is beside them.
+
+    `runs` are all that were planned, by key; `finished` those with a result; `controls` are in the order of the groups.
+    """
+
+    groups: tuple[Group, ...]
+    datasets: tuple[DatasetInfo, ...]
+    failures: tuple[Failure, ...]
+    finished: tuple[FinishedRun, ...]
+    runs: Mapping[str, RunDetail]
+    controls: tuple[Controls, ...]
+
+    @classmethod
+    def read(cls, store: Store, metric: str = RANKING_METRIC, *, place_unfinished: bool = False) -> Contents:
+        """Everything in the store, with rows sorted and placed by `metric`.
+
+        Args:
+            place_unfinished: whether rows that were still learning have places, too.
+
+        Raises:
+            StoreError: the store cannot be read, or has no score of this metric.
+        """
+        groups = fetch.leaderboard(store, metric, place_unfinished=place_unfinished)
+        groups.sort(key=lambda group: -len(group.rows))  # among equals, the store's order
+        failures, finished = fetch.failures(store), fetch.finished(store)
+        runs = fetch.run_details(store, [*(run.key for run in finished), *(failure.key for failure in failures)])
+        beside = controls(store, groups, finished)
+        known = fetch.datasets(store)
+        return cls(tuple(groups), tuple(known), tuple(failures), tuple(finished), runs, tuple(beside))
+
+    @cached_property
+    def families(self) -> dict[str, str]:
+        """By model the family to choose it by; families of one model are one."""
+        families = {run.model: card(run).family for run in self.runs.values() if run.role == "model"}
+        sizes = Counter(families.values())
+        return {model: family if sizes[family] > 1 else ONE_MODEL for model, family in families.items()}
+
+    @cached_property
+    def facets(self) -> dict[str, dict[str, str]]:
+        """By run what filters choose its row by."""
+        models = {key: run for key, run in self.runs.items() if run.role == "model"}
+        return {key: {"family": self.families[run.model], "objective": objective(run)} for key, run in models.items()}
+
+    @cached_property
+    def images(self) -> dict[tuple[str, str], int]:
+        """How many images were evaluated, by data set and split."""
+        return {(dataset.fingerprint, split): n for dataset in self.datasets for split, n in dataset.evaluated.items()}
+
+    def title(self, group: Group) -> str:
+        """The group's name; with the data's digest where several data sets share the name."""
+        twins = [dataset for dataset in self.datasets if dataset.name == group.dataset]
+        return group.name + (f" #{group.fingerprint.rpartition('#')[2][:8]}" if len(twins) > 1 else "")

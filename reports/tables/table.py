@@ -1,0 +1,213 @@
+"""A table: columns that say how a cell is read from a row, lines of cells, and notes; every renderer takes one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from reports.tables.facts import Badge, contamination, learning_label
+from reports.tables.fields import ROLES
+from reports.tables.numbers import DASH
+from results.runs.views import Group, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One number of a table: the text to show and the value to sort by, or a dash and why.
+
+    `spread` is the standard deviation over seeds as text, empty with one seed; `interval` what bounds the value.
+    `reason` explains the text where it is pointed at, `note` below the table. `bounds` are those of a score's interval,
+    `ranks` the best and the worst of a place. `by_metric` has what stands here where the table is sorted by another
+    metric. `other_machine`: not to be compared with the rest of its column.
+    """
+
+    text: str
+    value: float | None = None
+    spread: str = ""
+    interval: str = ""
+    reason: str | None = None
+    note: str = ""
+    bounds: tuple[float, float] | None = None
+    ranks: tuple[int, int] | None = None
+    by_metric: Mapping[str, Cell] = field(default_factory=dict)
+    other_machine: bool = False
+
+
+def noted(text: str, reason: str, value: float | None = None) -> Cell:
+    """A text whose reason is a note, too; of a dash, why there is no number."""
+    return Cell(text, value, reason=reason, note=reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its name, how a cell is read from a row of a group, what it means, and whether more is better.
+
+    `short` is its name where room is. `barred` columns show bars beside their numbers; by those that are not `sortable`
+    rows are never ordered. `key` is the name of its score or cost in the store, or of what else it shows. `more` waits
+    for "all metrics" on the page; of the others a terminal shows those of the least `turn` where it has not the room
+    for all, and those of none never.
+    """
+
+    name: str
+    read: Callable[[Row, Group], Cell]
+    meaning: str
+    short: str
+    descending: bool = True
+    barred: bool = False
+    sortable: bool = True
+    key: str = ""
+    more: bool = True
+    turn: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row: model, what sets it apart from its namesakes, the runs behind it as (seed, key), and its numbers.
+
+    `tag` says what level a row marks; `facets` is what filters choose by; `badges` what a reader must know of the row:
+    what its model may have seen before, that it was still learning, that older code made it.
+    """
+
+    model: str
+    differs: str
+    runs: tuple[tuple[int, str], ...]
+    cells: tuple[Cell, ...]
+    tag: str = ""
+    facets: Mapping[str, str] = field(default_factory=dict)
+    badges: tuple[Badge, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The model, with the number of its seeds where there are several."""
+        return f"{self.model} ×{len(self.runs)}" if len(self.runs) > 1 else self.model
+
+    @property
+    def notes(self) -> Iterable[str]:
+        """What is said below the table of this row."""
+        return (*(badge.note for badge in self.badges), *(cell.note for cell in self.cells if cell.note))
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """Lines that stand together under a title of their own; `id` is the place on the page."""
+
+    title: str
+    lines: tuple[Line, ...]
+    id: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns, ranked lines, and reference lines that are never ranked.
+
+    `apart` are lines of other groups, which are ranked neither with the others nor among each other's bodies.
+    """
+
+    columns: tuple[Column, ...]
+    lines: tuple[Line, ...]
+    references: tuple[Line, ...] = ()
+    apart: tuple[Body, ...] = ()
+
+    @property
+    def all_lines(self) -> tuple[Line, ...]:
+        """Every line, wherever it stands."""
+        return (*self.lines, *(line for body in self.apart for line in body.lines), *self.references)
+
+    @cached_property
+    def marks(self) -> dict[str, str]:
+        """The mark of each note: a, b, c ... in the order in which they are met."""
+        notes = dict.fromkeys(note for line in self.all_lines for note in line.notes)
+        return {note: letters(number) for number, note in enumerate(notes)}
+
+    @property
+    def spreads(self) -> list[bool]:
+        """By column, whether any of its numbers has a spread, so that all leave room for one."""
+        return [any(line.cells[place].spread for line in self.all_lines) for place in range(len(self.columns))]
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks the places have."""
+        return max((cell.ranks[1] for line in self.all_lines for cell in line.cells if cell.ranks), default=1)
+
+    def place(self, key: str) -> int | None:
+        """Where the column of this key is, None where it is not."""
+        return next((place for place, column in enumerate(self.columns) if column.key == key), None)
+
+    def values(self, place: int) -> list[float]:
+        """The numbers of a column."""
+        return [value for line in self.all_lines if (value := line.cells[place].value) is not None]
+
+    def shows(self, place: int) -> bool:
+        """Whether any row has something to read in a column."""
+        return any(line.cells[place].text.strip(DASH) for line in self.all_lines)
+
+    def share(self, place: int, cell: Cell) -> float | None:
+        """The length of a cell's bar, in per cent of the column's largest value."""
+        largest = max(self.values(place), default=0.0)
+        return None if cell.value is None or largest <= 0 else round(100 * max(0.0, cell.value) / largest, 1)
+
+    def only(self, places: Sequence[int]) -> Table:
+        """These of the columns, in this order, with their notes alone."""
+
+        def cut(lines: Iterable[Line]) -> tuple[Line, ...]:
+            return tuple(replace(line, cells=tuple(line.cells[place] for place in places)) for line in lines)
+
+        apart = tuple(replace(body, lines=cut(body.lines)) for body in self.apart)
+        return Table(tuple(self.columns[at] for at in places), cut(self.lines), cut(self.references), apart)
+
+
+def table_of(
+    group: Group,
+    columns: Sequence[Column],
+    facets: Mapping[str, Mapping[str, str]],
+    keep: Callable[[Row], bool] = lambda _: True,
+    *,
+    badged: bool = True,
+) -> Table:
+    """A line for each row of a group that is kept, references apart.
+
+    Args:
+        facets: what filters choose a row by, by the key of its first run.
+        badged: whether lines have badges, as those of scores do.
+    """
+
+    def lines(rows: Iterable[Row]) -> tuple[Line, ...]:
+        return tuple(line_of(row, group, columns, facets, badged=badged) for row in rows if keep(row))
+
+    return Table(tuple(columns), lines(group.rows), lines(group.references))
+
+
+def line_of(
+    row: Row, group: Group, columns: Sequence[Column], facets: Mapping[str, Mapping[str, str]], *, badged: bool = True
+) -> Line:
+    """A row as a line with its badges."""
+    return Line(
+        row.model,
+        differences(row.differs),
+        tuple(zip(row.seeds, row.keys, strict=True)),
+        tuple(column.read(row, group) for column in columns),
+        ROLES.get(row.model, ("", ""))[0],
+        {} if row.role == "reference" else facets.get(row.keys[0], {}),
+        badges(row, group) if badged else (),
+    )
+
+
+def badges(row: Row, group: Group) -> tuple[Badge, ...]:
+    """What a reader must know of the row: what its model may have seen, how its training ended, that it is outdated."""
+    found = (contamination(row.pretraining, group.dataset, group.split), learning_label(row))
+    outdated = Badge("older code", f"Not made by the newest code: {row.outdated}.") if row.outdated else None
+    return tuple(badge for badge in (*found, outdated) if badge)
+
+
+def differences(differs: Mapping[str, str | None]) -> str:
+    """What sets a row apart, on one line; fields that a row has no part in are left out."""
+    return ", ".join(f"{name}: {value}" for name, value in differs.items() if value not in (None, "none"))
+
+
+def letters(number: int) -> str:
+    """a, b ... z, aa, ab ..."""
+    letters = ""
+    while number >= 0:
+        number, letters = number // 26 - 1, chr(ord("a") + number % 26) + letters
+    return letters

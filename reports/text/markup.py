@@ -1,0 +1,192 @@
+"""Leaderboards to paste, in GitHub's Markdown and in LaTeX. Metrics are times 100, as papers print them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from reports.errors import ReportError
+from reports.tables.boards import separations, signature_text
+from reports.tables.columns import PLACE, Titled, leaderboards, people
+from reports.tables.contents import Contents
+from reports.tables.numbers import DASH
+from reports.tables.table import Cell, Line, Table, letters
+from reports.tables.verdict import verdict
+from reports.text.grid import escape_latex, escape_markdown, latex_row, markdown_table, one_line, tabular
+from results.runs.standings import STILL_LEARNING
+from results.runs.views import Group
+
+ALL = "all"
+DEFAULT = ("CIDEr-D", "interval", "place", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", "computation")
+"""As many as a column of a paper has room for."""
+_NEEDS = "% needs \\usepackage{booktabs} and \\usepackage{threeparttable}\n"
+
+
+def markdown(contents: Contents, columns: Sequence[str] = DEFAULT) -> str:
+    """One table a group, with verdict, notes and signature.
+
+    Raises:
+        ReportError: `columns` names what is no column.
+    """
+    parts = [_markdown_group(group, table, contents) for group, table in _chosen_tables(contents, columns)]
+    return "\n".join(parts) or "No run has finished yet.\n"
+
+
+def latex(contents: Contents, columns: Sequence[str] = DEFAULT) -> str:
+    """One `table` a group, with a label; best places are bold.
+
+    Raises:
+        ReportError: `columns` names what is no column.
+    """
+    found, labels = [], dict[str, int]()
+    for group, table in _chosen_tables(contents, columns):
+        caption, name = f"{_title(group)}.", re.sub(r"[^A-Za-z0-9-]+", "-", f"{group.dataset}-{group.split}")
+        if group.separating:
+            caption += f" Separated from other tables by {_separated_by(group, contents)}."
+        shown = [(caption, name, table)]
+        if beside := _people(group, contents):
+            shown.append((f"{_title(group)}. {beside.title}. {beside.note}", f"{name}-people", beside.table))
+        for said, label, each in shown:
+            labels[label] = labels.get(label, 0) + 1  # from the second on, a label has a number
+            number = f"-{labels[label]}" if labels[label] > 1 else ""
+            found.append(_latex_table(said, each, signature_text(group.signature, group.split), f"{label}{number}"))
+    return _NEEDS + "\n".join(found)
+
+
+def _chosen_tables(contents: Contents, columns: Sequence[str]) -> list[tuple[Group, Table]]:
+    """Each group's table with these columns, named in part and in any case; a table that lacks one does without."""
+    whole = [(group, leaderboards([group], contents.runs, {})[0][0]) for group in contents.groups]
+    for column in () if tuple(columns) == (ALL,) else columns:
+        if whole and column not in DEFAULT and not any(_named(table, column) for _, table in whole):
+            known = dict.fromkeys(each.name for _, table in whole for each in table.columns)
+            hint = f"choose from {', '.join(known)}, or all"
+            raise ReportError(f"--columns {column} is no column of the leaderboard", hint)
+    return [(group, _chosen(table, columns)) for group, table in whole]
+
+
+def _chosen(table: Table, columns: Sequence[str]) -> Table:
+    places = []
+    for column in columns:
+        found = list(range(len(table.columns))) if column == ALL else _named(table, column)
+        if len(found) > 1 and column != ALL:
+            several = ", ".join(table.columns[place].name for place in found)
+            raise ReportError(f"--columns {column} may be each of: {several}", "write more of its name")
+        places += found
+    table = table.only([place for place in dict.fromkeys(places) if table.shows(place)])
+    # Rows without a model do not say why they have no cost.
+    blank = [[Cell("") if cell.text == DASH else cell for cell in line.cells] for line in table.references]
+    lines = zip(table.references, blank, strict=True)
+    return replace(table, references=tuple(replace(line, cells=tuple(cells)) for line, cells in lines))
+
+
+def _named(table: Table, column: str) -> list[int]:
+    """The places of the columns that have this name; else of those with this part of a name."""
+    wanted = _plain(column)
+    names = [_plain(each.name) for each in table.columns]
+    return [place for place, name in enumerate(names) if name == wanted] or [
+        place for place, name in enumerate(names) if wanted and wanted in name
+    ]
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _people(group: Group, contents: Contents) -> Titled | None:
+    found = people(group, contents.facets)
+    return found and replace(found, table=_chosen(found.table, (ALL,)))
+
+
+def _title(group: Group) -> str:
+    return group.name + (f", {group.track} track" if group.rows else "")
+
+
+def _separated_by(group: Group, contents: Contents) -> str:
+    return ", ".join(f"{each.field}: {each.own}" for each in separations(group, contents.groups))
+
+
+def _described(line: Line) -> str:
+    """What sets a row apart in words; that its model was still learning is said by its place."""
+    labels = (badge.label for badge in line.badges if badge.label != STILL_LEARNING.partition(":")[0])
+    return ", ".join(filter(None, (line.tag, *labels, line.differs)))
+
+
+def _with_spread(cell: Cell) -> str:
+    return cell.text + (f" ±{cell.spread}" if cell.spread else "")
+
+
+def _markdown_group(group: Group, table: Table, contents: Contents) -> str:
+    parts = [f"## {escape_markdown(_title(group))}\n"]
+    if group.separating:
+        apart = escape_markdown(_separated_by(group, contents))
+        parts.append(f"Not comparable with the other tables of this split: {apart}.\n")
+    if said := verdict(group):
+        parts.append(escape_markdown(" ".join(said)) + "\n")
+    parts += _markdown_parts(table)
+    if group.rows:
+        parts.append("`{}`\n".format(one_line(signature_text(group.signature, group.split)).replace("`", "'")))
+    if beside := _people(group, contents):
+        parts += [f"### {beside.title}\n", f"{beside.note}\n", *_markdown_parts(beside.table)]
+    return "\n".join(parts)
+
+
+def _markdown_parts(table: Table) -> Iterator[str]:
+    """A table, and the notes below it."""
+
+    def marked(text: str, *notes: str) -> str:
+        return escape_markdown(text) + "".join(f" <sup>{table.marks[note]}</sup>" for note in notes if note)
+
+    def row(line: Line) -> list[str]:
+        said = ", ".join(filter(None, (_described(line), "not ranked" if line in table.references else "")))
+        name = marked(line.name + (f" ({said})" if said else ""), *(badge.note for badge in line.badges))
+        return [name, *(marked(_with_spread(cell), cell.note) for cell in line.cells)]
+
+    headings = ["Model", *(escape_markdown(column.name) for column in table.columns)]
+    yield markdown_table(headings, map(row, (*table.lines, *table.references)))
+    if table.marks:
+        notes = (f"<sup>{mark}</sup> {escape_markdown(note)}  " for note, mark in table.marks.items())
+        yield "\n".join(notes) + "\n"
+
+
+def _latex_table(caption: str, table: Table, signature: str, label: str) -> str:
+    """A row's words are notes, and the first score alone has its deviation over seeds: a paper's column is narrow."""
+    marks = dict(table.marks)
+    for said in filter(None, map(_described, table.all_lines)):
+        marks.setdefault(said, letters(len(marks)))
+
+    def marked(text: str, *notes: str) -> str:
+        # In one: marks take no width, so that two would be printed over each other.
+        shown = ",".join(marks[note] for note in notes if note)
+        return text + (rf"\tnote{{{shown}}}" if shown else "")
+
+    def row(line: Line) -> str:
+        cells = []
+        for at, (column, cell) in enumerate(zip(table.columns, line.cells, strict=True)):
+            if column.key == PLACE:
+                text = escape_latex(DASH if cell.note else cell.text)
+                text = rf"\textbf{{{text}}}" if cell.ranks and cell.ranks[0] == 1 else text
+            else:
+                text = escape_latex(cell.text if at else _with_spread(cell))
+            cells.append(marked(text, cell.note))
+        name = marked(escape_latex(line.name), *(badge.note for badge in line.badges), _described(line))
+        return latex_row([name, *cells])
+
+    between = [r"\midrule"] if table.lines and table.references else []
+    rows = [*map(row, table.lines), *between, *map(row, table.references)]
+    notes = [rf"\item[{mark}] {escape_latex(note)}" for note, mark in marks.items()]
+    lines = [
+        r"\begin{table}",
+        r"\centering",
+        r"\begin{threeparttable}",
+        rf"\caption{{{escape_latex(caption)}}}",
+        rf"\label{{tab:{label}}}",
+        r"\footnotesize",
+        r"\setlength{\tabcolsep}{3pt}",
+        *tabular(["Model", *(escape_latex(column.short) for column in table.columns)], rows),
+        *([r"\begin{tablenotes}", *notes, r"\end{tablenotes}"] if notes else []),
+        r"\end{threeparttable}",
+        f"% {one_line(signature)}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,70 @@
+"""Whether a database is sound: SQLite's own checks, and every row of every table read once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlalchemy import Connection, select
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import InstrumentedAttribute
+
+from results.errors import StoreError
+from results.store.schema import Base, DatasetRow, RunRow
+
+_UNREADABLE = (ValueError, TypeError, DBAPIError)
+"""What is raised for values that are no JSON, no time, no packed scores and no UTF-8."""
+
+HINT = (
+    "restore the database from a copy; or delete the runs that are named, and `bench run` makes them anew: "
+    "PRAGMA foreign_keys = ON; DELETE FROM runs WHERE key = 'KEY';"
+)
+
+
+def problems(connection: Connection) -> Iterator[str]:
+    """What is wrong with a database, a line each: none where it is sound."""
+    if connection.dialect.name == "sqlite":
+        for (found,) in connection.exec_driver_sql("PRAGMA integrity_check"):
+            if found != "ok":
+                yield found
+        orphans = {(table, parent) for table, _, parent, _ in connection.exec_driver_sql("PRAGMA foreign_key_check")}
+        for table, parent in sorted(orphans):
+            yield f"{table} has rows that refer to missing rows of {parent}"
+    yield from _unreadable(connection)
+
+
+def explained(connection: Connection, error: Exception) -> Exception:
+    """The error of a query that met a row that cannot be read: one that names the row; `error` where there is none."""
+    if not isinstance(error, _UNREADABLE) or (isinstance(error, DBAPIError) and "decode" not in str(error)):
+        return error
+    found = next(_unreadable(connection), None)
+    if found is None:
+        return error
+    return StoreError(
+        f"{found}, a damaged row of the results database",
+        f"`bench db check` lists all of them; {HINT}",
+    )
+
+
+def _unreadable(connection: Connection) -> Iterator[str]:
+    """Whose rows cannot be read, and why; those of a run or a data set in one table are read together."""
+    for table in Base.metadata.sorted_tables:
+        name = "run_id" if "run_id" in table.c else "dataset_id" if table.c[0].name == "dataset_id" else "id"
+        for owner in connection.scalars(select(table.c[name]).distinct().order_by(table.c[name])).all():
+            try:
+                connection.execute(select(table).where(table.c[name] == owner)).all()
+            except _UNREADABLE as error:
+                of_run = name == "run_id" or table is RunRow.__table__
+                whose = _name(connection, RunRow.key if of_run else DatasetRow.name, owner)
+                what = "run" if of_run else "data set"
+                yield f"{table.name} of the {what} {whose} cannot be read: {_first_line(error)}"
+
+
+def _name(connection: Connection, column: InstrumentedAttribute[str], owner: int) -> str:
+    try:
+        return connection.scalar(select(column).where(column.class_.id == owner)) or f"number {owner}"
+    except DBAPIError:
+        return f"number {owner}"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error.orig if isinstance(error, DBAPIError) else error).splitlines()[0]

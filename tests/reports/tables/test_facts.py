@@ -1,0 +1,208 @@
+"""What runs say of themselves: objectives, changed settings, controls, and what a model may have seen before."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from reports.html.rendering import run_page
+from reports.html.report import write_report
+from reports.tables.boards import separations
+from reports.tables.contents import Contents
+from reports.tables.facts import NOT_STATED, contamination, control_sentences, deviations, objective
+from reports.text import data as export_data
+from reports.text.markup import latex, markdown
+from reports.text.terminal import print_leaderboard
+from results.frames.results import Results
+from results.runs import fetch
+from results.runs.controls import ControlPair, Controls
+from results.runs.pretraining import Pretraining, stored_pretraining
+from results.runs.views import RunDetail
+from results.store.store import Store
+from tests.reports.conftest import HOSTILE, dataset, outcome, spec
+from tests.reports.examples import run, staged
+from tests.reports.html.parsed import Element, Page
+
+SEEN = Pretraining(
+    ("COCO", "web pictures"), "some", ("COCO", "Web"), {"coco": "Twins are in it.", "nocaps": "So here."}, "a paper"
+)
+LABELS = Pretraining(("ImageNet",), "", (), {}, "a paper")
+UNKNOWN = Pretraining((), "not documented", (), {}, "not documented")
+
+
+@pytest.mark.parametrize(
+    ("seen", "data", "split", "label", "sentences"),
+    [
+        (SEEN, "coco", "test", "images possibly seen", ["of coco, the run's own data set, and of others: Web."]),
+        (SEEN, "dataset_coco", "test", "images possibly seen", ["of dataset_coco, the run's own", "Twins"]),
+        (SEEN, "coco_nocaps", "test", "images possibly seen", ["the run's own data set", "Twins are in it."]),
+        (SEEN, "coco", "nocaps", "images possibly seen", ["of coco, the run's own data set", "So here."]),
+        (SEEN, "nocaps", "test", "images possibly seen", ["of other data sets: COCO, Web.", "So here."]),
+        (SEEN, "flickr8k", "test", "other captions seen", ["of other data sets: COCO, Web.", "No overlap with the"]),
+        (SEEN, "scenes", "nocaps", "other captions seen", ["of other data sets: COCO, Web.", "drawn by captionbench"]),
+        (replace(SEEN, overlap={}), "coco", "test", "COCO captions seen", ["the run's own data set", "No overlap"]),
+        (LABELS, "coco", "test", "pretrained", ["without captions, on ImageNet.", "No overlap"]),
+        (UNKNOWN, "scenes", "test", "pretraining unknown", ["on what is not documented here"]),
+    ],
+)  # fmt: skip
+def test_it_is_told_of_the_split_that_is_scored(
+    seen: Pretraining, data: str, split: str, label: str, sentences: list[str]
+) -> None:
+    found = contamination(seen, data, split)
+    assert found is not None
+    assert found.label == label
+    assert all(part in found.sentence for part in sentences)
+    assert ("may have seen images" in found.sentence) == (label == "images possibly seen")
+
+
+@pytest.mark.parametrize("config", [{}, {"card": None}, {"card": {}}, {"card": {"pretraining": "yes"}}])
+def test_runs_without_a_pretraining_have_seen_nothing_known(config: dict[str, object]) -> None:
+    assert stored_pretraining(config) is None
+    assert contamination(None, "coco", "test") is None
+
+
+@pytest.mark.parametrize(
+    ("detail", "said"),
+    [
+        (staged("cross_entropy"), "XE"),
+        (staged("cross_entropy", "cross_entropy", "self_critical"), "XE + SCST"),
+        (staged("cross_entropy", "reinforce"), "XE + REINFORCE"),
+        (run(pretrained="somewhere"), "pretrained"),
+        (run(stored={}), "stored"),
+        (run(), NOT_STATED),
+        (run(preset={"schedule": None}), NOT_STATED),
+        (replace(run(), role="reference"), "untrained"),
+    ],
+)
+def test_the_objective_is_told_from_the_stages(detail: RunDetail, said: str) -> None:
+    assert objective(detail) == said
+
+
+def test_deviations_are_told_setting_by_setting() -> None:
+    said = ["size.max_len: 74 → 20", "schedule.peak: 0.01 → 0.009127999999999999", "preset: it does not ship"]
+    found = deviations({"preset": {"name": "quick"}, "shipped_preset": {"deviations": said}})
+    assert found is not None
+    assert found.changed == (
+        ("size.max_len", "74", "20"), ("schedule.peak", "0.01", "0.009128"), ("preset: it does not ship", "", ""),
+    )  # fmt: skip
+    unknown = deviations({"preset": {"name": "quick"}, "shipped_preset": 7})
+    assert unknown is not None
+    assert unknown.unknown
+    for config in ({}, {"preset": None}, {"preset": "quick"}, {"preset": {}}):
+        assert deviations(config) is None
+
+
+def test_control_pairs_stand_beside_the_table_s_differences() -> None:
+    seeds = ControlPair("m2", "seeds", None, 3.12, -10.04, 16.4, 0.4321, None, (2, 2))
+    changed = ControlPair("m2", "preprocessing", "bicubic", -1.23, None, None, None, "needs seeds: why", (1, 4))
+    rescaled = replace(changed, model="updown", change="rescaled:1.02", low=-2.0, high=-0.02, p=0.0002, reason=None)
+    first, second = control_sentences(Controls((seeds, changed, rescaled), 40.21, 8.3))
+    for part in ("m2", "3.1 points", "-10.0 to 16.4", "p 0.432", "2 against 2", "bicubic", "-1.2", "needs seeds: why"):
+        assert part in first
+    for part in ("updown", "1.02", "-2.0 to 0.0, p below 0.001", "40.2", "8.3"):
+        assert part in second
+    assert "8.3" not in " ".join(control_sentences(Controls((seeds,)))), "one model differs from none"
+    assert control_sentences(Controls((), 40.0, 8.0)) == ()
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """One model trained from nothing and two whose weights saw captions, alike in all else."""
+    folder = tmp_path_factory.mktemp("mixed")
+    (folder / "data").mkdir()
+    card = {"data_sets": ["web"], "captions": "many", "captions_of": ["Web"], "overlap": {"coco": HOSTILE}}
+    plain = spec("blind")
+    seen = [spec(model, pretraining="captions of Web") for model in ("blip/finetuned", "git/finetuned")]
+    with Store(folder / "bench.sqlite") as opened:
+        opened.record_dataset(replace(dataset(folder / "data"), name="coco"))
+        opened.plan([plain, *(replace(each, config={**each.config, "card": {"pretraining": card}}) for each in seen)])
+        for planned in (plain, *seen):
+            opened.finish(planned.key, outcome(planned.model, 1, 0.7))
+        yield opened
+
+
+def test_it_never_shares_a_group_with_models_trained_here(mixed: Store) -> None:
+    groups = [group for group in fetch.leaderboard(mixed) if group.split == "test"]
+    assert [[row.model for row in group.rows] for group in groups] == [["blind"], ["blip/finetuned", "git/finetuned"]]
+    assert all(group.separating == ("pretraining",) for group in groups)
+    several = replace(groups[0], separating=("track", "pretraining"))
+    assert [each.field for each in separations(several, groups)] == ["pretraining", "track"], "never cut off"
+
+
+@pytest.fixture(scope="module")
+def page(mixed: Store, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Element]:
+    """A page of the report, by its name."""
+    folder = write_report(mixed, tmp_path_factory.mktemp("made") / "report").parent
+    return lambda name: Page(folder / name).root
+
+
+@pytest.mark.parametrize(
+    ("name", "tables"), [("index.html", 2), ("nocaps.html", 1), ("trade-offs.html", 2), ("costs.html", 0)]
+)
+def test_tables_of_scores_have_a_badge_with_a_note(page: Callable[[str], Element], name: str, tables: int) -> None:
+    badges = list(page(name).find("a", class_="badge"))
+    assert len(badges) == 2 * tables, "of two models, in each of their tables"
+    for badge in badges:
+        note = next(page(name).find("li", id=badge.attributes["href"].removeprefix("#")))
+        assert badge.attributes["title"] in note.text
+        assert badge.text.split("\xa0")[0] in note.text
+
+
+def test_pages_say_in_words_what_separates_the_tables(page: Callable[[str], Element]) -> None:
+    text = " ".join(page("index.html").text.split())
+    assert "they differ in pretraining (captions of Web here; none there)." in text
+    assert next(page("index.html").find("tbody", class_="apart")).text == "pretraining: none"
+    assert "what the weights were trained on before the run" in page("method.html").text
+
+
+def test_pages_of_model_and_run_show_what_was_seen(page: Callable[[str], Element]) -> None:
+    shown = next(page("models/blip.finetuned.html").find("section", id="pretraining")).text
+    assert all(part in shown for part in ("web", "many", "Images of coco", "<script>"))
+    run = next(page(run_page("blip/finetuned-s1-captions of Web")).find("section", id="pretraining")).text
+    assert "images possibly seen Scores on test: Before this run" in run
+    assert "COCO captions seen Scores on nocaps" not in run
+    assert not list(page("models/blind.html").find("section", id="pretraining"))
+
+
+@pytest.mark.parametrize("width", [80, 44])
+def test_a_terminal_shows_a_mark_with_its_note(mixed: Store, width: int) -> None:
+    console = Console(file=io.StringIO(), width=width)
+    print_leaderboard(mixed, console)
+    text = console.file.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    assert re.search(r"^blip/finetuned a\) ", text, re.MULTILINE)
+    assert "a) images possibly seen: Before this run the model" in " ".join(text.split())
+    assert "here pretraining: captions of Web" in " ".join(text.split())
+
+
+def test_exports_keep_it(mixed: Store) -> None:
+    contents = Contents.read(mixed)
+    lines = {
+        line["model"]: line for line in csv.DictReader(io.StringIO(export_data.as_csv(Results(mixed).leaderboard())))
+    }
+    assert lines["blind"]["pretraining"] == ""
+    assert lines["blip/finetuned"]["pretraining"] == "web"
+    text = export_data.as_json(contents)
+    rows = {row["model"]: row for group in json.loads(text) for row in group["rows"]}
+    assert rows["blind"]["contamination"] is rows["blind"]["pretraining"] is None
+    assert rows["blip/finetuned"]["contamination"]["label"] == "other captions seen"
+    assert rows["blip/finetuned"]["pretraining"]["captions_of"] == ["Web"]
+    for text, named, mark, note in (
+        (markdown(contents), r"blip/finetuned \(images possibly seen\)", r" ?<sup>(\w)</sup>", r" ?<sup>(\w)</sup>"),
+        (latex(contents), r"blip/finetuned", r"\\tnote\{(\w)[,}]", r"\\item\[(\w)\]"),
+    ):
+        assert set(re.findall(named + mark, text)) <= set(re.findall(note + " images possibly seen: Before", text))
+        assert re.search(named + mark, text)
+
+
+def test_reports_of_older_runs_have_no_badge(report: Path) -> None:
+    badges = (badge for path in report.rglob("*.html") for badge in Page(path).root.find("a", class_="badge"))
+    assert {badge.text.split("\N{NO-BREAK SPACE}")[0] for badge in badges} == {"still learning"}

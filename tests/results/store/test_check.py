@@ -1,0 +1,93 @@
+"""Damaged databases: a query that meets a row it cannot read names it, and `bench db check` lists all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from results import Store, StoreError
+from results.runs import fetch
+from tests.harness.conftest import bench
+
+_RUN, _PART = "UPDATE runs SET {} WHERE key = 'updown-1'", "UPDATE {} WHERE run_id = 2"
+WAYS = {
+    _RUN.format("config = '{not json'"): "runs of the run updown-1",
+    _RUN.format("finished_at = 'yesterday'"): "runs of the run updown-1",
+    _PART.format("image_scores SET scores = x'6a756e6b'"): "image_scores of the run updown-1",
+    _PART.format("image_scores SET scores = zeroblob(length(scores))"): "image_scores of the run updown-1",
+    _PART.format("scores SET split = CAST(x'ff' AS TEXT)"): "scores of the run updown-1",
+    "UPDATE datasets SET recorded_at = 'once'": "datasets of the data set scenes",
+}
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """Files alone: servers check what they store."""
+    return str(tmp_path / "bench.sqlite")
+
+
+def damage(store: Store, statement: str) -> None:
+    """Run a statement without any check."""
+    with store.reading() as connection:
+        for words in (
+            "COMMIT",
+            "PRAGMA foreign_keys = OFF",
+            "PRAGMA ignore_check_constraints = ON",
+            statement,
+            "BEGIN",
+        ):
+            connection.exec_driver_sql(words)
+
+
+@pytest.mark.parametrize("statement", WAYS)
+def test_a_row_that_cannot_be_read_is_named(
+    store: Store, add: Callable[..., str], tmp_path: Path, statement: str
+) -> None:
+    add("lstm")
+    add("updown")
+    sound = bench("db", "check", "--workspace", tmp_path)
+    assert (sound.exit_code, "nothing is damaged" in sound.stdout) == (0, True)
+    damage(store, statement)
+    before = (tmp_path / "bench.sqlite").read_bytes()
+    read = fetch.datasets if "datasets" in statement else fetch.leaderboard
+    with pytest.raises(StoreError, match=f"{WAYS[statement]} cannot be read") as caught:
+        read(store)
+    assert "bench db check" in str(caught.value.hint)
+    checked = bench("db", "check", "--workspace", tmp_path)
+    assert checked.exit_code == 1
+    assert f"{WAYS[statement]} cannot be read" in checked.stdout
+    assert "lstm" not in checked.stdout
+    reported = bench("report", "--workspace", tmp_path, "--out", tmp_path / "report")
+    assert isinstance(reported.exception, StoreError)
+    assert not (tmp_path / "report" / "index.html").exists()
+    assert (tmp_path / "bench.sqlite").read_bytes() == before
+
+
+def test_rows_that_hang_on_nothing_are_listed(store: Store, add: Callable[..., str], tmp_path: Path) -> None:
+    add("blind")
+    damage(store, "INSERT INTO captions VALUES (999, 'test', 1, 'a ball')")
+    checked = bench("db", "check", "--workspace", tmp_path)
+    assert checked.exit_code == 1
+    assert "captions has rows that refer to missing rows of runs" in checked.stdout
+
+
+def test_other_errors_stay_as_they_are(store: Store, add: Callable[..., str]) -> None:
+    add("blind")
+    with pytest.raises(ValueError, match="mine"), store.reading():
+        raise ValueError("mine")
+
+
+def test_a_server_is_checked_too(postgres_url: str, make: Any) -> None:
+    with Store(postgres_url) as store:
+        store.record_dataset(make.dataset())
+        store.plan([make.spec()])
+        store.finish("blind-1", make.outcome())
+        assert bench("db", "check", "--db", postgres_url).exit_code == 0
+        with store.writing() as connection:
+            connection.exec_driver_sql("UPDATE image_scores SET scores = 'junk'::bytea")
+        checked = bench("db", "check", "--db", postgres_url)
+    assert checked.exit_code == 1
+    assert "image_scores of the run blind-1 cannot be read" in checked.stdout
