@@ -46,11 +46,6 @@ def test_uncountable_cost_is_null_and_others_remain(
     assert tiny.training
 
 
-def test_times_are_of_the_threads_asked_for(tiny: Captioner, visual: Callable[..., Visual]) -> None:
-    timed = time_captioning(tiny, [visual()], beam_size=2, max_len=3, bos=1, eos=2, effort=QUICK, threads=2)
-    assert timed.costs["latency_threads"].value == timed.state["threads"] == 2
-
-
 def _raise(*_: object) -> Tensor:
     raise KeyError("no such projection")
 
