@@ -29,12 +29,13 @@ CHILD, NEIGHBOUR, PARENT = 1, 2, 3
 """Relation of region j to region i: inside it, neither, or around it; 0 for padding. One apart, as the graph needs."""
 
 
-def spatial_graph(
-    boxes: Tensor, mask: Tensor | None = None, *, threshold: float = 0.9, mode: GraphMode = "paper"
-) -> Tensor:
+_INSIDE = 0.9
+
+
+def spatial_graph(boxes: Tensor, mask: Tensor | None = None, *, mode: GraphMode = "paper") -> Tensor:
     """The relations of all pairs of regions.
 
-    Region i is inside j if at least `threshold` of its area does, and more of its own than of j's: equal boxes are
+    Region i is inside j if at least nine tenths of its area is, and more of its own than of j's: equal boxes are
     neighbours. The shares are compared in the boxes' own precision, or in single if that is higher.
 
     Args:
@@ -51,7 +52,7 @@ def spatial_graph(
         sides = sides.clamp(min=0)
     intersections = sides.prod(-1)
     own = intersections / (high - low).prod(-1)[:, :, None]  # the share of i that lies in j; its transpose, that of j
-    inside = ((own >= threshold) & (own > own.transpose(1, 2))).to(torch.uint8)
+    inside = ((own >= _INSIDE) & (own > own.transpose(1, 2))).to(torch.uint8)
     graph = NEIGHBOUR + inside - inside.transpose(1, 2)
     return graph if mask is None else graph * (mask[:, :, None] & mask[:, None])
 

@@ -156,15 +156,13 @@ class SelfAttention(MultiHeadAttention):
         self.causal = causal
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
-        """(B, T, D) to (B, T, D); `mask` (B, T) is true at visible positions."""
+        """(B, T, D) to (B, T, D); `mask` (B, T) is true at visible positions, of no causal mixer."""
         heads, keys, values = self.project_all(x)
-        if self.causal and mask is None:
-            return self._merge(
-                F.scaled_dot_product_attention(heads, keys, values, None, self._rate(), is_causal=True), x
-            )
-        if self.causal and mask is not None:
-            mask = mask[:, None] & mask.new_ones(x.shape[1], x.shape[1]).tril()
-        return self._merge(attend(heads, keys, values, mask, self._rate()), x)
+        if self.causal:
+            attended = F.scaled_dot_product_attention(heads, keys, values, None, self._rate(), is_causal=True)
+        else:
+            attended = attend(heads, keys, values, mask, self._rate())
+        return self._merge(attended, x)
 
     def start(self, like: Tensor) -> Cache:
         """The cache before the first position; `like` (B, ..., D) gives batch size, device and type."""

@@ -33,7 +33,6 @@ class ImageTransformer(AoACaptioner):
             attentions use all regions and are averaged.
         sub_transformers: M of the decoder, the paper's number of parallel sub-transformers.
         graph: how the graph is built from boxes; see `GraphMode`.
-        threshold: minimum share of its area for a region to be inside another.
     """
 
     def __init__(
@@ -54,7 +53,6 @@ class ImageTransformer(AoACaptioner):
         spatial: bool = True,
         sub_transformers: int = 3,
         graph: GraphMode = "paper",
-        threshold: float = 0.9,
     ) -> None:
         every_layer = range(1, n_encoder_layers + 1)
         wide = set(every_layer if wide_layers is None else wide_layers)
@@ -64,8 +62,6 @@ class ImageTransformer(AoACaptioner):
             raise ZooError(f"graph cannot be {graph!r}", f"it is one of {', '.join(_GRAPHS)}")
         if sub_transformers < 1:
             raise ZooError(f"sub_transformers must be at least 1, not {sub_transformers}")
-        if not 0 < threshold <= 1:
-            raise ZooError(f"threshold must lie above 0 and be at most 1, not {threshold}")
         dropouts = AoADropouts(attention_dropout, branch_dropout, gate_dropout)
         super().__init__(
             vocab_size=vocab_size,
@@ -82,7 +78,6 @@ class ImageTransformer(AoACaptioner):
         )
         self.sees_graph = spatial and bool(wide)
         self.graph: GraphMode = graph
-        self.threshold = threshold
 
     def relations(self, visual: Visual, mask: Tensor) -> tuple[Tensor, ...]:
         """The spatial graph, if `spatial`; ZooError without boxes."""
@@ -90,4 +85,4 @@ class ImageTransformer(AoACaptioner):
             return ()
         if visual.boxes is None:
             raise ZooError("the spatial graph needs the regions' boxes, and there are none", "or set spatial=False")
-        return (spatial_graph(visual.boxes, mask, threshold=self.threshold, mode=self.graph),)
+        return (spatial_graph(visual.boxes, mask, mode=self.graph),)
