@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.errors import ZooError
 from zoo.layers.annotated_norm import AnnotatedNorm
-from zoo.layers.attention import SelfAttention, barrier, joined, split_heads
+from zoo.layers.attention import SelfAttention, barrier, head_width, joined, split_heads
 from zoo.layers.residual import EncoderLayer
 
 GraphMode = Literal["paper", "official"]
@@ -69,9 +68,7 @@ class SpatialGraphAttention(nn.Module):
 
     def __init__(self, d_model: int, n_heads: int, dropout: float, gate: nn.Module) -> None:
         super().__init__()
-        if d_model % n_heads:
-            raise ZooError(f"d_model {d_model} is not a multiple of n_heads {n_heads}")
-        self.n_heads = n_heads
+        self.n_heads, self.d_head = n_heads, head_width(d_model, n_heads)
         self.query = nn.Linear(d_model, d_model)
         self.keys = nn.ModuleList(nn.Linear(d_model, d_model) for _ in range(3))
         self.values = nn.ModuleList(nn.Linear(d_model, d_model) for _ in range(3))
@@ -91,7 +88,7 @@ class SpatialGraphAttention(nn.Module):
         queries, keys, values = torch.split(
             F.linear(x, *joined(self.query, *branches)), [width, 3 * width, 3 * width], -1
         )
-        heads = split_heads(queries, self.n_heads) * (width // self.n_heads) ** -0.5
+        heads = split_heads(queries, self.n_heads) * self.d_head**-0.5
         scores = (heads @ self._branches(keys).transpose(-1, -2)).view(batch, self.n_heads, length, 3, length)
         if mask is not None:
             scores = torch.where(mask[:, None, None, None], scores, torch.finfo(scores.dtype).min)

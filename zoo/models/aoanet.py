@@ -14,10 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.errors import ZooError
 from zoo.layers.annotated_norm import AnnotatedNorm
 from zoo.layers.aoa import AoADropouts, AoARefiner, AttentionOnAttention, MemoriesAttention
-from zoo.layers.attention import joined
+from zoo.layers.attention import head_width, joined
 from zoo.layers.lstm import LSTMCell, LSTMTape
 from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid
 
@@ -241,8 +240,7 @@ class AoACaptioner(RecurrentCaptioner):
         values_first: bool,
     ) -> None:
         super().__init__()
-        if d_model % n_heads:
-            raise ZooError(f"d_model {d_model} is not a multiple of n_heads {n_heads}")
+        head_width(d_model, n_heads)
         self.visual = VisualSpec("regions", visual_dim)
         self.vocab_size, self.max_len, self.d_model, self.n_heads = vocab_size, max_len, d_model, n_heads
         self.region_embedding = nn.Sequential(nn.Linear(visual_dim, d_model), nn.ReLU(), nn.Dropout(dropout))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.errors import ZooError
+from zoo.errors import ZooError, check_choice
 from zoo.layers.looped import Looped, LoopedLinear, SharedMatrix
 from zoo.layers.lstm import STATES, LSTMCell, two_lstms
 from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid
@@ -251,8 +251,7 @@ class GCNLSTM(RecurrentCaptioner):
         quirks: bool = False,
     ) -> None:
         super().__init__()
-        if graph not in _LABELS:
-            raise ZooError(f"graph cannot be {graph!r}", f"it is one of {', '.join(_LABELS)}")
+        check_choice("graph", graph, _LABELS)
         fewest = 1 if graph == "given" else _LABELS[graph]
         if n_labels is not None and n_labels < fewest:
             raise ZooError(f"n_labels must be at least {fewest} of graph {graph!r}, not {n_labels}")

@@ -15,14 +15,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.errors import ZooError
+from zoo.errors import ZooError, check_choice
 from zoo.layers.attention import MultiHeadAttention, SelfAttention, barrier
 from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
 from zoo.layers.residual import DecoderLayer, EncoderLayer, StackOutput
 from zoo.models.doubly_residual import EmbeddedTokens
 from zoo.stacked import StackedCaptioner
-
-HEADS = ("parallel", "sequential", "concatenated")
 
 
 class TwoStreamLayer(DecoderLayer):
@@ -99,8 +97,7 @@ class GRIT(StackedCaptioner):
         quirks: bool = False,
     ) -> None:
         super().__init__()
-        if heads not in HEADS:
-            raise ZooError(f"heads cannot be {heads!r}", f"it is one of {', '.join(HEADS)}")
+        check_choice("heads", heads, ("parallel", "sequential", "concatenated"))
         if not embed_regions and visual_dim != d_model:
             raise ZooError(
                 f"regions of {visual_dim} channels need to be embedded in d_model {d_model}",

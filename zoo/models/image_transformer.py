@@ -12,11 +12,9 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from zoo.captioner import Visual
-from zoo.errors import ZooError
+from zoo.errors import ZooError, check_at_least_1, check_choice
 from zoo.layers.aoa import AoADropouts, AoARefiner, GraphMode, spatial_graph
 from zoo.models.aoanet import AoACaptioner
-
-_GRAPHS = ("paper", "official")
 
 
 class ImageTransformer(AoACaptioner):
@@ -58,10 +56,8 @@ class ImageTransformer(AoACaptioner):
         wide = set(every_layer if wide_layers is None else wide_layers)
         if outside := sorted(wide - set(every_layer)):
             raise ZooError(f"wide_layers names layer {outside[0]}, but n_encoder_layers is {n_encoder_layers}")
-        if graph not in _GRAPHS:
-            raise ZooError(f"graph cannot be {graph!r}", f"it is one of {', '.join(_GRAPHS)}")
-        if sub_transformers < 1:
-            raise ZooError(f"sub_transformers must be at least 1, not {sub_transformers}")
+        check_choice("graph", graph, ("paper", "official"))
+        check_at_least_1(sub_transformers=sub_transformers)
         dropouts = AoADropouts(attention_dropout, branch_dropout, gate_dropout)
         super().__init__(
             vocab_size=vocab_size,

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.errors import ZooError
+from zoo.errors import ZooError, check_at_least_1, check_choice
 from zoo.layers.additive_attention import AdditiveAttention
 from zoo.layers.lstm import STATES, LSTMCell, two_lstms
 from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid, project_words
@@ -210,10 +210,8 @@ class SGAE(RecurrentCaptioner):
         sentences: bool = False,
     ) -> None:
         super().__init__()
-        if graph not in ("none", "given"):
-            raise ZooError(f"graph cannot be {graph!r}", "it is none or given")
-        if n_entries < 1:
-            raise ZooError(f"n_entries must be at least 1, not {n_entries}", "the released dictionary has 10000 rows")
+        check_choice("graph", graph, ("none", "given"))
+        check_at_least_1(n_entries=n_entries)
         if n_graph_words < 0 or (n_graph_words and graph == "none"):
             raise ZooError(f"n_graph_words cannot be {n_graph_words} of graph {graph!r}", "without a graph it is 0")
         self.visual = VisualSpec("regions", visual_dim, graph="words" if graph == "given" else "none")

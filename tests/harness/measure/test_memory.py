@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import weakref
 from pathlib import Path
 
 import numpy as np
@@ -62,19 +61,15 @@ def test_no_cuda_device_is_null_with_a_reason() -> None:
     }
 
 
-def test_unresettable_peak_is_null_with_reason(tmp_path: Path) -> None:
+def test_a_kernel_that_does_not_tell_is_null_with_a_reason(tmp_path: Path) -> None:
     with PeakMemory(proc=tmp_path / "missing") as peak:
         pass
-    assert peak.host.value is None
     assert "reset its peak memory" in str(peak.host.reason)
-
-
-def test_missing_vmhwm_is_null_with_reason(tmp_path: Path) -> None:
     (tmp_path / "status").write_text("VmRSS:\t 12 kB\n", encoding="utf-8")
     with PeakMemory(proc=tmp_path) as peak:
         pass
-    assert peak.host.value is None
     assert "VmHWM" in str(peak.host.reason)
+    assert peak.host.value is None
 
 
 def test_reads_the_kernels_number_in_mebibytes(tmp_path: Path) -> None:
@@ -93,31 +88,6 @@ def test_blocks_do_not_nest_and_a_failing_block_still_ends() -> None:
         raise KeyError
     assert failing.host.reason != "the block has not ended"
     _measured()
-
-
-def test_what_torch_kept_of_earlier_work_is_given_back_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    held, peaks = {"allocated": 3 * MEBIBYTE, "reserved": 90 * MEBIBYTE}, {"reserved": 90 * MEBIBYTE}
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: held.update(reserved=held["allocated"]))
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: peaks.update(held))
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: peaks["allocated"])
-    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda _: peaks["reserved"])
-    with PeakMemory("cuda") as peak:
-        pass
-    assert (peak.device.value, peak.reserved.value) == (3.0, 3.0)
-
-
-def test_garbage_models_are_freed_before_measuring(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, alive = torch.nn.Linear(1, 1), []
-    model.hold = model.forward
-    found = weakref.ref(model)
-    del model
-    for name in ("max_memory_allocated", "max_memory_reserved"):
-        monkeypatch.setattr(torch.cuda, name, lambda _: 0)
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: None)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: alive.append(found() is not None))
-    with PeakMemory("cuda"):
-        pass
-    assert alive == [False]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
