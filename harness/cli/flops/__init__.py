@@ -26,15 +26,10 @@ from harness.utils.errors import BenchError
 from harness.utils.plugins import contain_exits, load_plugins, place_in_plugin
 
 if TYPE_CHECKING:
-    from harness.config.preset import Preset
-    from harness.measure.flops.counting import FlopCounts
-if TYPE_CHECKING:
     from harness.benchmark.hub_costs import CheckpointCount
     from harness.benchmark.hub_model import HubModel
     from harness.measure.flops.backbone import BackboneCount
     from harness.measure.flops.counting import FlopCounts
-if TYPE_CHECKING:
-    from harness.benchmark.hub_costs import CheckpointCount
 
 _EXAMPLES = f"""
 **Examples**
@@ -114,6 +109,9 @@ def flops(
 
     from harness.benchmark.hub_model import PREFIX
     from harness.config.model_patterns import expand_models, split_patterns
+    from harness.measure.flops.counting import count_flops
+    from harness.measure.inputs import example_visual
+    from harness.measure.memory import create_within_memory
 
     torch.set_num_threads(1)  # a trace is thousands of tiny operators: handing them to threads only costs time
     if preset == TABLE_VI:
@@ -152,6 +150,7 @@ def flops(
     dim = visual_dim or (found.backbone.channels if found.backbone else _DIM)
     length = regions or (found.backbone.tokens if found.backbone else _LENGTH)
     picture = (image_size, image_size) if image_size else _PICTURE
+    sizes = {"vocab_size": vocab_size, "visual_dim": dim}
     for name in found.names:
         try:
             with contain_exits():
@@ -162,7 +161,12 @@ def flops(
                         found.hub[name], picture, max_len=tokens, beam_size=width, position=position
                     )
                 else:
-                    found.counts[name] = _count(name, settings, dim, length, vocab_size, tokens, width, position)
+                    given = settings.model_arguments(name, **sizes) if settings else {}
+                    model = create_within_memory(name, **sizes, **given)
+                    seen = example_visual(model.visual, length=length)
+                    found.counts[name] = count_flops(
+                        model, seen, caption_length=tokens, beam_size=width, step_position=position
+                    )
         except Exception as error:  # whatever one model raises becomes its row; the others are counted all the same
             place = place_in_plugin(error)
             at = "" if place is None else f" at {place}"
@@ -185,26 +189,6 @@ def flops(
         typer.echo(f"failed: {found.shown(name)}: {reason}", err=True)
     if found.failures:
         raise typer.Exit(1)
-
-
-def _count(
-    name: str,
-    settings: Preset | None,
-    dim: int,
-    length: int,
-    vocab_size: int,
-    caption_length: int,
-    beam_size: int,
-    position: int | None,
-) -> FlopCounts:
-    from harness.measure.flops.counting import count_flops
-    from harness.measure.inputs import example_visual
-    from harness.measure.memory import create_within_memory
-
-    sizes = {"vocab_size": vocab_size, "visual_dim": dim}
-    model = create_within_memory(name, **sizes, **(settings.model_arguments(name, **sizes) if settings else {}))
-    visual = example_visual(model.visual, length=length)
-    return count_flops(model, visual, caption_length=caption_length, beam_size=beam_size, step_position=position)
 
 
 def checkpoint_header(beam_size: int, tokens: int, position: int | None) -> list[str]:
