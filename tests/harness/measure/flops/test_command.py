@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import zoo.registry
-from harness.cli.flops import table_vi
+from harness.cli import flops as table_vi
 from harness.measure.flops.backbone import count_backbone
 from harness.utils.errors import BenchError
 from results.published import published_for
@@ -136,7 +136,7 @@ def test_table_vi_stands_beside_real_captions(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(table_vi, "ROWS", ("transformer_base", "expansionnet_v2/static-16"))
     monkeypatch.setattr(table_vi, "REGIONS", 4)
     monkeypatch.setattr(table_vi, "VOCABULARY", 50)
-    monkeypatch.setattr(table_vi, "_LENGTH", 2)
+    monkeypatch.setattr(table_vi, "_TOKENS", 2)
     monkeypatch.setattr(table_vi, "_BACKBONE", "resnet10t")
     result = bench("flops", "--preset", "expansionnet-table-vi", "--format", "csv")
     first, second = csv.DictReader(io.StringIO(result.stdout))
