@@ -23,8 +23,7 @@ from harness.data.images import load_image
 from harness.inference.hub_captioner import HubCaptioner, caption_with_hub
 from harness.measure import isolated
 from harness.measure.captioning_costs import Counted, count_generating, time_generation
-from harness.measure.flops.generation import GenerationCounts, count_generation
-from harness.measure.flops.second_count import count_again
+from harness.measure.flops.generation import GenerationCounts, count_again, count_generation
 from harness.measure.isolated import BenchmarkJob, BenchmarkResult
 from harness.measure.memory import PeakMemory
 from harness.metrics.evaluator import Evaluator

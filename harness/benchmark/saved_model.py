@@ -28,7 +28,7 @@ from harness.utils.workspace import Workspace
 from results.files import load_json, read_text
 from zoo import Captioner, Pretraining, create_model, list_models
 from zoo.errors import first_line
-from zoo.weights.budget import no_larger_than
+from zoo.weights.safety import no_larger_than
 
 FILE = "run.json"
 WEIGHTS = "best.safetensors"

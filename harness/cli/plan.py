@@ -233,7 +233,7 @@ def _estimate(
     """Count one run of a model, and tell its time: as stored, or else measured for a moment, unless `why` is said."""
     from harness.benchmark.pass_costs import pass_costs
     from harness.measure.estimate import plan_captioning, plan_stages
-    from harness.measure.model_memory import create_within_memory
+    from harness.measure.memory import create_within_memory
     from harness.measure.speed import measure_speed
     from harness.training.sentence_graphs import stages_for
 

@@ -83,7 +83,7 @@ def test_a_model_that_no_memory_holds_is_not_built(
     spec = trained(small, "a-s4", seed=4)
     run(spec, small, workspace)
     parameters = sum(value.numel() for value in seen["initial"].values())
-    monkeypatch.setattr("harness.measure.model_memory.free_memory", lambda _: each * parameters - 1)
+    monkeypatch.setattr("harness.measure.memory.free_memory", lambda _: each * parameters - 1)
     with pytest.raises(BenchError, match=f"would have {parameters:,} parameters"):
         run(spec, small, workspace)
 

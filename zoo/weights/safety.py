@@ -1,14 +1,14 @@
-"""Networks that are larger than the weights meant for them, refused while they are built: before memory is filled."""
+"""Weights that are no numbers, and networks that are larger than the weights meant for them: both are refused."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from safetensors import safe_open
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules import module as hooks
 
 from zoo.errors import ZooError
@@ -22,6 +22,8 @@ _MORE_TENSORS, _MORE_NUMBERS = 1_000, 2**24
 @contextmanager
 def no_larger_than(weights: Iterable[Path], device: str) -> Iterator[None]:
     """While it lasts, no module may be built of far more parameters, or numbers in them, than these weights have.
+
+    So it is refused before memory is filled.
 
     Args:
         weights: .safetensors files, whose heads alone are read.
@@ -61,3 +63,23 @@ def _stored(weights: Iterable[Path]) -> tuple[int, int]:
                 tensors += 1
                 numbers += math.prod(stored.get_slice(name).get_shape())
     return tensors, numbers
+
+
+def not_finite(tensors: Iterable[tuple[str, Tensor]]) -> str | None:
+    """The name of the first tensor with NaN or infinity in it, None where all are numbers; nothing is copied."""
+    for name, tensor in tensors:
+        # The extremes pass on a NaN, and are read without a second tensor of that size.
+        if tensor.is_floating_point() and tensor.numel():
+            least, most = tensor.aminmax()
+            if not (least.isfinite() and most.isfinite()):
+                return name
+    return None
+
+
+def refuse_not_finite(tensors: Mapping[str, Tensor], what: str) -> None:
+    """ZooError that begins with `what`, the file, where a tensor has NaN or infinity, which makes captions nonsense."""
+    if (name := not_finite(tensors.items())) is not None:
+        raise ZooError(
+            f"{what}: the tensor {name} holds NaN or infinity",
+            "fetch or copy the file again, or train anew: a training that writes such weights had diverged",
+        )
