@@ -36,7 +36,7 @@ from harness.metrics.cider import CiderReward
 from harness.metrics.contract import Array
 from harness.metrics.java import bundled_java
 from harness.metrics.ngrams.frequencies import DocumentFrequencies
-from harness.metrics.spice.process import SPICE_JAR, packaged_spice
+from harness.metrics.spice import SPICE_JAR, packaged_spice
 
 IMAGES, REFERENCES, WORDS = 5_000, 5, 9_000
 REWARD_IMAGES, SAMPLES, TRAINING_IMAGES = 48, 5, 113_287

@@ -7,25 +7,95 @@ and those of one image do not depend on the other images of the batch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import wraps
 from typing import ParamSpec
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.captioner import Captioner, Memory
-from zoo.ensemble import Ensemble
+from zoo.captioner import Captioner, DecodingState, Memory, Visual, VisualSpec
 from zoo.errors import ZooError
-from zoo.hypotheses import Hypotheses
-from zoo.search_rules import SearchRules
-
-__all__ = ["Ensemble", "Hypotheses", "SearchRules", "beam_search", "greedy", "sample"]
 
 PAD = 0
 Arguments = ParamSpec("Arguments")
+_TRIGRAM = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRules:
+    """What a prefix forbids, or makes less probable, as its next token.
+
+    Both are options of Luo's ImageCaptioning.pytorch and of the code that builds on it.
+
+    Attributes:
+        bad_endings: tokens after which a caption cannot end, such as articles.
+        trigram_penalty: taken off the log-probability of a token once for every earlier place of the caption with the
+            trigram that it would make; in their code 2 ln 2. A large one forbids.
+    """
+
+    bad_endings: tuple[int, ...] = ()
+    trigram_penalty: float = 0.0
+
+    def check(self, vocab_size: int) -> None:
+        """ZooError for tokens outside the vocabulary, and for a penalty below 0."""
+        if not all(0 <= token < vocab_size for token in self.bad_endings):
+            raise ZooError(f"bad_endings {list(self.bad_endings)} must be entries of the vocabulary of {vocab_size}")
+        if not 0 <= self.trigram_penalty < torch.inf:
+            raise ZooError(f"trigram_penalty must be 0 or more, not {self.trigram_penalty:g}")
+
+    def apply(self, log_probs: Tensor, prefixes: Sequence[Tensor], eos: int) -> Tensor:
+        """Log-probabilities (R, V) of the next token under the rules.
+
+        Args:
+            log_probs: (R, V), which may be changed in place.
+            prefixes: the tokens (R) of every position so far, the latest last.
+            eos: the end token.
+        """
+        if self.bad_endings:
+            banned = torch.tensor(self.bad_endings, device=log_probs.device)
+            log_probs[:, eos] = log_probs[:, eos].masked_fill(torch.isin(prefixes[-1], banned), -torch.inf)
+        if self.trigram_penalty and len(prefixes) >= _TRIGRAM:
+            first, second, third = torch.stack(tuple(prefixes), 1).unfold(1, _TRIGRAM, 1).unbind(-1)  # (R, T - 2) each
+            again = (first == prefixes[-2][:, None]) & (second == prefixes[-1][:, None])
+            log_probs = log_probs.scatter_add(1, third, again.to(log_probs.dtype) * -self.trigram_penalty)
+        return log_probs
+
+
+@dataclass(frozen=True, slots=True)
+class Hypotheses:
+    """W captions for each of B images.
+
+    tokens: (B, W, max_len) long, without the begin token, end token kept, then zeros; log_probs: (B, W, max_len) of
+    each token, then zeros; lengths: (B, W), end token counted; scores: (B, W), sum of log-probabilities over
+    length ** length_penalty. Best first, except for samples, which stay as drawn.
+    """
+
+    tokens: Tensor
+    log_probs: Tensor
+    lengths: Tensor
+    scores: Tensor
+
+    def joined(self, others: Hypotheses) -> Hypotheses:
+        """These and `others`, image by image."""
+        pairs = ((getattr(self, part.name), getattr(others, part.name)) for part in fields(Hypotheses))
+        return Hypotheses(*(torch.cat(pair, 1) for pair in pairs))
+
+    def best(self, width: int) -> Hypotheses:
+        """The `width` best of each image, best first; the earlier on a tie."""
+        scores, order = self.scores.sort(dim=1, descending=True, stable=True)
+        order = order[:, :width]
+        return Hypotheses(
+            self.tokens.gather(1, order[..., None].expand(-1, -1, self.tokens.shape[2])),
+            self.log_probs.gather(1, order[..., None].expand(-1, -1, self.tokens.shape[2])),
+            self.lengths.gather(1, order),
+            scores[:, :width],
+        )
+
+
 _NO_RULES = SearchRules()
 
 
@@ -292,3 +362,86 @@ def _check(model: Captioner, max_len: int, bos: int, eos: int) -> None:
         raise ZooError(f"max_len must lie between 1 and the model's {model.max_len}, not {max_len}")
     if not (0 <= bos < model.vocab_size and 0 <= eos < model.vocab_size):
         raise ZooError(f"bos {bos} and eos {eos} must be entries of the vocabulary of {model.vocab_size}")
+
+
+class Ensemble(Captioner):
+    """A captioner whose logits are log(weighted mean of the members' probabilities).
+
+    Members share a vocabulary and, unless they have no visual input, one `VisualSpec`; only some may read a graph.
+
+    Args:
+        members: the captioners.
+        weights: of each, above 0; they are scaled to a sum of 1. All equal by default.
+    """
+
+    def __init__(self, members: Sequence[Captioner], weights: Sequence[float] | None = None) -> None:
+        super().__init__()
+        own = [1.0] * len(members) if weights is None else list(weights)
+        if len(own) != len(members) or not all(math.isfinite(weight) and weight > 0 for weight in own):
+            raise ZooError(f"an ensemble of {len(members)} needs as many weights above 0, not {own}")
+        seen = {replace(member.visual, graph="none") for member in members if member.visual.kind != "none"}
+        graphs = {member.visual.graph for member in members} - {"none"}
+        if not members or len(seen) > 1 or len(graphs) > 1 or len({member.vocab_size for member in members}) > 1:
+            raise ZooError("the members of an ensemble must share one vocabulary and one kind of visual input")
+        self.members = nn.ModuleList(members)
+        self.weights = [weight / math.fsum(own) for weight in own]
+        self.visual = replace(next(iter(seen), VisualSpec("none", 0)), graph=next(iter(graphs), "none"))
+        self.vocab_size = members[0].vocab_size
+        self.max_len = min(member.max_len for member in members)
+
+    def encode(self, visual: Visual) -> Memory:
+        """The members' memories side by side in `extra`; features and mask are the first member's."""
+        memories = [member.encode(visual) for member in self._members()]
+        extra: dict[str, Tensor] = {}
+        for index, memory in enumerate(memories):
+            parts = {"features": memory.features, "mask": memory.mask}
+            extra.update({f"{index}/own/{name}": part for name, part in parts.items()})
+            extra.update({f"{index}/extra/{name}": part for name, part in memory.extra.items()})
+        return Memory(memories[0].features, memories[0].mask, extra)
+
+    def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
+        return self._log_mean([member.decode(part, tokens) for member, part in self._split(memory)])
+
+    def start(self, memory: Memory) -> DecodingState:
+        return _join([member.start(part) for member, part in self._split(memory)])
+
+    def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
+        logits, states = [], []
+        for index, member in enumerate(self._members()):
+            parts = (state.images, state.rows, state.shared, state.repeated)
+            own = DecodingState(*(_part(part, str(index)) for part in parts))
+            member_logits, member_state = member.step(tokens, own)
+            logits.append(member_logits)
+            states.append(member_state)
+        return self._log_mean(logits), _join(states)
+
+    def _members(self) -> list[Captioner]:
+        return list(self.members)  # type: ignore[arg-type]  # ModuleList is not generic
+
+    def _log_mean(self, logits: list[Tensor]) -> Tensor:
+        weighed = zip(logits, self.weights, strict=True)
+        return torch.stack([member.log_softmax(-1) + math.log(weight) for member, weight in weighed]).logsumexp(0)
+
+    def _split(self, memory: Memory) -> list[tuple[Captioner, Memory]]:
+        pairs = []
+        for index, member in enumerate(self._members()):
+            own, extra = (_part(memory.extra, f"{index}/{kind}") for kind in ("own", "extra"))
+            pairs.append((member, Memory(**own, extra=extra)))
+        return pairs
+
+
+def _part(tensors: dict[str, Tensor], whose: str) -> dict[str, Tensor]:
+    prefix = f"{whose}/"
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _join(states: list[DecodingState]) -> DecodingState:
+    def side_by_side(parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+        return {f"{index}/{name}": part for index, named in enumerate(parts) for name, part in named.items()}
+
+    return DecodingState(
+        side_by_side([state.images for state in states]),
+        side_by_side([state.rows for state in states]),
+        side_by_side([state.shared for state in states]),
+        side_by_side([state.repeated for state in states]),
+    )

@@ -32,6 +32,8 @@ class RecurrentCaptioner(Captioner):
         vocabulary, output_dropout: outputs to logits, unless the model overrides `predict`.
         per_row: names of tensors of `encode`, where it gives them, that are added to something of each row, see
             `DecodingState.repeated`; `advance` gets them with one row per caption or beam.
+        states: names of the vectors of the recurrent state, d_model wide each, unless the model overrides `first_rows`.
+        attention: the attention of words to the image, where there is one.
     """
 
     d_model: int
@@ -40,10 +42,11 @@ class RecurrentCaptioner(Captioner):
     vocabulary: nn.Linear
     output_dropout: nn.Dropout
     per_row: tuple[str, ...] = ()
+    states: tuple[str, ...] = ("hidden", "cell")
 
-    @abstractmethod
     def first_rows(self, memory: Memory) -> Rows:
-        """The state before the first word, one row per image."""
+        """The state before the first word, one row per image: zeros."""
+        return {name: self._weight.new_zeros(memory.batch_size, self.d_model) for name in self.states}
 
     @abstractmethod
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
@@ -56,18 +59,22 @@ class RecurrentCaptioner(Captioner):
         """What `advance` takes from weights alone: computed once for all words, and given to it beside `images`."""
         return {}
 
-    def word_inputs(self, words: Tensor, images: dict[str, Tensor]) -> Tensor:  # noqa: ARG002
-        """Inputs of the recurrence (rows, T, ...) from word vectors (rows, T, E), independent of previous words."""
+    def word_inputs(self, words: Tensor, images: dict[str, Tensor]) -> Tensor:
+        """Inputs of the recurrence (rows, T, ...) from word vectors (rows, T, E), independent of previous words.
+
+        What `encode` gives as "image", with the biases, is an input at every word.
+        """
+        if "image" in images:
+            return project_words(words, self.lstm.input.weight, images["image"])
         return self.lstm.project(words)
+
+    def cross_attention_modules(self) -> Sequence[nn.Module]:
+        return [module for name, module in self.named_children() if name == "attention"]
 
     def predict(self, outputs: Tensor, words: Tensor) -> Tensor:  # noqa: ARG002
         """Logits (rows, T, V) from the outputs of `advance` (rows, T, ...) and the input word vectors (rows, T, E)."""
         logits: Tensor = self.vocabulary(self.output_dropout(outputs))
         return logits
-
-    def looped_modules(self) -> Sequence[nn.Module]:
-        """Modules of `advance` whose matrices have one gradient for all positions, see `zoo.layers.looped`."""
-        return (self.lstm,)
 
     def scan(self, inputs: Tensor, images: dict[str, Tensor]) -> Tensor | None:  # noqa: ARG002
         """The outputs (rows, T, ...) of `advance` at all positions, where their gradient is written out; else None.
@@ -77,7 +84,6 @@ class RecurrentCaptioner(Captioner):
         return None
 
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
-        """See `Captioner.decode`."""
         return self.decode_with_states(memory, tokens)[0]
 
     def decode_with_states(self, memory: Memory, tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -94,26 +100,20 @@ class RecurrentCaptioner(Captioner):
     def _advance_all(self, inputs: Tensor, memory: Memory) -> Tensor:
         state = self.start(memory).expand(inputs.shape[0] // memory.batch_size)
         images, rows, outputs = state.images | state.shared | state.repeated, state.rows, []
-        with loop(self.looped_modules(), inputs):
+        with loop(self.modules(), inputs):
             for each in inputs.unbind(1):
                 output, rows = self.advance(each, rows, images)
                 outputs.append(output)
         return torch.stack(outputs, 1)
 
     def start(self, memory: Memory) -> DecodingState:
-        """See `Captioner.start`."""
         repeated = {name: memory.extra[name] for name in self.per_row if name in memory.extra}
         return DecodingState(memory.extra, self.first_rows(memory), self.shared_tensors(), repeated)
 
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
-        """See `Captioner.step`."""
         words, images = self.embedding(tokens[:, None]), state.images | state.shared | state.repeated
         output, rows = self.advance(self.word_inputs(words, images)[:, 0], state.rows, images)
         return self.predict(output[:, None], words)[:, 0], replace(state, rows=rows)
-
-    def blank_rows(self, memory: Memory, *names: str, width: int) -> Rows:
-        """Zero states (B, width)."""
-        return {name: self._weight.new_zeros(memory.batch_size, width) for name in names}
 
     @property
     def _weight(self) -> Tensor:

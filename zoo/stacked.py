@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from zoo.captioner import Captioner, DecodingState, Memory
 from zoo.layers.attention import MultiHeadAttention, SelfAttention, barrier, joined, split_heads
 from zoo.layers.cache import for_layers, of_layer, together
-from zoo.layers.dynamic_expansion import DynamicExpansion
 from zoo.layers.embedding import TokenEmbedding
+from zoo.layers.expansion import DynamicExpansion
 from zoo.layers.residual import DecoderLayer, StackOutput
 
 _PARTS = ("weight", "bias", "totals")
@@ -38,7 +38,6 @@ class StackedCaptioner(Captioner):
         return self.predict(outputs)
 
     def start(self, memory: Memory) -> DecodingState:
-        """See `Captioner.start`."""
         barred, projected = self._look(memory)
         images = {"barrier": barred}
         shared = {"places": self.embedding.rows()}  # those of positions to come
@@ -81,7 +80,6 @@ class StackedCaptioner(Captioner):
         return logits
 
     def cross_attention_modules(self) -> Sequence[nn.Module]:
-        """See `Captioner.cross_attention_modules`."""
         return [layer.cross_attention for layer in self._layers()]
 
     def _look(self, memory: Memory) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:

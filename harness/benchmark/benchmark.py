@@ -32,7 +32,7 @@ from harness.measure.environment import describe_state
 from harness.metrics.evaluator import Evaluator
 from harness.metrics.more.measure import MoreSettings
 from harness.metrics.signature import EvaluationSettings
-from harness.metrics.spice.process import find_spice
+from harness.metrics.spice import find_spice
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.run_events import RunsEnded

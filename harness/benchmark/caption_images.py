@@ -17,16 +17,13 @@ from harness.data.batches import VisualSource
 from harness.data.dataset import Dataset, Sample
 from harness.data.feature_cache import extract_features
 from harness.data.features import Features, NullSource
-from harness.data.graphs.image_numbers import WithGraph
-from harness.data.graphs.prepare import check_graphs, open_graphs
+from harness.data.graphs.images import WithGraph, check_graphs, open_graphs
 from harness.data.images import BadImage, ImagePreprocessing, load_image
 from harness.data.pixels import PixelSource
 from harness.data.prepare_features import configured_backbone
-from harness.data.regions.cache import prepare_regions
-from harness.data.regions.features import RegionFeatures
-from harness.data.regions.grid_hdf5 import prepare_file_grid
+from harness.data.regions.cache import prepare_file_grid, prepare_regions
+from harness.data.regions.features import RegionFeatures, both_streams
 from harness.data.regions.opening import needs_backbone
-from harness.data.two_streams import both_streams
 from harness.data.vocabulary import Vocabulary
 from harness.inference.attention import attention_records, check_attends, shown_parts
 from harness.inference.generate import caption_images

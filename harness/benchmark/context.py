@@ -20,10 +20,8 @@ from harness.data.batches import VisualSource
 from harness.data.chunks import Spread
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import Features, NullSource, VisualFeatures
-from harness.data.graphs.image_numbers import ImageGraphs, WithGraph
-from harness.data.graphs.prepare import ReadGraphs, number_graphs, prepare_graphs
+from harness.data.graphs.images import ImageGraphs, ReadGraphs, WithGraph, number_graphs, prepare_graphs
 from harness.data.graphs.sentences import SentenceGraphs
-from harness.data.own_tokens import counted_captions
 from harness.data.pixels import PixelSource, Preprocessing
 from harness.data.prepare_features import (
     TRAINING_SPLITS,
@@ -32,9 +30,9 @@ from harness.data.prepare_features import (
     prepare_features,
     warn_of_preprocessing,
 )
-from harness.data.subwords import SubwordVocabulary
-from harness.data.two_streams import both_streams
-from harness.data.vocabulary import Vocabulary
+from harness.data.regions.features import both_streams
+from harness.data.vocabularies import SubwordVocabulary
+from harness.data.vocabulary import Vocabulary, counted_captions
 from harness.metrics.signature import EvaluationSettings
 from harness.training.sentence_graphs import check_sentences, open_sentences
 from harness.utils.errors import BenchError

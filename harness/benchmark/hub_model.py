@@ -14,7 +14,7 @@ from harness.benchmark.identity.signature import NOT_APPLICABLE, pretraining_fie
 from harness.benchmark.pretrained import WEIGHTS_FILES, WeightsMissing, fetch, folder_name
 from harness.config.preset import Decoding
 from harness.config.schedule import Strict
-from harness.data.hub.weights import REPOSITORY, cached_snapshot
+from harness.data.hub import REPOSITORY, cached_snapshot
 from harness.inference.hub.checkpoint import Checkpoint
 from harness.inference.hub.prompts import Prompt, choose_prompt
 from harness.utils.atomic import write_text

@@ -26,7 +26,7 @@ from harness.benchmark.saved_model import VOCABULARY, SavedModel
 from harness.config.load import shipped_preset
 from harness.data.pixels import without_control
 from harness.data.regions.opening import needs_backbone
-from harness.data.vocabulary_file import load_vocabulary
+from harness.data.vocabularies import load_vocabulary
 from harness.utils.workspace import Workspace
 from results.records import CodeRecord, RunKind, RunSpec
 from zoo import ModelCard, Pretraining, model_card

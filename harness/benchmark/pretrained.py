@@ -11,9 +11,8 @@ import torch
 
 from harness.benchmark.context import RunContext
 from harness.benchmark.identity.signature import NOT_APPLICABLE, pretraining_field
-from harness.data.hub.offline import hub_is_reachable
-from harness.data.hub.preprocessing import HubPreprocessing
-from harness.data.hub.vocabulary import HubVocabulary
+from harness.data.hub import HubPreprocessing, hub_is_reachable
+from harness.data.vocabularies import HubVocabulary
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded, require_file
 from harness.utils.hashing import digest

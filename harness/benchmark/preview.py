@@ -20,10 +20,9 @@ from harness.benchmark.models import RequestedModel, graph_kinds
 from harness.benchmark.training_costs import usual_length
 from harness.data.backbones.backbone import Backbone
 from harness.data.chunks import Chunks
-from harness.data.dataset import Dataset, Sample
+from harness.data.dataset import SCENES, Dataset, Sample
 from harness.data.features import Features
-from harness.data.graphs.prepare import check_source, prepare_graphs
-from harness.data.opening import SCENES
+from harness.data.graphs.images import check_source, prepare_graphs
 from harness.data.prepare_features import (
     Prepared,
     configured_backbone,
@@ -36,7 +35,7 @@ from harness.data.regions.opening import check_exists, needs_backbone
 from harness.data.scenes.dataset import ScenesConfig, scenes_folder
 from harness.measure.estimate import KNOWN, SCENE_REGIONS, DataShape
 from harness.metrics.signature import EvaluationSettings
-from harness.metrics.spice.process import find_spice
+from harness.metrics.spice import find_spice
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter, describe_seconds
 from results import Store

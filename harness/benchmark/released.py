@@ -13,7 +13,7 @@ from harness.data.images import Interpolation
 from harness.data.vocabulary import Vocabulary
 from harness.utils.errors import BenchError
 from zoo import Pretraining
-from zoo.weights.shared_number import separate_specials
+from zoo.weights.official import converter_of
 
 _COCO = "COCO: Karpathy's training split with restval"
 _CAPTIONS = "Five to seven human captions of each of 113,287 images of COCO."
@@ -68,7 +68,7 @@ class Released:
             BenchError, ZooError: the vocabulary lacks special tokens, or is not the checkpoint's.
         """
         if self.specials is None:
-            state, words = separate_specials(family, state, entries)
+            state, words = converter_of(family).separate_specials(state, entries)
             return state, Vocabulary(tuple(words))
         if isinstance(self.specials, str):
             return state, Vocabulary.of_entries(entries, self.specials)

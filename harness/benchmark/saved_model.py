@@ -15,10 +15,10 @@ from harness.config.features import FeatureConfig
 from harness.config.limits import MAX_CHANNELS
 from harness.config.preset import Decoding
 from harness.config.schedule import Strict
-from harness.data.hub.preprocessing import HubPreprocessing
+from harness.data.hub import HubPreprocessing
 from harness.data.images import ImagePreprocessing
+from harness.data.vocabularies import load_vocabulary
 from harness.data.vocabulary import Vocabulary
-from harness.data.vocabulary_file import load_vocabulary
 from harness.training.checkpoint import is_whole, load_weights
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError

@@ -20,11 +20,9 @@ from harness.config.schedule import Schedule, Stage
 from harness.data.batches import CaptionBatches, VisualSource
 from harness.data.dataset import Sample
 from harness.data.features import Features
-from harness.data.graphs.sentence_numbers import NumberedGraph
-from harness.data.graphs.sentences import SentenceGraphs
-from harness.data.own_tokens import as_read
+from harness.data.graphs.sentences import NumberedGraph, SentenceGraphs
 from harness.data.resident import resident
-from harness.data.vocabulary import Vocabulary
+from harness.data.vocabulary import Vocabulary, as_read
 from harness.inference.generate import caption_images
 from harness.metrics.cider import CiderD
 from harness.training.distributed import Collective, Distributed, SingleProcess, start_training

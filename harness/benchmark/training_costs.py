@@ -14,7 +14,7 @@ import torch
 from harness.benchmark.context import RunContext
 from harness.benchmark.pass_costs import pass_costs
 from harness.config.schedule import Stage
-from harness.data.own_tokens import as_read
+from harness.data.vocabulary import as_read
 from harness.measure.accelerators import a100_seconds, peak_macs
 from harness.measure.estimate import DataShape, PassCosts, StagePlan, plan_stages
 from harness.measure.flops.counting import FlopCounts

@@ -175,7 +175,7 @@ def _java() -> list[Check]:
 
 
 def _spice() -> Check:
-    from harness.metrics.spice.process import find_spice
+    from harness.metrics.spice import find_spice
 
     folder = find_spice()
     if folder is None:

@@ -88,13 +88,13 @@ def evaluate(
 
     Equal to pycocoevalcap 1.2. Exit code 0: every metric was computed; 1: some were not; 2: wrong input.
     """
-    from harness.data.annotations.domains import read_domains
     from harness.data.formats import check_predictions, read_predictions, read_references
+    from harness.data.nocaps import read_domains
     from harness.metrics.evaluator import Evaluator
     from harness.metrics.more.measure import MoreSettings
     from harness.metrics.report import evaluate as run
     from harness.metrics.signature import EvaluationSettings
-    from harness.metrics.spice.process import find_spice
+    from harness.metrics.spice import find_spice
     from harness.utils.progress import Reporter
 
     if not more:
@@ -146,7 +146,7 @@ def _print(report: Report, references: References) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from harness.data.annotations.domains import describe_domains
+    from harness.data.nocaps import describe_domains
     from harness.metrics.evaluation import METRICS, OVERALL
 
     domains = report.evaluation.domains

@@ -41,7 +41,7 @@ def measure(
     Raises:
         BenchError: a file or folder cannot be used, or `sets` lacks images.
     """
-    from harness.data.caption_sets import read_caption_sets
+    from harness.data.formats import read_caption_sets
     from harness.metrics.chair.objects import objects_of_scenes
     from harness.metrics.more.measure import Captioned, MoreEvaluator
 
@@ -114,7 +114,7 @@ def to_json(found: Measured) -> dict[str, Any]:
 
 def _files(folder: Path, wanted: References, images: Mapping[int, object]) -> dict[int, Path]:
     """The files of images below a folder, those that the references name."""
-    from harness.data.annotations.image_paths import PicturePaths, RefusedPath
+    from harness.data.karpathy import PicturePaths, RefusedPath
 
     if not folder.is_dir():
         raise BenchError(f"--images {folder} is no folder", "name the folder of the images")

@@ -83,7 +83,7 @@ def chosen_features(
         BenchError: there are no such data; data that are not drawn need a backbone; an option cannot be understood.
     """
     from harness.config.features import feature_config, graph_config, region_config
-    from harness.data.opening import check_dataset
+    from harness.data.dataset import check_dataset
     from harness.data.regions.opening import needs_backbone
 
     unnamed = backbone is None and regions is None and not backbone_option and backbone_weights is None

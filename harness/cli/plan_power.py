@@ -30,7 +30,7 @@ def show_power(
     from rich.console import Console
     from rich.table import Table
 
-    from harness.data.opening import SCENES
+    from harness.data.dataset import SCENES
     from harness.data.scenes.dataset import ScenesConfig
     from harness.measure.estimate import KNOWN
     from results.statistics.power import detectable

@@ -23,7 +23,7 @@ class RegionConfig(Strict):
 
     `source` is "boxes" (the data set's own), "windows:N" (the whole image and its N x N tiles), or a file or folder
     (`harness.data.regions.opening`). `keep` is "all", "fixed:N", "first:N" or "adaptive:LEAST-MOST"
-    (`harness.data.regions.checking`). A box is pooled to `bins` x `bins`.
+    (`harness.data.regions.regions`). A box is pooled to `bins` x `bins`.
     """
 
     source: RegionSourceName | Path
@@ -51,7 +51,7 @@ class RegionConfig(Strict):
 class GraphConfig(Strict):
     """Scene graphs beside regions, for models that read them.
 
-    `source` is "scenes" (what the embedded data's generator composed) or a JSON file (`harness.data.graphs.files`).
+    `source` is "scenes" (what the embedded data's generator composed) or a JSON file (`harness.data.graphs.graph`).
     `noise` is the rate of faults in graphs of scenes, `seed` theirs. Words of graphs that no caption has are read if
     training images have them `min_count` times; edges have as many labels as the `labels` most frequent predicates.
     """

@@ -100,7 +100,7 @@ class Recipe(Strict):
 
     Args:
         models: names or shell patterns.
-        captions: how captions are split into words (`harness.data.preparation.PREPARATIONS`); `karpathy-tokens` are
+        captions: how captions are split into words (`harness.data.vocabulary.PREPARATIONS`); `karpathy-tokens` are
             those of the data set's file, and their words are counted over all of its splits.
         restval: whether images that Karpathy's file keeps apart as `restval` are trained on.
         non_rgb: what becomes of images that are not stored as RGB.

@@ -3,7 +3,6 @@
 The main entry points are `open_dataset`, `Dataset` and `Sample`; they import no torch.
 """
 
-from harness.data.dataset import Dataset, Sample
-from harness.data.opening import open_dataset
+from harness.data.dataset import Dataset, Sample, open_dataset
 
 __all__ = ["Dataset", "Sample", "open_dataset"]

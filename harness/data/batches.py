@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from harness.data.dataset import Sample
-from harness.data.graphs.sentence_numbers import GraphTensors, NumberedGraph
+from harness.data.graphs.sentences import GraphTensors, NumberedGraph
 from harness.data.vocabulary import PAD, Vocabulary
 from harness.utils.errors import BenchError
 from zoo.captioner import Visual, VisualSpec

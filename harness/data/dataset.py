@@ -1,14 +1,18 @@
-"""Data sets: images with captions, splits, domains and boxes, independent of their file format."""
+"""Data sets: images with captions, splits, domains and boxes, whatever their format; opened by what `--data` names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from harness.utils.errors import BenchError
+from harness.utils.files import expanded
+from harness.utils.hashing import canonical_json
 
 Box = tuple[float, float, float, float]
 _LONGEST_SIDE = 2**31
@@ -88,3 +92,81 @@ class Dataset:
     def path(self, sample: Sample) -> Path:
         """Path of the sample's image."""
         return self.root / sample.file
+
+
+_LATER = {"tokens", "restval"}
+"""Fields that came after results had been stored under fingerprints; recipes that use them are signed with what these
+make: `tokens` with the vocabulary, `restval` with the images that are left."""
+_FIELDS = tuple(field.name for field in fields(Sample) if field.name not in _LATER)
+_EDGE = 4096  # bytes read at each end of an image file
+
+
+def fingerprint(root: Path, samples: Iterable[Sample], faults: Mapping[int, str]) -> str:
+    """Digest the samples, the faults, and the relative name, size and first and last 4 KiB of every image file.
+
+    The middle of a file is not read: an edit that keeps the size and both ends is not noticed. The location of the
+    folder does not matter; a missing file counts as such.
+    """
+    found = hashlib.sha256()
+    for sample in samples:
+        found.update(canonical_json([getattr(sample, name) for name in _FIELDS]).encode())
+        found.update(picture_digest(root / sample.file) if sample.file else b"refused")
+    found.update(canonical_json(sorted(faults.items())).encode())
+    return found.hexdigest()
+
+
+def picture_digest(path: Path) -> bytes:
+    """Digest the size and both ends of a file; b"missing" if it is not a readable regular file."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
+    except OSError:
+        return b"missing"
+    try:
+        size = os.fstat(descriptor).st_size
+        ends = os.read(descriptor, _EDGE)
+        if size > _EDGE:
+            os.lseek(descriptor, -min(_EDGE, size - _EDGE), os.SEEK_END)
+            ends += os.read(descriptor, _EDGE)
+    except OSError:
+        return b"missing"
+    finally:
+        os.close(descriptor)
+    return hashlib.sha256(size.to_bytes(8, "big") + ends).digest()
+
+
+SCENES = "scenes"
+
+
+def check_dataset(spec: str) -> None:
+    """Refuse a `--data` that names nothing, before anything else is asked for; its content is not looked at.
+
+    Raises:
+        BenchError: it does not exist, or its folder holds no annotation file, or several.
+    """
+    from harness.data.karpathy import annotation_file
+
+    if spec != SCENES:
+        annotation_file(expanded(spec))
+
+
+def open_dataset(spec: str, *, cache_dir: Path, images: Path | None = None) -> Dataset:
+    """Open the embedded data set or a folder in Karpathy's format.
+
+    Args:
+        spec: "scenes" (generated under `cache_dir` on first use), a folder with dataset*.json[.gz] and images, or an
+            annotation file itself.
+        cache_dir: where generated data is kept.
+        images: the image folder, if it is not beside the annotations.
+
+    Raises:
+        BenchError: it does not exist or cannot be read; single unusable images are in `Dataset.faults` instead.
+    """
+    from harness.data.karpathy import read_karpathy
+
+    if spec == SCENES:
+        if images is not None:
+            raise BenchError("--images cannot be used with scenes: the embedded data set has its own images")
+        from harness.data.scenes.dataset import prepare_scenes
+
+        return read_karpathy(prepare_scenes(cache_dir), name=SCENES)
+    return read_karpathy(expanded(spec), images=images)

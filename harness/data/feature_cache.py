@@ -14,7 +14,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
@@ -25,7 +25,6 @@ import numpy as np
 import torch
 
 from harness.data.backbones.backbone import Backbone, TrainableBackbone
-from harness.data.cache_storage import is_cached, keep_cache
 from harness.data.chunks import OPENER, Chunk, Chunks, Spread
 from harness.data.dataset import Dataset
 from harness.data.features import ARRAY, META, Features, array_header
@@ -35,6 +34,7 @@ from harness.utils.storage import Storage
 from harness.utils.workspace import locked
 
 FORMAT = 1
+BATCH_SIZE = 32
 Progress = Callable[[int, int], None]
 
 
@@ -44,7 +44,6 @@ def extract_features(
     *,
     cache_dir: Path,
     skip: Collection[int] = (),
-    batch_size: int = 32,
     device: str = "cpu",
     progress: Progress | None = None,
     notify: Callable[[str], None] | None = None,
@@ -67,19 +66,10 @@ def extract_features(
     samples = [sample for sample in dataset.samples if sample.image_id not in left_out]
     if not samples:
         raise BenchError(f"data set {dataset.name} has no image to extract features from")
-    key = _key(dataset, backbone, left_out)
     folder = features_folder(dataset, backbone, cache_dir, left_out)
-    if not (folder / META).is_file():
-
-        def wait() -> None:
-            if notify is not None:
-                notify(f"another process is extracting these features into {folder}; waiting for it")
-
-        with disk_errors(folder), locked(folder / "lock", wait):
-            if not is_cached(folder, storage):
-                chunks = Chunks(dataset, samples, backbone, batch_size, device)
-                _Extraction(chunks, folder, key, spread).run(progress or (lambda _done, _total: None))
-                keep_cache(folder, storage)
+    chunks = Chunks(dataset, samples, backbone, BATCH_SIZE, device)
+    extraction = _Extraction(chunks, folder, _key(dataset, backbone, left_out), spread)
+    make_once(folder, lambda: extraction.run(progress or (lambda _done, _total: None)), "features", notify, storage)
     return Features(folder)
 
 
@@ -122,14 +112,8 @@ class _Extraction:
             backbone.rest()  # frees its memory for training, whose peak memory is measured
         unfinished.replace(self.folder / ARRAY)
         height, width = backbone.grid
-        meta = {
-            **self._plan(),
-            "grid": [height, width],
-            "image_ids": [sample.image_id for sample in self.chunks.samples],
-            "chunk_rows": self.chunks.rows,
-            "sha256": sums,
-        }
-        write_text(self.folder / META, json.dumps(meta))
+        ids = [sample.image_id for sample in self.chunks.samples]
+        write_text(self.folder / META, json.dumps(self._plan() | {"grid": [height, width], "image_ids": ids}))
         for leftover in (log_path, self.folder / "plan.json"):
             leftover.unlink(missing_ok=True)
 
@@ -211,11 +195,35 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else -1
 
 
-@contextlib.contextmanager
-def disk_errors(folder: Path) -> Iterator[None]:
-    """Turn errors of a full or read-only disk into BenchError."""
+def make_once(
+    folder: Path,
+    make: Callable[[], None],
+    what: str,
+    notify: Callable[[str], None] | None,
+    storage: Storage | None,
+) -> None:
+    """Have `make` fill a folder of the cache, unless it or the remote storage has it whole; one process does it.
+
+    Args:
+        what: what is made, as messages name it.
+        notify: called with a sentence when this process waits for another one that makes it.
+
+    Raises:
+        BenchError: the disk is full or cannot be written.
+    """
+    if (folder / META).is_file():
+        return
+
+    def wait() -> None:
+        if notify is not None:
+            notify(f"another process is making these {what} in {folder}; waiting for it")
+
     try:
-        yield
+        with locked(folder / "lock", wait):
+            if not is_cached(folder, storage):
+                make()
+                if storage is not None:
+                    storage.push(folder, _remote_name(folder))
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             raise BenchError(
@@ -225,3 +233,14 @@ def disk_errors(folder: Path) -> Iterator[None]:
         if error.errno in {errno.EACCES, errno.EROFS}:
             raise BenchError(f"the feature cache {folder} cannot be written: {error.strerror}") from error
         raise
+
+
+def is_cached(folder: Path, storage: Storage | None) -> bool:
+    """Whether a folder of the cache is whole, after it was fetched where the remote storage has it."""
+    if storage is not None and not (folder / META).is_file():
+        storage.fetch(folder, _remote_name(folder))
+    return (folder / META).is_file()
+
+
+def _remote_name(folder: Path) -> str:
+    return f"{folder.parent.name}/{folder.name}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 from collections.abc import Sequence
@@ -184,23 +183,6 @@ class Features:
         if spec.kind == "regions":
             boxes = torch.from_numpy(self.cell_boxes()).expand(count, -1, -1).contiguous()
         return Visual(features=features, mask=torch.ones(features.shape[:2], dtype=torch.bool), boxes=boxes)
-
-    def verify(self) -> None:
-        """Read the whole array and compare its checksums.
-
-        Raises:
-            BenchError: naming the first stretch of images whose bytes have changed.
-        """
-        images, cells, dim = self._shape
-        step = int(self._meta["chunk_rows"])
-        with self._path.open("rb") as array:
-            if array.read(self._offset) != array_header(self._shape):
-                raise self._damage("its header has changed")
-            for index, start in enumerate(range(0, images, step)):
-                end = min(start + step, images)
-                digest = hashlib.sha256(array.read((end - start) * cells * dim * 2)).hexdigest()
-                if digest != self._meta["sha256"][index]:
-                    raise self._damage(f"wrong checksum in rows {start} to {end - 1}")
 
     def _damage(self, what: str) -> BenchError:
         folder = self._path.parent

@@ -1,4 +1,9 @@
-"""Read captions from COCO's results and annotations, and from Karpathy's and nocaps's JSON, plain or gzipped."""
+"""Read captions from COCO's results and annotations, and from Karpathy's and nocaps's JSON, plain or gzipped.
+
+Captions are sanitised for the line-based Java programs, without changing any score otherwise: the tokenizer reads one
+caption per line, so a character that Java takes for a line end would silently assign every later caption to the wrong
+image, and METEOR separates the fields of a line by `|||`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, Final, TypeGuard
 
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
@@ -226,3 +231,51 @@ def _ids(path: Path, images: Iterable[Mapping[str, Any]], key: str) -> list[int]
 def is_image_id(value: object) -> TypeGuard[int]:
     """Whether a JSON value is a whole number of 64 bits, as results databases and arrays hold image ids."""
     return isinstance(value, int) and not isinstance(value, bool) and -_MAX_ID <= value < _MAX_ID
+
+
+_FORMAT = 'it is a list of {"image_id": 1, "caption": "a dog"}, with several entries of an image'
+
+
+def read_caption_sets(path: Path) -> dict[int, list[str]]:
+    """The captions of each image, in the file's order.
+
+    Raises:
+        BenchError: the file cannot be read or has another format.
+    """
+    content = read_json(path)
+    if not isinstance(content, list):
+        raise BenchError(f"--sets {path} is not in COCO's results format", _FORMAT)
+    found: dict[int, list[str]] = {}
+    for number, entry in enumerate(content):
+        image_id = entry.get("image_id") if isinstance(entry, dict) else None
+        caption = entry.get("caption") if isinstance(entry, dict) else None
+        if not is_image_id(image_id) or not isinstance(caption, str):
+            raise BenchError(f"--sets {path}: entry {number} has no image_id or no caption", _FORMAT)
+        found.setdefault(image_id, []).append(caption)
+    return found
+
+
+_LINE_ENDS: Final = "\n\r\v\f\u0085\u2028\u2029"
+_CONTROLS: Final = "".join(map(chr, range(32))).replace("\t", "")
+_TO_SPACE: Final = dict.fromkeys(map(ord, _LINE_ENDS + _CONTROLS), " ")
+METEOR_SEPARATOR: Final = "|||"
+
+
+def sanitise_caption(caption: str) -> str:
+    r"""`caption` on one line of valid Unicode.
+
+    Line and paragraph ends (\n \r \v \f U+0085 U+2028 U+2029) and the other control characters below U+0020 but tab
+    (NUL among them) become a space, as pycocoevalcap does for \n and as the tokenizer does for the harmless ones.
+    Unpaired surrogates, which JSON can carry and UTF-8 cannot, become U+FFFD; the tokenizer drops that. The controls
+    U+0080 to U+009F stay, U+0085 excepted: the tokenizer reads them as Windows-1252 quotes and dashes.
+    """
+    return caption.translate(_TO_SPACE).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def sanitise_meteor_field(tokens: str) -> str:
+    """Tokenised caption without METEOR's field separator.
+
+    The same two replacements that pycocoevalcap makes on candidates; it leaves references alone, where a
+    separator would silently count as one more reference.
+    """
+    return tokens.replace(METEOR_SEPARATOR, "").replace("  ", " ")

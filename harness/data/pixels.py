@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from harness.data.dataset import Dataset
-from harness.data.hub.preprocessing import HubPreprocessing
+from harness.data.hub import HubPreprocessing
 from harness.data.images import BadImage, ImagePreprocessing, load_image
 from harness.utils.errors import BenchError
 from zoo.captioner import Visual, VisualSpec

@@ -1,19 +1,116 @@
-"""Word vocabularies: captions as words, and words as token numbers."""
+"""Word vocabularies: captions as words, by the harness's own preparation or a paper's, and words as token numbers."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
+import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from harness.data.preparation import PREPARATIONS, UNKNOWN, tokenize
+from harness.data.dataset import Dataset, Sample
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
+
+OWN_TOKENS = "karpathy-tokens"
+"""The preparation that reads the tokens that Karpathy's files have beside each raw caption.
+
+Luo's ImageCaptioning.pytorch and its descendants (AoANet, Image Transformer) tokenise nothing themselves, and count
+words over all splits of the file, those that are evaluated too.
+"""
+UNKNOWN = "<unk>"
+"""The unknown word, where no preparation gives it another name."""
+_WORD = re.compile(r"[^\s'-]+(?:['-][^\s'-]+)*")
+_APOSTROPHES = str.maketrans({"’": "'", "ʼ": "'", "‐": "-", "‑": "-"})
+_SYMBOL = re.compile(r"([^\w0-9])")
+_DROPPED = frozenset({"", "''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"})
+
+
+def tokenize(caption: str) -> list[str]:
+    """Split a caption into lower-case words; punctuation is dropped.
+
+    A word is a run of letters, digits and combining marks of any script. Single hyphens and apostrophes within a word
+    belong to it ("t-shirt", "man's", "don't"), those at its edges do not. The text is normalised to NFC, so that both
+    encodings of an accented letter give the same word. Scripts without spaces are not segmented.
+    """
+    text = unicodedata.normalize("NFC", unicodedata.normalize("NFC", caption).lower()).translate(_APOSTROPHES)
+    return _WORD.findall("".join(letter if _in_word(letter) else " " for letter in text))
+
+
+def tokenize_expansionnet(caption: str) -> list[str]:
+    """Split a caption as the released code of ExpansionNet v2 does.
+
+    Every symbol is a token, so words are split at apostrophes and hyphens; a short list of punctuation is dropped, but
+    quotes, brackets, `&`, `#`, `$` and line breaks within the caption are kept as words.
+    """
+    spaced = _SYMBOL.sub(r" \1 ", caption.lower().rstrip())
+    return [token for token in spaced.split(" ") if token not in _DROPPED]
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """A tokenisation of captions.
+
+    Attributes:
+        tokenize: splits a caption into words.
+        specials: names of padding, begin, end and unknown word, if a paper's vocabulary sorts them among the words;
+            None if they are the first four numbers.
+    """
+
+    tokenize: Callable[[str], list[str]]
+    specials: tuple[str, str, str, str] | None = None
+
+    @property
+    def unknown(self) -> str:
+        """The unknown word as generated captions show it."""
+        return UNKNOWN if self.specials is None else self.specials[3]
+
+
+PREPARATIONS: Mapping[str, Preparation] = {
+    "words": Preparation(tokenize),
+    OWN_TOKENS: Preparation(str.split),
+    "expansionnet": Preparation(tokenize_expansionnet, ("PAD", "SOS", "EOS", "UNK")),
+}
+
+
+def _in_word(letter: str) -> bool:
+    return letter.isalnum() or letter in "'-" or (not letter.isascii() and unicodedata.category(letter)[0] in "LMN")
+
+
+_KARPATHYS = ("train", "val", "test")
+"""Splits of Karpathy's files, `restval` within `train`; nocaps, which may be joined to them, has no tokens."""
+
+
+def as_read(samples: Sequence[Sample], preparation: str) -> tuple[Sample, ...]:
+    """Samples with the captions that a vocabulary of this preparation reads: raw ones, or tokens joined by spaces."""
+    if preparation != OWN_TOKENS:
+        return tuple(samples)
+    return tuple(replace(sample, captions=sample.tokens or ()) for sample in samples)
+
+
+def counted_captions(dataset: Dataset, train: Iterable[Sample], preparation: str) -> Iterator[str]:
+    """The captions that a vocabulary is built from: those of `train`, or the tokens of all splits.
+
+    Raises:
+        BenchError: the preparation is of tokens, and a caption has none.
+    """
+    if preparation != OWN_TOKENS:
+        return (caption for sample in train for caption in sample.captions)
+    counted = [sample for split in _KARPATHYS for sample in dataset.splits.get(split, ())]
+    without = [sample for sample in counted if sample.tokens is None]
+    if without:
+        raise BenchError(
+            f"recipe.captions is {OWN_TOKENS}, but {len(without)} images of {dataset.name} have captions without "
+            f'"tokens", as image {without[0].image_id}',
+            "give Karpathy's own file (dataset_coco.json), or add --set recipe.captions=words",
+        )
+    return (caption for sample in counted for caption in sample.tokens or ())
+
 
 __all__ = ["BOS", "EOS", "PAD", "UNK", "Vocabulary", "tokenize"]
 
@@ -29,7 +126,7 @@ class Vocabulary:
     Attributes:
         words: without the special tokens.
         pad, bos, eos, unk: numbers of padding, begin, end and unknown word; 0 to 3, except in papers' vocabularies.
-        preparation: tokenisation of captions, a name of `harness.data.preparation.PREPARATIONS`.
+        preparation: tokenisation of captions, a name of `PREPARATIONS`; in the signature, since scores depend on it.
     """
 
     words: tuple[str, ...]
@@ -140,7 +237,7 @@ class Vocabulary:
         return hashlib.sha256("\n".join([*self.words, *unusual]).encode()).hexdigest()
 
     def save(self, path: Path) -> None:
-        """Write the vocabulary as JSON, atomically; `harness.data.vocabulary_file.load_vocabulary` reads it."""
+        """Write the vocabulary as JSON, atomically; `harness.data.vocabularies.load_vocabulary` reads it."""
         write_text(path, json.dumps(self.content(), ensure_ascii=False, indent=0) + "\n")
 
     def content(self) -> dict[str, Any]:

@@ -10,11 +10,10 @@ import torch
 from harness.data.batches import VisualSource, evaluation_batches, pad_rows
 from harness.data.dataset import Dataset
 from harness.data.features import Features
-from harness.data.graphs.image_numbers import WithGraph
+from harness.data.graphs.images import WithGraph
 from harness.data.images import image_size
 from harness.data.pixels import Preprocessing
-from harness.data.regions.features import RegionFeatures
-from harness.data.two_streams import RegionsAndGrid
+from harness.data.regions.features import RegionFeatures, RegionsAndGrid
 from harness.data.vocabulary import Vocabulary
 from harness.utils.errors import BenchError
 from results.records import AttentionRecord

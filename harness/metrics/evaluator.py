@@ -32,7 +32,7 @@ from harness.metrics.ptb.python import tokenize_ptb
 from harness.metrics.rouge import rouge_l
 from harness.metrics.rounds import Round, mean_of_rounds, meteor_answers
 from harness.metrics.signature import EvaluationSettings
-from harness.metrics.spice.process import SPICE_HEAP_MB, run_spice
+from harness.metrics.spice import SPICE_HEAP_MB, run_spice
 from harness.metrics.tokenizer import TOKENIZERS, tokenize_by_image
 from harness.utils.errors import BenchError
 from results.records import Quantity

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal
 
-from harness.data.formats import EMPTY, Predictions, named, read_image_ids
-from harness.data.sanitise import sanitise_caption
+from harness.data.formats import EMPTY, Predictions, named, read_image_ids, sanitise_caption
 from harness.utils.atomic import replacing, write_text
 from harness.utils.errors import BenchError
 from results.store.rescoring import stored_captions

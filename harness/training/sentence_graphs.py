@@ -18,10 +18,15 @@ from torch import Tensor, nn
 from harness.config.preset import Preset
 from harness.config.schedule import Schedule, Stage
 from harness.data.batches import Batch, CaptionBatches, VisualSource
-from harness.data.dataset import Dataset, Sample
-from harness.data.graphs.sentence_numbers import NumberedGraph, number_graph
-from harness.data.graphs.sentences import OPTION, SentenceGraphs, parse_scene_sentences, read_sentence_graphs
-from harness.data.opening import SCENES
+from harness.data.dataset import SCENES, Dataset, Sample
+from harness.data.graphs.sentences import (
+    OPTION,
+    NumberedGraph,
+    SentenceGraphs,
+    number_graph,
+    parse_scene_sentences,
+    read_sentence_graphs,
+)
 from harness.data.prepare_features import TRAINING_SPLITS
 from harness.data.vocabulary import PAD, Vocabulary
 from harness.measure.model_modes import eval_mode

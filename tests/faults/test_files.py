@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from harness.benchmark.pretrained import Pretrained
-from harness.data.regions.contract import BadRegions
 from harness.data.regions.folder import RegionFolder
-from harness.data.vocabulary_file import load_vocabulary
+from harness.data.regions.regions import BadRegions
+from harness.data.vocabularies import load_vocabulary
 from harness.training.checkpoint import load_weights
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded, shortened

@@ -1,4 +1,4 @@
-"""The decoder, against a captioner whose probabilities are known."""
+"""The searches, against a captioner whose probabilities are known; for every model their gradient is that of words."""
 
 import itertools
 import math
@@ -6,8 +6,9 @@ import math
 import pytest
 import torch
 
+from tests.zoo.test_laws import close, look, tiny
 from zoo import Captioner, DecodingState, Memory, Visual, VisualSpec, ZooError
-from zoo.decoding import Ensemble, beam_search, greedy, sample
+from zoo.decoding import Ensemble, SearchRules, beam_search, greedy, sample
 
 BOS, EOS = 1, 2
 SEARCH = {"bos": BOS, "eos": EOS}
@@ -283,3 +284,119 @@ def test_an_ensemble_needs_a_common_ground():
     for weights in ([0.7], [1.0, 0.0], [1.0, float("nan")]):
         with pytest.raises(ZooError, match="2 needs as many weights above 0"):
             Ensemble([Bigram(5), Bigram(5)], weights)
+
+
+A, B, C = 3, 4, 5
+
+
+def said(logits: dict[tuple[int, int], float], max_len: int = 8, **settings: object) -> list[int]:
+    """The best caption of a model whose words follow each other with these logits, all others with -9."""
+    table = torch.full((1, 6, 6), -9.0)
+    for (first, second), logit in logits.items():
+        table[0, first, second] = logit
+    model = Bigram(6, max_len)
+    model.eval()
+    found = beam_search(model, model.encode(Visual(table)), max_len=max_len, **SEARCH, **settings)
+    return found.tokens[0, 0, : int(found.lengths[0, 0])].tolist()
+
+
+ROUND = {(BOS, A): 5.0, (A, B): 5.0, (B, C): 5.0, (C, A): 5.0, (C, EOS): 4.0}
+ENDS_ON_A = {(BOS, B): 5.0, (B, A): 5.0, (A, EOS): 5.0, (A, C): 3.0, (C, EOS): 5.0}
+
+
+@pytest.mark.parametrize("beam_size", [1, 2])
+def test_a_caption_does_not_end_on_a_bad_ending(beam_size: int):
+    settings = {"beam_size": beam_size, "length_penalty": 0.0}
+    assert said(ENDS_ON_A, **settings) == [B, A, EOS]
+    assert said(ENDS_ON_A, **settings, rules=SearchRules(bad_endings=(A,))) == [B, A, C, EOS]
+    assert said(ENDS_ON_A, **settings, release_finished=True, rules=SearchRules(bad_endings=(A,))) == [B, A, C, EOS]
+
+
+def test_a_trigram_comes_once_where_that_is_dear_enough():
+    assert said(ROUND, beam_size=1) == [A, B, C, A, B, C, A, B]
+    blocked = said(ROUND, beam_size=1, rules=SearchRules(trigram_penalty=100.0))
+    trigrams = [tuple(blocked[at : at + 3]) for at in range(len(blocked) - 2)]
+    assert blocked[:5] == [A, B, C, A, B]
+    assert len(set(trigrams)) == len(trigrams)
+    # The second A B C costs 2 ln 2, less than any other word; a second B C A costs more than the end.
+    assert said(ROUND, beam_size=1, rules=SearchRules(trigram_penalty=2 * math.log(2))) == [A, B, C, A, B, C, EOS]
+
+
+def test_every_earlier_trigram_counts():
+    rules = SearchRules(trigram_penalty=1.0)
+    prefixes = [torch.tensor([word, 0]) for word in (A, B, C, A, B, C, A, B)]
+    changed = rules.apply(torch.zeros(2, 6), prefixes, EOS)
+    assert changed[0].tolist() == [0, 0, 0, 0, 0, -2]
+    assert changed[1].tolist() == [-6, 0, 0, 0, 0, 0]
+
+
+def test_rows_of_a_beam_have_their_own_prefixes():
+    rules = SearchRules(bad_endings=(A,), trigram_penalty=1.0)
+    prefixes = [torch.tensor(pair) for pair in ([A, B], [B, B], [C, A], [A, B], [B, A])]
+    changed = rules.apply(torch.zeros(2, 6), prefixes, EOS)
+    assert changed[0].tolist() == [0, 0, 0, 0, 0, -1]
+    assert changed[1].tolist() == [0, 0, -math.inf, 0, -1, 0]
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [(SearchRules(bad_endings=(6,)), "bad_endings"), (SearchRules(trigram_penalty=-1.0), "trigram_penalty")],
+)
+def test_impossible_rules_are_refused(rules: SearchRules, message: str):
+    with pytest.raises(ZooError, match=message):
+        said(ROUND, beam_size=1, rules=rules)
+
+
+def gradients(model, loss):
+    model.zero_grad()
+    loss.backward()
+    return {name: part.grad for name, part in model.named_parameters() if part.grad is not None}
+
+
+def forced(model, visual, found):
+    """The same captions' log-probabilities (B, W, T) by teacher forcing; zeros after the end."""
+    tokens = found.tokens.flatten(0, 1)
+    inputs = torch.cat((torch.full_like(tokens[:, :1], BOS), tokens[:, :-1]), 1)
+    log_probs = model(visual, inputs).log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
+    said = torch.arange(tokens.shape[1]) < found.lengths.flatten()[:, None]
+    return torch.where(said, log_probs, 0.0).view(found.tokens.shape)
+
+
+def test_the_gradient_of_sampling_is_that_of_teacher_forcing(architecture):
+    torch.manual_seed(0)
+    model = tiny(architecture).train()
+    model.set_dropout(0.0)
+    visual = look(model)
+    found = sample(model, model.encode(visual), n=2, max_len=model.max_len - 1, bos=BOS, eos=EOS, graph=True)
+    again, weights = forced(model, visual, found), torch.rand_like(found.log_probs)
+    close(found.log_probs, again)
+    stepped, expected = (gradients(model, (each * weights).sum()) for each in (found.log_probs, again))
+    assert stepped.keys() == expected.keys() != set()
+    for name, gradient in expected.items():
+        close(stepped[name], gradient)
+
+
+def test_the_gradient_of_beams_is_that_of_teacher_forcing():
+    torch.manual_seed(0)
+    model = tiny("m2")
+    visual = look(model)
+    settings = {"beam_size": 4, "max_len": 6, "bos": BOS, "eos": EOS, "length_penalty": 0.0}
+    found = beam_search(model, model.encode(visual), **settings, graph=True)
+    again, weights = forced(model, visual, found), torch.rand_like(found.log_probs)
+    close(found.log_probs, again)
+    searched, expected = (gradients(model, (each * weights).sum()) for each in (found.log_probs, again))
+    for name, gradient in expected.items():
+        close(searched[name], gradient)
+
+
+def test_searches_keep_no_graph_unless_asked():
+    torch.manual_seed(0)
+    model = tiny("updown")
+    memory = model.encode(look(model))
+    ends = {"max_len": 4, "bos": BOS, "eos": EOS}
+    assert not sample(model, memory, n=2, **ends).log_probs.requires_grad
+    assert not beam_search(model, memory, beam_size=2, **ends).log_probs.requires_grad
+    with torch.no_grad():  # asked for inside, it is kept all the same
+        assert sample(
+            model, Memory(memory.features, memory.mask, memory.extra), n=2, **ends, graph=True
+        ).log_probs.requires_grad

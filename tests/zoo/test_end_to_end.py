@@ -170,6 +170,6 @@ def test_every_misfit_of_the_backbone_is_named(checkpoint):
         from_official(NAME, checkpoint, **SIZES, **SWIN)
     message = str(caught.value)
     assert "backbone.layers.1.blocks.1.mlp.fc1.bias: not in" in message
-    assert "swin_transf.head.weight: unknown" in message
-    assert "swin_transf.norm.bias: shape (3,)" in message
+    assert "backbone.head.weight: unknown" in message
+    assert "backbone.norm.bias: shape (3,)" in message
     assert "attn_mask" not in message

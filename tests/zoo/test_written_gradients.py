@@ -6,12 +6,12 @@ from torch.nn import functional as F
 
 import zoo
 from zoo.layers.annotated_norm import AnnotatedNorm
-from zoo.layers.aoa_scan import AoAWeights, scan_aoa
 from zoo.layers.expansion import GatedStreams, gate_streams, normalise
-from zoo.layers.gru import GRUCell
 from zoo.layers.looped import LoopedLinear, loop
 from zoo.layers.lstm import LSTMCell
-from zoo.layers.updown_scan import scan_updown
+from zoo.models.aoanet import AoAWeights, scan_aoa
+from zoo.models.cgru import GRUCell
+from zoo.models.updown import scan_updown
 from zoo.recurrent import RecurrentCaptioner
 
 

@@ -1,8 +1,11 @@
-"""Common parts of static and dynamic expansion (Hu, Cavicchioli, Capotondi, ExpansionNet v2, arXiv:2208.06551).
+"""Static and dynamic expansion.
+
+J. C. Hu, R. Cavicchioli, A. Capotondi: ExpansionNet (arXiv:2207.03327) and ExpansionNet v2 (arXiv:2208.06551). Source
+of the conventions: https://github.com/jchenghu/ExpansionNet_v2 (MIT).
 
 Both layers expand a sequence to another length and contract it back, in two streams: stream a weighs by relu(Z),
 stream b by relu(-Z), where Z (B, N, L) scores N expanded elements against L positions. Here Z is one tensor, never
-transposed in memory: the forward step (equation 3 of the paper) normalises it over L, the backward step
+transposed in memory: the forward step (equation 3 of the v2 paper) normalises it over L, the backward step
 (equation 5) over N. The paper's stream 1 is stream b of the authors' code and of this module; its later version
 misprints R_bw for R_fw in both equations. Both streams are computed side by side, first a, then b.
 """
@@ -10,11 +13,15 @@ misprints R_bw for R_fw in both equations. Both streams are computed side by sid
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from zoo.layers.attention import joined
+from zoo.layers.cache import Cache, append, widen, widen_pairs
+from zoo.layers.precision import exactly
 
 EPSILON = 1e-9
 
@@ -160,3 +167,240 @@ class _GateStreams(torch.autograd.Function):
         torch.sub(gradient, to_a, out=to_b)
         to_share = ((a - b) * gradient).to(share.dtype)
         return torch.ops.aten.sigmoid_backward(to_share, share), both
+
+
+class DynamicExpansion(nn.Module):
+    """Expand each of T positions to `length` elements conditioned on it, and contract T * length elements again.
+
+    Element (i, e) has the query C_i + Q_e and the bias C_i + B_e. If `causal`, it attends to positions j <= i, and
+    position j collects the elements of positions i <= j, so that row j depends on x_1 .. x_j only.
+    """
+
+    totals: Tensor
+
+    def __init__(self, d_model: int, length: int, dropout: float, causal: bool) -> None:
+        super().__init__()
+        self.causal = causal
+        self.queries = nn.Parameter(torch.empty(length, d_model))
+        self.biases = nn.Parameter(torch.empty(length, d_model))
+        self.condition = nn.Linear(d_model, d_model)
+        self.key = nn.Linear(d_model, d_model)
+        self.streams = GatedStreams(d_model)
+        self.dropout = nn.Dropout(dropout)
+        least = self.streams.signs[:, None, None] * (d_model**0.5 * EPSILON)
+        self.register_buffer("totals", torch.cat((torch.ones(2, length, 1), least), 1), persistent=False)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(B, T, D) to (B, T, D); `mask` (B, T) is true at valid positions, the others get an output of zero."""
+        streams, width = self.streams, x.shape[-1]
+        projection = joined(streams.selector, self.condition, self.key, streams.value_a, streams.value_b)
+        selector, condition, key, values = torch.split(F.linear(x, *projection), [width] * 3 + [2 * width], -1)
+        # (C_i + Q_e) . K_j = C_i . K_j + Q_e . K_j, so no expanded query is ever built.
+        by_position = (condition @ key.transpose(1, 2))[:, :, None]  # (B, i, 1, j)
+        by_element = F.linear(key, self.queries).transpose(1, 2)[:, None]  # (B, 1, e, j)
+        weights = streams.weigh(self.dropout(by_position + by_element))  # (2, B, i, e, j)
+        forward, backward = self._hide(weights, mask)
+        expand = normalise(forward, -1, scale=width**0.5)
+        contract = normalise(backward, (2, 3), scale=width**0.5)
+        collected = self._collect(expand.flatten(0, 1), contract.flatten(0, 1), side_by_side(values), condition)
+        return gate_streams(selector, collected)
+
+    def _hide(self, weights: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Weights for expanding (position j seen by i) and for contracting (i collected by j), of their shape."""
+        if mask is None and not self.causal:
+            return weights, weights
+        length = weights.shape[2]
+        hidden = weights.new_ones(length, length, dtype=torch.bool)
+        if self.causal:
+            hidden = hidden.triu(1)
+        if mask is not None:
+            unseen = ~(mask[:, :, None] & mask[:, None, :])
+            hidden = hidden | unseen if self.causal else unseen
+        hidden = hidden.unsqueeze(-2)
+        return weights.masked_fill(hidden, 0.0), weights.masked_fill(hidden.transpose(-1, -3), 0.0)
+
+    def _collect(self, expand: Tensor, contract: Tensor, values: Tensor, condition: Tensor) -> Tensor:
+        """The output (2 * B, T, D) of both streams, from weights (2 * B, i, e, j) and values (2 * B, T, D)."""
+        transposed = contract.flatten(1, 2).transpose(1, 2)  # (2 * B, T, T * E)
+        if self.training and self.dropout.p > 0:
+            gathered = transposed @ self.dropout(expand.flatten(1, 2) @ values)
+        else:  # R_bw (R_fw V) = (R_bw R_fw) V, and T is far smaller than D
+            gathered = (transposed @ expand.flatten(1, 2)) @ values
+        # R_bw (C_i + B_e) = (sum_e R_bw) C + (sum_i R_bw) B, so no expanded bias is built either.
+        biases = self.biases.expand(len(contract), -1, -1)
+        gathered = torch.baddbmm(gathered, contract.sum(1).transpose(1, 2), biases)
+        condition = condition.expand(2, *condition.shape).flatten(0, 1)
+        collected: Tensor = self.dropout(torch.baddbmm(gathered, contract.sum(2).transpose(1, 2), condition))
+        return collected
+
+    def start(self, like: Tensor) -> Cache:
+        """The cache before the first position; `like` (B, ..., D) gives batch size, device and type.
+
+        rows: (R, 2, T, E + 2 D), [Q_e . K_j, value a, condition] above [anything, value b, key], since one tensor is
+        joined and reordered sooner than five; expand: (R, 2, j, i, E), the weights of positions j in the elements of
+        positions i, normalised, of both streams.
+        """
+        batch, length = like.shape[0], len(self.queries)
+        rows = like.new_zeros(batch, 2, 0, 2 * like.shape[-1] + length)
+        return {"rows": rows, "expand": full_precision(like.new_zeros(batch, 2, 0, 0, length))}
+
+    def widen(self, caches: Cache) -> Cache:
+        """The cache with room for one more position, or those of several layers."""
+        return {"rows": widen(caches["rows"]), "expand": widen_pairs(caches["expand"])}
+
+    def projection(self) -> tuple[Tensor, ...]:
+        """What a step takes from the weights alone.
+
+        Weight and bias of one product for everything that it computes from x: selector, then `rows`. And of another
+        one, (2, E + 1, D + 1), whose last row is added: from the sums of each element's weights to the part of the
+        biases B, and to their total, which is then never 0.
+        """
+        streams, element = self.streams, (self.queries @ self.key.weight, self.queries @ self.key.bias)
+        layers = (streams.selector, element, streams.value_a, self.condition, streams.value_b, self.key)
+        biases = full_precision(F.pad(self.biases, (0, 0, 0, 1))).expand(2, -1, -1)
+        return *joined(*layers), torch.cat((biases, self.totals.to(biases.dtype)), -1)
+
+    def step(self, x: Tensor, cache: Cache, projection: tuple[Tensor, ...]) -> tuple[Tensor, Cache]:
+        """One position: x (R, 1, D), the cache of R rows as `widen` gives it, and what `projection` gives.
+
+        The forward rows of earlier positions do not depend on later ones, so they are cached normalised; only the
+        new position's forward rows and its backward row are scored. Dropout is not applied.
+        """
+        weight, bias, totals = projection
+        width, length = x.shape[-1], len(self.queries)
+        selector, new = torch.split(F.linear(x, weight, bias), [width, length + 4 * width], -1)
+        # Two parts of equal size: the second begins with the end of the first, in the place of Q_e . K_j.
+        rows = append(cache["rows"], new.unfold(-1, length + 2 * width, 2 * width).transpose(1, 2))
+        element, values, inner = torch.split(rows, [length, width, width], -1)
+        condition, key = inner.unbind(1)
+        # Scores of the new position's elements against all positions, and of all elements against the new position.
+        scores = _join(key @ condition[:, -1, :, None], condition @ key[:, -1, :, None], element[:, 0])  # (R, 2, T, E)
+        # relu(z) for stream a, -relu(-z) for b, whose sums are then negative too.
+        weights = torch.clamp(full_precision(scores)[:, None], *self.streams.bounds)  # (R, 2, 2, T, E)
+        to_expand, to_contract = weights.unbind(2)
+        sums = weights.transpose(0, 1).sum(3)  # (2, R, 2, E)
+        forward, backward = sums.unbind(2)
+        with exactly(sums):
+            summed = torch.baddbmm(totals[:, length:], backward, totals[:, :length]).transpose(0, 1)  # (R, 2, D + 1)
+        # Append the new position's forward rows; earlier rows do not depend on it and get a row of zeros.
+        total = (forward + totals[:, length:, width:]).transpose(0, 1)[:, :, None]
+        expand = _extend(cache["expand"], to_expand, total)  # (R, 2, j, i, E)
+        gathered = torch.bmm(expand.flatten(0, 1).flatten(2), to_contract.flatten(0, 1).flatten(1)[..., None])
+        biases = torch.baddbmm(summed[..., :width], to_contract.sum(-1), condition)  # (R, 2, D)
+        collected = torch.baddbmm(biases.flatten(0, 1)[:, None], gathered.transpose(1, 2), values.flatten(0, 1))
+        streams = collected.view(-1, 2, 1, width) / summed[..., None, width:]
+        return gate(selector, *streams.unbind(1)), {"rows": rows, "expand": expand}
+
+
+def _extend(expand: Tensor, weights: Tensor, total: Tensor) -> Tensor:
+    """`expand` (R, 2, j, i, E), see `widen_pairs`, with the new position's `weights` (R, 2, j, E) over `total`."""
+    if torch.is_grad_enabled():
+        return torch.cat((F.pad(expand, (0, 0, 0, 0, 0, 1)), (weights / total)[:, :, :, None]), 3)
+    torch.div(weights, total, out=expand[:, :, :, -1])
+    return expand
+
+
+def _join(forward: Tensor, backward: Tensor, element: Tensor) -> Tensor:
+    """Scores (R, 2, T, E): `forward` (R, T, 1) plus the elements (R, T, E), `backward` plus those of the last."""
+    if torch.is_grad_enabled():
+        return torch.stack((forward + element, backward + element[:, -1:]), 1)
+    scores = element.new_empty(element.shape[0], 2, *element.shape[1:])
+    torch.add(forward, element, out=scores[:, 0])
+    torch.add(backward, element[:, -1:], out=scores[:, 1])
+    return scores
+
+
+class _Kept(NamedTuple):
+    """A fold and its source tensors, which are kept alive so that no other tensor gets their addresses."""
+
+    parts: list[Tensor]
+    versions: list[tuple[int, int]]
+    fold: tuple[Tensor, Tensor]
+
+
+class StaticExpansion(nn.Module):
+    """Expand L positions to the groups of lengths G = {N_1, ..., N_G} by learned queries, and contract them again."""
+
+    def __init__(self, d_model: int, lengths: Sequence[int], dropout: float) -> None:
+        super().__init__()
+        self.lengths = tuple(lengths)
+        self.queries = nn.Parameter(torch.empty(sum(lengths), d_model))
+        self.biases = nn.Parameter(torch.empty(sum(lengths), d_model))
+        self.key = nn.Linear(d_model, d_model)
+        self.streams = GatedStreams(d_model)
+        self.dropout = nn.Dropout(dropout)
+        self._kept: _Kept | None = None
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(B, L, D) to (B, L, D); `mask` (B, L) is true at visible positions.
+
+        Masked positions get an output too, which is meaningless and does not affect other positions.
+        """
+        scores, values, selector = self._project(x)
+        weights = self.streams.weigh(self.dropout(scores))  # (2, B, L, N)
+        visible = weights if mask is None else weights.masked_fill(~mask[..., None], 0.0)
+        # Expand over the visible positions, then contract: each group's weights sum to one, and groups average.
+        expand = normalise(visible, 2, scale=x.shape[-1] ** 0.5).flatten(0, 1).transpose(1, 2)  # R_fw, (2 * B, N, L)
+        contract = normalise(weights, -1, self.lengths, x.shape[-1] ** 0.5).flatten(0, 1)  # R_bw, (2 * B, L, N)
+        if self._reassociates(values):
+            collected = torch.baddbmm(contract @ self.biases, contract @ expand, values)
+        else:
+            collected = contract @ self.dropout(torch.baddbmm(self.biases, expand, values))
+        return gate_streams(selector, self.dropout(collected))
+
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores Z^T = K(x) Q^T (B, L, N), values of both streams (2 * B, L, D), and the selector (B, L, D).
+
+        The scores are not divided by sqrt(d), which normalising would undo. The queries are weights, so that one
+        product can serve the whole batch.
+        """
+        length, width = self.queries.shape
+        projection = self._kept_fold()
+        folded = projection is not None or x.shape[:-1].numel() > length  # folding costs less than projecting the batch
+        if projection is None:
+            streams = (self.streams.value_a, self.streams.value_b, self.streams.selector)
+            projection = self._fold() if folded else joined(*streams, self.key)
+        sizes = [2 * width, width, length if folded else width]
+        values, selector, scores = torch.split(F.linear(x, *projection), sizes, -1)
+        return scores if folded else F.linear(scores, self.queries), side_by_side(values), selector
+
+    def _fold(self) -> tuple[Tensor, Tensor]:
+        """Weight and bias of Q (W x + b) = (Q W) x + Q b, below those of the values and of the selector."""
+        streams = (self.streams.value_a, self.streams.value_b, self.streams.selector)
+        weight, bias = self.queries @ self.key.weight, self.queries @ self.key.bias
+        return joined(*streams, (weight, bias))
+
+    def _kept_fold(self) -> tuple[Tensor, Tensor] | None:
+        """The fold, cached between batches in full precision; None in training or with gradients.
+
+        It is computed again if a weight was changed in place or moved, and after `train()` or `eval()`; writes through
+        `.data` are not noticed.
+        """
+        streams = (self.streams.value_a, self.streams.value_b, self.streams.selector)
+        layers = (self.key, *streams)
+        parts = (self.queries, *(layer.weight for layer in layers), *(layer.bias for layer in layers))
+        learning = torch.is_grad_enabled() and any(part.requires_grad for part in parts)
+        if self.training or learning or torch.compiler.is_compiling() or any(part.is_inference() for part in parts):
+            return None
+        versions = [(part.data_ptr(), part._version) for part in parts]
+        kept = self._kept
+        if kept is None or kept.versions != versions:
+            with torch.inference_mode(False), torch.no_grad(), exactly(self.queries):
+                kept = _Kept([part.detach() for part in parts], versions, self._fold())
+            self._kept = kept
+        return kept.fold
+
+    def train(self, mode: bool = True) -> Self:
+        """As in any module; also drops the cached fold."""
+        self._kept = None
+        return super().train(mode)
+
+    def _reassociates(self, values: Tensor) -> bool:
+        """Whether R_bw (R_fw V + B) = (R_bw R_fw) V + R_bw B holds and saves products.
+
+        Dropout between the two forbids it; otherwise it costs L^2 (N + D) instead of L N D.
+        """
+        length, width = values.shape[-2:]
+        expanded = len(self.queries)
+        dropped = self.training and self.dropout.p > 0
+        return not dropped and length * (expanded + width) < expanded * width

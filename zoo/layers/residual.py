@@ -10,11 +10,27 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
 from zoo.layers.cache import Cache
-from zoo.layers.dynamic_expansion import DynamicExpansion
-from zoo.layers.feed_forward import FeedForward
+from zoo.layers.expansion import DynamicExpansion
+
+
+class FeedForward(nn.Module):
+    """W_2 dropout(relu(W_1 x + b_1)) + b_2 at each position; Vaswani et al. 2017, equation 2."""
+
+    def __init__(self, d_model: int, d_ff: int, dropout: float) -> None:
+        super().__init__()
+        self.inner = nn.Linear(d_model, d_ff)
+        self.outer = nn.Linear(d_ff, d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) to (..., D)."""
+        y: Tensor = self.outer(self.dropout(F.relu(self.inner(x))))
+        return y
+
 
 NormFactory = Callable[[int], nn.Module]
 

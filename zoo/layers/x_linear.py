@@ -1,11 +1,14 @@
 """X-linear attention: bilinear products of query and keys, from which spatial and channel weights follow.
 
-Y. Pan, T. Yao, Y. Li, T. Mei: "X-Linear Attention Networks for Image Captioning", CVPR 2020, section 3.1. As in the
-authors' code (https://github.com/JDAI-CV/image-captioning, no licence stated), which has CELU and group normalisation
-where the paper has ELU alone.
+Y. Pan, T. Yao, Y. Li, T. Mei: "X-Linear Attention Networks for Image Captioning", CVPR 2020, section 3.1; and the
+encoder of X-LAN and X-Transformer, section 3.2: a global vector that attends to the regions, and regions that read it.
+As in the authors' code (https://github.com/JDAI-CV/image-captioning, no licence stated), which has CELU and group
+normalisation where the paper has ELU alone.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +17,33 @@ from torch.nn import functional as F
 from zoo.errors import ZooError
 from zoo.layers.attention import split_heads
 from zoo.layers.looped import Looped, LoopedLinear, SharedMatrix
+from zoo.layers.residual import ResidualLayer
+from zoo.recurrent import mean_of_valid
+
+
+class Fusion(nn.Module):
+    """norm(x + dropout(ReLU(W [g; x] + b))).
+
+    The product with g is one of its own, so that it is done once for all rows that read the same vector.
+    """
+
+    def __init__(self, d_model: int, dropout: float) -> None:
+        super().__init__()
+        self.linear = nn.Linear(2 * d_model, d_model)
+        self.norm = nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def project(self, vectors: Tensor) -> Tensor:
+        """The part (B, T, D) of the vectors g (B, T, D)."""
+        return F.linear(vectors, self.linear.weight.chunk(2, 1)[0])
+
+    def forward(self, x: Tensor, projected: Tensor) -> Tensor:
+        """Rows (B * n, T, D), and of `project` one vector for all of an image (B, 1, D), or as many as rows."""
+        read = F.linear(x, self.linear.weight.chunk(2, 1)[1], self.linear.bias)
+        read = (read.view(projected.shape[0], -1, x.shape[-1]) + projected).view(x.shape)
+        fused: Tensor = self.norm(x + self.dropout(read.relu()))
+        return fused
+
 
 ALPHA = 1.3
 """Of every CELU."""
@@ -103,3 +133,58 @@ class XLinearAttention(Looped):
         summed = self.matrix("values", lambda: SharedMatrix(values.flatten(0, 1).transpose(1, 2)))
         attended: Tensor = own * summed(weights.flatten(0, 1)).view(own.shape) * gate
         return attended.transpose(1, 2).reshape(queries.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class XLinearDropouts:
+    """Rates after each attention (and in a feed-forward), on the bilinear products, and where a vector is fused."""
+
+    branch: float
+    attention: float
+    fusion: float
+
+
+class XLinearEncoderLayer(ResidualLayer):
+    """g <- dropout(attention(g, x)) without a residual, x <- fusion(x, g), then feed-forward unless `d_ff` is None."""
+
+    def __init__(
+        self, d_model: int, n_heads: int, d_attention: int | None, d_ff: int | None, dropouts: XLinearDropouts
+    ) -> None:
+        super().__init__(dropouts.branch, post_norm=True)
+        self.attention = XLinearAttention(d_model, n_heads, d_attention, dropouts.attention)
+        self.fusion = Fusion(d_model, dropouts.fusion)
+        self.add_feed_forward(d_model, d_ff, nn.LayerNorm)
+
+    def forward(self, vector: Tensor, x: Tensor, seen: Seen) -> tuple[Tensor, Tensor]:
+        """(B, D) and (B, L, D) to the same."""
+        vector = self.dropout(self.attention(vector[:, None], *self.attention.project(x), seen))
+        return vector[:, 0], self.feed(self.fusion(x, self.fusion.project(vector)))
+
+
+class XLinearEncoder(nn.Module):
+    """Layers over regions and their mean, and norm(W [g_0; ..; g_N]) over the vectors of all layers, the mean first."""
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        n_layers: int,
+        dropouts: XLinearDropouts,
+        *,
+        d_attention: int | None = None,
+        d_ff: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            XLinearEncoderLayer(d_model, n_heads, d_attention, d_ff, dropouts) for _ in range(n_layers)
+        )
+        self.output = nn.Linear((n_layers + 1) * d_model, d_model)
+        self.norm = nn.LayerNorm(d_model)
+
+    def forward(self, x: Tensor, mask: Tensor, seen: Seen) -> tuple[Tensor, Tensor]:
+        """Regions (B, L, D), their mask (B, L) and what `seen_where` makes of it to regions and the vector (B, D)."""
+        vectors = [mean_of_valid(x.masked_fill(~mask[..., None], 0.0), mask)]
+        for layer in self.layers:
+            vector, x = layer(vectors[-1], x, seen)
+            vectors.append(vector)
+        return x, self.norm(self.output(torch.cat(vectors, -1)))

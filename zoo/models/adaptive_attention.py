@@ -8,7 +8,6 @@ authors' own code is in Torch 7. The global image feature is the mean of its reg
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -124,7 +123,6 @@ class AdaptiveAttention(RecurrentCaptioner):
         self.vocabulary = nn.Linear(d_model, vocab_size)
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`."""
         features, mask = self.look(visual)
         regions = self.region_embedding(features)
         keys, barrier = self.attention.project(regions, mask)
@@ -133,25 +131,12 @@ class AdaptiveAttention(RecurrentCaptioner):
         image = torch.cat((lstm, self.sentinel_image(image) + self.sentinel_input.bias), 1)
         return Memory(regions, mask, {"keys": keys, "values": regions, "barrier": barrier, "image": image})
 
-    def cross_attention_modules(self) -> Sequence[nn.Module]:
-        """See `Captioner.cross_attention_modules`."""
-        return (self.attention,)
-
-    def looped_modules(self) -> Sequence[nn.Module]:
-        """See `RecurrentCaptioner.looped_modules`."""
-        return (self.lstm, self.sentinel_past, *self.attention.modules())
-
-    def first_rows(self, memory: Memory) -> Rows:
-        """See `RecurrentCaptioner.first_rows`."""
-        return self.blank_rows(memory, "hidden", "cell", width=self.d_model)
-
     def word_inputs(self, words: Tensor, images: dict[str, Tensor]) -> Tensor:
         """See `RecurrentCaptioner.word_inputs`; for the LSTM, then for the gate of the sentinel."""
         weight = torch.cat((self.lstm.input.weight, self.sentinel_input.weight))
         return project_words(words, weight, images["image"])
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
-        """See `RecurrentCaptioner.advance`."""
         gates, gate = torch.split(inputs, [4 * self.d_model, self.d_model], 1)
         hidden, cell = self.lstm(gates, rows["hidden"], rows["cell"])
         sentinel = (gate + self.sentinel_past(rows["hidden"])).sigmoid() * cell.tanh()
@@ -165,5 +150,4 @@ class AdaptiveAttention(RecurrentCaptioner):
         return attended, {"hidden": hidden, "cell": cell}
 
     def predict(self, outputs: Tensor, words: Tensor) -> Tensor:
-        """See `RecurrentCaptioner.predict`."""
         return super().predict(self.output(outputs).tanh(), words)

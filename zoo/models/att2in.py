@@ -8,7 +8,6 @@ which states that the last is not exactly Att2all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 from torch import Tensor, nn
@@ -73,26 +72,12 @@ class Att2in(RecurrentCaptioner):
         self.lstm = LSTMCell(words.embedding_dim, d_model, d_model, maxout=True)
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`."""
         features, mask = self.look(visual)
         regions = self.region_embedding(features)
         keys, barrier = self.attention.project(regions, mask)
         return Memory(regions, mask, {"keys": keys, "values": regions, "barrier": barrier})
 
-    def cross_attention_modules(self) -> Sequence[nn.Module]:
-        """See `Captioner.cross_attention_modules`."""
-        return (self.attention,)
-
-    def looped_modules(self) -> Sequence[nn.Module]:
-        """See `RecurrentCaptioner.looped_modules`."""
-        return (self.lstm, self.attention, self.attended)
-
-    def first_rows(self, memory: Memory) -> Rows:
-        """See `RecurrentCaptioner.first_rows`."""
-        return self.blank_rows(memory, "hidden", "cell", width=self.d_model)
-
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
-        """See `RecurrentCaptioner.advance`."""
         attended = self.attention(rows["hidden"], images["keys"], images["values"], images["barrier"])
         attended = self.attended(attended)
         if self.everywhere:

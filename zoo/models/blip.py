@@ -65,17 +65,14 @@ class Blip(VisionLanguage):
         super().__init__(network, vocab_size=network.config.text_config.vocab_size, max_len=max_len)
 
     def begin_and_end(self) -> tuple[int, int]:
-        """See `VisionLanguage.begin_and_end`."""
         config = self.network.config.text_config
         return config.bos_token_id, config.sep_token_id
 
     def encode_image(self, pixels: Tensor) -> Tensor:
-        """See `VisionLanguage.encode_image`."""
         tokens: Tensor = self.network.vision_model(pixels, interpolate_pos_encoding=True).last_hidden_state
         return tokens
 
     def image_keys_values(self, features: Tensor) -> KeysValues:
-        """See `VisionLanguage.image_keys_values`."""
         attentions = [layer.crossattention.self for layer in self.network.text_decoder.bert.encoder.layer]
         return [
             (heads(each.key(features), each.num_attention_heads), heads(each.value(features), each.num_attention_heads))
@@ -83,10 +80,8 @@ class Blip(VisionLanguage):
         ]
 
     def cross_attention_modules(self) -> Sequence[nn.Module]:
-        """See `Captioner.cross_attention_modules`."""
         return [layer.crossattention for layer in self.network.text_decoder.bert.encoder.layer]
 
     def decode_tokens(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
-        """See `VisionLanguage.decode_tokens`."""
         width = self.network.config.vision_config.hidden_size
         return cross_attending(self.network.text_decoder, tokens, images, past, width)

@@ -1,7 +1,7 @@
 """What GET, RSTNet and DLCT share: the decoder of the meshed-memory transformer without its mesh, doubly residual.
 
 Each attention adds its query and normalises, and the layer around it adds its input and normalises again
-(`zoo.layers.inner_residual`); the decoder attends to the last output of the encoder. Code:
+(`InnerResidual`); the decoder attends to the last output of the encoder. Code:
 https://github.com/luo3300612/image-captioning-DLCT, https://github.com/zhangxuying1004/RSTNet (both BSD-3-Clause),
 which also zero the rows of padding words; this is not needed, since they are at the end, invisible to other rows and
 ignored by losses.
@@ -12,13 +12,34 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from zoo.errors import ZooError
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
 from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
-from zoo.layers.inner_residual import InnerResidual
 from zoo.layers.residual import DecoderLayer, EncoderLayer, StackOutput
 from zoo.stacked import StackedCaptioner
+
+
+class InnerResidual(nn.Module):
+    """norm(q + dropout(W_o a)) of the heads' answer a and the query q as it entered; the `gate` of an attention.
+
+    DLCT's released code wraps every attention so. With `glu` the answer is GLU(W_o a), with a W_o of 2 D rows, the
+    information first: the answer is weighed channel by channel before it is added (GET's global enhanced attention).
+    """
+
+    def __init__(self, d_model: int, dropout: float, *, glu: bool = False) -> None:
+        super().__init__()
+        self.glu = glu
+        self.output = nn.Linear(d_model, 2 * d_model if glu else d_model)
+        self.dropout = nn.Dropout(dropout)
+        self.norm = nn.LayerNorm(d_model)
+
+    def forward(self, attended: Tensor, query: Tensor) -> Tensor:
+        """Two tensors (..., D) to (..., D)."""
+        answer = self.output(attended)
+        added: Tensor = self.norm(query + self.dropout(F.glu(answer, -1) if self.glu else answer))
+        return added
 
 
 class EmbeddedTokens(nn.Module):

@@ -77,19 +77,15 @@ class EndToEnd(HasBackbone):
         return self.body.encode(Visual(grid_tokens(self.backbone, pixels)))
 
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
-        """See `Captioner.decode`."""
         return self.body.decode(memory, tokens)
 
     def start(self, memory: Memory) -> DecodingState:
-        """See `Captioner.start`."""
         return self.body.start(memory)
 
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
-        """See `Captioner.step`."""
         return self.body.step(tokens, state)
 
     def cross_attention_modules(self) -> Sequence[nn.Module]:
-        """See `Captioner.cross_attention_modules`."""
         return self.body.cross_attention_modules()
 
 

@@ -18,10 +18,9 @@ from torch import nn
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import ZooError
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
-from zoo.layers.dynamic_expansion import DynamicExpansion
 from zoo.layers.embedding import TokenEmbedding
+from zoo.layers.expansion import DynamicExpansion, StaticExpansion
 from zoo.layers.residual import DecoderLayer, EncoderLayer, StackOutput
-from zoo.layers.static_expansion import StaticExpansion
 from zoo.stacked import StackedCaptioner
 
 EncoderMixer = Literal["self_attention", "static", "dynamic", "none"]
@@ -113,7 +112,6 @@ class ExpansionNet(StackedCaptioner):
                 nn.init.xavier_uniform_(parameter)
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`."""
         if self.visual.kind == "none":
             features = self.memory.expand(visual.batch_size, 1, -1)
             return Memory(features, torch.ones(features.shape[:2], dtype=torch.bool, device=features.device))

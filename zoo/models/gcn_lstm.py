@@ -2,8 +2,7 @@
 
 T. Yao, Y. Pan, Y. Li, T. Mei: "Exploring Visual Relationship for Image Captioning", ECCV 2018 (arXiv:1809.07041). No
 code came with the paper. Numerically equal to `GCN-LSTM` of https://github.com/YehLi/xmodaler (Apache-2.0), a later
-library by a co-author, which is given the labels of its edges; those of boxes are second hand, see
-`zoo.layers.spatial_relations`.
+library by a co-author, which is given the labels of its edges; those of boxes are second hand, see `N_LABELS`.
 """
 
 from __future__ import annotations
@@ -20,9 +19,168 @@ from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import ZooError
 from zoo.layers.looped import Looped, LoopedLinear, SharedMatrix
 from zoo.layers.lstm import LSTMCell
-from zoo.layers.relation_graph import RelationGraph, label_matrix
-from zoo.layers.spatial_relations import N_LABELS, N_REGAT_LABELS, regat_labels, spatial_labels
-from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid, project_words
+from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid
+
+
+class RelationGraph(nn.Module):
+    """x_i = dropout(relu(v_i + sigmoid(w_l v_i + b_l) (W_l v_i + c_l) + sums over the edges of region i)).
+
+    Over each edge with label r from i to j, region i receives sigmoid(w_s v_j + g_r) (W_s v_j + B_r), and region j
+    receives sigmoid(w_o v_i + g_r) (W_o v_i + B_r); gates are scalars.
+
+    Args:
+        dim: D, of the regions.
+        n_labels: labels of edges, with 0 for none; 1 for a graph without edges.
+        dropout: of the result.
+        identity: whether v_i itself is added, as in the released code.
+    """
+
+    def __init__(self, dim: int, n_labels: int, dropout: float, *, identity: bool = True) -> None:
+        super().__init__()
+        self.identity = identity
+        self.loop, self.loop_gate = nn.Linear(dim, dim), nn.Linear(dim, 1)
+        self.connected = n_labels > 1
+        if self.connected:
+            self.forth, self.forth_gate = nn.Linear(dim, dim, bias=False), nn.Linear(dim, 1, bias=False)
+            self.back, self.back_gate = nn.Linear(dim, dim, bias=False), nn.Linear(dim, 1, bias=False)
+            self.label_bias = nn.Parameter(torch.zeros(n_labels, dim))
+            self.label_gate = nn.Parameter(torch.zeros(n_labels, 1))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, regions: Tensor, relations: Tensor) -> Tensor:
+        """Regions (B, N, D) to the same; `relations` (B, N, N) int64 has the labels of the edges from i to j."""
+        x = self.loop_gate(regions).sigmoid() * self.loop(regions)
+        if self.identity:
+            x = x + regions
+        if self.connected:
+            gates = F.embedding(relations, self.label_gate)[..., 0]
+            every = torch.arange(len(self.label_gate), device=relations.device)
+            labels = (relations[..., None] == every).to(regions.dtype)
+            x = x + self._received(regions, gates, labels, self.forth, self.forth_gate)
+            gates, labels = gates.transpose(1, 2), labels.transpose(1, 2)
+            x = x + self._received(regions, gates, labels, self.back, self.back_gate)
+        convolved: Tensor = self.dropout(x.relu())
+        return convolved
+
+    def _received(self, regions: Tensor, gates: Tensor, labels: Tensor, layer: nn.Linear, gate: nn.Linear) -> Tensor:
+        """What each region (rows) receives from all others (columns)."""
+        open_ = (gates + gate(regions).transpose(1, 2)).sigmoid() * (1 - labels[..., 0])
+        by_label = (open_[..., None] * labels).sum(2)
+        received: Tensor = open_ @ layer(regions) + by_label @ self.label_bias
+        return received
+
+
+def label_matrix(relations: Tensor, count: int) -> Tensor:
+    """Labels (B, N, N) of the edges from i to j, 0 for none, of relations (B, M, 3), -1 where padded.
+
+    Of several relations of one ordered pair the highest label counts.
+
+    Args:
+        count: N, regions.
+    """
+    there = (relations >= 0).all(-1)
+    subject, obj, label = relations.clamp(min=0).unbind(-1)
+    labels = relations.new_zeros(relations.shape[0], count * count)
+    labels = labels.scatter_reduce(1, (subject * count + obj) * there, label * there, "amax")
+    return labels.view(-1, count, count)
+
+
+N_LABELS = 12
+"""Of edges between boxes, by two later repositories; no code of the paper's was released.
+
+The label of the edge from box i to box j says how j lies to i: 1 inside it, 2 around it, 3 overlapping it by half of
+their union, 4 to 11 the octant of the direction from j to i where their centres are not farther apart than half of the
+picture's diagonal, else 0 for no edge.
+"""
+N_REGAT_LABELS = 13
+"""With 12, of a box and itself."""
+_OVERLAP = 0.5
+_NEAR = 0.5
+
+
+def spatial_labels(boxes: Tensor, diagonal: float) -> Tensor:
+    """Labels by the rule; the first class that fits, and the opposite one for the reverse edge.
+
+    A box is inside another if none of its sides is outside, and they are not the same. Octants are 45 degrees wide,
+    from rightwards on and clockwise, each with its end; the reverse edge has the octant opposite. Boxes with one centre
+    have no direction and, unless another class fits, no edge.
+
+    Args:
+        boxes: (B, N, 4), x1, y1, x2, y2 in one unit.
+        diagonal: of the picture, in the same unit.
+
+    Returns:
+        (B, N, N) int64, zero on the diagonal.
+    """
+    dx, dy = _offsets(boxes).unbind(-1)
+    upper = (dy > 0) | ((dy == 0) & (dx < 0))
+    across, down = torch.where(upper, dx, -dx), torch.where(upper, dy, -dy)
+    octant = 1 + (down > across).long() + (across < 0).long() + (down < -across).long() + 4 * (~upper).long()
+    distance = (dx.square() + dy.square()).sqrt()
+    near = (distance <= _NEAR * diagonal) & (distance > 0)
+    low, high = boxes[..., :2], boxes[..., 2:]
+    within = (low[:, None] >= low[:, :, None]).all(-1) & (high[:, None] <= high[:, :, None]).all(-1)
+    same = within & within.transpose(1, 2)
+    own = torch.eye(boxes.shape[1], dtype=torch.bool, device=boxes.device)
+    labels = _labels(within & ~same, _overlaps(boxes, 0.0) >= _OVERLAP, torch.where(near, octant + 3, 0))
+    return labels.masked_fill(own, 0)
+
+
+def regat_labels(boxes: Tensor, diagonal: float) -> Tensor:
+    """Labels as ReGAT's released code has them (https://github.com/linjieli222/VQA_ReGAT, MIT), faults included.
+
+    A box is inside another if it touches no side of it, sides are a pixel longer in overlaps, and boxes as far apart as
+    half of the diagonal have no edge. Of i < j the edge from i has the octant of the angle of their centres, but 8 and
+    9 are exchanged, and an angle of 0 gives 3; the reverse edge has the mirrored octant in place of the opposite one
+    where box i is the lower one. Each box has an edge to itself, 12, but one of zeros has none at all. Boxes with one
+    centre, for which the code divides by zero, have no edge here.
+
+    Args:
+        boxes: (B, N, 4), x1, y1, x2, y2 in pixels.
+        diagonal: of the picture, in pixels; the code infers it from the first box.
+
+    Returns:
+        (B, N, N) int64.
+    """
+    dx, dy = _offsets(boxes).unbind(-1)
+    distance = (dx.square() + dy.square()).sqrt()
+    sine, cosine = dy / distance, dx / distance
+    below = torch.where(dx >= 0, sine.arcsin() + 2 * math.pi, 2 * math.pi - sine.arccos())
+    angle = torch.where(dy < 0, below, torch.where(dx >= 0, sine.arcsin(), cosine.arccos()))
+    reverse = torch.where(dy < 0, angle - math.pi, 2 * math.pi - angle)
+    first = torch.ones_like(dx, dtype=torch.bool).triu(1)
+    angle = torch.where(first, angle, reverse.transpose(1, 2))
+    near = (distance < _NEAR * diagonal) & (distance > 0)
+    octant = torch.where(near, (angle / (math.pi / 4)).ceil() + 3, 0).long()
+    low, high = boxes[..., :2], boxes[..., 2:]
+    within = (low[:, None] > low[:, :, None]).all(-1) & (high[:, None] < high[:, :, None]).all(-1)
+    labels = _labels(within, _overlaps(boxes, 1.0) >= _OVERLAP, octant)
+    own = torch.eye(boxes.shape[1], dtype=torch.bool, device=boxes.device)
+    there = boxes.any(-1)
+    return labels.masked_fill(own, N_LABELS) * (there[:, None] & there[:, :, None])
+
+
+def _offsets(boxes: Tensor) -> Tensor:
+    """Centre of i less centre of j, (B, N, N, 2)."""
+    centres = (boxes[..., :2] + boxes[..., 2:]) / 2
+    return centres[:, :, None] - centres[:, None]
+
+
+def _overlaps(boxes: Tensor, longer: float) -> Tensor:
+    """Intersection over union (B, N, N), with sides `longer` than they are; 0 of boxes without an area."""
+    low = torch.maximum(boxes[:, :, None, :2], boxes[:, None, :, :2])
+    high = torch.minimum(boxes[:, :, None, 2:], boxes[:, None, :, 2:])
+    shared = (high - low + longer).clamp(min=0).prod(-1)
+    area = (boxes[..., 2:] - boxes[..., :2] + longer).prod(-1)
+    union = area[:, :, None] + area[:, None] - shared
+    return torch.where(union > 0, shared / union, 0.0)
+
+
+def _labels(within: Tensor, overlapping: Tensor, octant: Tensor) -> Tensor:
+    """The first class that fits; `within` at i, j says that j is inside i."""
+    overlap = torch.where(overlapping, 3, octant)
+    return torch.where(within, 1, torch.where(within.transpose(1, 2), 2, overlap))
+
 
 _LABELS = {"spatial": N_LABELS, "regat": N_REGAT_LABELS, "given": 21, "none": 1}
 """By graph; given labels are by default those of the paper's semantic graph, 20 predicates and 0."""
@@ -74,6 +232,7 @@ class GCNLSTM(RecurrentCaptioner):
     """
 
     per_row = ("image",)
+    states = ("language", "attention", "language_cell", "attention_cell")
 
     def __init__(
         self,
@@ -115,7 +274,6 @@ class GCNLSTM(RecurrentCaptioner):
         self.vocabulary = nn.Linear(d_model, vocab_size)
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`."""
         features, mask = self.look(visual)
         return self.encode_graph(features, mask, self._relations(visual, features))
 
@@ -155,25 +313,7 @@ class GCNLSTM(RecurrentCaptioner):
         label = spatial_labels if self.graph == "spatial" else regat_labels
         return label(pixels, math.hypot(*self.picture))
 
-    def cross_attention_modules(self) -> Sequence[nn.Module]:
-        """See `Captioner.cross_attention_modules`."""
-        return (self.attention,)
-
-    def looped_modules(self) -> Sequence[nn.Module]:
-        """See `RecurrentCaptioner.looped_modules`."""
-        return (self.lstm, self.language_lstm, *self.attention.modules())
-
-    def first_rows(self, memory: Memory) -> Rows:
-        """See `RecurrentCaptioner.first_rows`."""
-        names = ("language", "attention", "language_cell", "attention_cell")
-        return self.blank_rows(memory, *names, width=self.d_model)
-
-    def word_inputs(self, words: Tensor, images: dict[str, Tensor]) -> Tensor:
-        """See `RecurrentCaptioner.word_inputs`; the mean of the regions is an input at every word."""
-        return project_words(words, self.lstm.input.weight, images["image"])
-
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
-        """See `RecurrentCaptioner.advance`."""
         past = torch.cat((rows["language"], rows["attention"]), 1)
         attention, attention_cell = self.lstm(inputs, past, rows["attention_cell"])
         attended = self.attention(attention, images["keys"], images["values"], images["barrier"])

@@ -14,9 +14,8 @@ from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
-from zoo.layers.inner_residual import InnerResidual
 from zoo.layers.lstm import LSTMCell
-from zoo.models.doubly_residual import DoublyResidualCaptioner, EmbeddedTokens, encoder_layer
+from zoo.models.doubly_residual import DoublyResidualCaptioner, EmbeddedTokens, InnerResidual, encoder_layer
 
 
 class GlobalEnhancedTransformer(DoublyResidualCaptioner):

@@ -68,12 +68,10 @@ class Git(VisionLanguage):
         super().__init__(network, vocab_size=network.config.vocab_size, max_len=max_len)
 
     def begin_and_end(self) -> tuple[int, int]:
-        """See `VisionLanguage.begin_and_end`."""
         config = self.network.config
         return config.bos_token_id, config.eos_token_id
 
     def encode_image(self, pixels: Tensor) -> Tensor:
-        """See `VisionLanguage.encode_image`."""
         git = self.network.git
         projected: Tensor = git.visual_projection(
             git.image_encoder(pixels, interpolate_pos_encoding=True).last_hidden_state
@@ -102,7 +100,6 @@ class Git(VisionLanguage):
         return [layer.attention for layer in self.network.git.encoder.layer]
 
     def decode_tokens(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
-        """See `VisionLanguage.decode_tokens`."""
         from transformers import DynamicCache
 
         seen = images[0][0].shape[2]

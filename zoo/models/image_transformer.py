@@ -13,8 +13,7 @@ from torch import Tensor
 
 from zoo.captioner import Visual
 from zoo.errors import ZooError
-from zoo.layers.aoa import AoADropouts, AoARefiner
-from zoo.layers.spatial_graph import GraphMode, spatial_graph
+from zoo.layers.aoa import AoADropouts, AoARefiner, GraphMode, spatial_graph
 from zoo.models.aoanet import AoACaptioner
 
 _GRAPHS = ("paper", "official")

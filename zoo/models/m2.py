@@ -7,16 +7,83 @@ rows of padding words; this is not needed, since they are at the end, invisible 
 
 from __future__ import annotations
 
+import math
+
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import ZooError
-from zoo.layers.attention import SelfAttention
+from zoo.layers.attention import MultiHeadAttention, SelfAttention, attend, split_heads
 from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
-from zoo.layers.meshed import LevelAttention, MemoryAttention, MeshedDecoderLayer
-from zoo.layers.residual import EncoderLayer, StackOutput
+from zoo.layers.residual import DecoderLayer, EncoderLayer, StackOutput
 from zoo.stacked import StackedCaptioner
+
+
+class MemoryAttention(MultiHeadAttention):
+    """Self-attention of regions, extended by learned keys and values that are the same for every image.
+
+    These slots are scaled: keys by sqrt(d_k), values by sqrt(slots).
+    """
+
+    def __init__(self, d_model: int, n_heads: int, slots: int) -> None:
+        super().__init__(d_model, n_heads)
+        self.memory_keys = nn.Parameter(torch.randn(1, slots, d_model) * (n_heads / d_model))
+        self.memory_values = nn.Parameter(torch.randn(1, slots, d_model) / slots)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
+        """(B, L, D) to (B, L, D); `mask` (B, L) is true at valid regions."""
+        slots, d_k = self.memory_keys.shape[1], x.shape[-1] // self.n_heads
+        keys = self._beside(self.key(x), self.memory_keys * d_k**0.5)
+        values = self._beside(self.value(x), self.memory_values * slots**0.5)
+        return super().forward(x, keys, values, F.pad(mask, (0, slots), value=True))
+
+    def _beside(self, regions: Tensor, slots: Tensor) -> Tensor:
+        slots = slots.to(regions.dtype).expand(len(regions), -1, -1)
+        return self._heads(torch.cat((regions, slots), 1))
+
+
+class LevelAttention(MultiHeadAttention):
+    """Attention to each of N levels of an encoder separately, with the same weights."""
+
+    def __init__(self, d_model: int, n_heads: int, n_levels: int) -> None:
+        super().__init__(d_model, n_heads)
+        self.n_levels = n_levels
+
+    def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values (B, N * H, L, d_k) of concatenated levels (B, L, N * D)."""
+        levels = memory.view(*memory.shape[:2], self.n_levels, -1)
+        keys, values = (layer(levels).flatten(2) for layer in (self.key, self.value))
+        heads = self.n_levels * self.n_heads
+        return split_heads(keys, heads), split_heads(values, heads)
+
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Queries (B * n, T, D) to (B * n, T, N, D); see `MultiHeadAttention.forward`."""
+        heads = self._heads(self.query(queries).view(keys.shape[0], -1, queries.shape[-1]))
+        seen = attend(heads.repeat(1, self.n_levels, 1, 1), keys, values, mask)
+        return self._merge(seen, queries[:, :, None].expand(-1, -1, self.n_levels, -1))
+
+
+class MeshedDecoderLayer(DecoderLayer):
+    """A post-norm layer with cross-attention to every level of the encoder, gated channel by channel.
+
+    s_j = norm(x + look_j(x)) for each level j; the output is sum_j sigmoid(W_j [x; s_j] + b_j) * s_j / sqrt(N).
+    """
+
+    def __init__(
+        self, mixer: SelfAttention, cross_attention: LevelAttention, d_model: int, d_ff: int, dropout: float
+    ) -> None:
+        super().__init__(mixer, cross_attention, d_model, d_ff, dropout, post_norm=True)
+        self.gates = nn.ModuleList(nn.Linear(2 * d_model, d_model) for _ in range(cross_attention.n_levels))
+
+    def look(self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None) -> Tensor:
+        looked = self.cross_attention(x, keys, values, memory_mask)
+        levels = self.leave(x[:, :, None], looked, self.cross_norm).unbind(2)
+        gated = [
+            gate(torch.cat((x, level), -1)).sigmoid() * level for gate, level in zip(self.gates, levels, strict=True)
+        ]
+        return torch.stack(gated).sum(0) / math.sqrt(len(levels))
 
 
 class MeshedMemoryTransformer(StackedCaptioner):

@@ -7,7 +7,7 @@ image graph, and of sentences from their graphs, by which the authors train the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -17,10 +17,162 @@ from torch.nn import functional as F
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import ZooError
 from zoo.layers.additive_attention import AdditiveAttention
-from zoo.layers.image_graph import ImageGraph
 from zoo.layers.lstm import LSTMCell
-from zoo.layers.sentence_decoder import SentenceDecoder
 from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid, project_words
+
+
+def relu_layer(d_input: int, d_model: int, dropout: float) -> nn.Sequential:
+    """A linear layer, a ReLU, and dropout."""
+    return nn.Sequential(nn.Linear(d_input, d_model), nn.ReLU(), nn.Dropout(dropout))
+
+
+class ImageGraph(nn.Module):
+    """Regions are averaged with what their relations tell them; relations and attributed regions become nodes too.
+
+    Args:
+        d_embedding: of the words; d_model: of the nodes.
+        dropout: behind every ReLU.
+    """
+
+    def __init__(self, d_embedding: int, d_model: int, dropout: float) -> None:
+        super().__init__()
+        self.word = relu_layer(d_embedding, d_model, dropout)
+        self.to_subject = relu_layer(3 * d_model, d_model, dropout)
+        self.to_object = relu_layer(3 * d_model, d_model, dropout)
+        self.to_relation = relu_layer(3 * d_model, d_model, dropout)
+        self.to_attribute = relu_layer(2 * d_model, d_model, dropout)
+
+    def forward(
+        self, regions: Tensor, mask: Tensor, relations: Tensor, attributes: Tensor, embed: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Nodes (B, N + M + P, D) in the order of regions, relations and attributes, and their mask, true where valid.
+
+        Args:
+            regions: (B, N, D); mask: (B, N), true where valid.
+            relations: (B, M, 3), attributes: (B, P, 1 + a), -1 where padded, see `SGAE.encode_graph`.
+            embed: words to vectors (..., E). An attribute row without words is no node.
+        """
+        related = (relations >= 0).all(-1)
+        subject, obj, label = relations.clamp(min=0).unbind(-1)
+        predicate = self.word(embed(label))
+        triple = torch.cat((take_nodes(regions, subject), take_nodes(regions, obj), predicate), -1)
+        weight = related[..., None].to(regions.dtype)
+        width = regions.shape[-1]
+        summed, count = regions, torch.ones_like(regions[..., :1])
+        for place, told in ((subject, self.to_subject(triple)), (obj, self.to_object(triple))):
+            summed = summed.scatter_add(1, place[..., None].expand(-1, -1, width), told * weight)
+            count = count.scatter_add(1, place[..., None], weight)
+        said = (attributes[..., 1:] >= 0) & (attributes[..., :1] >= 0)
+        words = self.word(embed(attributes[..., 1:].clamp(min=0)))
+        owner = take_nodes(regions, attributes[..., 0].clamp(min=0))[:, :, None].expand_as(words)
+        described = self.to_attribute(torch.cat((words, owner), -1)) * said[..., None]
+        described = described.sum(2) / said.sum(2).clamp(min=1)[..., None]
+        nodes = torch.cat((summed / count, (predicate + self.to_relation(triple)) / 2, described), 1)
+        return nodes, torch.cat((mask, related, said.any(2)), 1)
+
+
+def take_nodes(nodes: Tensor, places: Tensor) -> Tensor:
+    """Vectors (B, N, D) of nodes at `places` (B, M)."""
+    return nodes.gather(1, places[..., None].expand(-1, -1, nodes.shape[-1]))
+
+
+class SentenceGraph(nn.Module):
+    """Objects averaged with what their relations tell them; relations and the attributes of an object are nodes too.
+
+    Everything is computed from the vectors of words, where `ImageGraph` has those of regions. A layer of the released
+    code that no output depends on (`ssg_obj_attr_fc`) is left out.
+
+    Args:
+        d_embedding: of the words; d_model: of the nodes.
+        dropout: behind every ReLU.
+    """
+
+    def __init__(self, d_embedding: int, d_model: int, dropout: float) -> None:
+        super().__init__()
+        self.object = relu_layer(d_embedding, d_model, dropout)
+        self.to_subject = relu_layer(3 * d_embedding, d_model, dropout)
+        self.to_object = relu_layer(3 * d_embedding, d_model, dropout)
+        self.to_relation = relu_layer(3 * d_embedding, d_model, dropout)
+        self.to_attribute = relu_layer(2 * d_embedding, d_model, dropout)
+
+    def forward(
+        self, objects: Tensor, attributes: Tensor, relations: Tensor, embed: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Nodes (B, N + M + N, D) of objects, relations, and objects with attributes; their mask, true where valid.
+
+        Args:
+            objects: (B, N), attributes: (B, N, a), relations: (B, M, 3), -1 where padded, see
+                `SGAE.encode_sentences`. An object without attributes has no node of them.
+            embed: words to vectors (..., E).
+        """
+        named, related = objects >= 0, (relations >= 0).all(-1)
+        subject, obj, label = relations.clamp(min=0).unbind(-1)
+        words = embed(objects.clamp(min=0))
+        triple = torch.cat((take_nodes(words, subject), take_nodes(words, obj), embed(label.clamp(min=0))), -1)
+        weight = related[..., None].to(words.dtype)
+        summed = self.object(words)
+        width, count = summed.shape[-1], torch.ones_like(summed[..., :1])
+        for place, told in ((subject, self.to_subject(triple)), (obj, self.to_object(triple))):
+            summed = summed.scatter_add(1, place[..., None].expand(-1, -1, width), told * weight)
+            count = count.scatter_add(1, place[..., None], weight)
+        said = attributes >= 0
+        described = embed(attributes.clamp(min=0))
+        described = self.to_attribute(torch.cat((words[:, :, None].expand_as(described), described), -1))
+        described = (described * said[..., None]).sum(2) / said.sum(2).clamp(min=1)[..., None]
+        nodes = torch.cat((summed / count, self.to_relation(triple), described), 1)
+        return nodes, torch.cat((named, related, said.any(2)), 1)
+
+
+class SentenceDecoder(nn.Module):
+    """The graph of a sentence, and the attention LSTM [h_language; image; word] with the language LSTM above it.
+
+    Words, their output layer and the dictionary are the captioner's own.
+
+    Args:
+        d_embedding: of the words.
+        d_model: R, of both LSTMs, the nodes and the embedded image.
+        d_attention: of the attention's tanh layer.
+        dropout: in the graph.
+    """
+
+    def __init__(self, d_embedding: int, d_model: int, d_attention: int, dropout: float) -> None:
+        super().__init__()
+        self.graph = SentenceGraph(d_embedding, d_model, dropout)
+        self.lstm = LSTMCell(d_embedding, d_model, 2 * d_model)
+        self.image_gates = nn.Linear(d_model, 4 * d_model, bias=False)
+        nn.init.uniform_(self.image_gates.weight, -(d_model**-0.5), d_model**-0.5)
+        self.attention = AdditiveAttention(d_model, d_model, d_attention)
+        self.language_lstm = LSTMCell(2 * d_model, d_model, d_model)
+
+    def remember(self, nodes: Tensor, mask: Tensor, image: Tensor) -> dict[str, Tensor]:
+        """What every word reads: nodes (B, L, R) with their mask, and the embedded image (B, R)."""
+        keys, barrier = self.attention.project(nodes, mask)
+        image = F.linear(image, self.image_gates.weight, self.lstm.input.bias + self.lstm.recurrent.bias)
+        return {
+            "sentence_keys": keys,
+            "sentence_nodes": nodes,
+            "sentence_barrier": barrier,
+            "sentence_image": image,
+        }
+
+    @staticmethod
+    def remembers(images: dict[str, Tensor]) -> bool:
+        """Whether this is of a sentence's graph, and not of an image."""
+        return "sentence_nodes" in images
+
+    def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
+        past = torch.cat((rows["language"], rows["attention"]), 1)
+        attention, attention_cell = self.lstm(inputs, past, rows["attention_cell"])
+        node = self.attention(attention, *(images[f"sentence_{name}"] for name in ("keys", "nodes", "barrier")))
+        language, language_cell = self.language_lstm.read(
+            torch.cat((node, attention), 1), (rows["language"],), rows["language_cell"]
+        )
+        return language, {
+            "language": language,
+            "attention": attention,
+            "language_cell": language_cell,
+            "attention_cell": attention_cell,
+        }
 
 
 class SGAE(RecurrentCaptioner):
@@ -37,12 +189,12 @@ class SGAE(RecurrentCaptioner):
             nodes of relations and attributes.
         n_graph_words: words of graphs that no caption has, numbered behind the vocabulary: they are embedded, and have
             no logits, where the released vocabulary has them among its words.
-        image_dim: channels of an image's own features; None has the mean of its regions.
         sentences: whether the model also has the auto-encoder of sentence graphs, a second decoder that shares words,
-            embedded image, output layer and dictionary with the first, for `encode_sentence_graph`.
+            embedded image, output layer and dictionary with the first, for `encode_sentences`.
     """
 
     per_row = ("image", "sentence_image", "barrier")
+    states = ("language", "attention", "language_cell", "attention_cell")
 
     def __init__(
         self,
@@ -57,7 +209,6 @@ class SGAE(RecurrentCaptioner):
         n_entries: int = 10_000,
         graph: Literal["none", "given"] = "none",
         n_graph_words: int = 0,
-        image_dim: int | None = None,
         sentences: bool = False,
     ) -> None:
         super().__init__()
@@ -70,13 +221,10 @@ class SGAE(RecurrentCaptioner):
         self.visual = VisualSpec("regions", visual_dim, graph="words" if graph == "given" else "none")
         self.vocab_size, self.max_len, self.d_model = vocab_size, max_len, d_model
         d_embedding = d_embedding or d_model
-        self.image_dim = image_dim
         words = nn.Embedding(vocab_size + n_graph_words, d_embedding)
         self.embedding = nn.Sequential(words, nn.ReLU(), nn.Dropout(dropout))
         self.region_embedding = nn.Sequential(nn.Linear(visual_dim, d_model), nn.ReLU(), nn.Dropout(dropout))
-        self.image_embedding = nn.Sequential(
-            nn.Linear(image_dim or visual_dim, d_model), nn.ReLU(), nn.Dropout(dropout)
-        )
+        self.image_embedding = nn.Sequential(nn.Linear(visual_dim, d_model), nn.ReLU(), nn.Dropout(dropout))
         self.graph = ImageGraph(d_embedding, d_model, dropout) if graph == "given" else None
         self.to_dictionary = nn.Sequential(
             *(nn.Linear(d_model, d_model), nn.LeakyReLU(0.1), nn.Dropout(dropout)),
@@ -96,7 +244,6 @@ class SGAE(RecurrentCaptioner):
         self.sentences = SentenceDecoder(d_embedding, d_model, d_attention, dropout) if sentences else None
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`."""
         features, mask = self.look(visual)
         if self.graph is not None:
             if visual.relations is None or visual.attributes is None:
@@ -105,41 +252,35 @@ class SGAE(RecurrentCaptioner):
                     "set relations and attributes, or create the model with graph='none'",
                 )
             return self.encode_graph(features, mask, visual.relations, visual.attributes)
-        return self._remember(self.region_embedding(features), mask, self._mean(features, mask))
+        return self._remember(self.region_embedding(features), mask, mean_of_valid(features, mask))
 
-    def encode_graph(
-        self, features: Tensor, mask: Tensor, relations: Tensor, attributes: Tensor, image: Tensor | None = None
-    ) -> Memory:
+    def encode_graph(self, features: Tensor, mask: Tensor, relations: Tensor, attributes: Tensor) -> Memory:
         """Encode regions with a scene graph, whose words are entries of the vocabulary.
 
         Args:
             features: (B, N, C); mask: (B, N), true where valid.
             relations: (B, M, 3) int64, region of the subject, region of the object, and word; -1 where padded.
             attributes: (B, P, 1 + a) int64, a region and its words; -1 where padded.
-            image: (B, image_dim), features of the image itself; the mean of its regions if not given.
         """
         if self.graph is None:
             raise ZooError("this model has no graph", "create it with graph='given'")
         nodes, valid = self.graph(self.region_embedding(features), mask, relations, attributes, self.embedding)
-        return self._remember(nodes, valid, self._mean(features, mask) if image is None else image)
+        return self._remember(nodes, valid, mean_of_valid(features, mask))
 
-    def encode_regions(self, features: Tensor, mask: Tensor, image: Tensor) -> Memory:
-        """Encode regions without a graph, with features (B, image_dim) of the image itself."""
-        return self._remember(self.region_embedding(features), mask, image)
-
-    def encode_sentence_graph(
-        self, objects: Tensor, attributes: Tensor, relations: Tensor, image: Tensor, *, dictionary: bool = False
+    def encode_sentences(
+        self, visual: Visual, objects: Tensor, attributes: Tensor, relations: Tensor, *, dictionary: bool = False
     ) -> Memory:
-        """Encode the scene graphs of sentences, whose words are entries of the vocabulary, beside an image.
+        """Encode the scene graphs of sentences, whose words are entries of the vocabulary, beside images.
 
         Args:
+            visual: B images, of each of which the mean of its regions is read; n graphs of each are adjacent.
             objects: (B * n, N) int64; attributes: (B * n, N, a) int64, of each object; -1 where padded.
             relations: (B * n, M, 3) int64, place of the subject, place of the object, and word; -1 where padded.
-            image: (B, C), the mean of its regions, or the features of `image_dim`; n graphs of each are adjacent.
             dictionary: attend to what the dictionary makes of the nodes, in place of the nodes.
         """
         if self.sentences is None:
             raise ZooError("this model has no auto-encoder of sentence graphs", "create it with sentences=True")
+        image = mean_of_valid(*self.look(visual))
         nodes, mask = self.sentences.graph(objects, attributes, relations, self.embedding)
         if dictionary:
             nodes = self._look_up(nodes)
@@ -147,24 +288,12 @@ class SGAE(RecurrentCaptioner):
         image = self.image_embedding(image).repeat_interleave(len(objects) // len(image), 0)
         return Memory(nodes, mask, self.sentences.remember(nodes, mask, image))
 
-    def encode_sentences(
-        self, visual: Visual, objects: Tensor, attributes: Tensor, relations: Tensor, *, dictionary: bool = False
-    ) -> Memory:
-        """`encode_sentence_graph` beside B images, of each of which the mean of its regions is read."""
-        image = self._mean(*self.look(visual))
-        return self.encode_sentence_graph(objects, attributes, relations, image, dictionary=dictionary)
-
     def re_encode(self, nodes: Tensor) -> Tensor:
         """What the dictionary makes of nodes (..., R): softmax(h D^T) D."""
         return self._look_up(self.to_dictionary(nodes))
 
     def _look_up(self, nodes: Tensor) -> Tensor:
         return F.linear(nodes, self.dictionary).softmax(-1) @ self.dictionary
-
-    def _mean(self, features: Tensor, mask: Tensor) -> Tensor:
-        if self.image_dim is not None:
-            raise ZooError("this model needs features of the image itself", "create it without image_dim")
-        return mean_of_valid(features, mask)
 
     def _remember(self, nodes: Tensor, mask: Tensor, image: Tensor) -> Memory:
         entries = self.re_encode(nodes)
@@ -182,16 +311,6 @@ class SGAE(RecurrentCaptioner):
         """See `Captioner.cross_attention_modules`; the attention to the nodes themselves."""
         return (self.node_attention,)
 
-    def looped_modules(self) -> Sequence[nn.Module]:
-        """See `RecurrentCaptioner.looped_modules`."""
-        of_sentences = self.sentences.looped_modules() if self.sentences is not None else ()
-        return (self.lstm, self.language_lstm, self.node_attention, self.entry_attention, *of_sentences)
-
-    def first_rows(self, memory: Memory) -> Rows:
-        """See `RecurrentCaptioner.first_rows`."""
-        names = ("language", "attention", "language_cell", "attention_cell")
-        return self.blank_rows(memory, *names, width=self.d_model)
-
     def word_inputs(self, words: Tensor, images: dict[str, Tensor]) -> Tensor:
         """See `RecurrentCaptioner.word_inputs`; the embedded image is an input at every word."""
         if self.sentences is not None and self.sentences.remembers(images):
@@ -199,7 +318,6 @@ class SGAE(RecurrentCaptioner):
         return project_words(words, self.lstm.input.weight, images["image"])
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
-        """See `RecurrentCaptioner.advance`."""
         if self.sentences is not None and self.sentences.remembers(images):
             return self.sentences.advance(inputs, rows, images)
         past = torch.cat((rows["language"], rows["attention"]), 1)

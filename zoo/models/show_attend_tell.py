@@ -9,8 +9,6 @@ doubly stochastic regularisation (equation 14) belongs to a training objective a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
@@ -62,18 +60,9 @@ class ShowAttendTell(RecurrentCaptioner):
         self.vocabulary = nn.Linear(d_embedding, vocab_size)
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`."""
         features, mask = self.look(visual)
         keys, barrier = self.attention.project(features, mask)
         return Memory(features, mask, {"keys": keys, "values": features, "barrier": barrier})
-
-    def cross_attention_modules(self) -> Sequence[nn.Module]:
-        """See `Captioner.cross_attention_modules`."""
-        return (self.attention,)
-
-    def looped_modules(self) -> Sequence[nn.Module]:
-        """See `RecurrentCaptioner.looped_modules`."""
-        return (self.lstm, self.attention, self.gate)
 
     def first_rows(self, memory: Memory) -> Rows:
         """The initial state, by two small networks from the mean of the grid."""
@@ -89,7 +78,6 @@ class ShowAttendTell(RecurrentCaptioner):
         return torch.cat((hidden, attended), 1), {"hidden": hidden, "cell": cell}
 
     def predict(self, outputs: Tensor, words: Tensor) -> Tensor:
-        """See `RecurrentCaptioner.predict`."""
         hidden, attended = outputs[..., : self.d_model], outputs[..., self.d_model :]
         deep = words + self.hidden_output(self.hidden_dropout(hidden)) + self.attended_output(attended)
         return super().predict(deep, words)

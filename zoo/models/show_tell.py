@@ -7,7 +7,7 @@ Numerically equal to `show_tell` and to `fc` and `newfc` of https://github.com/r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Literal
 
 from torch import Tensor, nn
@@ -59,26 +59,19 @@ class ShowTell(RecurrentCaptioner):
         self.upper_layers = nn.ModuleList(
             LSTMCell(d_model, d_model, d_model, maxout=maxout, bias=maxout) for _ in range(n_layers - 1)
         )
+        self.states = tuple(f"{part}{index}" for index in range(n_layers) for part in ("hidden", "cell"))
         self.layer_dropout = nn.Dropout(dropout)
         self.output_dropout = nn.Dropout(dropout)
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`."""
         features, mask = self.look(visual)
         return Memory(self.image_embedding(mean_of_valid(features, mask))[:, None], mask.any(1, keepdim=True))
 
-    def looped_modules(self) -> Sequence[nn.Module]:
-        """See `RecurrentCaptioner.looped_modules`."""
-        return (self.lstm, *self.upper_layers)
-
     def first_rows(self, memory: Memory) -> Rows:
         """The state after the image, which is read like a word."""
-        names = [f"{part}{index}" for index in range(1 + len(self.upper_layers)) for part in ("hidden", "cell")]
-        blank = self.blank_rows(memory, *names, width=self.d_model)
-        return self.advance(self.lstm.project(memory.features[:, 0]), blank, {})[1]
+        return self.advance(self.lstm.project(memory.features[:, 0]), super().first_rows(memory), {})[1]
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:  # noqa: ARG002
-        """See `RecurrentCaptioner.advance`."""
         hidden, cell = self.lstm(inputs, rows["hidden0"], rows["cell0"])
         after = {"hidden0": hidden, "cell0": cell}
         upper_layers: Iterable[LSTMCell] = self.upper_layers  # type: ignore[assignment]  # ModuleList is not generic

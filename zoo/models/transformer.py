@@ -1,8 +1,13 @@
-"""The pre-norm transformer on region features, without positions of regions.
+"""The pre-norm transformer on region features, without positions of regions; and with geometric attention.
 
 A. Vaswani et al.: "Attention Is All You Need", NeurIPS 2017; P. Sharma et al.: "Conceptual Captions", ACL 2018, applied
 it to captioning. Conventions: https://github.com/ruotianluo/ImageCaptioning.pytorch (MIT), which also masks
 padding words; here they are at the end and hidden by the causal mask.
+
+S. Herdade, A. Kappeler, K. Boakye, J. Soares: "Image Captioning: Transforming Objects into Words", NeurIPS 2019
+(arXiv:1906.05963). Code: https://github.com/yahoo/object_relation_transformer (MIT). This follows the paper where the
+code differs: it adds 1 to the width and height of boxes already in [0, 1], and inverts the ratio of sizes. Weights
+trained with it assume that geometry, so there is no converter.
 """
 
 from __future__ import annotations
@@ -10,9 +15,11 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from zoo.captioner import Memory, Visual, VisualSpec
+from zoo.errors import ZooError
 from zoo.layers.annotated_norm import AnnotatedNorm
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
 from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
+from zoo.layers.geometry import GeometricAttention, box_geometry
 from zoo.layers.residual import DecoderLayer, EncoderLayer, StackOutput
 from zoo.stacked import StackedCaptioner
 
@@ -80,10 +87,22 @@ class Transformer(StackedCaptioner):
         return ()
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`."""
         features, mask = visual.valid_features(self.input.weight.dtype)
         relations = self.relations(visual, mask)
         x = self.input_dropout(self.input(features).relu())
         for layer in self.encoder_layers:
             x = layer(x, mask, *relations)
         return Memory(self.encoder_output([x]), mask)
+
+
+class ObjectRelationTransformer(Transformer):
+    """`Transformer` with geometric attention instead of self-attention in the encoder; takes its arguments."""
+
+    def region_mixer(self, d_model: int, n_heads: int, dropout: float) -> nn.Module:
+        return GeometricAttention(d_model, n_heads, dropout=dropout)
+
+    def relations(self, visual: Visual, mask: Tensor) -> tuple[Tensor, ...]:
+        """See `Transformer.relations`: the geometry of all pairs of boxes."""
+        if visual.boxes is None:
+            raise ZooError("this model needs the regions' boxes, and got none")
+        return (box_geometry(visual.boxes, mask),)

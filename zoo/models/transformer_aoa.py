@@ -66,6 +66,5 @@ class AoATransformer(StackedCaptioner):
                 nn.init.xavier_uniform_(parameter)
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`."""
         features, mask = visual.valid_features(self.input.weight.dtype)
         return Memory(self.refiner(self.input_dropout(self.input(features).relu()), mask), mask)

@@ -57,7 +57,6 @@ class VisionLanguage(Captioner):
         """Tokens (R, T) after those of `past`, all with R rows, to logits (R, T, V) and the new past."""
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`."""
         if visual.pixels is None:
             raise ZooError("this model needs pixels, and got none")
         features = self.encode_image(visual.pixels.to(next(self.parameters()).dtype))
@@ -69,18 +68,15 @@ class VisionLanguage(Captioner):
         return Memory(features, features.new_ones(features.shape[:2]).bool(), extra)
 
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
-        """See `Captioner.decode`."""
         if tokens.shape[1] > self.max_len:
             raise ZooError(f"a caption of {tokens.shape[1]} tokens is longer than max_len {self.max_len}")
         return self.decode_tokens(tokens, _layers(memory.extra, tokens.shape[0]), None)[0]
 
     def start(self, memory: Memory) -> DecodingState:
-        """See `Captioner.start`."""
         rows = {name: tensor[:, :, :0] for name, tensor in memory.extra.items()}
         return DecodingState(images=memory.extra, rows=rows)
 
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
-        """See `Captioner.step`."""
         rows = tokens.shape[0]
         logits, past = self.decode_tokens(tokens[:, None], _layers(state.images, rows), _layers(state.rows, rows))
         new = {f"{part}.{layer}": pair[part == "values"] for layer, pair in enumerate(past) for part in _PARTS}

@@ -70,7 +70,6 @@ class VitGpt2(VisionLanguage):
         super().__init__(network, vocab_size=network.config.decoder.vocab_size, max_len=max_len)
 
     def begin_and_end(self) -> tuple[int, int]:
-        """See `VisionLanguage.begin_and_end`."""
         config = self.network.config
         begin = getattr(config, "decoder_start_token_id", None)
         end = getattr(config, "eos_token_id", None)
@@ -80,14 +79,12 @@ class VitGpt2(VisionLanguage):
         )
 
     def encode_image(self, pixels: Tensor) -> Tensor:
-        """See `VisionLanguage.encode_image`."""
         tokens: Tensor = self.network.encoder(pixels, interpolate_pos_encoding=True).last_hidden_state
         if hasattr(self.network, "enc_to_dec_proj"):
             tokens = self.network.enc_to_dec_proj(tokens)
         return tokens
 
     def image_keys_values(self, features: Tensor) -> KeysValues:
-        """See `VisionLanguage.image_keys_values`."""
         pairs: KeysValues = []
         for block in self.network.decoder.transformer.h:
             attention = block.crossattention
@@ -96,9 +93,7 @@ class VitGpt2(VisionLanguage):
         return pairs
 
     def cross_attention_modules(self) -> Sequence[nn.Module]:
-        """See `Captioner.cross_attention_modules`."""
         return [block.crossattention for block in self.network.decoder.transformer.h]
 
     def decode_tokens(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
-        """See `VisionLanguage.decode_tokens`."""
         return cross_attending(self.network.decoder, tokens, images, past, self.network.config.decoder.n_embd)

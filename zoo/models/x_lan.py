@@ -16,9 +16,8 @@ from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import ZooError
 from zoo.layers.looped import LoopedLinear
 from zoo.layers.lstm import LSTMCell
-from zoo.layers.x_linear import ALPHA, XLinearAttention, seen_where
-from zoo.layers.x_linear_encoder import XLinearDropouts, XLinearEncoder
-from zoo.recurrent import RecurrentCaptioner, Rows, project_words
+from zoo.layers.x_linear import ALPHA, XLinearAttention, XLinearDropouts, XLinearEncoder, seen_where
+from zoo.recurrent import RecurrentCaptioner, Rows
 
 
 class XLAN(RecurrentCaptioner):
@@ -36,6 +35,7 @@ class XLAN(RecurrentCaptioner):
     """
 
     per_row = ("image",)
+    states = ("hidden", "cell", "context")
 
     def __init__(
         self,
@@ -86,21 +86,7 @@ class XLAN(RecurrentCaptioner):
         return Memory(regions, mask, extra)
 
     def cross_attention_modules(self) -> Sequence[nn.Module]:
-        """See `Captioner.cross_attention_modules`."""
         return tuple(self.attentions)
-
-    def looped_modules(self) -> Sequence[nn.Module]:
-        """See `RecurrentCaptioner.looped_modules`."""
-        inside = (module for attention in self._attentions() for module in attention.modules())
-        return (self.lstm, self.attended, self.context, *inside)
-
-    def first_rows(self, memory: Memory) -> Rows:
-        """See `RecurrentCaptioner.first_rows`."""
-        return self.blank_rows(memory, "hidden", "cell", "context", width=self.d_model)
-
-    def word_inputs(self, words: Tensor, images: dict[str, Tensor]) -> Tensor:
-        """See `RecurrentCaptioner.word_inputs`; the global vector is an input at every word."""
-        return project_words(words, self.lstm.input.weight, images["image"])
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
         """See `RecurrentCaptioner.advance`; the rows of an image are adjacent and share its keys and values."""

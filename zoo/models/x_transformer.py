@@ -18,9 +18,55 @@ from torch.nn import functional as F
 from zoo.captioner import Captioner, DecodingState, Memory, Visual, VisualSpec
 from zoo.layers.cache import append, for_layers, of_layer, together, widen
 from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
-from zoo.layers.x_linear import ALPHA, seen_where
-from zoo.layers.x_linear_decoder import XLinearDecoderLayer
-from zoo.layers.x_linear_encoder import XLinearDropouts, XLinearEncoder
+from zoo.layers.residual import ResidualLayer
+from zoo.layers.x_linear import ALPHA, Fusion, Seen, XLinearAttention, XLinearDropouts, XLinearEncoder, seen_where
+
+
+class XLinearDecoderLayer(ResidualLayer):
+    """u = x + attention(g; words), g <- norm(u + attention(norm(u); regions)), then x <- feed_forward(fusion(x, g)).
+
+    Attentions are followed by dropout. The last layer of a stack leaves x as it is, since nothing reads it.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        d_attention: int | None,
+        d_ff: int,
+        dropouts: XLinearDropouts,
+        *,
+        last: bool,
+    ) -> None:
+        super().__init__(dropouts.branch, post_norm=True)
+        self.word_attention = XLinearAttention(d_model, n_heads, d_attention, dropouts.attention)
+        self.cross_attention = XLinearAttention(d_model, n_heads, d_attention, dropouts.attention)
+        self.cross_norm, self.query_norm = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        self.fusion = None if last else Fusion(d_model, dropouts.fusion)
+        self.add_feed_forward(d_model, None if last else d_ff, nn.LayerNorm)
+
+    def forward(
+        self,
+        query: Tensor,
+        x: Tensor,
+        words: tuple[Tensor, Tensor],
+        words_seen: Seen | None,
+        regions: tuple[Tensor, Tensor],
+        regions_seen: Seen,
+    ) -> tuple[Tensor, Tensor]:
+        """The next queries g and words x.
+
+        Args:
+            query, x: (B * n, T, D).
+            words: keys and values of the words, from `word_attention.project`, those before x included.
+            words_seen: by each position; None for all.
+            regions: keys and values of B images, from `cross_attention.project`.
+            regions_seen: of each image.
+        """
+        read = x + self.dropout(self.word_attention(query, *words, words_seen))
+        looked = self.cross_attention(self.cross_norm(read), *regions, regions_seen)
+        query = self.query_norm(read + self.dropout(looked))
+        return query, x if self.fusion is None else self.feed(self.fusion(x, self.fusion.project(query)))
 
 
 class XTransformer(Captioner):
@@ -84,7 +130,6 @@ class XTransformer(Captioner):
         return Memory(regions, mask, {"query": self.image_query(vector)})
 
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
-        """See `Captioner.decode`."""
         x = self.embedding_norm(self.embedding(tokens))
         length = tokens.shape[1]
         counts = torch.arange(1, length + 1, device=x.device)
@@ -98,7 +143,6 @@ class XTransformer(Captioner):
         return self._predict(queries)
 
     def start(self, memory: Memory) -> DecodingState:
-        """See `Captioner.start`."""
         barrier, share = seen_where(memory.mask, memory.features.dtype)
         images = {"query": memory.extra["query"], "barrier": barrier, "share": share}
         rows = {"sum": torch.zeros_like(memory.extra["query"])}
@@ -112,7 +156,6 @@ class XTransformer(Captioner):
         return DecodingState(images, rows, {"position": position})
 
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
-        """See `Captioner.step`."""
         images, position = state.images, state.shared["position"]
         x = self.embedding_norm(self.embedding(tokens[:, None], position))
         total, after = state.rows["sum"] + x[:, 0], []
@@ -130,7 +173,6 @@ class XTransformer(Captioner):
         return self._predict(queries)[:, 0], replace(state, rows=rows, shared={"position": position + 1})
 
     def cross_attention_modules(self) -> Sequence[nn.Module]:
-        """See `Captioner.cross_attention_modules`."""
         return [layer.cross_attention for layer in self._layers()]
 
     def _first_query(self, image: Tensor, mean: Tensor) -> Tensor:

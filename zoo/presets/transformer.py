@@ -30,7 +30,7 @@ register_model(
 register_model(
     ModelCard(
         name="object_relation_transformer",
-        entry="zoo.models.object_relation_transformer:ObjectRelationTransformer",
+        entry="zoo.models.transformer:ObjectRelationTransformer",
         summary="Transformer of 6 + 6 layers whose encoder weighs how boxes lie to each other",
         paper=(
             "Herdade, Kappeler, Boakye, Soares: Image Captioning: Transforming Objects into Words, NeurIPS 2019 "

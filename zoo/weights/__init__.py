@@ -1,6 +1,5 @@
 """Convert weights released by the authors to the zoo's names: one converter file per architecture."""
 
-from zoo.weights.files import read_checkpoint, read_vocabulary
-from zoo.weights.official import from_official, read_sizes
+from zoo.weights.official import from_official, read_checkpoint, read_sizes, read_vocabulary
 
 __all__ = ["from_official", "read_checkpoint", "read_sizes", "read_vocabulary"]

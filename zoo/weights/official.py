@@ -1,44 +1,59 @@
-"""Choose the converter of a family's released weights.
-
-A converter is a module of this package with `zoo_name` (the zoo's name of a tensor, given the authors'), `read_sizes`
-(the arguments of `create_model` that shapes determine) and `from_official`.
-"""
+"""Released weights: their files, read without executing code from them, and the converter of their family."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
-from typing import Any
+import json
+import pickle
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
 
+import torch
 from torch import Tensor
 
 from zoo.captioner import Captioner
-from zoo.errors import ZooError
+from zoo.errors import ZooError, unreadable
+from zoo.weights.converter import Converter, without_prefix
+from zoo.weights.finite import refuse_not_finite
 
 CONVERTERS = {
-    "adaptive_attention": "zoo.weights.recurrent",
-    "att2all": "zoo.weights.recurrent",
-    "att2in": "zoo.weights.recurrent",
-    "aoanet": "zoo.weights.aoa",
-    "dlct": "zoo.weights.grid",
-    "expansionnet_v1": "zoo.weights.expansionnet",
-    "expansionnet_v2": "zoo.weights.expansionnet",
-    "gcn_lstm": "zoo.weights.gcn_lstm",
-    "get": "zoo.weights.grid",
-    "grit": "zoo.weights.grit",
-    "image_transformer": "zoo.weights.aoa",
-    "m2": "zoo.weights.m2",
-    "puret": "zoo.weights.puret",
-    "rstnet": "zoo.weights.grid",
-    "sgae": "zoo.weights.sgae",
-    "show_tell": "zoo.weights.recurrent",
-    "transformer": "zoo.weights.transformer",
-    "transformer_base": "zoo.weights.expansionnet",
-    "updown": "zoo.weights.recurrent",
-    "x_lan": "zoo.weights.x_linear",
-    "x_transformer": "zoo.weights.x_linear",
+    "adaptive_attention": "recurrent:CONVERTER",
+    "att2all": "recurrent:CONVERTER",
+    "att2in": "recurrent:CONVERTER",
+    "aoanet": "aoa:CONVERTER",
+    "dlct": "grid:CONVERTER",
+    "expansionnet_v1": "expansionnet:CONVERTER",
+    "expansionnet_v2": "expansionnet:CONVERTER",
+    "gcn_lstm": "gcn_lstm:CONVERTER",
+    "get": "grid:CONVERTER",
+    "grit": "grit:CONVERTER",
+    "image_transformer": "aoa:CONVERTER",
+    "m2": "grid:M2",
+    "puret": "puret:CONVERTER",
+    "rstnet": "grid:CONVERTER",
+    "sgae": "sgae:CONVERTER",
+    "show_tell": "recurrent:CONVERTER",
+    "transformer": "recurrent:TRANSFORMER",
+    "transformer_base": "expansionnet:CONVERTER",
+    "updown": "recurrent:CONVERTER",
+    "x_lan": "x_linear:X_LAN",
+    "x_transformer": "x_linear:X_TRANSFORMER",
 }
-"""Module by family, the part of a model's name before the slash."""
+"""Module of this package and name, by family, the part of a model's name before the slash."""
+_STATE_DICTS = ("model_state_dict", "state_dict")
+_PLAIN = (dict, list, str, int)
+
+
+def converter_of(name: str) -> Converter:
+    """The converter of a registered model's released weights; ZooError if there is none."""
+    family = name.split("/")[0]
+    if family not in CONVERTERS:
+        known = ", ".join(sorted(CONVERTERS))
+        raise ZooError(f"there is no converter for released weights of {name!r}", f"there are converters for {known}")
+    module, _, attribute = CONVERTERS[family].partition(":")
+    found: Converter = getattr(importlib.import_module(f"zoo.weights.{module}"), attribute)
+    return found
 
 
 def from_official(name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> Captioner:
@@ -46,26 +61,126 @@ def from_official(name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> 
 
     Args:
         name: a registered model, a variant too.
-        state_dict: the tensors of a checkpoint under the authors' names; see `zoo.weights.read_checkpoint`.
+        state_dict: the tensors of a checkpoint under the authors' names; see `read_checkpoint`.
         sizes: arguments of `create_model` that shapes do not determine, such as `n_heads`, if they differ from the
             preset's; see the converter.
 
     Raises:
-        ZooError: there is no converter, or some tensors do not match, which are all named.
+        ZooError: there is no converter, or some tensors are missing, unknown or of another shape, which are all named.
     """
-    model: Captioner = _converter(name).from_official(name, state_dict, **sizes)
-    return model
+    return converter_of(name).build(name, state_dict, **sizes)
 
 
 def read_sizes(name: str, state_dict: Mapping[str, Tensor]) -> dict[str, Any]:
     """The arguments of `create_model` that the shapes of the authors' tensors determine."""
-    sizes: dict[str, Any] = _converter(name).read_sizes(state_dict)
-    return sizes
+    return converter_of(name).sizes(without_prefix(state_dict))
 
 
-def _converter(name: str) -> Any:
-    family = name.split("/")[0]
-    if family not in CONVERTERS:
-        known = ", ".join(sorted(CONVERTERS))
-        raise ZooError(f"there is no converter for released weights of {name!r}", f"there are converters for {known}")
-    return importlib.import_module(CONVERTERS[family])
+def read_checkpoint(path: Path) -> dict[str, Tensor]:
+    """The tensors of a checkpoint: a torch file of a state dict, alone or as `model_state_dict` or `state_dict`.
+
+    The states of optimiser, scheduler and data loader are ignored. Only tensors and plain containers are read
+    (`weights_only`), so that a file cannot execute code.
+
+    Raises:
+        ZooError: the file does not exist, cannot be read this way, or contains something else, NaN and infinity too.
+    """
+    if not path.is_file():
+        raise ZooError(f"there is no checkpoint at {path}")
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises whatever the damaged bytes lead it to
+        raise ZooError(
+            f"the checkpoint {path} cannot be read: {unreadable(error)}",
+            f"it must be a torch file of tensors and plain containers, with the weights under {_STATE_DICTS[0]!r}",
+        ) from error
+    if isinstance(found, dict):
+        place = next((key for key in _STATE_DICTS if key in found), None)
+        weights = found if place is None else found[place]
+        if isinstance(weights, dict) and weights and all(map(_is_weight, weights.items())):
+            refuse_not_finite(weights, f"the checkpoint {path}")
+            return dict(weights)
+    shown = f"its keys are {', '.join(sorted(map(str, found))[:6])}" if isinstance(found, dict) else type(found)
+    places = " or ".join(map(repr, _STATE_DICTS))
+    raise ZooError(
+        f"the checkpoint {path} is not a state dict, and has no tensors under {places}: {shown}",
+        f"save a dictionary {{{_STATE_DICTS[0]!r}: model.state_dict()}}",
+    )
+
+
+def _is_weight(item: tuple[object, object]) -> bool:
+    return isinstance(item[0], str) and isinstance(item[1], Tensor)
+
+
+def read_vocabulary(path: Path) -> list[str]:
+    """The words in the order of their indices, from text of a word a line, JSON, or a pickle restricted to plain data.
+
+    JSON or the pickle contains a list of words, a dictionary of words to indices, or a dictionary with either of them
+    inside, as in ExpansionNet's pickles.
+
+    Raises:
+        ZooError: the file does not exist, contains something else, or its indices are not 0 .. n - 1, each once.
+    """
+    if not path.is_file():
+        raise ZooError(f"there is no vocabulary at {path}")
+    try:
+        content = _READERS.get(path.suffix, _read_plain_pickle)(path)
+    except (pickle.UnpicklingError, ValueError, EOFError, LookupError, TypeError, AttributeError) as error:
+        raise ZooError(
+            f"the vocabulary {path} cannot be read: {error}",
+            "it must be text (.txt), JSON (.json) or a pickle of dictionaries, lists, strings and integers alone",
+        ) from error
+    inside = [content, *content.values()] if isinstance(content, dict) else [content]
+    readings = [words for part in inside if (words := _in_order(part)) is not None]
+    if not readings:
+        raise ZooError(f"the vocabulary {path} holds neither a list of words nor words with the indices 0 .. n - 1")
+    if any(words != readings[0] for words in readings):
+        raise ZooError(f"the vocabulary {path} holds two orders of words, which differ")
+    return readings[0]
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Refuses every import of a pickle, and so everything that could execute code."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+
+
+def _read_plain_pickle(path: Path) -> Any:
+    with path.open("rb") as file:
+        content = _PlainUnpickler(file).load()
+    unread, seen = [content], set()
+    while unread:
+        part = unread.pop()
+        if type(part) not in _PLAIN:
+            raise pickle.UnpicklingError(f"it holds a {type(part).__name__}")
+        if isinstance(part, (dict, list)) and id(part) not in seen:
+            seen.add(id(part))
+            unread += [*part, *part.values()] if isinstance(part, dict) else part
+    return content
+
+
+def _read_json(path: Path) -> Any:
+    return json.loads(path.read_bytes())
+
+
+def _read_lines(path: Path) -> list[str]:
+    """Words without the space around them, as the authors strip it; blank lines at the end are none."""
+    return [line.strip() for line in path.read_bytes().decode().rstrip().split("\n")]
+
+
+_READERS: dict[str, Callable[[Path], Any]] = {".json": _read_json, ".txt": _read_lines}
+
+
+def _in_order(part: Any) -> list[str] | None:
+    """Words by index, if `part` is a list of them or maps each to its own index."""
+    if isinstance(part, list):
+        words = part
+    elif isinstance(part, dict) and part and all(type(index) is int for index in part.values()):
+        words = sorted(part, key=part.__getitem__)
+        if [part[word] for word in words] != list(range(len(words))):
+            return None
+    else:
+        return None
+    usable = bool(words) and all(isinstance(word, str) for word in words) and len(set(words)) == len(words)
+    return list(words) if usable else None

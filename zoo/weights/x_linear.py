@@ -1,22 +1,17 @@
 """Weights of X-LAN and X-Transformer (https://github.com/JDAI-CV/image-captioning, no licence stated).
 
-Number 0 is begin, end and padding; embedding and logits have V + 1 rows. Released snapshots were saved from several
-devices, so that every name begins with `module.`.
+Number 0 is begin, end and padding; embedding and logits have V + 1 rows. Shapes determine everything but `max_len`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from zoo.captioner import Captioner
-from zoo.errors import ZooError
-from zoo.weights.fitting import build_fitting, count_layers, sizes_of_shapes
-from zoo.weights.recurrent import candidate_last
+from zoo.weights.converter import Converter, Tensors, lstm_names, zoo_lstm
 
 _ATTENTION = (
     (r"\bin_proj_(q|v1)\b", "query"),
@@ -65,80 +60,55 @@ _X_TRANSFORMER = (
     (r"^decoder\.proj_norm\.2\b", "decoder_norm"),
     (r"^decoder\.generator\b", "vocabulary"),
 )
-_LSTM = tuple(f"att_lstm.{part}" for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
-_COMPUTED = "decoder.embed_positions.pe"
+_LSTM = "att_lstm"
 _AFTER = {"in_proj_q": "in_proj_v1", "in_proj_k": "in_proj_v2"}
 _FIRST, _SECOND = (re.compile(rf"\b({'|'.join(names)})\b") for names in (_AFTER.keys(), _AFTER.values()))
 
 
-def zoo_name(official: str) -> str:
-    """The zoo's name of a parameter, given the authors' name of it in a whole model; the LSTM's have other shapes.
+class _XLinear(Converter):
+    def tensors(self, official: Mapping[str, Tensor]) -> Tensors:
+        """See `Converter.tensors`; an attention's projections of the query are one tensor, and those of the memory."""
+        joined = {}
+        for key, tensor in official.items():
+            if not _SECOND.search(key):
+                second = _FIRST.sub(lambda part: _AFTER[part[0]], key)
+                joined[key] = torch.cat((tensor, official[second])) if second != key and second in official else tensor
+        found = super().tensors(joined)
+        if not self.needed:
+            return found
+        return found | zoo_lstm(official, _LSTM, "lstm", official[f"{_LSTM}.weight_hh"].shape[1])
 
-    An attention's projections of the query have one name here, and those of the memory.
-    """
-    parts = _X_TRANSFORMER if official.startswith(("encoder.", "decoder.")) else _X_LAN
-    for pattern, own in (*_ATTENTION, *parts):
-        official = re.sub(pattern, own, official)
-    return official
-
-
-def zoo_tensors(official: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The authors' tensors, or their gradients, under the zoo's names and in its layout; unknown names are kept."""
-    found: dict[str, Tensor] = {}
-    for key, tensor in official.items():
-        if key not in (*_LSTM, _COMPUTED) and not _SECOND.search(key):
-            second = _FIRST.sub(lambda part: _AFTER[part[0]], key)
-            joined = second != key and second in official
-            found[zoo_name(key)] = torch.cat((tensor, official[second])) if joined else tensor
-    if not all(key in official for key in _LSTM):
-        return found
-    weight_input, weight_past, bias_input, bias_past = (candidate_last(official[key]) for key in _LSTM)
-    width = weight_past.shape[1]
-    return found | {
-        "lstm.input.weight": weight_input[:, :width],
-        "lstm.input.bias": bias_input,
-        "lstm.recurrent.weight": torch.cat((weight_input[:, width:], weight_past), 1),
-        "lstm.recurrent.bias": bias_past,
-    }
+    def sizes(self, official: Mapping[str, Tensor]) -> dict[str, int]:
+        """See `Converter.sizes`; shapes tell the channels of a head."""
+        sizes = super().sizes(official)
+        return {**sizes, "n_heads": sizes["d_model"] // sizes["n_heads"]}
 
 
-def from_official(name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> Captioner:
-    """See `zoo.weights.from_official`; shapes determine everything but `max_len`."""
-    official = without_prefix(state_dict)
-    sizes = {**read_sizes(official), **sizes}
-    family = "x_lan" if _is_x_lan(official) else "x_transformer"
-    if name.split("/")[0] != family:
-        raise ZooError(f"these are weights of {family}, not of {name}", f"choose {family}")
-    tensors = zoo_tensors(official)
-    return build_fitting(name, tensors, {own: own for own in tensors}, sizes, "the model must be the checkpoint's")
-
-
-def read_sizes(official: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The arguments of `create_model` that shapes determine; ZooError if this is a state dict of neither model."""
-    official = without_prefix(official)
-    lstm = _is_x_lan(official)
-    encoder, vocabulary = ("encoder_layers", "logit") if lstm else ("encoder", "decoder.generator")
+def _where(encoder: str, logits: str) -> dict[str, tuple[str, int]]:
     attention = f"{encoder}.layers.0.encoder_attn.attn_net.attention_basic.0.weight"
-    where = {
-        "vocab_size": (f"{vocabulary}.weight", 0),
+    return {
+        "vocab_size": (f"{logits}.weight", 0),
         "visual_dim": ("att_embed.0.weight", 1),
         "d_model": ("att_embed.0.weight", 0),
         "d_attention": (attention, 0),
         "n_heads": (attention, 1),
     }
-    if not lstm:
-        where["d_ff"] = ("encoder.layers.0.ff_layer.fc1.weight", 0)
-    sizes: dict[str, Any] = sizes_of_shapes(official, where, "X-LAN or X-Transformer", needed=_LSTM if lstm else ())
-    further = {"n_attention_layers": "attention"} if lstm else {"n_decoder_layers": "decoder"}
-    stacks = {"n_encoder_layers": encoder, **further}
-    layers = {size: count_layers(official, f"{stack}.layers") for size, stack in stacks.items()}
-    return {**sizes, "n_heads": sizes["d_model"] // sizes["n_heads"], **layers}
 
 
-def _is_x_lan(official: Mapping[str, Tensor]) -> bool:
-    return "logit.weight" in official
-
-
-def without_prefix(official: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors by their names without `module.`, which a model that was trained on several devices has before all."""
-    return {key.removeprefix("module."): tensor for key, tensor in official.items()}
+X_LAN = _XLinear(
+    what="X-LAN",
+    parts=(*_ATTENTION, *_X_LAN),
+    unused=r"^att_lstm\.",
+    where=_where("encoder_layers", "logit"),
+    stacks={"n_encoder_layers": "encoder_layers.layers", "n_attention_layers": "attention.layers"},
+    needed=lstm_names(_LSTM),
+    shared_number=("word_embed.0.weight", "logit"),
+)
+X_TRANSFORMER = _XLinear(
+    what="X-Transformer",
+    parts=(*_ATTENTION, *_X_TRANSFORMER),
+    unused=r"^decoder\.embed_positions\.pe$",
+    where={**_where("encoder", "decoder.generator"), "d_ff": ("encoder.layers.0.ff_layer.fc1.weight", 0)},
+    stacks={"n_encoder_layers": "encoder.layers", "n_decoder_layers": "decoder.layers"},
+    shared_number=("decoder.embed_tokens.weight", "decoder.generator"),
+)

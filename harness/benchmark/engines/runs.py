@@ -10,7 +10,7 @@ from dataclasses import replace
 from harness.benchmark.engines.crew import Crew, Failure, Order
 from harness.benchmark.engines.entering import enter_worker
 from harness.benchmark.worker import LOCK, Ended, Shared, Worker
-from harness.data.cache_storage import is_cached
+from harness.data.feature_cache import is_cached
 from harness.metrics.evaluator import Evaluator
 from harness.training.distributed import other_ranks
 from harness.utils.errors import INTERRUPTED

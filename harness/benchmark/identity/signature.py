@@ -14,7 +14,7 @@ from harness.config.preset import Decoding, Preset
 from harness.config.schedule import Schedule
 from harness.config.tuning import Budget, SearchSpace
 from harness.data.dataset import Dataset, Sample
-from harness.data.subwords import SubwordVocabulary
+from harness.data.vocabularies import SubwordVocabulary
 from harness.data.vocabulary import Vocabulary
 from harness.metrics.signature import EvaluationSettings, run_fields
 from harness.utils.hashing import digest

@@ -1,16 +1,20 @@
-"""The scene graphs of the captions of images: read from a file, or parsed where captions are of the embedded scenes."""
+"""The scene graphs of captions: read from a file or parsed, of the embedded scenes; and as tensors of word numbers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from harness.data.dataset import Sample
-from harness.data.graphs.contract import SceneGraph
-from harness.data.graphs.scene_captions import parse_scene_caption
+from harness.data.graphs.graph import BadGraph, SceneGraph, check_places, listed, row_of, word_of
+from harness.data.graphs.scenes import parse_scene_caption
+from harness.data.vocabulary import Vocabulary
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.hashing import digest
@@ -77,36 +81,106 @@ def read_sentence_graphs(path: Path) -> SentenceGraphs:
             raise BenchError(f"{where}: a list of graphs is expected, one or as many as captions", _SEE)
         if int(image_id) in found:
             raise BenchError(f"{where}: the image is there twice, its id in another spelling", _SEE)
-        found[int(image_id)] = tuple(_graph(graph, where) for graph in graphs)
+        try:
+            found[int(image_id)] = tuple(map(_graph, graphs))
+        except BadGraph as bad:
+            raise BenchError(f"{where} {bad}", _SEE) from bad
     return SentenceGraphs(found, f"file#{digest(content, 8)}")
 
 
-def _graph(told: Any, where: str) -> SceneGraph:
-    objects = told.get("objects") if isinstance(told, dict) else None
-    if not isinstance(objects, list):
-        raise BenchError(f'{where}: a graph needs "objects", a list', _SEE)
-    relations = told.get("relations", [])
-    for words in objects:
-        if not isinstance(words, list) or not words or not all(map(_is_word, words)):
-            raise BenchError(f"{where}: object {shortened(repr(words))} is no list of a name and attributes", _SEE)
-    if not isinstance(relations, list):
-        raise BenchError(f'{where}: "relations" is no list', _SEE)
-    for relation in relations:
-        if not _is_relation(relation, len(objects)):
-            said = f"relation {shortened(repr(relation))} is not [subject, object, word], of {len(objects)} objects"
-            raise BenchError(f"{where}: {said} counted from 0", _SEE)
-    return SceneGraph(
-        tuple(words[0].lower() for words in objects),
-        tuple((place, word.lower()) for place, words in enumerate(objects) for word in words[1:]),
-        tuple((subject, target, word.lower()) for subject, target, word in relations),
+def _graph(told: Any) -> SceneGraph:
+    """A graph whose objects are lists of a name and attributes; BadGraph where it is none."""
+    if not isinstance(told, dict):
+        raise BadGraph(f"has {shortened(repr(told), 60)} for a graph")
+    objects = listed(told, "objects", required=True)
+    if not all(isinstance(words, list) and words for words in objects):
+        raise BadGraph("has an object that is no list of a name and attributes")
+    said = [tuple(map(word_of, words)) for words in objects]
+    relations = [row_of(row, 2) for row in listed(told, "relations")]
+    graph = SceneGraph(
+        tuple(words[0] for words in said),
+        tuple((place, word) for place, words in enumerate(said) for word in words[1:]),
+        tuple((subject, target, word) for (subject, target), word in relations),
+    )
+    return check_places(graph)
+
+
+ABSENT = -1
+"""Where a graph has fewer objects, attributes or relations than others of a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedGraph:
+    """A scene graph in numbers of the vocabulary; places of relations are those of `objects`."""
+
+    objects: tuple[int, ...]
+    attributes: tuple[tuple[int, ...], ...]
+    """Of each object."""
+    relations: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphTensors:
+    """R graphs: objects (R, N), attributes (R, N, a) of each object, relations (R, M, 3), -1 where padded.
+
+    N, a and M are at least 1.
+    """
+
+    objects: Tensor
+    attributes: Tensor
+    relations: Tensor
+
+    @classmethod
+    def of(cls, graphs: Sequence[NumberedGraph]) -> GraphTensors:
+        """Graphs padded to the largest of them."""
+        most = max((len(graph.objects) for graph in graphs), default=0)
+        words = max((len(said) for graph in graphs for said in graph.attributes), default=0)
+        pairs = max((len(graph.relations) for graph in graphs), default=0)
+        objects = torch.full((len(graphs), max(most, 1)), ABSENT)
+        attributes = torch.full((len(graphs), max(most, 1), max(words, 1)), ABSENT)
+        relations = torch.full((len(graphs), max(pairs, 1), 3), ABSENT)
+        for row, graph in enumerate(graphs):
+            objects[row, : len(graph.objects)] = torch.tensor(graph.objects)
+            for place, said in enumerate(graph.attributes):
+                attributes[row, place, : len(said)] = torch.tensor(said)
+            for place, relation in enumerate(graph.relations):
+                relations[row, place] = torch.tensor(relation)
+        return cls(objects, attributes, relations)
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> GraphTensors:
+        """What `change` makes of every tensor."""
+        return replace(self, **{part.name: change(getattr(self, part.name)) for part in fields(self)})
+
+
+def number_graph(graph: SceneGraph, vocabulary: Vocabulary) -> NumberedGraph:
+    """A graph in numbers, without what the vocabulary lacks: objects with their attributes and relations, or these.
+
+    Of several words that are no entry of their own ("left of"), the first known one is taken.
+    """
+    names = [_number(name, vocabulary) for name in graph.objects]
+    known = [place for place, number in enumerate(names) if number is not None]
+    moved = {place: new for new, place in enumerate(known)}
+    said: list[list[int]] = [[] for _ in known]
+    for place, word in graph.attributes:
+        number = _number(word, vocabulary)
+        if place in moved and number is not None:
+            said[moved[place]].append(number)
+    related = ((subject, target, _number(word, vocabulary)) for subject, target, word in graph.relations)
+    return NumberedGraph(
+        tuple(_known(names)),
+        tuple(map(tuple, said)),
+        tuple(
+            (moved[subject], moved[target], number)
+            for subject, target, number in related
+            if number is not None and subject in moved and target in moved
+        ),
     )
 
 
-def _is_relation(told: Any, count: int) -> bool:
-    if not isinstance(told, list) or len(told) != 3 or not _is_word(told[2]):
-        return False
-    return all(type(place) is int and 0 <= place < count for place in told[:2])
+def _known(numbers: Iterable[int | None]) -> Iterable[int]:
+    return (number for number in numbers if number is not None)
 
 
-def _is_word(told: Any) -> bool:
-    return isinstance(told, str) and bool(told.strip())
+def _number(words: str, vocabulary: Vocabulary) -> int | None:
+    found = (vocabulary.number_of(word) for word in (words, *words.split()))
+    return next(iter(_known(found)), None)

@@ -1,6 +1,6 @@
 """Boxes without features: the data set's own, windows, COCO's `instances_*.json`, or a detector's COCO results.
 
-The features are pooled from a backbone's map (`harness.data.regions.align`). An image without any box gets one region,
+The features are pooled from a backbone's map (`harness.data.regions.cache`). An image without any box gets one region,
 the whole image, and is counted as such.
 """
 
@@ -18,8 +18,7 @@ import numpy as np
 from harness.data.dataset import Dataset, told_size
 from harness.data.formats import is_image_id
 from harness.data.images import BadImage, image_size
-from harness.data.regions.checking import NO_SIZE
-from harness.data.regions.contract import Numbers, RawRegions
+from harness.data.regions.regions import NO_SIZE, Numbers, RawRegions
 from harness.utils.errors import BenchError
 from harness.utils.json_io import parse_json, read_file
 

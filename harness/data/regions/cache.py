@@ -9,30 +9,39 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from harness.config.features import RegionConfig
 from harness.data.backbones.backbone import Backbone
-from harness.data.cache_storage import is_cached, keep_cache
 from harness.data.dataset import Dataset
-from harness.data.feature_cache import disk_errors
-from harness.data.features import Features
-from harness.data.regions.checking import read_regions
-from harness.data.regions.contract import Regions, RegionSource
+from harness.data.feature_cache import make_once
+from harness.data.features import ARRAY, Features, Half, array_header
 from harness.data.regions.features import BOXES, COLUMNS, FEATURES, INDEX, META, RegionFeatures
+from harness.data.regions.hdf5 import RegionHdf5, grid_name, load, opened, square_side
 from harness.data.regions.opening import open_source
+from harness.data.regions.regions import BadRegions, Numbers, Regions, RegionSource, read_regions
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.hashing import digest
 from harness.utils.storage import Storage
-from harness.utils.workspace import locked
+from results.files import read_text
 
 FORMAT = 1
+_GRID_FORMAT = 1
+_CHUNK = 512
+"""Images a checksum of a grid."""
+_AT_ONCE = 32
+"""Images whose maps are pooled at once."""
 Found = Iterator[tuple[int, Regions | str]]
 
 
@@ -69,21 +78,18 @@ def prepare_regions(
         settings += [f"roi{config.bins}", backbone.describe()]
     depends = _depends(source, config, backbone)
     folder = _folder(depends, dataset, cache_dir, skip)
-    if not (folder / META).is_file():
 
-        def wait() -> None:
-            if notify is not None:
-                notify(f"another process is converting these regions into {folder}; waiting for it")
+    def convert() -> None:
+        found = read_regions(source, dataset, skip=skip, limits=config.limits, as_listed=config.as_listed)
+        if source.boxes_only:
+            checked = list(found)
+            bad = {image_id: reason for image_id, reason in checked if isinstance(reason, str)}
+            found = cut_regions(iter(checked), maps(bad), config.bins)
+        # Maps differ in their last bits between devices, so their inputs identify them.
+        known = digest(depends, 24) if source.boxes_only else None
+        _write(folder, found, ",".join(settings), known, source, progress or (lambda _done: None))
 
-        with disk_errors(folder), locked(folder / "lock", wait):
-            if not is_cached(folder, storage):
-                found = read_regions(source, dataset, skip=skip, limits=config.limits, as_listed=config.as_listed)
-                if source.boxes_only:
-                    found = _cut(list(found), maps, config.bins)
-                # Maps differ in their last bits between devices, so their inputs identify them.
-                known = digest(depends, 24) if source.boxes_only else None
-                _write(folder, found, ",".join(settings), known, source, progress or (lambda _done: None))
-                keep_cache(folder, storage)
+    make_once(folder, convert, "regions", notify, storage)
     return RegionFeatures(folder)
 
 
@@ -109,16 +115,6 @@ def _depends(source: RegionSource, config: RegionConfig, backbone: Backbone) -> 
 def _folder(depends: Sequence[Any], dataset: Dataset, cache_dir: Path, skip: Collection[int]) -> Path:
     key = digest([*depends, dataset.fingerprint, sorted(dataset.sizes.items()), sorted(skip)], 24)
     return cache_dir / "regions" / key
-
-
-def _cut(
-    checked: Sequence[tuple[int, Regions | str]], maps: Callable[[Mapping[int, str]], Features], bins: int
-) -> Found:
-    # torchvision takes seconds to import, and files of features do not need it.
-    from harness.data.regions.align import cut_regions
-
-    bad = {image_id: found for image_id, found in checked if isinstance(found, str)}
-    return cut_regions(iter(checked), maps(bad), bins)
 
 
 def _write(
@@ -163,18 +159,177 @@ def _write(
     with (folder / INDEX).open("wb") as file:
         np.save(file, table)
         os.fsync(file.fileno())
-    checksums = {name: checksum.hexdigest() for name, checksum in sums.items()}
-    checksums[INDEX] = hashlib.sha256((folder / INDEX).read_bytes()).hexdigest()
+    checksums = [sums[FEATURES], sums[BOXES], hashlib.sha256((folder / INDEX).read_bytes())]
     meta = {
         "format": FORMAT,
         "source": source.name,
         "settings": settings,
-        "digest": known or digest([checksums[name] for name in (FEATURES, BOXES, INDEX)], 24),
+        "digest": known or digest([each.hexdigest() for each in checksums], 24),
         "rows": rows,
         "dim": dim,
         "has_boxes": bool(has_boxes),
         "whole_images": whole,
         "bad": bad,
-        "sha256": checksums,
     }
     write_text(folder / META, json.dumps(meta))
+
+
+def cut_regions(
+    found: Iterator[tuple[int, Regions | str]], grid: Features, bins: int
+) -> Iterator[tuple[int, Regions | str]]:
+    """Give every image with boxes its features (K, C * bins * bins), pooled by RoIAlign; errors are passed on.
+
+    He et al., "Mask R-CNN", ICCV 2017. A region's feature is the mean over its box, sampled bilinearly about once a
+    cell; with several bins a side, the means of the bins, one after the other within each channel.
+    """
+    while group := list(islice(found, _AT_ONCE)):
+        boxes = {image_id: regions.boxes for image_id, regions in group if not isinstance(regions, str)}
+        cut = _pooled(grid, {image_id: rows for image_id, rows in boxes.items() if rows is not None}, bins)
+        for image_id, regions in group:
+            yield image_id, regions if isinstance(regions, str) else replace(regions, features=cut[image_id])
+
+
+def _pooled(grid: Features, boxes: dict[int, Numbers], bins: int) -> dict[int, Numbers]:
+    if not boxes:
+        return {}
+    # torchvision takes seconds to import, and files of features do not need it.
+    from torchvision.ops import roi_align
+
+    height, width = grid.grid
+    maps = torch.from_numpy(grid.grid_features(list(boxes))).float()
+    maps = maps.transpose(1, 2).reshape(len(boxes), -1, height, width)
+    scale = np.array((width, height, width, height), dtype=np.float32)
+    rois = [torch.from_numpy(np.asarray(rows * scale, dtype=np.float32)) for rows in boxes.values()]
+    pooled = roi_align(maps, rois, bins, spatial_scale=1.0, sampling_ratio=-1, aligned=True)
+    parts = pooled.flatten(1).split([len(rows) for rows in rois])
+    return {image_id: part.numpy() for image_id, part in zip(boxes, parts, strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class FileGrid:
+    """The grids of a file; `bad` has the reasons of the images without a usable one, by id."""
+
+    features: Features
+    bad: dict[int, str]
+
+
+def prepare_file_grid(
+    dataset: Dataset,
+    config: RegionConfig,
+    *,
+    cache_dir: Path,
+    skip: Collection[int] = (),
+    progress: Callable[[int], None] | None = None,
+    notify: Callable[[str], None] | None = None,
+    storage: Storage | None = None,
+) -> FileGrid | None:
+    """Grids of all images of a data set but those in `skip`, from the cache where it has them.
+
+    None where the source is no HDF5 file, or holds no grid beside the regions of any of these images.
+
+    Args:
+        progress: called with the number of images done; not called if the cache is complete.
+        notify: called with a sentence when this process waits for another one that holds the cache.
+        storage: where the grids are fetched from, or kept once they are converted.
+
+    Raises:
+        BenchError: a file that cannot be read, a full disk, a damaged cache.
+    """
+    place = _grid_place(dataset, config, cache_dir, skip)
+    if place is None:
+        return None
+    source, ids, folder = place
+    convert = partial(_write_grid, folder, source, ids, progress or (lambda _done: None))
+    make_once(folder, convert, "grids", notify, storage)
+    features = Features(folder)
+    bad = json.loads(read_text(folder / META))["bad"]
+    return FileGrid(features, {int(image_id): str(reason) for image_id, reason in bad.items()})
+
+
+def file_grid_folder(dataset: Dataset, config: RegionConfig, cache_dir: Path, skip: Collection[int]) -> Path | None:
+    """Where the grids are, or will be; None where `prepare_file_grid` gives None."""
+    place = _grid_place(dataset, config, cache_dir, skip)
+    return None if place is None else place[2]
+
+
+def _grid_place(
+    dataset: Dataset, config: RegionConfig, cache_dir: Path, skip: Collection[int]
+) -> tuple[RegionHdf5, list[int], Path] | None:
+    """The source, the images in their order, and the folder; None where there is no grid beside any regions."""
+    source = open_source(config.source, dataset)
+    if not isinstance(source, RegionHdf5):
+        return None
+    ids = [sample.image_id for sample in dataset.samples if sample.image_id not in skip]
+    with opened(source.path) as file:
+        if not any(f"{image_id}_features" in file and grid_name(image_id) in file for image_id in ids):
+            return None
+    return source, ids, cache_dir / "features" / digest(["grids", _GRID_FORMAT, source.fingerprint, ids], 24)
+
+
+def _write_grid(folder: Path, source: RegionHdf5, ids: Sequence[int], progress: Callable[[int], None]) -> None:
+    """Write the array and, last, its description. Its first line is written again once the images are counted."""
+    kept: list[int] = []
+    bad: dict[int, str] = {}
+    sums = [hashlib.sha256()]
+    shape: tuple[int, int] = (0, 0)
+    with (folder / ARRAY).open("wb") as array:
+        array.write(array_header((0, 0, 0)))
+        for done, (image_id, cells) in enumerate(_read_cells(source, ids), 1):
+            if isinstance(cells, str):
+                bad[image_id] = f"image {image_id}: {cells} ({source.name})"
+            else:
+                shape = (cells.shape[0], cells.shape[1])
+                if kept and len(kept) % _CHUNK == 0:
+                    sums.append(hashlib.sha256())
+                content = cells.astype("<f2").tobytes()
+                array.write(content)
+                sums[-1].update(content)
+                kept.append(image_id)
+            progress(done)
+        if not kept:
+            raise BenchError(
+                f"no image of {source.name} has a usable grid: {bad[ids[0]]}", "write the grids of the file again"
+            )
+        array.seek(0)
+        array.write(array_header((len(kept), *shape)))
+        array.flush()
+        os.fsync(array.fileno())
+    side = math.isqrt(shape[0])
+    meta = {
+        "format": _GRID_FORMAT,
+        "source": source.name,
+        "key": digest(["grids", shape, kept, [each.hexdigest() for each in sums]], 64),
+        "shape": [len(kept), *shape],
+        "grid": [side, side],
+        "image_ids": kept,
+        "bad": bad,
+    }
+    write_text(folder / META, json.dumps(meta))
+
+
+def _read_cells(source: RegionHdf5, ids: Sequence[int]) -> Iterator[tuple[int, Half | str]]:
+    """The cells of each image, all of the first one's shape, or the reason why they cannot be used."""
+    shape: tuple[int, ...] | None = None
+    with opened(source.path) as file:
+        for image_id in ids:
+            name = grid_name(image_id)
+            try:
+                cells = _sound_cells(load(file, name), name, shape)
+            except BadRegions as bad:
+                yield image_id, str(bad)
+            else:
+                shape = cells.shape
+                yield image_id, cells
+
+
+def _sound_cells(cells: Numbers, name: str, shape: tuple[int, ...] | None) -> Half:
+    """The cells in half precision; BadRegions where they are no square grid, of another shape, or not finite."""
+    square_side(cells, name)
+    if shape is not None and cells.shape != shape:
+        raise BadRegions(f"has cells of shape {cells.shape} in {name} instead of {shape}")
+    with np.errstate(over="ignore"):
+        half: Half = cells.astype(np.float16)
+    if not np.isfinite(half).all():
+        what = "values beyond half precision" if np.isfinite(cells).all() else "NaN or infinite values"
+        raise BadRegions(f"has {what} in {name}")
+    return half

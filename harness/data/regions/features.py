@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from harness.data.features import Half, Single, map_array, unseen
+from harness.data.features import Features, Half, Single, VisualFeatures, map_array, unseen
 from harness.utils.errors import BenchError
 from results.files import check_regular, read_text
 from zoo.captioner import Visual, VisualKind, VisualSpec
@@ -19,8 +19,6 @@ from zoo.captioner import Visual, VisualKind, VisualSpec
 FEATURES, BOXES, INDEX, META = "features.f16", "boxes.f32", "index.npy", "meta.json"
 COLUMNS = 5
 """Columns of the index: image id, first row, number of regions, width and height (0 where unknown)."""
-
-_BLOCK = 1 << 22
 
 
 class RegionFeatures:
@@ -139,12 +137,6 @@ class RegionFeatures:
             boxes=torch.from_numpy(boxes) if spec.kind == "regions" and self.has_boxes else None,
         )
 
-    def verify(self) -> None:
-        """Read all files and compare their checksums; BenchError naming one that has changed."""
-        for name, wanted in self._meta["sha256"].items():
-            if file_digest(self.folder / name) != wanted:
-                raise self._damage(f"wrong checksum of {name}")
-
     def _places(self, image_ids: Sequence[int]) -> list[tuple[int, int]]:
         """First row and number of regions of the images."""
         try:
@@ -161,10 +153,32 @@ class RegionFeatures:
         )
 
 
-def file_digest(path: Path) -> str:
-    """Hex SHA-256 of a file's bytes."""
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            found.update(block)
-    return found.hexdigest()
+@dataclass(frozen=True, slots=True)
+class RegionsAndGrid:
+    """The regions of images, and the cells of the feature map that they were cut from, or that a file has of it."""
+
+    regions: RegionFeatures
+    grid: Features
+
+    def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
+        """The visual input of the images for this `VisualSpec` of both; BenchError where channels differ."""
+        seen = self.regions.visual(image_ids, VisualSpec("regions", spec.dim))
+        cells = self.grid.visual(image_ids, VisualSpec("grid", spec.grid_dim)).features
+        assert cells is not None, "features of a grid have cells"
+        return replace(seen, grid=cells.view(len(image_ids), *self.grid.grid, -1))
+
+
+def both_streams(features: VisualFeatures | None, grid: Features | None) -> RegionsAndGrid:
+    """Regions with boxes and a grid beside them.
+
+    Raises:
+        BenchError: one of the two is not there.
+    """
+    if isinstance(features, RegionFeatures) and features.has_boxes and grid is not None:
+        return RegionsAndGrid(features, grid)
+    shown = "regions from files" if isinstance(features, RegionFeatures) else "grid cells alone"
+    raise BenchError(
+        f"the model needs regions with boxes and the grid that they are cut from, and here are {shown}",
+        "add --regions boxes, where the data have boxes, --regions FILE with boxes as JSON, or an HDF5 file with "
+        "ID_features, ID_boxes and ID_grids; or leave the model out",
+    )

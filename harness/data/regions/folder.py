@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.data.regions.contract import MAX_BYTES, BadRegions, Numbers, RawRegions
+from harness.data.regions.regions import MAX_BYTES, BadRegions, Numbers, RawRegions
 from harness.utils.errors import BenchError
 from results.files import check_regular
 

@@ -1,7 +1,7 @@
 """Region features in an HDF5 file: a dataset for each image, `ID` or `ID_features`, and boxes in `ID_boxes`.
 
 This is the format of Meshed-Memory Transformer and others. DLCT's files add `ID_size`, height and width of the image
-that the boxes are in, and `ID_grids`, the cells of a square grid, which `harness.data.regions.grid_hdf5` reads.
+that the boxes are in, and `ID_grids`, the cells of a square grid, which `prepare_file_grid` reads.
 RSTNet's have these cells alone, which are regions then. Links to other files and virtual or external storage are
 refused, since the file is untrusted.
 """
@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.data.fingerprint import picture_digest
-from harness.data.regions.contract import MAX_BYTES, BadRegions, Numbers, RawRegions, Size
+from harness.data.dataset import picture_digest
+from harness.data.regions.regions import MAX_BYTES, BadRegions, Numbers, RawRegions, Size
 from harness.utils.errors import BenchError
 from results.errors import install_extra
 from zoo.errors import first_line

@@ -8,9 +8,9 @@ from harness.config.features import RegionSourceName
 from harness.data.dataset import Dataset
 from harness.data.regions import folder, hdf5
 from harness.data.regions.box_files import CocoBoxes, DatasetBoxes, Windows
-from harness.data.regions.contract import RegionSource
 from harness.data.regions.folder import RegionFolder
 from harness.data.regions.hdf5 import RegionHdf5
+from harness.data.regions.regions import RegionSource
 from harness.data.regions.tsv import RegionTsv
 from harness.utils.errors import BenchError
 from harness.utils.files import require_file

@@ -14,8 +14,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from harness.data.fingerprint import picture_digest
-from harness.data.regions.contract import MAX_BYTES, BadRegions, Numbers, RawRegions
+from harness.data.dataset import picture_digest
+from harness.data.regions.regions import MAX_BYTES, BadRegions, Numbers, RawRegions
 from harness.utils.errors import BenchError
 
 COLUMNS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,8 @@ from harness.data.scenes.drawing import (
     draw_object,
     encode_png,
 )
-from harness.data.scenes.language import describe
-from harness.data.scenes.layout import DOMAINS, Chance, Scene, Sizes, compose
+from harness.data.scenes.language import describe, nouns, plurals
+from harness.data.scenes.layout import DOMAINS, SEEN, UNSEEN, Chance, Scene, Sizes, compose
 from harness.utils.errors import BenchError
 from harness.utils.hashing import canonical_json, digest
 from harness.utils.workspace import locked
@@ -216,3 +216,31 @@ def _varied(chance: Chance, colour: Colour, jitter: int) -> Colour:
 def _shifted(colour: Colour, shift: int) -> Colour:
     red, green, blue = (min(255, max(0, channel + shift)) for channel in colour)
     return red, green, blue
+
+
+def is_scenes(content: object) -> bool:
+    """Whether a parsed JSON file is the embedded data set's."""
+    return isinstance(content, dict) and content.get("dataset") == "scenes" and "config" in content
+
+
+def scene_objects(content: Mapping[str, Any]) -> dict[int, frozenset[str]]:
+    """The shapes of every image of `dataset_scenes.json`, by image id: composed again, without drawing.
+
+    Raises:
+        BenchError: the file was written by another generator, or was changed since.
+    """
+    try:
+        scenes = list(compose_scenes(config_of(content)))
+        found = {entry["imgid"]: len(entry["boxes"]) for entry in content["images"]}
+    except (KeyError, TypeError, ValueError) as error:
+        raise BenchError(
+            f"the file of scenes was not written by this generator ({error})", "let `bench run` generate it anew"
+        ) from error
+    if found != {image_id: len(scene.items) for image_id, scene in enumerate(scenes)}:
+        raise BenchError("the file of scenes was changed after it was generated", "let `bench run` generate it anew")
+    return {image_id: frozenset(item.shape for item in scene.items) for image_id, scene in enumerate(scenes)}
+
+
+def scene_nouns() -> tuple[dict[str, tuple[str, ...]], Mapping[str, str]]:
+    """The nouns of every shape, and the plurals that no rule gives."""
+    return {shape: nouns(shape) for shape in (*SEEN, *UNSEEN)}, plurals()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.data.formats import is_image_id
-from harness.data.scenes.objects import is_scenes, scene_nouns, scene_objects
+from harness.data.scenes.dataset import is_scenes, scene_nouns, scene_objects
 from harness.metrics.chair.words import ObjectWords, coco_words
 from harness.utils.errors import BenchError
 from harness.utils.hashing import digest

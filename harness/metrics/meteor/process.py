@@ -20,7 +20,7 @@ from typing import IO, Final, Self, TypeVar
 
 import numpy as np
 
-from harness.data.sanitise import METEOR_SEPARATOR, sanitise_meteor_field
+from harness.data.formats import METEOR_SEPARATOR, sanitise_meteor_field
 from harness.metrics.contract import Array
 from harness.metrics.java import JavaError, java_command, java_environment
 from harness.metrics.meteor.metric import STATISTICS

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from harness.data.hub.weights import HubWeights
+from harness.data.hub import HubWeights
 from harness.metrics.more.measured import BERT_NAME, Measured, mean_measured, not_measured
 from harness.utils.errors import BenchError
 from zoo.errors import first_line

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from harness.data.hub.weights import HubWeights
+from harness.data.hub import HubWeights
 from harness.data.images import load_image
 from harness.metrics.contract import Array
 from harness.metrics.more.measured import CLIP_NAMES, Measured, mean_measured, not_measured

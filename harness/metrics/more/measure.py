@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
-from harness.data.hub.weights import HubWeights
+from harness.data.hub import HubWeights
 from harness.data.images import BadImage
 from harness.metrics.chair.metric import CHAIR
 from harness.metrics.chair.objects import KnownObjects, objects_of_coco

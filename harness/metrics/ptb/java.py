@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from harness.data.sanitise import sanitise_caption
+from harness.data.formats import sanitise_caption
 from harness.metrics.java import JavaError, java_command, java_environment
 
 # The bracket names are upper case and the tokens lower case, so that brackets stay as tokens "-lrb-": a quirk of the

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from harness.data.sanitise import sanitise_caption
+from harness.data.formats import sanitise_caption
 from harness.metrics.ptb import rules
 
 _CACHED_CHUNKS: Final = 200_000

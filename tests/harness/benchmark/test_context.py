@@ -16,7 +16,7 @@ from harness.data.dataset import Dataset, Sample
 from harness.data.features import NullSource
 from harness.data.images import ImagePreprocessing
 from harness.data.pixels import PixelSource
-from harness.data.subwords import SubwordVocabulary
+from harness.data.vocabularies import SubwordVocabulary
 from harness.utils.errors import BenchError
 from results.records import ImageRecord
 from tests.harness.benchmark.small_runs import make_context

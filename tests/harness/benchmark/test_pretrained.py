@@ -29,9 +29,8 @@ from harness.benchmark.saved_model import SavedModel
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
 from harness.config.preset import Decoding
-from harness.data.hub.preprocessing import HubPreprocessing
-from harness.data.hub.vocabulary import HubVocabulary
-from harness.data.vocabulary_file import load_vocabulary
+from harness.data.hub import HubPreprocessing
+from harness.data.vocabularies import HubVocabulary, load_vocabulary
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results import Store

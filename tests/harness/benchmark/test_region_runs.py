@@ -15,7 +15,7 @@ from typer.testing import Result
 from harness.benchmark.saved_model import SavedModel
 from harness.data import prepare_features as run_features
 from harness.data.backbones.backbone import open_backbone
-from harness.data.hub.offline import quick_hub
+from harness.data.hub import quick_hub
 from harness.utils.errors import BenchError
 from results import Store
 from results.runs.fetch import attention_maps, dataset_info, failures, leaderboard, run_detail

@@ -15,7 +15,7 @@ from harness.config.load import list_presets, list_schedules, load_preset, load_
 from harness.config.schedule import Schedule
 from harness.data.batches import CaptionBatches
 from harness.data.dataset import Sample
-from harness.data.graphs.sentence_numbers import NumberedGraph
+from harness.data.graphs.sentences import NumberedGraph
 from harness.data.vocabulary import Vocabulary
 from harness.training.stage import StageData, make_objective
 from harness.training.trainer import Trainer

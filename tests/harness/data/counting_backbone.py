@@ -7,12 +7,14 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
+from harness.data import feature_cache
 from harness.data.dataset import Dataset, Sample
 from harness.data.feature_cache import extract_features
 from harness.data.features import ARRAY, META, Features
@@ -56,8 +58,8 @@ def noise_pictures(root: Path) -> Dataset:
 
 
 def extracted(dataset: Dataset, cache: Path, backbone: CountingBackbone | None = None, **settings: object) -> Features:
-    arguments = {"batch_size": BATCH, **settings}
-    return extract_features(dataset, backbone or CountingBackbone(), cache_dir=cache, **arguments)  # type: ignore[arg-type]
+    with patch.object(feature_cache, "BATCH_SIZE", settings.pop("batch_size", BATCH)):
+        return extract_features(dataset, backbone or CountingBackbone(), cache_dir=cache, **settings)  # type: ignore[arg-type]
 
 
 def folder_of(cache: Path) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 
@@ -26,10 +25,9 @@ def array() -> np.ndarray:
 
 @pytest.fixture
 def folder(tmp_path: Path, array: np.ndarray) -> Path:
-    """A finished cache folder of five images in chunks of two."""
+    """A finished cache folder of five images."""
     np.save(tmp_path / ARRAY, array)
-    sums = [hashlib.sha256(array[start : start + 2].tobytes()).hexdigest() for start in (0, 2, 4)]
-    meta = {"key": "abc", "shape": array.shape, "grid": GRID, "image_ids": IDS, "chunk_rows": 2, "sha256": sums}
+    meta = {"key": "abc", "shape": array.shape, "grid": GRID, "image_ids": IDS}
     (tmp_path / META).write_text(json.dumps(meta))
     return tmp_path
 
@@ -98,21 +96,11 @@ def test_dimensions_fit_the_kind(features: Features) -> None:
         features.visual([4], VisualSpec("grid", DIM))
 
 
-def test_damage_is_found(folder: Path, features: Features) -> None:
-    features.verify()
-    whole = (folder / ARRAY).read_bytes()
-    changed = bytearray(whole)
-    changed[-1 - 6 * DIM * 2] ^= 1  # last byte of the fourth image
-    (folder / ARRAY).write_bytes(changed)
-    with pytest.raises(BenchError, match="rows 2 to 3") as caught:
-        Features(folder).verify()
-    assert "rm -r" in (caught.value.hint or "")
-    (folder / ARRAY).write_bytes(b"\x93NUMPX" + whole[6:])
-    with pytest.raises(BenchError, match="header"):
-        Features(folder).verify()
-    (folder / ARRAY).write_bytes(whole[:-1])
-    with pytest.raises(BenchError, match="damaged"):
+def test_damage_is_found(folder: Path) -> None:
+    (folder / ARRAY).write_bytes((folder / ARRAY).read_bytes()[:-1])
+    with pytest.raises(BenchError, match="damaged") as caught:
         Features(folder)
+    assert "rm -r" in (caught.value.hint or "")
     (folder / ARRAY).unlink()
     with pytest.raises(BenchError, match="damaged"):
         Features(folder)

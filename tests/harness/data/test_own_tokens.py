@@ -13,9 +13,9 @@ import torch
 from harness.benchmark.context import RunContext, prepare_context
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
-from harness.data.annotations.karpathy import read_karpathy
-from harness.data.own_tokens import as_read, counted_captions
+from harness.data.karpathy import read_karpathy
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
+from harness.data.vocabulary import as_read, counted_captions
 from harness.metrics.signature import EvaluationSettings
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace

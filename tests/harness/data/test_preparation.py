@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.data.preparation import tokenize_expansionnet
-from harness.data.vocabulary import Vocabulary
+from harness.data.vocabulary import Vocabulary, tokenize_expansionnet
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "training" / "preprocessing.json"
 

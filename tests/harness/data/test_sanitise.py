@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.data.sanitise import sanitise_caption, sanitise_meteor_field
+from harness.data.formats import sanitise_caption, sanitise_meteor_field
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=())))

@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 
 from harness.data import Dataset, open_dataset
-from harness.data.annotations.karpathy import read_karpathy
 from harness.data.images import load_image
+from harness.data.karpathy import read_karpathy
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.data.scenes.drawing import OBJECT_COLOURS, SHAPES, encode_png
 from harness.data.scenes.language import SHORTEST, describe

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.data.subwords import SubwordVocabulary
+from harness.data.vocabularies import SubwordVocabulary, load_vocabulary
 from harness.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary, tokenize
-from harness.data.vocabulary_file import load_vocabulary
 from harness.utils.errors import BenchError
 
 captions = st.text(max_size=60) | st.lists(st.sampled_from(["A dog", "t-shirt", "man's", "ÉTÉ", "two"])).map(" ".join)
@@ -111,25 +109,6 @@ def test_digests_tell_orders_apart() -> None:
     assert Vocabulary(("a", "b")).digest() != Vocabulary(("b", "a")).digest()
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["", "[]", '{"words": ["a"]}', '{"format": "captionbench vocabulary 1", "words": [1]}', "\xff"],
-)
-def test_a_file_that_is_no_vocabulary_is_named(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "words.json"
-    path.write_bytes(content.encode("latin-1"))
-    with pytest.raises(BenchError, match=r"words\.json"):
-        load_vocabulary(path)
-
-
-def test_a_missing_file_and_a_repeated_word_are_named(tmp_path: Path) -> None:
-    with pytest.raises(BenchError, match=r"absent\.json"):
-        load_vocabulary(tmp_path / "absent.json")
-    (tmp_path / "twice.json").write_text('{"format": "captionbench vocabulary 1", "words": ["a", "a"]}')
-    with pytest.raises(BenchError, match="twice"):
-        load_vocabulary(tmp_path / "twice.json")
-
-
 def test_paper_vocabulary_has_special_tokens_among_words(tmp_path: Path) -> None:
     vocabulary = Vocabulary.of_entries(["\n", "EOS", "PAD", "SOS", "UNK", "a", "dog"], "expansionnet")
     assert (vocabulary.pad, vocabulary.bos, vocabulary.eos, vocabulary.unk) == (2, 3, 1, 4)
@@ -148,25 +127,3 @@ def test_a_vocabulary_without_its_special_tokens_is_refused() -> None:
         Vocabulary.of_entries(["PAD", "SOS", "EOS", "UNK", "a", "a"], "expansionnet")
     with pytest.raises(ValueError, match="not four different"):
         Vocabulary(("a",), pad=1)
-
-
-def test_files_of_the_first_format_are_read(tmp_path: Path) -> None:
-    (tmp_path / "old.json").write_text('{"format": "captionbench vocabulary 1", "words": ["a", "b"]}')
-    assert load_vocabulary(tmp_path / "old.json") == Vocabulary(("a", "b"))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"preparation": "other"},
-        {"specials": {}},
-        {"specials": {"pad": 0, "bos": 0, "eos": 2, "unk": 3}},
-        {"specials": 3},
-    ],
-)
-def test_damaged_special_tokens_are_named(tmp_path: Path, change: dict[str, object]) -> None:
-    Vocabulary(("a",)).save(tmp_path / "v.json")
-    content = json.loads((tmp_path / "v.json").read_text()) | change
-    (tmp_path / "v.json").write_text(json.dumps(content))
-    with pytest.raises(BenchError, match=r"v\.json is damaged"):
-        load_vocabulary(tmp_path / "v.json")

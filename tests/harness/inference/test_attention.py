@@ -16,9 +16,9 @@ from PIL import Image
 from harness.benchmark.caption_images import caption_dataset, of_files
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import NullSource
-from harness.data.hub.preprocessing import HubPreprocessing
+from harness.data.hub import HubPreprocessing
 from harness.data.images import ImagePreprocessing
-from harness.data.subwords import SubwordVocabulary
+from harness.data.vocabularies import SubwordVocabulary
 from harness.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from harness.inference.attention import (
     IMAGES,

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel
 
-from harness.data.hub.weights import HubWeights, WeightsAbsent
+from harness.data.hub import HubWeights, WeightsAbsent
 from harness.metrics.more.bert import BertScorer
 from harness.metrics.more.clip import PROMPT, ClipScorer
 from harness.utils.errors import BenchError

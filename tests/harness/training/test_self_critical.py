@@ -14,7 +14,7 @@ from torch import Tensor
 from harness.config.schedule import Stage
 from harness.data.batches import Batch
 from harness.data.dataset import Sample
-from harness.data.subwords import SubwordVocabulary
+from harness.data.vocabularies import SubwordVocabulary
 from harness.data.vocabulary import Vocabulary
 from harness.metrics.cider import CiderReward
 from harness.metrics.ngrams.frequencies import DocumentFrequencies

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.data.annotations.domains import describe_domains, read_domains
-from harness.data.annotations.nocaps import join_nocaps
 from harness.data.formats import References
+from harness.data.nocaps import describe_domains, join_nocaps, read_domains
 from harness.utils.errors import BenchError
 from tests.harness.conftest import bench_or_raise
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.data import open_dataset
-from harness.data.annotations.nocaps import join_nocaps
+from harness.data.nocaps import join_nocaps
 from harness.utils.errors import BenchError
 
 TRAINED = [

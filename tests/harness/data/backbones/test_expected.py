@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.data.backbones.expected import preprocessing_doubts
+from harness.data.backbones.timm_backbone import preprocessing_doubts
 
 PADDING, HALF, IMAGENET = "--backbone-option pad_type=same", "--normalisation half", "--normalisation imagenet"
 SAME = {"pad_type": "same"}

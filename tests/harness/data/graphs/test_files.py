@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.data.graphs.contract import SceneGraph
-from harness.data.graphs.files import FORMAT, read_graphs
+from harness.data.graphs.graph import FORMAT, SceneGraph, read_graphs
 from harness.utils.errors import BenchError
 
 words = (

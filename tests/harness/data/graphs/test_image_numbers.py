@@ -9,10 +9,8 @@ import torch
 
 from harness.config.features import GraphConfig
 from harness.data import resident
-from harness.data.graphs.contract import SceneGraph
-from harness.data.graphs.image_numbers import WithGraph, graph_entries
-from harness.data.graphs.prepare import check_graphs
-from harness.data.graphs.source import GraphSource
+from harness.data.graphs.graph import GraphSource, SceneGraph
+from harness.data.graphs.images import WithGraph, check_graphs, graph_entries
 from harness.data.vocabulary import Vocabulary
 from harness.utils.errors import BenchError
 from zoo.captioner import Visual, VisualSpec

@@ -7,8 +7,8 @@ from itertools import permutations
 
 import pytest
 
-from harness.data.graphs.contract import SceneGraph
-from harness.data.graphs.scene_captions import parse_scene_caption
+from harness.data.graphs.graph import SceneGraph
+from harness.data.graphs.scenes import parse_scene_caption
 from harness.data.scenes.dataset import DrawnScene, ScenesConfig, draw_scene
 from harness.data.scenes.layout import Item, Scene
 from harness.utils.errors import BenchError

@@ -11,11 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.data.dataset import Dataset
-from harness.data.graphs.contract import SceneGraph
+from harness.data.dataset import Dataset, open_dataset
+from harness.data.graphs.graph import SceneGraph, check_places
 from harness.data.graphs.scenes import PREDICATES, noisy, scene_graph, scenes_graphs
-from harness.data.graphs.source import check_places
-from harness.data.opening import open_dataset
 from harness.data.scenes.dataset import ScenesConfig, compose_scenes, draw_scene, prepare_scenes
 from harness.data.scenes.drawing import OBJECT_COLOURS, SHAPES
 from harness.data.scenes.language import _NOUNS

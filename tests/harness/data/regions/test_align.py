@@ -12,11 +12,10 @@ import pytest
 
 from harness.data.dataset import Dataset
 from harness.data.features import ARRAY, META, Features
-from harness.data.regions.align import cut_regions
 from harness.data.regions.box_files import CocoBoxes, DatasetBoxes, Windows
-from harness.data.regions.checking import read_regions
-from harness.data.regions.contract import RawRegions, Regions
+from harness.data.regions.cache import cut_regions
 from harness.data.regions.opening import open_source
+from harness.data.regions.regions import RawRegions, Regions, read_regions
 from harness.utils.errors import BenchError
 
 HEIGHT, WIDTH, CHANNELS = 4, 6, 3

@@ -107,7 +107,6 @@ def test_what_is_said_of_them(features: RegionFeatures) -> None:
     assert 7 in features
     assert 4 not in features
     assert len(features) == 4
-    features.verify()
 
 
 def test_the_digest_is_of_the_content(dataset: Dataset, folder: Path, tmp_path: Path) -> None:
@@ -143,7 +142,6 @@ def test_a_repeated_image_with_other_contents_is_taken_back(
     assert features.image_ids == (10, 7, 8)
     assert list(features.bad) == [3]
     np.testing.assert_array_equal(features.padded([8])[0][0], written[8][0].astype(np.float16))
-    features.verify()
 
 
 def test_without_boxes_there_are_none(dataset: Dataset, folder: Path, tmp_path: Path) -> None:
@@ -178,7 +176,6 @@ def test_a_kill_at_any_moment_leaves_nothing_half_done(
         child.join(30)
         killed += child.exitcode == -signal.SIGKILL
         features = converted(dataset, folder, cache)
-        features.verify()
         for file in wanted.iterdir():
             assert (features.folder / file.name).read_bytes() == file.read_bytes(), file.name
     assert killed == 4
@@ -234,16 +231,12 @@ def test_a_damaged_description_is_found(features: RegionFeatures, text: str) -> 
         RegionFeatures(features.folder)
 
 
-def test_damaged_bytes_are_found(features: RegionFeatures) -> None:
+def test_a_file_that_was_cut_is_found(features: RegionFeatures) -> None:
     path = features.folder / FEATURES
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    with pytest.raises(BenchError, match=f"wrong checksum of {FEATURES}") as caught:
-        RegionFeatures(features.folder).verify()
-    assert "rm -r" in (caught.value.hint or "")
-    path.write_bytes(whole[:-1])
-    with pytest.raises(BenchError, match="bytes instead of"):
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(BenchError, match="damaged") as caught:
         RegionFeatures(features.folder)
+    assert "rm -r" in (caught.value.hint or "")
 
 
 def test_memory_does_not_grow_with_the_file(tsv_line: Callable[..., bytes], tmp_path: Path) -> None:

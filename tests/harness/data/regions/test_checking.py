@@ -11,8 +11,7 @@ import pytest
 
 from harness.config.features import RegionConfig, region_config
 from harness.data.dataset import Dataset
-from harness.data.regions.checking import normalised, read_regions
-from harness.data.regions.contract import BadRegions, RawRegions, Regions
+from harness.data.regions.regions import BadRegions, RawRegions, Regions, normalised, read_regions
 from harness.utils.errors import BenchError
 
 Make = Callable[..., Dataset]

@@ -15,9 +15,8 @@ from harness.config.features import RegionConfig
 from harness.data.backbones.backbone import open_backbone
 from harness.data.dataset import Dataset
 from harness.data.features import Features
-from harness.data.regions.cache import prepare_regions
+from harness.data.regions.cache import FileGrid, prepare_file_grid, prepare_regions
 from harness.data.regions.features import RegionFeatures
-from harness.data.regions.grid_hdf5 import FileGrid, prepare_file_grid
 from harness.utils.errors import BenchError
 
 RESIZED = (60, 80)  # height and width of what the boxes are in, twice the pictures' 30 x 40
@@ -98,7 +97,6 @@ def test_the_grids_stand_beside_them(
     found = grid_of(dataset, config, tmp_path)
     assert (found.features.grid, found.features.dim, found.bad) == ((3, 3), CHANNELS, {})
     np.testing.assert_array_equal(found.features.grid_features([3, 1]), np.stack((cells(3), cells(1))).astype("f2"))
-    found.features.verify()
     again = grid_of(dataset, config, tmp_path)
     assert (again.features.folder, again.features.digest) == (found.features.folder, found.features.digest)
 

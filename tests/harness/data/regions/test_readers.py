@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from harness.data.dataset import Dataset
 from harness.data.regions import folder as folder_module
 from harness.data.regions import tsv as tsv_module
-from harness.data.regions.contract import RawRegions
 from harness.data.regions.folder import RegionFolder
 from harness.data.regions.hdf5 import RegionHdf5
 from harness.data.regions.opening import open_source
+from harness.data.regions.regions import RawRegions
 from harness.data.regions.tsv import RegionTsv
 from harness.utils.errors import BenchError
 

@@ -1,0 +1,460 @@
+"""`bench data`: what there is to train on, and whether its images can be read."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.cli.inputs import warn
+from harness.cli.options import (
+    BackboneSettingOption,
+    BackboneWeightsOption,
+    DataArgument,
+    DeviceOption,
+    GraphLabelsOption,
+    GraphsOption,
+    GraphWordsOption,
+    ImageSizeOption,
+    ImagesOption,
+    NormalisationOption,
+    RegionBinsOption,
+    RegionCountOption,
+    SkipBadImagesOption,
+    WorkspaceOption,
+    refuse_empty,
+)
+from harness.cli.output import OutFile, OutFolder, cache_errors, deliver
+from harness.utils.errors import BenchError
+from harness.utils.files import shortened
+from harness.utils.workspace import DEFAULT, Workspace
+
+if TYPE_CHECKING:
+    from harness.data.download import Downloaded
+
+
+def _describe_splits(splits: Iterable[str]) -> str:
+    """The splits of some images, as `train 80, val 20`."""
+    return ", ".join(f"{split} {count}" for split, count in Counter(splits).items())
+
+
+_LIST_EXAMPLES = """
+Examples:
+
+  bench data list
+
+  bench data list --workspace /scratch/bench
+"""
+_OWN_DATA = """\
+FOLDER       your own: COCO, Flickr8k or Flickr30k in Karpathy's format.
+             FOLDER/dataset*.json or .json.gz, and FOLDER/images/ (or the
+             pictures beside it, also under the folders that "filepath" names).
+             restval counts as train.
+FILE         such an annotation file itself; --images DIR names the
+             folder of the pictures, if it is not beside it.
+             bench data convert makes one of COCO's captions, of a CSV,
+             or of a folder with metadata.jsonl;
+             bench data download fetches coco, flickr8k, flickr30k, nocaps."""
+
+
+def list_data(workspace: WorkspaceOption = DEFAULT) -> None:
+    """List what can follow --data."""
+    from harness.data.scenes.dataset import ScenesConfig, scenes_folder
+
+    config = ScenesConfig()
+    there = scenes_folder(Workspace(workspace).cache, config).is_dir()
+    typer.echo(
+        "scenes       embedded: drawn objects in relations, with boxes; no download.\n"
+        f"             train {config.train}, val {config.val}, test {config.test}, "
+        f"nocaps 3 x {config.nocaps_per_domain} images, {config.captions} captions each;\n"
+        f"             {'drawn already' if there else 'drawn on first use, in seconds'}."
+    )
+    typer.echo(_OWN_DATA)
+    typer.echo("\nNext: bench data verify FOLDER, then bench run --data FOLDER --backbone NAME")
+
+
+_DOWNLOAD_EXAMPLES = """
+Examples:
+
+  bench data download coco
+
+  bench data download coco --what annotations --to /data/coco
+
+  bench data download nocaps --to /data/coco
+
+  bench data download flickr8k
+
+  bench data download coco --mirror https://example.org/coco
+"""
+
+
+def download(
+    data: Annotated[str, typer.Argument(metavar="DATA", help="coco, flickr8k, flickr30k or nocaps.")],
+    what: Annotated[
+        str | None,
+        typer.Option(
+            callback=refuse_empty,
+            help="annotations, images, or both with a comma.  [default: both, annotations of Flickr]",
+        ),
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Where to.  [default: ./DATA, of nocaps ./coco]"),
+        OutFolder(),
+    ] = None,
+    mirror: Annotated[
+        str | None,
+        typer.Option(callback=refuse_empty, metavar="URL", help="A folder with the same files, in place of their own."),
+    ] = None,
+) -> None:
+    """Fetch a data set: Karpathy's splits, COCO's or nocaps's pictures; what is there is not fetched again.
+
+    COCO takes 20 GB, and 34 GB on the way. Everything is counted when it is there. Flickr's pictures need a form, which
+    the command names.
+    """
+    from harness.data.download import PARTS, find_source
+    from harness.data.download import download as fetch_all
+    from harness.utils.files import expanded
+    from harness.utils.progress import Reporter
+
+    source = find_source(data)
+    told = what.split(",") if what is not None else PARTS if source.form is None else PARTS[:1]
+    parts = [part.strip() for part in told]
+    if unknown := [part for part in parts if part not in PARTS]:
+        raise BenchError(f"--what {shortened(unknown[0])!a} is no part of a data set", f"choose of: {', '.join(PARTS)}")
+    source = source if mirror is None else source.mirrored(mirror)
+    folder = expanded(to or source.folder or data)
+    with Reporter() as reporter:
+        found = fetch_all(data, source, folder, parts, reporter)
+    if source.form is not None:
+        typer.echo(f"pictures: fill in the form at {source.form}, and put them into {found.images}/")
+    for line in _next(data, folder, found):
+        typer.echo(line)
+
+
+def _next(data: str, folder: Path, found: Downloaded) -> list[str]:
+    """The commands that use what was fetched, as they can be typed."""
+    quoted = [shlex.quote(str(path)) for path in (found.annotations, found.images, folder)]
+    if data != "nocaps":
+        words = f"{quoted[0]} --images {quoted[1]}"
+        run = f"bench run --data {words} --backbone resnet50 --models transformer_base,blind,human"
+        return [f"next: bench data verify {words}", f"then: {run}"]
+    coco, joined = (shlex.quote(str(folder / f"dataset_{name}.json")) for name in ("coco", "coco_nocaps"))
+    lines = [] if (folder / "dataset_coco.json").is_file() else [f"first: bench data download coco --to {quoted[2]}"]
+    run = f"bench run --data {joined} --images {quoted[1]} --backbone resnet50 --models transformer_base,blind,human"
+    return [*lines, f"next: bench data nocaps {coco} {quoted[0]} --out {joined}", f"then: {run}"]
+
+
+_VERIFY_EXAMPLES = """
+Examples:
+
+  bench data verify scenes
+
+  bench data verify flickr8k/
+
+  bench data verify annotations/dataset_coco.json --images coco/
+
+  bench data verify annotations/dataset_coco.json --images coco/ --regions cocobu_att
+
+  bench data verify scenes --regions boxes --graphs scenes
+"""
+
+_SHOWN = 8
+
+
+def verify(
+    data: DataArgument,
+    images: ImagesOption = None,
+    regions: Annotated[
+        str | None, typer.Option(callback=refuse_empty, help="Check these regions too, as for bench run.")
+    ] = None,
+    graphs: GraphsOption = None,
+    graph_words: GraphWordsOption = 10,
+    graph_labels: GraphLabelsOption = 20,
+    workspace: WorkspaceOption = DEFAULT,
+) -> None:
+    """Decode every picture and list all that cannot be used; with --regions and --graphs, of these too.
+
+    Exit code 0: all are sound; 1: some are not, or have no box; 2: the data set itself cannot be opened.
+    """
+    from harness.config.features import graph_config, region_config
+    from harness.data.dataset import open_dataset
+    from harness.data.regions.opening import needs_backbone, open_source
+    from harness.data.regions.regions import read_regions
+    from harness.data.verify import find_bad_images, has_pictures
+    from harness.utils.progress import Reporter
+
+    place = Workspace(workspace)
+    place.create()
+    with cache_errors(place):
+        dataset = open_dataset(data, cache_dir=place.cache, images=images)
+    chosen = region_config(regions, "all", 1)
+    related = graph_config(graphs, graph_words, graph_labels, chosen)
+    if chosen is None or needs_backbone(chosen.source) or has_pictures(dataset):
+        with (
+            cache_errors(place),
+            Reporter() as reporter,
+            reporter.task("pictures checked", len(dataset.samples)) as task,
+        ):
+            bad = find_bad_images(
+                dataset, cache_dir=place.cache, progress=lambda done, _: task.reach(done), reuse=False
+            )
+    else:  # files of features do without pictures
+        typer.echo(f"no picture is in {dataset.root} (--images DIR): the regions alone are checked", err=True)
+        bad = dict(dataset.faults)
+    counts: dict[int, int] = {}
+    whole: list[int] = []
+    if chosen is not None:
+        source = open_source(chosen.source, dataset)
+        for image_id, found in read_regions(source, dataset, skip=bad):
+            if isinstance(found, str):
+                bad[image_id] = found.removeprefix(f"image {image_id}: ")
+            else:
+                counts[image_id] = found.count
+                whole += [image_id] if found.whole else []
+    if related is not None:
+        from harness.data.graphs.images import verify_graphs  # imports torch
+
+        unusable, said = verify_graphs(related, dataset, counts.keys() - bad.keys(), counts.get)
+        bad |= {image_id: told.removeprefix(f"image {image_id}: ") for image_id, told in sorted(unusable.items())}
+        for line in said:
+            typer.echo(line)
+    splits = {sample.image_id: sample.split for sample in dataset.samples}
+    for image_id, reason in bad.items():
+        typer.echo(f"image {image_id} ({splits[image_id]}): {reason}")
+    if whole:
+        few = ", ".join(map(str, whole[:_SHOWN])) + ", ..." * (len(whole) > _SHOWN)
+        typer.echo(
+            f"{len(whole)} of {len(splits)} images have no box in {regions} "
+            f"({_describe_splits(splits[image] for image in whole)}): {few}"
+        )
+        typer.echo("a run takes the whole image for their one region: give boxes of them if they have some", err=True)
+    if bad:
+        typer.echo(
+            f"{len(bad)} of {len(splits)} images cannot be used ({_describe_splits(splits[image] for image in bad)})"
+        )
+        typer.echo("repair them, or run with --skip-bad-images, which records what was skipped", err=True)
+    if bad or whole:
+        raise typer.Exit(1)
+    typer.echo(
+        f"all {len(splits)} images are sound ({_describe_splits(splits.values())}); data set #{dataset.fingerprint[:8]}"
+    )
+
+
+_PREPARE_EXAMPLES = """
+Examples:
+
+  bench data prepare scenes
+
+  bench data prepare scenes --workspace /scratch/bench
+"""
+
+
+def prepare(
+    data: Annotated[str, typer.Argument(metavar="DATA", help="What to generate: 'scenes'.")] = "scenes",
+    workspace: WorkspaceOption = DEFAULT,
+) -> None:
+    """Generate the embedded data set ahead of its first use."""
+    from harness.data.dataset import SCENES, open_dataset
+
+    if data != SCENES:
+        raise BenchError(f"{data} cannot be generated, only {SCENES}", hint=f"bench data prepare {SCENES}")
+    place = Workspace(workspace)
+    place.create()
+    started = time.monotonic()
+    dataset = open_dataset(data, cache_dir=place.cache)
+    splits = _describe_splits(sample.split for sample in dataset.samples)
+    typer.echo(f"{dataset.root}: {splits}; data set #{dataset.fingerprint[:8]}, {time.monotonic() - started:.1f} s")
+
+
+_CONVERT_EXAMPLES = """
+Examples:
+
+  bench data convert captions_train2017.json captions_val2017.json --instances instances_train2017.json
+  --instances instances_val2017.json --images coco/ --split-by hash:90/5/5 --out dataset_coco2017.json
+
+  bench data convert photos/ --out photos/dataset.json
+
+  bench data convert captions.csv --images photos/ --split-by hash:80/10/10 --out dataset_photos.json
+
+  bench data convert hub_folder/ --caption-column prompt --out hub_folder/dataset.json
+"""
+
+
+def convert(
+    source: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="SOURCE...",
+            help="COCO's captions_*.json, a CSV of file and caption or a folder with one, or one with metadata.jsonl.",
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help="The annotation file to write."),
+        OutFile(rb'\{"dataset": "[^"]*", "split_by":'),
+    ],
+    images: ImagesOption = None,
+    instances: Annotated[
+        list[Path] | None, typer.Option(help="COCO's instances_*.json of the same images, for their boxes.")
+    ] = None,
+    split_by: Annotated[
+        str | None,
+        typer.Option(
+            callback=refuse_empty,
+            help="source, or hash:TRAIN/VAL/TEST in per cent, by file name.  [default: source if it has splits, "
+            "else hash:80/10/10]",
+        ),
+    ] = None,
+    file_column: Annotated[
+        str | None, typer.Option(callback=refuse_empty, help="Of a CSV: the column of the pictures' files.")
+    ] = None,
+    caption_column: Annotated[
+        str | None, typer.Option(callback=refuse_empty, help="The column, or key in metadata.jsonl, of the captions.")
+    ] = None,
+    skip_bad_images: SkipBadImagesOption = False,
+) -> None:
+    """Write data of one's own in Karpathy's format: every picture looked for, every caption checked, and split.
+
+    Missing pictures, those that are given twice, and empty captions are named. Boxes become corners. docs/own_data.md
+    has the formats.
+    """
+    from harness.data.convert import convert as convert_source
+    from harness.data.convert import read_source
+
+    found, folder = read_source(
+        source, instances=instances or (), images=images, file_column=file_column, caption_column=caption_column
+    )
+    name = out.name.partition(".")[0].removeprefix("dataset").lstrip("_-") or folder.absolute().name
+    content, notes = convert_source(found, folder, name=name, rule=split_by, leave_out=skip_bad_images)
+    deliver(json.dumps(content), out)
+    for left in content["left_out"]:
+        warn(f"left out: {left}", f'{out} names it under "left_out"')
+    for note in notes:
+        typer.echo(note, err=True)
+    splits = _describe_splits(sorted(image["split"] for image in content["images"]))
+    typer.echo(f"{out}: {splits}; split by {content['split_by']}")
+    where = "" if folder.absolute() == out.absolute().parent else f" --images {folder}"
+    typer.echo(f"next: bench data verify {out}{where}")
+    typer.echo(f"then: bench run --data {out}{where} --backbone NAME")
+
+
+_NOCAPS_EXAMPLES = """
+Examples:
+
+  bench data nocaps dataset_coco.json nocaps_val_4500_captions.json --out dataset_coco_nocaps.json
+
+  bench data nocaps dataset_coco.json nocaps_val_4500_captions.json --domains server.json --out dataset_coco_nocaps.json
+
+  bench data verify dataset_coco_nocaps.json --images pictures/
+"""
+
+
+def nocaps(
+    annotations: Annotated[Path, typer.Argument(help="Karpathy's JSON of the images to train on.")],
+    captions: Annotated[Path, typer.Argument(help="nocaps's validation captions, with a domain of each image.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The annotation file to write."), OutFile(rb'\{"(dataset|images)":')
+    ],
+    folder: Annotated[str, typer.Option(help="Folder of nocaps's pictures, below that of --images.")] = "nocaps",
+    domains: Annotated[
+        Path | None, typer.Option(help="Domains to take instead, such as the server's: JSON of image and domain.")
+    ] = None,
+) -> None:
+    """Write an annotation file that has nocaps's images too, to be scored by domain and never trained on."""
+    from harness.data.nocaps import describe_domains, join_nocaps
+
+    joined = join_nocaps(annotations, captions, folder=folder, domains=domains)
+    deliver(json.dumps(joined.content), out)
+    typer.echo(f"{out}: nocaps {joined.images}; image N of nocaps's own file is {joined.raised} + N here")
+    typer.echo(describe_domains(joined.domains))
+    typer.echo(f"Next: bench data verify {out} --images DIR, where DIR/{folder} holds nocaps's pictures")
+
+
+_FEATURES_EXAMPLES = """
+Examples:
+
+  bench data features scenes --regions boxes
+
+  bench data features dataset_coco.json --regions cocobu_att --region-count fixed:36
+
+  bench data features dataset_coco.json --images coco/ --regions trainval_36.tsv
+
+  bench data features dataset_coco.json --images coco/ --backbone resnet101
+"""
+
+
+def features(
+    data: DataArgument,
+    images: ImagesOption = None,
+    regions: Annotated[
+        str | None, typer.Option(callback=refuse_empty, help="As for bench run; grid cells without it.")
+    ] = None,
+    region_count: RegionCountOption = "all",
+    region_bins: RegionBinsOption = 1,
+    backbone: Annotated[
+        str, typer.Option(callback=refuse_empty, help="'filterbank', 'scenesnet' or a timm model.")
+    ] = "filterbank",
+    backbone_weights: BackboneWeightsOption = None,
+    backbone_option: BackboneSettingOption = None,
+    image_size: ImageSizeOption = None,
+    normalisation: NormalisationOption = None,
+    device: DeviceOption = "auto",
+    skip_bad_images: SkipBadImagesOption = False,
+    workspace: WorkspaceOption = DEFAULT,
+) -> None:
+    """Convert region features, or extract grid cells, into the cache that `bench run` with the same options uses.
+
+    Region files are streamed, whatever their size. Exit code 2 names every image whose regions cannot be used.
+    """
+    from harness.benchmark.benchmark import choose_device
+    from harness.config.features import feature_config, region_config
+    from harness.data.dataset import open_dataset
+    from harness.data.prepare_features import configured_backbone, prepare_features, warn_of_preprocessing
+    from harness.utils.progress import Reporter
+
+    config = feature_config(
+        backbone,
+        backbone_weights,
+        tuple(backbone_option or ()),
+        image_size,
+        normalisation,
+        region_config(regions, region_count, region_bins),
+    )
+    place, chosen, started = Workspace(workspace), choose_device(device), time.monotonic()
+    place.create()
+    with cache_errors(place), Reporter() as reporter:
+        dataset = open_dataset(data, cache_dir=place.cache, images=images)
+        warn_of_preprocessing(config, {"features": "grid"}, reporter)
+        found = prepare_features(
+            dataset,
+            config,
+            configured_backbone(config),
+            sees={"features": "grid"},
+            cache_dir=place.cache,
+            may_skip=skip_bad_images,
+            device=chosen,
+            reporter=reporter,
+        )
+        ready = len(dataset.samples) - len(found.skipped)
+        seconds = time.monotonic() - started
+        reporter.note(f"{found.described}: {ready} images ready in {place.cache}, {seconds:.1f} s")
+
+
+def register(app: typer.Typer) -> None:
+    """Add `bench data` and its subcommands."""
+    group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+    group.command("list", epilog=_LIST_EXAMPLES)(list_data)
+    group.command("download", epilog=_DOWNLOAD_EXAMPLES)(download)
+    group.command("verify", epilog=_VERIFY_EXAMPLES)(verify)
+    group.command("prepare", epilog=_PREPARE_EXAMPLES)(prepare)
+    group.command("convert", epilog=_CONVERT_EXAMPLES)(convert)
+    group.command("nocaps", epilog=_NOCAPS_EXAMPLES)(nocaps)
+    group.command("features", epilog=_FEATURES_EXAMPLES)(features)
+    app.add_typer(group, name="data", help="List, download, convert, verify and prepare data sets.")

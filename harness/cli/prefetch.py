@@ -1,0 +1,69 @@
+"""`bench prefetch`: fetch what some metrics and models need and cannot be part of the package."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from harness.utils.errors import BenchError
+
+_EXAMPLES = """**Examples**
+
+    bench prefetch spice
+
+    bench prefetch spice --from stanford-corenlp-full-2015-12-09.zip
+
+    bench prefetch model git/pretrained
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add `bench prefetch` and its subcommands."""
+    group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+    group.callback()(_group)
+    group.command("spice", epilog=_EXAMPLES)(spice)
+    group.command("model", epilog=_EXAMPLES)(model)
+    app.add_typer(group, name="prefetch", help="Fetch what some metrics and models need.")
+
+
+def _group() -> None:
+    """Fetch what some metrics and models need and the package cannot hold."""
+
+
+def spice(
+    source: Annotated[
+        str | None, typer.Option("--from", metavar="FILE-OR-URL", help="The archive of CoreNLP 3.6.0, if you have it.")
+    ] = None,
+    sha256: Annotated[
+        str | None, typer.Option(help="Checksum that the archive must have. Without it, its known SHA-1 is checked.")
+    ] = None,
+) -> None:
+    """Install the parser models of SPICE (about 500 MB) into the user's cache, after checking them."""
+    from harness.metrics.spice import ARCHIVE_URL, prefetch_spice, user_spice
+    from harness.utils.progress import Reporter
+
+    with Reporter() as reporter:
+        found = prefetch_spice(source or ARCHIVE_URL, user_spice(), reporter, sha256=sha256)
+    typer.echo(f"SPICE is installed in {user_spice()} (archive SHA-256 {found})")
+    typer.echo("Next: bench evaluate PREDICTIONS.json --references REFERENCES.json")
+
+
+def model(
+    name: Annotated[str, typer.Argument(help="A pretrained model, such as git/pretrained, or hf:ORG/NAME.")],
+    source: Annotated[str | None, typer.Option("--from", help="Another repository on the Hugging Face Hub.")] = None,
+) -> None:
+    """Fetch a pretrained model's weights, tokenizer and settings into the hub's cache; no code, no pickles."""
+    from harness.benchmark.hub_model import PREFIX, prefetch_hub
+    from harness.benchmark.pretrained import prefetch_model
+
+    if name.startswith(PREFIX):
+        if source is not None:
+            raise BenchError("--from is for models of the zoo", f"write the repository itself: {PREFIX}{source}")
+        typer.echo(f"{name} is in {prefetch_hub(name)}")
+        typer.echo(f"Next: bench run --models {name}")
+        return
+    folder = prefetch_model(name, source)
+    typer.echo(f"{name} is in {folder}")
+    chosen = f" --pretrained {name}={source}" if source else ""
+    typer.echo(f"Next: bench run --models {name}{chosen}")

@@ -1,1 +1,0 @@
-"""Readers of annotation files: Karpathy's splits and nocaps."""

@@ -1,0 +1,399 @@
+"""Download public data sets with pooch: what is missing of one, checked, unpacked and in its place.
+
+`download.yaml` says where each lies, and what it holds when it is whole.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from pydantic import Field
+
+from harness.config.strict import Strict
+from harness.data.formats import read_references
+from harness.data.karpathy import RefusedPath, plain_path, read_entries
+from harness.utils.atomic import replacing
+from harness.utils.errors import BenchError
+from harness.utils.files import reason, shortened
+from harness.utils.progress import Reporter, Task
+from harness.utils.workspace import locked
+
+PARTS: Final = ("annotations", "images")
+STAGING: Final = ".download"
+"""Folder, in that of the data set, of what is not whole; it goes when everything is there."""
+_PICTURES: Final = (".jpg", ".jpeg", ".png")
+_AT_ONCE: Final = 8
+"""Connections for pictures that are fetched one by one."""
+_JPEG: Final = b"\xff\xd8\xff"
+_ELSEWHERE: Final = "name another place with --mirror URL"
+
+
+class RemoteFile(Strict):
+    """A file at an address; without a checksum it is checked by what it holds alone."""
+
+    url: str
+    bytes: int = 0
+    sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$")
+
+    @property
+    def name(self) -> str:
+        """The last part of the address."""
+        return self.url.rpartition("/")[2]
+
+
+class Annotations(RemoteFile):
+    """A file of captions, or an archive with one.
+
+    Args:
+        member: the file in the archive; without it, the address is the file's own.
+        splits: images by split, where the file is in Karpathy's format.
+        images: of a file in COCO's format, as nocaps's.
+    """
+
+    member: str | None = None
+    splits: dict[str, int] | None = None
+    images: int | None = None
+
+
+class PictureArchive(RemoteFile):
+    """A zip archive whose pictures lie in one folder, called as the archive is."""
+
+    pictures: int
+
+    @property
+    def folder(self) -> str:
+        """The folder in the archive, and below the image folder."""
+        return self.name.removesuffix(".zip")
+
+
+class Source(Strict):
+    """One data set.
+
+    Args:
+        folder: where it is put unless the user says; by default called as the data set is.
+        archives: pictures as archives.
+        singly: pictures one by one, as the annotations name them: the address of their folder.
+        form: of pictures that nobody may pass on: the page that gives them to who fills in its form.
+    """
+
+    folder: str | None = None
+    annotations: Annotations
+    archives: tuple[PictureArchive, ...] = ()
+    singly: str | None = None
+    form: str | None = None
+
+    def mirrored(self, mirror: str) -> Source:
+        """The same files at another address, a folder that holds all of them under their own names.
+
+        Raises:
+            BenchError: it is no address.
+        """
+        host = mirror.partition("://")[2].partition("/")[0]
+        if not mirror.startswith(("http://", "https://")) or not host or not mirror.isascii() or " " in mirror:
+            raise BenchError(
+                f"--mirror {shortened(repr(mirror)[1:-1])} is no http address",
+                "name the folder that holds the files, for example --mirror https://example.org/coco",
+            )
+        base = mirror.rstrip("/")
+        content: dict[str, Any] = self.model_dump()
+        for file in (content["annotations"], *content["archives"]):
+            file["url"] = f"{base}/{file['url'].rpartition('/')[2]}"
+        if self.singly is not None:
+            content["singly"] = f"{base}/"
+        return Source.model_validate(content)
+
+
+def load_sources() -> dict[str, Source]:
+    """Every data set that can be downloaded, by name."""
+    text = resources.files("harness.data").joinpath("download.yaml").read_text(encoding="utf-8")
+    return {name: Source.model_validate(content) for name, content in yaml.safe_load(text).items()}
+
+
+def find_source(name: str) -> Source:
+    """One of `load_sources()`; BenchError where there is none of the name."""
+    sources = load_sources()
+    if name not in sources:
+        raise BenchError(f"{shortened(name)} cannot be downloaded", f"choose one of: {', '.join(sources)}")
+    return sources[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Downloaded:
+    """Where the annotations and the pictures of a data set lie; whether or not this command fetched them."""
+
+    annotations: Path
+    images: Path
+
+
+def download(name: str, source: Source, folder: Path, what: Collection[str], reporter: Reporter) -> Downloaded:
+    """Fetch the parts of a data set that are not in `folder` yet.
+
+    Annotations go to the folder itself, pictures below its `images`; each file or folder of pictures appears whole.
+
+    Args:
+        what: of `PARTS`.
+
+    Raises:
+        BenchError: a part cannot be fetched, is not what it should be, or has no room; or the pictures need a form.
+    """
+    if "images" in what and source.form is not None:
+        raise BenchError(
+            f"the pictures of {name} are given to who asks for them alone: fill in the form at {source.form}",
+            f"bench data download {name} --what annotations, and put the pictures into {folder / 'images'}",
+        )
+    found = Downloaded(folder / (source.annotations.member or source.annotations.name), folder / "images")
+    staging = folder / STAGING
+    with _writing(folder):
+        staging.mkdir(parents=True, exist_ok=True)
+        with locked(staging / "lock", lambda: reporter.note(f"waiting for another download into {folder}")):
+            if "images" in what:
+                _check_room(source, folder)
+            if "annotations" in what:
+                _fetch_annotations(source.annotations, found.annotations, staging, reporter)
+            if "images" in what:
+                for archive in source.archives:
+                    _fetch_archive(archive, found.images, staging, reporter)
+                if source.archives and found.annotations.is_file():
+                    _check_all_named(found)
+                if source.singly is not None:
+                    _fetch_singly(source.singly, found.annotations, found.images / name, reporter)
+            shutil.rmtree(staging, ignore_errors=True)
+    return found
+
+
+def fetch(
+    url: str, path: Path, *, sha256: str | None = None, progress: Task | None = None, otherwise: str = _ELSEWHERE
+) -> Path:
+    """Have the file of an http address at `path`, whole and, where one is given, with its checksum.
+
+    Args:
+        progress: told the MB that are there.
+        otherwise: what to do where the address has it not.
+
+    Raises:
+        BenchError: it cannot be fetched, or has another checksum: it is then deleted.
+        OSError: it cannot be written.
+    """
+    import pooch
+    import requests
+
+    pooch.get_logger().setLevel("ERROR")  # it would write into the bar
+    known = None if sha256 is None else f"sha256:{sha256}"
+    downloader = pooch.HTTPDownloader(progressbar=False if progress is None else _Bar(progress))
+    try:
+        return Path(pooch.retrieve(url, known, fname=path.name, path=path.parent, downloader=downloader))
+    except requests.HTTPError as error:
+        answer = error.response
+        raise BenchError(f"{url}: the server answers {answer.status_code} {answer.reason}", otherwise) from error
+    except requests.RequestException as error:
+        cause = getattr(error.args[0] if error.args else None, "reason", error)  # of urllib3, without its pool
+        said = shortened(" ".join(str(cause).rpartition(": ")[2].split()))
+        raise BenchError(f"{url} cannot be fetched: {said}", f"check the network, or {otherwise}") from error
+    except ValueError as error:  # of pooch's comparison
+        raise BenchError(f"{url} is not the file that is meant: its SHA-256 is not {sha256}", otherwise) from error
+
+
+class _Bar:
+    """A task's count of MB, as pooch counts bytes; pooch sets `total`."""
+
+    def __init__(self, task: Task) -> None:
+        self.total, self._task, self._done = 0, task, 0
+
+    def update(self, count: int) -> None:
+        self._done += count
+        self._task.reach(self._done >> 20)
+
+    def reset(self) -> None:
+        self._done = 0
+
+    def close(self) -> None:
+        """The task is closed by who opened it."""
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """An error of the disk as one that names the folder."""
+    try:
+        yield
+    except OSError as error:
+        raise BenchError(
+            f"{error.filename or folder} cannot be written: {reason(error)}",
+            "make room, or name another folder with --to FOLDER",
+        ) from error
+
+
+@contextmanager
+def _meant(file: RemoteFile, fetched: Path) -> Iterator[None]:
+    """What turns out not to be the file that is meant is deleted, so that it can be fetched again."""
+    try:
+        yield
+    except (BenchError, RefusedPath, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+        fetched.unlink(missing_ok=True)
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise BenchError(f"{file.url} is not the file that is meant: {said}", _ELSEWHERE) from error
+
+
+def _fetch_annotations(expected: Annotations, target: Path, staging: Path, reporter: Reporter) -> None:
+    if target.exists():
+        reporter.note(f"{target}: {_check_annotations(target, expected)}")
+        return
+    fetched = _fetch_file(expected, staging, reporter)
+    with _meant(expected, fetched):
+        if expected.member is None:
+            found = fetched
+        else:
+            unpacked = _unpack(fetched, staging, [expected.member])
+            if len(unpacked) != 1:
+                raise BenchError(f"it holds {len(unpacked)} files {expected.member}")
+            found = unpacked[0]
+        said = _check_annotations(found, expected)
+        with replacing(target) as temporary:
+            shutil.copyfile(found, temporary)
+    fetched.unlink()
+    reporter.note(f"{target}: {said}")
+
+
+def _fetch_archive(archive: PictureArchive, images: Path, staging: Path, reporter: Reporter) -> None:
+    target = images / archive.folder
+    if not _is_whole(target, archive.pictures):
+        packed = _fetch_file(archive, staging, reporter)
+        reporter.note(f"unpacking {archive.name}")
+        with _meant(archive, packed):
+            files = _unpack(packed, staging)
+            folder = staging / "unpacked" / archive.folder
+            if strange := [file for file in files if file.parent != folder or not _is_picture(file.name)]:
+                raise BenchError(f"it holds {strange[0].name!a}, which is no picture in {archive.folder}/")
+            if len(files) != archive.pictures:
+                raise BenchError(f"it holds {len(files):,} pictures, not {archive.pictures:,}")
+        images.mkdir(exist_ok=True)
+        folder.rename(target)
+        packed.unlink()
+    reporter.note(f"{target}: {archive.pictures:,} pictures")
+
+
+def _fetch_file(file: RemoteFile, staging: Path, reporter: Reporter) -> Path:
+    with reporter.task(f"{file.name} (MB)", file.bytes >> 20) as task:
+        return fetch(file.url, staging / file.name, sha256=file.sha256, progress=task)
+
+
+def _unpack(archive: Path, staging: Path, members: list[str] | None = None) -> list[Path]:
+    """The archive's files, below `unpacked`; Python's zipfile lets no name lead out of there, and makes no links."""
+    import pooch
+
+    shutil.rmtree(staging / "unpacked", ignore_errors=True)  # what an earlier command began
+    return [Path(file) for file in pooch.Unzip(members, "unpacked")(str(archive), "download", None)]
+
+
+def _check_annotations(file: Path, expected: Annotations) -> str:
+    """What the file holds, as text; BenchError where it has another format, or other numbers of images."""
+    if expected.splits is None:
+        references = read_references(file)
+        found = {"images": len(references.captions)}
+        wanted = {"images": expected.images}
+        told = f", {sum(map(len, references.captions.values())):,} captions"
+    else:
+        found = dict(Counter(str(entry.get("split")) for entry in read_entries(file)[1]))
+        wanted = dict(expected.splits)
+        told = f", together {sum(found.values()):,} images"
+    if found != wanted:
+        here, there = (", ".join(f"{name} {count:,}" for name, count in each.items()) for each in (found, wanted))
+        raise BenchError(f"{file} holds {here or 'nothing'}, not {there}", _ELSEWHERE)
+    return ", ".join(f"{name} {count:,}" for name, count in found.items()) + told
+
+
+def _check_room(source: Source, folder: Path) -> None:
+    """Room for every archive that is missing, unpacked, and for the largest one packed beside them."""
+    missing = [each for each in source.archives if not _is_whole(folder / "images" / each.folder, each.pictures)]
+    sizes = [each.bytes for each in missing]
+    there = [path.stat().st_size for each in missing if (path := folder / STAGING / each.name).exists()]
+    needed, free = sum(sizes) + max(sizes, default=0) - sum(there), shutil.disk_usage(folder).free
+    if needed > free:
+        raise BenchError(
+            f"the pictures, packed and unpacked, need {needed / 1e9:,.2f} GB more, but {folder} has {free / 1e9:,.2f}",
+            "make room, or name another folder with --to FOLDER",
+        )
+
+
+def _is_whole(folder: Path, count: int) -> bool:
+    """Whether a folder of pictures is there; BenchError where another number of them is."""
+    if not folder.exists():
+        return False
+    if (found := len(_pictures(folder))) != count:
+        raise BenchError(
+            f"{folder} holds {found:,} pictures, not {count:,}",
+            "move it away, then type the same command again; or name another folder with --to FOLDER",
+        )
+    return True
+
+
+def _check_all_named(found: Downloaded) -> None:
+    """BenchError where a picture that the annotations name is not there."""
+    there: dict[str, set[str]] = {}
+    missing = []
+    for entry in read_entries(found.annotations)[1]:
+        folder, name = str(entry.get("filepath", "")), str(entry.get("filename"))
+        if folder not in there:
+            there[folder] = _pictures(found.images / folder)
+        if name not in there[folder]:
+            missing.append(f"{folder}/{name}")
+    if missing:
+        raise BenchError(
+            f"{len(missing):,} pictures that {found.annotations.name} names are not in {found.images}: "
+            f"{', '.join(missing[:3])}",
+            f"move {found.images} away, then type the same command again",
+        )
+
+
+def _pictures(folder: Path) -> set[str]:
+    if not folder.is_dir():
+        return set()
+    with os.scandir(folder) as entries:
+        return {entry.name for entry in entries if _is_picture(entry.name)}
+
+
+def _is_picture(name: str) -> bool:
+    return name.lower().endswith(_PICTURES)
+
+
+def _fetch_singly(address: str, annotations: Path, folder: Path, reporter: Reporter) -> None:
+    """Fetch each picture that the annotations name."""
+    if not annotations.is_file():
+        raise BenchError(f"{annotations}, which names the pictures, is not there", "--what annotations,images")
+    names = list(read_references(annotations).files.values())
+    for name in names:
+        try:
+            plain = plain_path(name)
+        except RefusedPath as refusal:
+            raise BenchError(f"{annotations}: {refusal}", _ELSEWHERE) from refusal
+        if plain != name or "/" in name or "\\" in name or name.startswith("."):
+            raise BenchError(f"{annotations}: {name!a} is no file's name", _ELSEWHERE)
+    missing = [name for name in names if not (folder / name).is_file()]
+    with reporter.task("pictures fetched", len(names), len(names) - len(missing)) as task:
+        pool = ThreadPoolExecutor(_AT_ONCE)
+        try:
+            for _ in pool.map(lambda name: _fetch_picture(address + name, folder / name), missing):
+                task.advance()
+        finally:
+            pool.shutdown(cancel_futures=True)
+    reporter.note(f"{folder}: {len(names):,} pictures")
+
+
+def _fetch_picture(url: str, path: Path) -> None:
+    fetch(url, path)
+    with path.open("rb") as opened:
+        begins = opened.read(len(_JPEG))
+    if begins != _JPEG:  # a page that says something, for example
+        path.unlink()
+        raise BenchError(f"{url} is not a JPEG picture", _ELSEWHERE)

@@ -1,1 +1,0 @@
-"""Downloads of public data sets: their addresses, transfer, unpacking and checks."""

@@ -1,0 +1,194 @@
+"""Scene graphs, and those of images from JSON, plain or gzipped: captionbench's own format, or Visual Genome's.
+
+Own: `{"format": "captionbench graphs 1", "graphs": [{"image_id": 42, "objects": ["dog", "ball"], "attributes":
+[[0, "brown"]], "relations": [[0, 1, "next to"]]}]}`. Object i is region i, in the order of the boxes; `objects` may be
+their number alone. Visual Genome's `scene_graphs.json` is a list of images whose objects have an `object_id`, `names`
+and `attributes`, and whose relationships have a `subject_id`, an `object_id` and a `predicate`; the objects are taken
+in the file's order. Words are made lower case.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.data.formats import WHOLE_NUMBER, is_image_id
+from harness.utils.errors import BenchError
+from harness.utils.files import require_file, shortened
+from harness.utils.json_io import parse_json, read_file
+
+
+@dataclass(frozen=True, slots=True)
+class SceneGraph:
+    """Objects with attributes and relations; words are lower case and may be several, as in "next to".
+
+    Of an image, object i is its region i, in the order of its boxes.
+
+    objects: a name each. attributes: (object, word). relations: (subject, object, predicate), the first two places in
+    `objects`.
+    """
+
+    objects: tuple[str, ...]
+    attributes: tuple[tuple[int, str], ...] = ()
+    relations: tuple[tuple[int, int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSource:
+    """Scene graphs by image id.
+
+    Attributes:
+        name: as shown in the signature.
+        fingerprint: hex; changes with any graph.
+        graphs: of the images that have a sound one.
+        bad: reasons by image id, of the images whose graph contradicts itself.
+    """
+
+    name: str
+    fingerprint: str
+    graphs: Mapping[int, SceneGraph]
+    bad: Mapping[int, str] = field(default_factory=dict)
+
+
+class BadGraph(Exception):  # noqa: N818 - it tells of the image, not of the failure
+    """An image whose graph cannot be used; the message is the reason in a few words."""
+
+
+def check_places(graph: SceneGraph) -> SceneGraph:
+    """The graph itself; BadGraph where a relation or an attribute is of an object that is not there."""
+    count = len(graph.objects)
+    for subject, obj, word in graph.relations:
+        if not (0 <= subject < count and 0 <= obj < count):
+            raise BadGraph(f"has a relation {word!r} of objects {subject} and {obj}, but {count} objects")
+    for place, word in graph.attributes:
+        if not 0 <= place < count:
+            raise BadGraph(f"has an attribute {word!r} of object {place}, but {count} objects")
+    return graph
+
+
+FORMAT = "captionbench graphs 1"
+UNNAMED = "object"
+"""The name of objects of which a file has the number alone."""
+_PICKLES = frozenset({".npy", ".npz", ".pickle", ".pkl", ".pt", ".pth"})
+_MOST = 10_000
+"""Objects of one image; more is refused as damaged or malicious."""
+_LONGEST = 200
+"""Characters of a word."""
+_SHOWN = 5
+
+
+def read_graphs(path: Path) -> GraphSource:
+    """The graphs of a file; those that contradict themselves are in `bad`.
+
+    Raises:
+        BenchError: there is no such file, it may be a pickle, or it is of another format; an id is missing or repeated.
+    """
+    check_file(path)
+    raw = read_file(path)
+    content = parse_json(raw, path)
+    entries, read = _entries(path, content)
+    stated = [entry.get("image_id") if isinstance(entry, dict) else None for entry in entries]
+    ids = list(filter(is_image_id, stated))
+    if without := [number for number, image_id in enumerate(stated) if not is_image_id(image_id)]:
+        raise BenchError(f'{path}: graphs without a {WHOLE_NUMBER} as "image_id": entries {without[:_SHOWN]}')
+    if len(set(ids)) != len(ids):
+        twice = sorted(image_id for image_id, count in Counter(ids).items() if count > 1)
+        raise BenchError(f"{path}: several graphs of one image: {', '.join(map(str, twice[:_SHOWN]))}")
+    graphs: dict[int, SceneGraph] = {}
+    bad: dict[int, str] = {}
+    for image_id, entry in zip(ids, entries, strict=True):
+        try:
+            graphs[image_id] = check_places(read(entry))
+        except BadGraph as problem:
+            bad[image_id] = str(problem)
+    return GraphSource(path.name, hashlib.sha256(raw).hexdigest(), graphs, bad)
+
+
+def check_file(path: Path) -> None:
+    """BenchError where there is no such file, or it may be a pickle; its content is not looked at."""
+    if path.suffix in _PICKLES:
+        raise BenchError(
+            f"--graphs {path}: {path.suffix} files of graphs are pickles, which can run code and are never loaded",
+            "write them as JSON on a machine of your own: docs/graphs.md has a script of ten lines",
+        )
+    require_file(path, "--graphs", "give scenes, scenes:noise=0.3, or a .json or .json.gz of graphs")
+
+
+def _entries(path: Path, content: Any) -> tuple[list[Any], Callable[[Mapping[str, Any]], SceneGraph]]:
+    """The images' entries, and how one is read."""
+    if isinstance(content, dict) and content.get("format") == FORMAT and isinstance(content.get("graphs"), list):
+        return content["graphs"], _own
+    if isinstance(content, list) and content and all(map(_is_visual_genomes, content)):
+        return content, _visual_genome
+    raise BenchError(
+        f"{path} holds no scene graphs",
+        f'give {{"format": "{FORMAT}", "graphs": [...]}}, as docs/graphs.md has it, or Visual Genome\'s '
+        "scene_graphs.json",
+    )
+
+
+def _is_visual_genomes(entry: Any) -> bool:
+    return isinstance(entry, dict) and "objects" in entry and "relationships" in entry
+
+
+def _own(entry: Mapping[str, Any]) -> SceneGraph:
+    objects = entry.get("objects")
+    if isinstance(objects, int) and not isinstance(objects, bool) and 0 <= objects <= _MOST:
+        names = (UNNAMED,) * objects
+    else:
+        names = tuple(map(word_of, listed(entry, "objects", required=True)))
+    attributes = [row_of(row, 1) for row in listed(entry, "attributes")]
+    relations = [row_of(row, 2) for row in listed(entry, "relations")]
+    return SceneGraph(
+        names,
+        tuple((places[0], word) for places, word in attributes),
+        tuple((places[0], places[1], word) for places, word in relations),
+    )
+
+
+def _visual_genome(entry: Mapping[str, Any]) -> SceneGraph:
+    objects = listed(entry, "objects")
+    places: dict[Any, int] = {}
+    names, attributes = [], []
+    for place, each in enumerate(objects):
+        if not isinstance(each, dict) or not is_image_id(each.get("object_id")):
+            raise BadGraph('has an object without a whole number as "object_id"')
+        places[each["object_id"]] = place
+        names.append(word_of(next(iter(listed(each, "names")), UNNAMED)))
+        attributes += [(place, word_of(word)) for word in listed(each, "attributes")]
+    relations = []
+    for each in listed(entry, "relationships"):
+        if not isinstance(each, dict):
+            raise BadGraph(f"has a relationship that is none: {shortened(repr(each), 60)}")
+        subject, obj = (each.get(name) for name in ("subject_id", "object_id"))
+        ends = [places.get(end, -1) if is_image_id(end) else -1 for end in (subject, obj)]
+        relations.append((ends[0], ends[1], word_of(each.get("predicate"))))
+    return SceneGraph(tuple(names), tuple(attributes), tuple(relations))
+
+
+def listed(entry: Mapping[str, Any], name: str, *, required: bool = False) -> list[Any]:
+    """The list of this name, empty where it may be absent; BadGraph where it is none."""
+    found = entry.get(name, None if required else [])
+    if not isinstance(found, list) or len(found) > _MOST:
+        raise BadGraph(f'has no list of at most {_MOST} as "{name}"')
+    return found
+
+
+def row_of(row: Any, places: int) -> tuple[tuple[int, ...], str]:
+    """The places of a relation or an attribute, and its word; BadGraph where it is none."""
+    if not isinstance(row, list) or len(row) != places + 1 or any(type(place) is not int for place in row[:places]):
+        kind = "attribute" if places == 1 else "relation"
+        raise BadGraph(f"has {shortened(repr(row), 60)} for {'an' if places == 1 else 'a'} {kind}")
+    return tuple(row[:places]), word_of(row[places])
+
+
+def word_of(said: Any) -> str:
+    """A word or several, lower case, with single spaces; BadGraph where it is none."""
+    word = " ".join(said.lower().split()) if isinstance(said, str) else ""
+    if not word or len(word) > _LONGEST or not word.isprintable():
+        raise BadGraph(f"has {shortened(repr(said), 60)} for a word")
+    return word

@@ -1,0 +1,306 @@
+"""Words of scene graphs as the numbers that models read, and the visual input with the graph beside regions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from harness.config.features import FeatureConfig, GraphConfig
+from harness.data.batches import VisualSource
+from harness.data.dataset import Dataset, Sample
+from harness.data.graphs.graph import GraphSource, SceneGraph, check_file, read_graphs
+from harness.data.graphs.scenes import scenes_graphs
+from harness.data.prepare_features import Prepared, skip_or_refuse
+from harness.data.regions.features import RegionFeatures
+from harness.data.vocabulary import Vocabulary
+from harness.utils.errors import BenchError
+from harness.utils.progress import Reporter
+from zoo.captioner import GraphKind, Visual, VisualSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ImageGraphs:
+    """The scene graphs of all images of a run.
+
+    Attributes:
+        graphs: by image id, with no more objects than the image has regions.
+        described: the source with the settings of each kind of graph, as signatures show it.
+        entries: by kind, what has a number besides the words of the vocabulary: words of graphs, or labels of edges.
+    """
+
+    graphs: Mapping[int, SceneGraph]
+    described: Mapping[GraphKind, str]
+    entries: Mapping[GraphKind, tuple[str, ...]]
+
+
+def graph_entries(
+    kind: GraphKind, graphs: Iterable[SceneGraph], vocabulary: Vocabulary, config: GraphConfig
+) -> tuple[str, ...]:
+    """What is numbered of the training images' graphs, frequent ones first, ties in code-point order.
+
+    "words": words of attributes and relations that the vocabulary lacks, seen `config.min_count` times or more.
+    "labels": the predicates of relations, the `config.labels` most frequent.
+    """
+    told = list(graphs)
+    counts = Counter(word for graph in told for _, _, word in graph.relations)
+    if kind == "labels":
+        return tuple(_ranked(counts)[: config.labels])
+    counts.update(word for graph in told for _, word in graph.attributes)
+    return tuple(
+        word for word in _ranked(counts) if counts[word] >= config.min_count and vocabulary.number_of(word) is None
+    )
+
+
+def numbers(kind: GraphKind, words: Iterable[str], entries: Sequence[str], vocabulary: Vocabulary) -> dict[str, int]:
+    """The number of each word that has one.
+
+    "words": that of the vocabulary, or of `entries` behind it. "labels": from 1 on, since 0 stands for no edge.
+    """
+    if kind == "labels":
+        return {word: number for number, word in enumerate(entries, 1)}
+    own = {word: len(vocabulary) + place for place, word in enumerate(entries)}
+    known = {word: vocabulary.number_of(word) for word in set(words)}
+    return own | {word: number for word, number in known.items() if number is not None}
+
+
+class WithGraph:
+    """Visual input of another source, with the scene graphs of its images as one kind of model reads them.
+
+    Relations and attributes whose words have no number are left out; of several labels of one ordered pair of regions
+    the first is kept. Safe to share between threads.
+
+    Attributes:
+        source: of the regions.
+
+    Args:
+        graphs: by image id.
+        entries: see `ImageGraphs.entries`.
+    """
+
+    def __init__(
+        self,
+        source: VisualSource,
+        kind: GraphKind,
+        graphs: Mapping[int, SceneGraph],
+        entries: Sequence[str],
+        vocabulary: Vocabulary,
+    ) -> None:
+        self.source, self._kind, self._graphs = source, kind, graphs
+        said = (word for graph in graphs.values() for word in _words(graph))
+        self._numbers = numbers(kind, said, entries, vocabulary)
+        # One width for all batches, so that one image is the same in each of them.
+        rows = (row for graph in graphs.values() for row in self._attributes(graph))
+        self._width = max(map(len, rows), default=2)
+
+    def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
+        """Visual input of the images for this `VisualSpec`; BenchError where one has no graph."""
+        try:
+            graphs = [self._graphs[image_id] for image_id in image_ids]
+        except KeyError as error:
+            raise BenchError(f"no graph for image {error.args[0]}", "it was skipped or is not listed") from None
+        seen = self.source.visual(image_ids, replace(spec, graph="none"))
+        relations = _padded([self._relations(graph) for graph in graphs], 3)
+        if self._kind == "labels":
+            return replace(seen, relations=relations)
+        return replace(seen, relations=relations, attributes=_padded(list(map(self._attributes, graphs)), self._width))
+
+    def _relations(self, graph: SceneGraph) -> list[tuple[int, ...]]:
+        told = [(subject, obj, self._numbers.get(word)) for subject, obj, word in graph.relations]
+        known = [(subject, obj, number) for subject, obj, number in told if number is not None]
+        if self._kind == "labels":
+            first = {(subject, obj): number for subject, obj, number in reversed(known)}
+            known = [(subject, obj, number) for (subject, obj), number in sorted(first.items())]
+        return list(known)
+
+    def _attributes(self, graph: SceneGraph) -> list[tuple[int, ...]]:
+        """A row for each object of which a word is known."""
+        rows: dict[int, list[int]] = {}
+        for place, word in graph.attributes:
+            if word in self._numbers:
+                rows.setdefault(place, []).append(self._numbers[word])
+        return [(place, *said) for place, said in sorted(rows.items())]
+
+
+def _padded(rows: Sequence[Sequence[Sequence[int]]], width: int) -> Tensor:
+    """Rows of each image as one tensor (B, most, width), -1 where padded."""
+    padded = torch.full((len(rows), max(map(len, rows), default=0), width), -1)
+    for image, own in enumerate(rows):
+        for place, row in enumerate(own):
+            padded[image, place, : len(row)] = torch.tensor(row)
+    return padded
+
+
+def _words(graph: SceneGraph) -> Iterable[str]:
+    yield from (word for _, word in graph.attributes)
+    yield from (word for _, _, word in graph.relations)
+
+
+def _ranked(counts: Mapping[str, int]) -> list[str]:
+    return sorted(counts, key=lambda word: (-counts[word], word))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadGraphs:
+    """Scene graphs of the images of a run, by id, the reasons for images without a usable one, and who reads them.
+
+    `name` and `fingerprint` are those of the source, `config` are the settings that it was opened with.
+    """
+
+    graphs: Mapping[int, SceneGraph]
+    bad: Mapping[int, str]
+    kinds: Collection[GraphKind]
+    name: str
+    fingerprint: str
+    config: GraphConfig
+
+
+def prepare_graphs(
+    dataset: Dataset,
+    config: FeatureConfig,
+    seen: Prepared,
+    kinds: Collection[GraphKind],
+    *,
+    may_skip: bool,
+    reporter: Reporter,
+) -> ReadGraphs | None:
+    """Read and check the graphs of all images with features; None where none are given, or no model reads any.
+
+    Args:
+        seen: the regions that the graphs are of, where these are known.
+        kinds: that models read.
+
+    Raises:
+        BenchError: unusable graphs, unless `may_skip`; a source that cannot be read.
+    """
+    if config.graphs is None:
+        return None
+    if not kinds:
+        check_source(config.graphs)
+        reporter.note("no model here reads the scene graphs of --graphs")
+        return None
+    source = open_graphs(config.graphs, dataset)
+    regions = seen.features if isinstance(seen.features, RegionFeatures) else None
+    ids = [sample.image_id for sample in dataset.samples if sample.image_id not in seen.skipped]
+    first = config.regions is not None and config.regions.as_listed
+    counts = {} if regions is None else dict(zip(ids, regions.counts(ids), strict=True))
+    graphs, bad = check_graphs(source, ids, counts.get, first=first)
+    skip_or_refuse(bad, dataset, may_skip, reporter)
+    return ReadGraphs(graphs, bad, kinds, source.name, source.fingerprint, config.graphs)
+
+
+def number_graphs(read: ReadGraphs, train: Iterable[Sample], vocabulary: Vocabulary) -> ImageGraphs:
+    """The graphs with what their numbers stand for, counted over the training images."""
+    config = read.config
+    training = [read.graphs[sample.image_id] for sample in train]
+    counted = {"words": f"min{config.min_count}", "labels": f"labels{config.labels}"}
+    return ImageGraphs(
+        read.graphs,
+        {kind: f"{read.name}[{counted[kind]}]#{read.fingerprint[:8]}" for kind in read.kinds},
+        {kind: graph_entries(kind, training, vocabulary, config) for kind in read.kinds},
+    )
+
+
+def open_graphs(config: GraphConfig, dataset: Dataset) -> GraphSource:
+    """The graphs of a source; BenchError as `read_graphs` and `scenes_graphs`."""
+    if config.source == "scenes":
+        return scenes_graphs(dataset, config.noise, config.seed)
+    source = read_graphs(config.source)
+    if source.graphs.keys().isdisjoint(sample.image_id for sample in dataset.samples):
+        raise BenchError(
+            f"--graphs {config.source}: no image of {dataset.name} has a graph there",
+            'the ids must be those of the data set ("cocoid", or else "imgid")',
+        )
+    return source
+
+
+def check_source(config: GraphConfig) -> None:
+    """BenchError where the source is no file that graphs can be read from; what it holds is not looked at."""
+    if isinstance(config.source, Path):
+        check_file(config.source)
+
+
+def check_graphs(
+    source: GraphSource, image_ids: Iterable[int], regions_of: Callable[[int], int | None], *, first: bool = False
+) -> tuple[dict[int, SceneGraph], dict[int, str]]:
+    """The usable graphs of images, and the reasons for the others, both by image id.
+
+    Args:
+        regions_of: the number of an image's regions; None where it is unknown, and fits.
+        first: only the first regions of images are kept, so that objects beyond them are left out, not refused.
+    """
+    graphs: dict[int, SceneGraph] = {}
+    bad: dict[int, str] = {}
+    for image_id in image_ids:
+        graph, count = source.graphs.get(image_id), regions_of(image_id)
+        if graph is None:
+            reason = source.bad.get(image_id, "has no graph")
+        elif count is None or len(graph.objects) <= count:
+            graphs[image_id] = graph
+            continue
+        elif first:
+            graphs[image_id] = _cut(graph, count)
+            continue
+        else:
+            reason = f"has a graph of {len(graph.objects)} objects, but {count} regions"
+        bad[image_id] = f"image {image_id}: {reason} ({source.name})"
+    return graphs, bad
+
+
+def _cut(graph: SceneGraph, count: int) -> SceneGraph:
+    """The graph of the first objects alone."""
+    return SceneGraph(
+        graph.objects[:count],
+        tuple(each for each in graph.attributes if each[0] < count),
+        tuple(each for each in graph.relations if max(each[:2]) < count),
+    )
+
+
+def verify_graphs(
+    config: GraphConfig, dataset: Dataset, image_ids: Iterable[int], regions_of: Callable[[int], int | None]
+) -> tuple[dict[int, str], list[str]]:
+    """The reasons for images without a usable graph, by id, and what to say of the graphs.
+
+    Args:
+        image_ids: of the images to check.
+        regions_of: the number of an image's regions; None where it is unknown.
+    """
+    source = open_graphs(config, dataset)
+    graphs, bad = check_graphs(source, image_ids, regions_of)
+    known = {sample.image_id for sample in dataset.samples}
+    others = sum(image_id not in known for image_id in (*source.graphs, *source.bad))
+    objects, fewer = sum(len(graph.objects) for graph in graphs.values()), _fewer(graphs, regions_of)
+    said = [
+        f"{source.name}: {len(graphs)} images with a usable graph, {len(bad)} without, "
+        f"{others} graphs of images that the data set lacks",
+        f"{objects} objects, {sum(len(graph.attributes) for graph in graphs.values())} attributes, "
+        f"{sum(len(graph.relations) for graph in graphs.values())} relations; "
+        f"{sum(not graph.relations for graph in graphs.values())} images have no relation, "
+        f"{fewer} name fewer objects than they have regions",
+        *_of_words(config, dataset, graphs),
+    ]
+    return bad, said
+
+
+def _fewer(graphs: Mapping[int, SceneGraph], regions_of: Callable[[int], int | None]) -> int:
+    return sum(len(graph.objects) < (regions_of(image_id) or 0) for image_id, graph in graphs.items())
+
+
+def _of_words(config: GraphConfig, dataset: Dataset, graphs: Mapping[int, SceneGraph]) -> list[str]:
+    """What becomes of the words of attributes and relations, counted over the training images."""
+    train = [sample for sample in dataset.samples if sample.split == "train" and sample.image_id in graphs]
+    said = Vocabulary.build((caption for sample in train for caption in sample.captions), 1)
+    predicates = Counter(word for sample in train for _, _, word in graphs[sample.image_id].relations)
+    words = predicates + Counter(word for sample in train for _, word in graphs[sample.image_id].attributes)
+    alone = {word: count for word, count in words.items() if said.number_of(word) is None}
+    rare = [word for word, count in alone.items() if count < config.min_count]
+    return [
+        f"{len(words)} words of attributes and relations in training images: {len(words) - len(alone)} are words of "
+        f"their captions, {len(alone) - len(rare)} others are read, {len(rare)} seen fewer than {config.min_count} "
+        "times are left out",
+        f"{len(predicates)} predicates, of which {min(len(predicates), config.labels)} have a label",
+    ]

@@ -1,0 +1,209 @@
+"""The Hugging Face hub: weights that options name, image processors, and its absence without a minute of retries."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Self
+from urllib.parse import urlsplit
+
+import numpy as np
+from huggingface_hub import constants
+from PIL import Image
+
+from harness.utils.errors import BenchError
+from harness.utils.files import absolute, expanded, require_file
+from harness.utils.json_io import read_json
+from zoo.errors import first_line
+
+REPOSITORY: Final = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
+_PARTS: Final = ("*.json", "*.txt", "*.model", "*.safetensors")
+
+
+class WeightsAbsent(BenchError):  # noqa: N818 - a state of things, for which a metric is NULL
+    """The weights are not on this machine; the hint says how to fetch them."""
+
+
+@dataclass(frozen=True, slots=True)
+class HubWeights:
+    """Weights as they were asked for.
+
+    Attributes:
+        option: that named them, for messages.
+        where: a repository on the hub, or the absolute path of a folder.
+        revision: of the repository: a branch, a tag or a commit; None: its default branch.
+    """
+
+    option: str
+    where: str
+    revision: str | None = None
+
+    @classmethod
+    def parse(cls, option: str, text: str) -> Self:
+        """From `FOLDER` or `ORG/NAME[@REVISION]`; an existing folder goes before a repository of the same name.
+
+        Raises:
+            BenchError: it is neither.
+        """
+        folder = expanded(text)
+        if text and folder.is_dir():
+            return cls(option, str(absolute(folder)))
+        found = REPOSITORY.fullmatch(text)
+        if found is None:
+            raise BenchError(
+                f"{option} {text}: there is no such folder, and it is no repository's name",
+                f"write {option} FOLDER, {option} ORG/NAME or {option} ORG/NAME@REVISION",
+            )
+        return cls(option, found[1], found[2])
+
+    @property
+    def asked(self) -> str:
+        """The folder's name, or the repository with the revision asked for."""
+        if Path(self.where).is_absolute():
+            return Path(self.where).name
+        return self.where if self.revision is None else f"{self.where}@{self.revision}"
+
+    def folder(self) -> Path:
+        """Where the files lie.
+
+        Raises:
+            WeightsAbsent: they are not on this machine.
+            BenchError: there are no weights as .safetensors, or a file is none that can be read.
+        """
+        found = self._located()
+        for file in found.glob("*.*"):
+            if not file.is_dir():  # the libraries that read them would wait for a pipe
+                require_file(file, f"of {self.option} {self.asked}")
+        if not any((found / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json")):
+            raise BenchError(
+                f"{self.option} {self.asked} has no weights as model.safetensors, and others are not read",
+                "name a revision that has them (refs/pr/N where the hub converted them), or save them so",
+            )
+        return found
+
+    def family(self) -> str:
+        """`model_type` of the configuration.
+
+        Raises:
+            BenchError: there is none.
+        """
+        content = read_json(self._located() / "config.json")
+        family = content.get("model_type") if isinstance(content, dict) else None
+        if not isinstance(family, str):
+            raise BenchError(
+                f"{self.option} {self.asked}: config.json names no model_type",
+                f"name the folder of a complete model: {self.option} FOLDER",
+            )
+        return family
+
+    def name(self) -> str:
+        """What is signed: the repository with its commit, or a folder's name with a digest of its files.
+
+        Raises:
+            WeightsAbsent: they are not on this machine.
+        """
+        folder = self._located()
+        if not Path(self.where).is_absolute():
+            return f"{self.where}@{folder.name[:12]}"
+        digest = hashlib.sha256()
+        for file in sorted({file for pattern in _PARTS for file in folder.glob(pattern)}):
+            with file.open("rb") as content:
+                digest.update(f"{file.name} {hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
+        return f"{folder.name}#{digest.hexdigest()[:8]}"
+
+    def _located(self) -> Path:
+        if Path(self.where).is_absolute():
+            if not Path(self.where).is_dir():
+                raise WeightsAbsent(f"the folder {self.where} is no longer there", "name where it was moved to")
+            return Path(self.where)
+        if (folder := cached_snapshot(self.where, self.revision)) is None:
+            raise WeightsAbsent(
+                f"the weights of {self.asked} are not on this machine",
+                f"fetch them: bench prefetch model hf:{self.asked}; or name a folder: {self.option} FOLDER",
+            )
+        return folder
+
+
+def cached_snapshot(repository: str, revision: str | None) -> Path | None:
+    """The folder of a repository in the hub's cache; None where it is not on this machine. Nothing is fetched."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(repository, revision=revision, local_files_only=True))
+    except Exception:  # of the library: not cached, an unreadable cache ...
+        return None
+
+
+_CONNECT_TIMEOUT_S = 3.0
+_PROXIES = ("https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
+
+
+def hub_is_reachable() -> bool:
+    """Whether the hub's host accepts a connection within seconds; behind a proxy it is assumed to."""
+    if any(os.environ.get(name) for name in _PROXIES):
+        return True
+    host = urlsplit(constants.ENDPOINT)
+    try:
+        socket.create_connection((host.hostname or "", host.port or 443), timeout=_CONNECT_TIMEOUT_S).close()
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def quick_hub() -> Iterator[None]:
+    """Put the hub's client into offline mode within a block, if the hub cannot be reached."""
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = before or not hub_is_reachable()
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+@dataclass(frozen=True)
+class HubPreprocessing:
+    """Preprocessing of a pretrained model; `folder` holds its preprocessor_config.json."""
+
+    folder: Path
+
+    @cached_property
+    def _processor(self) -> Any:
+        from transformers import AutoImageProcessor
+
+        try:
+            return AutoImageProcessor.from_pretrained(  # type: ignore[no-untyped-call]
+                str(self.folder), local_files_only=True, trust_remote_code=False
+            )
+        except Exception as error:  # the library may raise anything
+            raise BenchError(
+                f"{self.folder} holds no usable image processor: {first_line(error)}", "fetch the model again"
+            ) from error
+
+    def key(self) -> str:
+        """A description of the processor and its settings."""
+        return f"{type(self._processor).__name__} {self._processor.to_json_string()}"
+
+    def __call__(self, image: Image.Image) -> np.ndarray:
+        """Turn an RGB image of any size, from `load_image`, into float32 (3, height, width)."""
+        pixels: np.ndarray = self._processor(images=image, return_tensors="np")["pixel_values"][0]
+        return np.ascontiguousarray(pixels, dtype=np.float32)
+
+    def seen(self, width: int, height: int) -> tuple[float, float, float, float]:
+        """The part of an image of this size that is used: left, top, right, bottom."""
+        settings = self._processor.to_dict()
+        if not settings.get("do_center_crop"):
+            return 0.0, 0.0, float(width), float(height)
+        size, crop = settings["size"], settings["crop_size"]
+        shortest = size.get("shortest_edge")
+        resized = (shortest / min(width, height),) * 2 if shortest else (size["width"] / width, size["height"] / height)
+        kept_width, kept_height = min(crop["width"] / resized[0], width), min(crop["height"] / resized[1], height)
+        left, top = (width - kept_width) / 2, (height - kept_height) / 2
+        return left, top, left + kept_width, top + kept_height

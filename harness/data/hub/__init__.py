@@ -1,1 +1,0 @@
-"""Weights, image processors and tokenizers of the Hugging Face hub."""

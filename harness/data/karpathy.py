@@ -1,0 +1,284 @@
+"""Read COCO, Flickr8k and Flickr30k in the JSON of Karpathy and Fei-Fei (CVPR 2015), with an image folder.
+
+`{"dataset": NAME, "images": [{"filename", "filepath"?, "cocoid"? or "imgid", "split", "sentences": [{"raw"}]}]}`, and
+optional keys of an image: "domain" (as nocaps has), "boxes" (x1, y1, x2, y2 in pixels), "width" and "height". Faults
+of the file raise an error; faults of single images are collected in `Dataset.faults`, to be reported together.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+from harness.data.dataset import Box, Dataset, Sample, fingerprint, told_size
+from harness.data.formats import WHOLE_NUMBER, id_key, is_image_id, sanitise_caption
+from harness.utils.errors import BenchError
+from harness.utils.files import require_file
+from harness.utils.json_io import read_json
+
+SPLITS = {"train": "train", "restval": "train", "val": "val", "test": "test", "nocaps": "nocaps"}
+SEEMS_SIZED = "seems to be x, y, width, height"
+"""In the complaint about a box that cannot be corners."""
+_LISTED = 8  # faulty entries named in one message
+
+
+def read_karpathy(location: Path, *, images: Path | None = None, name: str | None = None) -> Dataset:
+    """Read a data set.
+
+    Args:
+        location: the annotation file, or a folder that holds one dataset*.json or .json.gz.
+        images: the image folder; by default "images" beside the annotations, or else their own folder. Within it, the
+            image's "filepath" is tried first.
+        name: name of the data set; by default the file's "dataset".
+
+    Raises:
+        BenchError: it does not exist or has another format, an id is missing or used twice, a split is unknown.
+    """
+    file = annotation_file(location)
+    content, entries, ids = read_entries(file)
+    paths = PicturePaths(_picture_folder(file, images))
+    splits = _splits(file, entries)
+    faults: dict[int, str] = {}
+    samples = tuple(
+        _sample(entry, image_id, split, paths, faults)
+        for entry, image_id, split in zip(entries, ids, splits, strict=True)
+    )
+    title = name or content.get("dataset")
+    return Dataset(
+        name=title if isinstance(title, str) and title.isprintable() else file.name.partition(".")[0],
+        root=paths.root,
+        samples=samples,
+        fingerprint=fingerprint(paths.root, samples, faults),
+        faults=faults,
+        sizes={image_id: size for image_id, entry in zip(ids, entries, strict=True) if (size := told_size(entry))},
+    )
+
+
+def read_entries(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list[int]]:
+    """The content of an annotation file, its image entries, and their ids.
+
+    Raises:
+        BenchError: it has another format, or an id is missing or used twice.
+    """
+    content = read_json(file)
+    entries = content.get("images") if isinstance(content, dict) else None
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise BenchError(f'{file} is not in Karpathy\'s format: it has no list of objects named "images"')
+    if "annotations" in content:
+        raise BenchError(
+            f"{file} is in COCO's own format, which names no splits",
+            hint="give Karpathy's file of it (dataset_coco.json); bench data nocaps adds nocaps's captions to one",
+        )
+    if not entries:
+        raise BenchError(f"{file} lists no images")
+    return content, entries, _ids(file, entries)
+
+
+def annotation_file(location: Path) -> Path:
+    """The annotation file that a location names, or that its folder holds.
+
+    Raises:
+        BenchError: there is none, or several.
+    """
+    if location.is_file():
+        return location
+    if not location.is_dir():
+        if location.exists():
+            require_file(location, "the data set", "name an annotation file, or a folder that holds one")
+        raise BenchError(
+            f"there is no data set at {location}",
+            hint="give scenes, a folder with dataset*.json and images/, or an annotation file with --images DIR",
+        )
+    found = sorted(path for pattern in ("dataset*.json", "dataset*.json.gz") for path in location.glob(pattern))
+    if not found:
+        raise BenchError(
+            f"the folder {location} holds no dataset*.json or dataset*.json.gz in Karpathy's format",
+            hint="name the annotation file itself, and the image folder with --images DIR",
+        )
+    if len(found) > 1:
+        raise BenchError(
+            f"the folder {location} holds several annotation files: {', '.join(path.name for path in found)}",
+            hint=f"name the one that is meant: {found[0]}",
+        )
+    return found[0]
+
+
+def _picture_folder(file: Path, images: Path | None) -> Path:
+    home = file.parent.resolve()
+    if images is None:
+        folder = (home / "images").resolve() if (home / "images").is_dir() else home
+        if not folder.is_relative_to(home):
+            raise BenchError(
+                f"{home / 'images'} is a link to {folder}, outside the data set",
+                hint=f"if that is meant, say so: --images {folder}",
+            )
+        return folder
+    if not images.is_dir():
+        raise BenchError(f"the image folder {images} does not exist", hint="give another with --images DIR")
+    return images.resolve()
+
+
+def _ids(file: Path, entries: list[dict[str, Any]]) -> list[int]:
+    key = id_key(entries)
+    without = [_label(number, entry) for number, entry in enumerate(entries) if not is_image_id(entry.get(key))]
+    if without:
+        raise BenchError(
+            f'{file}: images without a {WHOLE_NUMBER} as "cocoid" or "imgid": {_listed(without)}',
+            hint='an image is {"cocoid": 42, "filename": "42.jpg", "split": "test", "sentences": [{"raw": "A dog."}]}',
+        )
+    ids = [int(entry[key]) for entry in entries]
+    twice = [str(image_id) for image_id, count in Counter(ids).items() if count > 1]
+    if twice:
+        raise BenchError(f"{file}: several images have the same {key}: {_listed(twice)}")
+    return ids
+
+
+def _splits(file: Path, entries: list[dict[str, Any]]) -> list[str]:
+    unknown = [
+        f"{_label(number, entry)} ({entry.get('split')!r})"
+        for number, entry in enumerate(entries)
+        if not isinstance(entry.get("split"), str) or entry["split"] not in SPLITS
+    ]
+    if unknown:
+        raise BenchError(f"{file}: the split must be one of {', '.join(SPLITS)}: {_listed(unknown)}")
+    return [SPLITS[entry["split"]] for entry in entries]
+
+
+def _sample(entry: Mapping[str, Any], image_id: int, split: str, paths: PicturePaths, faults: dict[int, str]) -> Sample:
+    """One image; what makes it unusable goes to `faults`."""
+    reasons = []
+    name = entry.get("filename", entry.get("file_name"))
+    try:
+        file = paths.claim(name, entry.get("filepath"), image_id)
+    except RefusedPath as refusal:
+        file = ""
+        reasons.append(str(refusal))
+    captions, tokens = _captions(entry.get("sentences"))
+    if not captions:
+        reasons.append(f"{name!r} has no sentences")
+    domain, boxes = entry.get("domain"), None
+    if not (domain is None or (isinstance(domain, str) and domain.isprintable())):
+        reasons.append(f"the domain of {name!r} is not a plain text")
+        domain = None
+    if entry.get("boxes") is not None:
+        try:
+            boxes = tuple(_box(box) for box in entry["boxes"])
+        except (OverflowError, TypeError, ValueError) as error:
+            found = f": {error}" if isinstance(error, _NotCornersError) else ""
+            reasons.append(f"the boxes of {name!r} are not lists of x1, y1, x2, y2 with x1 <= x2 and y1 <= y2{found}")
+    if reasons:
+        faults[image_id] = "; ".join(reasons)
+    return Sample(image_id, file, split, captions, domain, boxes, tokens, entry["split"] == "restval")
+
+
+def _captions(sentences: object) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+    """The sentences' raw texts, white space collapsed, and their tokens, if all have some; empty ones are dropped."""
+    if not isinstance(sentences, list):
+        return (), None
+    told = [sentence for sentence in sentences if isinstance(sentence, dict) and isinstance(sentence.get("raw"), str)]
+    pairs = [(_collapsed(sentence["raw"]), _tokens(sentence.get("tokens"))) for sentence in told]
+    pairs = [pair for pair in pairs if pair[0]]
+    tokens = tuple(own for _, own in pairs if own is not None)
+    return tuple(text for text, _ in pairs), tokens if pairs and len(tokens) == len(pairs) else None
+
+
+def _tokens(tokens: object) -> str | None:
+    """A sentence's own tokens, joined by spaces; None where it has none."""
+    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+        return None
+    return _collapsed(" ".join(tokens))
+
+
+def _collapsed(text: str) -> str:
+    return " ".join(sanitise_caption(text).split())
+
+
+class _NotCornersError(ValueError):
+    """Four numbers that can be x, y, width, height, and cannot be corners."""
+
+
+def _box(box: Any) -> Box:
+    x1, y1, x2, y2 = (float(edge) for edge in box)
+    if min(x1, y1) >= 0 and min(x2, y2) > 0 and max(x1, y1, x2, y2) < math.inf and (x1 > x2 or y1 > y2):
+        shown = ", ".join(f"{edge:g}" for edge in (x1, y1, x2, y2))
+        raise _NotCornersError(f"({shown}) {SEEMS_SIZED}, whose corners are ({x1:g}, {y1:g}, {x1 + x2:g}, {y1 + y2:g})")
+    if not (x1 <= x2 < math.inf and y1 <= y2 < math.inf and min(x1, y1) > -math.inf):
+        raise ValueError("not a box")
+    return x1, y1, x2, y2
+
+
+def _label(number: int, entry: Mapping[str, Any]) -> str:
+    """An entry's name in messages: its file name, or else its position in the list."""
+    name = entry.get("filename", entry.get("file_name"))
+    return name if isinstance(name, str) and name.isprintable() and name else f"entry {number}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    """The first few names, and how many more there are."""
+    names = list(names)
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more
+
+
+class RefusedPath(Exception):  # noqa: N818 - it names the path, not the failure
+    """A file name in an annotation that is refused; the message names it and the reason."""
+
+
+class PicturePaths:
+    """Assigns each image its file below `root` (a resolved folder), and no file to two images."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._owners: dict[str, int] = {}
+        self._inside: dict[str, bool] = {}
+
+    def claim(self, name: object, folder: object, image_id: int) -> str:
+        """The relative path of the image file: `folder`/`name` if that exists, else `name`.
+
+        The file is not opened: a missing one keeps its path.
+
+        Raises:
+            RefusedPath: no name, a name that is absolute or has "..", a link that leads out of `root`, or the file of
+                an earlier image.
+        """
+        if not isinstance(name, str) or not name:
+            raise RefusedPath("its entry names no image file")
+        candidates = [plain_path(name)]
+        if isinstance(folder, str) and folder:
+            candidates.insert(0, plain_path(f"{folder}/{name}"))
+        file = next((path for path in candidates if os.path.lexists(f"{self.root}/{path}")), candidates[-1])
+        self.check_inside(file)
+        owner = self._owners.setdefault(file, image_id)
+        if owner != image_id:
+            raise RefusedPath(f"{file!r} is already the file of image {owner}")
+        return file
+
+    def check_inside(self, file: str) -> None:
+        """RefusedPath where the file, with all links followed, lies outside the root; each folder is resolved once."""
+        path = f"{self.root}/{file}"
+        folder = path.rpartition("/")[0]
+        if folder not in self._inside:
+            self._inside[folder] = self._leads_inside(folder)
+        if not self._inside[folder] or (os.path.islink(path) and not self._leads_inside(path)):  # noqa: PTH114
+            raise RefusedPath(f"{file!r} is a link that leads out of the data set's folder")
+
+    def _leads_inside(self, path: str) -> bool:
+        return Path(os.path.realpath(path)).is_relative_to(self.root)  # `resolve` would raise on links in a circle
+
+
+def plain_path(text: str) -> str:
+    """The path in its plain form ("./a" is "a"), if it can only refer to a file below a root, on any system.
+
+    Raises:
+        RefusedPath: it is absolute, has ".." or unprintable characters.
+    """
+    posix, windows = PurePosixPath(text), PureWindowsPath(text)
+    if not text.isprintable():
+        raise RefusedPath(f"{text!a} has unprintable characters")
+    if posix.is_absolute() or windows.drive or windows.root or ".." in posix.parts or ".." in windows.parts:
+        raise RefusedPath(f"{text!r} leads out of the data set's folder")
+    return str(posix)

@@ -1,0 +1,131 @@
+"""Merge nocaps's validation images (Agrawal et al., ICCV 2019) into a training data set's annotations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from harness.data.formats import References, id_key, is_image_id, read_references
+from harness.data.karpathy import RefusedPath, plain_path, read_entries
+from harness.utils.errors import BenchError
+from harness.utils.json_io import read_json
+from results.published import domain_footnote
+
+SPLIT = "nocaps"
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Content in Karpathy's format, how many images nocaps added, also by domain, and the offset of their ids."""
+
+    content: dict[str, Any]
+    images: int
+    raised: int
+    domains: dict[str, int]
+
+
+def join_nocaps(annotations: Path, nocaps: Path, *, folder: str, domains: Path | None = None) -> Joined:
+    """The images of an annotation file, then nocaps's in a split of their own, each with its domain.
+
+    Both sets of ids start near 0: nocaps's ids are offset beyond the others, which stay the same.
+
+    Args:
+        annotations: in Karpathy's format.
+        nocaps: its captions in COCO's format, with a domain of each image.
+        folder: of nocaps's images, below the image folder of a run.
+        domains: a file of labels that replace the captions' own (`harness.data.nocaps`).
+
+    Raises:
+        BenchError: a file has another format, `annotations` holds nocaps already, or `folder` leads elsewhere.
+    """
+    try:
+        place = plain_path(folder)
+    except RefusedPath as refusal:
+        raise BenchError(f"--folder: {refusal}", "name a folder below that of --images, as in nocaps") from refusal
+    content, entries, ids = read_entries(annotations)
+    if any(entry.get("split") == SPLIT for entry in entries):
+        raise BenchError(f"{annotations} has a split {SPLIT!r} already", "give the file without it")
+    references = read_references(nocaps)
+    if domains is not None:
+        references = replace(references, domains=read_domains(domains, references))
+    told = references.domains.keys() & references.files.keys()
+    without = [str(image) for image in references.captions if image not in told]
+    if without:
+        raise BenchError(
+            f"{nocaps}: {len(without)} images have no domain or no file name ({', '.join(without[:8])})",
+            "give nocaps's validation captions with domains (nocaps_val_4500_captions.json), or --domains FILE",
+        )
+    raised = max(ids) + 1 - min(references.captions)
+    if not is_image_id(raised + max(references.captions)):
+        raise BenchError(
+            f"{annotations} and {nocaps}: their ids together need more than 64 bits", "number the images from 1 on"
+        )
+    key = id_key(entries)
+    joined = [
+        {
+            key: image + raised,
+            "filename": references.files[image],
+            "filepath": place,
+            "split": SPLIT,
+            "domain": references.domains[image],
+            "sentences": [{"raw": caption} for caption in captions],
+        }
+        for image, captions in references.captions.items()
+    ]
+    return Joined(
+        content | {"images": [*entries, *joined]}, len(joined), raised, dict(Counter(references.domains.values()))
+    )
+
+
+NAMES = ("in-domain", "near-domain", "out-domain")
+_FORM = 'give {"IMAGE": "in-domain", ...}, IMAGE being an id, a file name or an Open Images id, for every image'
+
+
+def read_domains(file: Path, references: References) -> dict[int, str]:
+    """The domain of every image of the references.
+
+    Args:
+        file: JSON of an object from images to domains, or in COCO's form, {"images": [{"id", "domain"}]}. Images are
+            named by id, by file name, or by file name without its ending, which is their id in Open Images.
+
+    Raises:
+        BenchError: it has another form, or leaves images out.
+    """
+    told = _told(file, read_json(file))
+    found: dict[int, str] = {}
+    for image in references.captions:
+        name = references.files.get(image, "")
+        keys = (str(image), name, PurePosixPath(name).stem)
+        domain = next((told[key] for key in keys if key in told), None)
+        if domain is not None:
+            found[image] = domain
+    without = [str(image) for image in references.captions if image not in found]
+    if without:
+        raise BenchError(f"--domains {file}: {len(without)} images have no domain ({', '.join(without[:8])})", _FORM)
+    return found
+
+
+def describe_domains(counts: Mapping[str, int]) -> str:
+    """How many images each domain has, and whose assignment of nocaps that is."""
+    told = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
+    if set(counts) != set(NAMES):
+        return told
+    other = domain_footnote(counts)
+    return f"{told}; as the nocaps server has them" if other is None else f"{told}. {other.text}"
+
+
+def _told(file: Path, content: Any) -> dict[str, str]:
+    if isinstance(content, dict) and isinstance(content.get("images"), list):
+        entries = [entry for entry in content["images"] if isinstance(entry, dict) and "domain" in entry]
+        content = {str(entry.get("id")): entry["domain"] for entry in entries}
+    if not isinstance(content, dict) or not all(isinstance(domain, str) for domain in content.values()):
+        raise BenchError(f"--domains {file} is no object of images and their domains", _FORM)
+    strange = sorted({domain for domain in content.values() if domain not in NAMES})
+    if strange:
+        raise BenchError(
+            f"--domains {file} has a domain {strange[0][:40]!a}", f"domains of nocaps are: {', '.join(NAMES)}"
+        )
+    return content

@@ -1,0 +1,272 @@
+"""Vocabularies of subwords and of pretrained tokenizers, and the file of any vocabulary.
+
+Subwords are byte-pair encodings (Sennrich et al., ACL 2016) by the `tokenizers` library.
+They never cross a word's end. The first subword of a word begins with a space, which no word contains, so that joining
+the subwords of a caption gives its words back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import Split
+from tokenizers.trainers import BpeTrainer
+
+from harness.data.vocabulary import FORMAT, PAD, PREPARATIONS, UNKNOWN, Vocabulary
+from harness.utils.errors import BenchError
+from harness.utils.files import shortened
+from harness.utils.json_io import read_json
+from zoo.errors import first_line
+
+_SUBWORDS = "captionbench subwords 1"
+_PRETRAINED = "captionbench pretrained tokenizer 1"
+MERGES = 5000
+_UNKNOWN = "  "
+"""The library's token for characters that occur in no training caption; subwords have at most one space."""
+
+
+@dataclass(frozen=True)
+class SubwordVocabulary(Vocabulary):
+    """A vocabulary whose entries (`words`) are subwords.
+
+    It covers every word made of characters of the training captions; a word with another character is unknown as a
+    whole.
+
+    Attributes:
+        merges: pairs of subwords that are merged, the most frequent ones first.
+    """
+
+    merges: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        pieces = set(self.words)
+        for left, right in self.merges:
+            if not {left, right, left + right} <= pieces:
+                raise ValueError(f"the merge of {left!r} and {right!r} does not consist of entries")
+
+    @classmethod
+    def build(
+        cls, captions: Iterable[str], min_count: int, preparation: str = "words", merges: int = MERGES
+    ) -> SubwordVocabulary:
+        """Learn at most `merges` merges of pairs that occur at least `min_count` times.
+
+        The entries are the characters, sorted by code point, then what each merge makes. The captions' order does not
+        matter.
+        """
+        tokenize = PREPARATIONS[preparation].tokenize
+        texts = [_spaced(tokenize(caption)) for caption in captions]
+        characters = sorted(set().union(*texts))
+        learner = Tokenizer(BPE())
+        learner.pre_tokenizer = Split(" ", "merged_with_next")
+        size = len(characters) + merges
+        learner.train_from_iterator(texts, BpeTrainer(vocab_size=size, min_frequency=min_count, show_progress=False))
+        learnt = [(left, right) for left, right in json.loads(learner.to_str())["model"]["merges"][:merges]]
+        pieces = dict.fromkeys([*characters, *(left + right for left, right in learnt)])
+        return cls(tuple(pieces), preparation=preparation, merges=tuple(learnt))
+
+    def encode(self, caption: str, max_len: int) -> list[int]:
+        """As `Vocabulary.encode`; a caption that is too long loses whole words, never part of one."""
+        if max_len < 1:
+            raise ValueError(f"max_len must be at least 1, not {max_len}")
+        numbers: list[int] = []
+        for word in self.tokenize(caption):
+            pieces = self._pieces(word)
+            if len(numbers) + len(pieces) >= max_len:
+                break
+            numbers += pieces
+        return [*numbers, self.eos]
+
+    def words_of(self, ids: Iterable[int]) -> list[str | None]:
+        """See `Vocabulary.words_of`; subwords before the first space are a word too."""
+        found: list[str | None] = []
+        for number in self._spoken(ids):
+            piece = self._words_by_id.get(number)
+            if not found or (piece is not None and piece.startswith(" ")):
+                found.append("")
+            word = found[-1]
+            found[-1] = None if word is None or piece is None else word + piece.removeprefix(" ")
+        return [word for word in found if word != ""]
+
+    def number_of(self, word: str) -> int | None:  # noqa: ARG002
+        """None: no word is sure to be a single entry."""
+        return None
+
+    def numbers_of(self, words: Sequence[str], setting: str) -> tuple[int, ...]:
+        """See `Vocabulary.numbers_of`; no word but the unknown one is sure to be a single entry."""
+        if others := [word for word in words if word != UNKNOWN]:
+            raise BenchError(
+                f"{setting} names {shortened(', '.join(others))}, but this vocabulary is of subwords",
+                f"name {UNKNOWN} alone, or nothing",
+            )
+        return super().numbers_of(words, setting)
+
+    def digest(self) -> str:
+        """A hex digest of the entries in their order and of the merges."""
+        return hashlib.sha256(json.dumps(self.content()).encode()).hexdigest()
+
+    def content(self) -> dict[str, Any]:
+        """Everything that makes up the vocabulary, as plain values."""
+        return super().content() | {"format": _SUBWORDS, "merges": self.merges}
+
+    @cached_property
+    def _encoder(self) -> Tokenizer:
+        numbers = {**self._ids, _UNKNOWN: self.unk}
+        return Tokenizer(BPE(vocab=numbers, merges=list(self.merges), unk_token=_UNKNOWN))
+
+    @cached_property
+    def _encoded(self) -> dict[str, list[int]]:
+        """Cached subwords of a word; captions have few different words."""
+        return {}
+
+    def _pieces(self, word: str) -> list[int]:
+        if word not in self._encoded:
+            self._encoded[word] = self._encoder.encode(_spaced([word])).ids
+        return self._encoded[word]
+
+
+def _spaced(words: Iterable[str]) -> str:
+    return "".join(f" {word}" for word in words)
+
+
+_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
+_HINT = "fetch the model again"
+
+
+@dataclass(frozen=True)
+class HubVocabulary(Vocabulary):
+    """The vocabulary of a pretrained model; `words` is empty, since the tokenizer has the entries.
+
+    `pad` is 0, not the model's own padding token: some models use one token for begin, end and padding, and training
+    must distinguish the end from padding.
+
+    Attributes:
+        tokenizer: JSON text of the `tokenizers` library.
+    """
+
+    tokenizer: str = ""
+
+    def __post_init__(self) -> None:
+        """Skips the check of other vocabularies: begin and end may be the same token."""
+
+    @classmethod
+    def read(cls, folder: Path, bos: int, eos: int) -> HubVocabulary:
+        """The tokenizer in a pretrained model's folder.
+
+        Raises:
+            BenchError: it is missing or damaged.
+        """
+        from transformers import AutoTokenizer
+
+        if not any((folder / name).is_file() for name in _FILES):  # the library would create an empty tokenizer
+            raise BenchError(f"{folder} holds no usable tokenizer: none of {', '.join(_FILES)}", _HINT)
+        try:
+            found = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+            text = found.backend_tokenizer.to_str()
+        except Exception as error:  # the library may raise anything
+            raise BenchError(f"{folder} holds no usable tokenizer: {first_line(error)}", _HINT) from error
+        return cls((), PAD, bos, eos, eos, tokenizer=text)
+
+    @cached_property
+    def _library(self) -> Tokenizer:
+        return Tokenizer.from_str(self.tokenizer)
+
+    @cached_property
+    def _unspoken(self) -> frozenset[int]:
+        """Special tokens that are no part of a text; the unknown word is one."""
+        unknown = getattr(self._library.model, "unk_token", None)
+        added = self._library.get_added_tokens_decoder().items()
+        return frozenset(number for number, token in added if token.special and token.content != unknown)
+
+    def numbers_of(self, words: Sequence[str], setting: str) -> tuple[int, ...]:
+        """See `Vocabulary.numbers_of`; a tokenizer's entries are no words."""
+        if words:
+            raise BenchError(
+                f"{setting} names {shortened(', '.join(words))}, but this model brings its own tokenizer",
+                f"add --set {setting}=[]",
+            )
+        return ()
+
+    def __len__(self) -> int:
+        """Count the tokenizer's entries, its special tokens included."""
+        return int(self._library.get_vocab_size())
+
+    def encode(self, caption: str, max_len: int) -> list[int]:
+        """As `Vocabulary.encode`: the tokens of the prepared caption, cut to `max_len` and ended by `eos`."""
+        text = " ".join(self.tokenize(caption))
+        pieces = self._library.encode(text, add_special_tokens=False).ids
+        return [*pieces[: max_len - 1], self.eos]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of the tokens before the first `eos`, as the tokenizer joins them."""
+        spoken = [number for number in self._spoken(ids) if number not in self._unspoken]
+        return str(self._library.decode(spoken, skip_special_tokens=False)).strip()
+
+    def words_of(self, ids: Iterable[int]) -> list[str | None]:
+        """See `Vocabulary.words_of`; the words of the text."""
+        return list(self.tokenize(self.decode(ids)))
+
+    def digest(self) -> str:
+        """A hex digest of the tokenizer and its begin and end."""
+        return hashlib.sha256(f"{self.specials}\n{self.tokenizer}".encode()).hexdigest()
+
+    def content(self) -> dict[str, Any]:
+        """Everything that makes up the vocabulary, as plain values."""
+        return super().content() | {"format": _PRETRAINED, "tokenizer": self.tokenizer}
+
+
+class _Stored(BaseModel, strict=True):
+    """A vocabulary's file, of any kind."""
+
+    format: Literal["captionbench vocabulary 2", "captionbench subwords 1", "captionbench pretrained tokenizer 1"]
+    preparation: Literal["words", "karpathy-tokens", "expansionnet"]
+    specials: dict[Literal["pad", "bos", "eos", "unk"], int] = Field(min_length=4)
+    words: list[str]
+    merges: list[Annotated[list[str], Field(min_length=2, max_length=2)]] = []
+    tokenizer: str = ""
+
+
+def load_vocabulary(path: Path) -> Vocabulary:
+    """Load a vocabulary of any kind.
+
+    Raises:
+        BenchError: the file is missing, damaged or not a vocabulary.
+    """
+    content = read_json(path)
+    try:
+        stored = _Stored.model_validate(content)
+        return _built(stored)
+    except ValidationError as error:
+        first = error.errors()[0]
+        said = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    except Exception as error:  # of a tokenizer the library raises nothing more precise
+        said = str(error)
+    raise BenchError(
+        f"{path} is no vocabulary of captionbench, or damaged: {shortened(said, 300)}",
+        "copy it from the run that it belongs to",
+    )
+
+
+def _built(stored: _Stored) -> Vocabulary:
+    words = tuple(stored.words)
+    if len(set(words)) != len(words):
+        raise ValueError("it lists a word twice")
+    "".join(words).encode()  # which halves of a pair of surrogates refuse
+    common: dict[str, Any] = {str(name): number for name, number in stored.specials.items()}
+    common["preparation"] = stored.preparation
+    if stored.format == FORMAT:
+        return Vocabulary(words, **common)
+    if stored.format == _SUBWORDS:
+        return SubwordVocabulary(words, **common, merges=tuple((left, right) for left, right in stored.merges))
+    found = HubVocabulary(words, **common, tokenizer=stored.tokenizer)
+    len(found)  # reads it
+    return found
