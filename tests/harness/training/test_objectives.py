@@ -1,4 +1,4 @@
-"""Cross-entropy is that of its authors' code, however a batch is split, compiled, or made of words that a model draws."""
+"""Cross-entropy is that of its authors' code, however a batch is split, compiled, or told in drawn words."""
 
 from __future__ import annotations
 
