@@ -16,7 +16,6 @@ from results.comparison.comparison import NO_INTERVAL, Comparison, ScoreChange, 
 from results.records import CodeRecord
 from results.runs.reading import evaluated_images, finished_with_images, run_key
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, architecture_difference
-from results.statistics.significance import paired_differences
 
 WIDE = {"nrefs": "5", "split": "scenes-test", "beam": "5"}
 
@@ -158,12 +157,6 @@ def test_times_of_different_machines_have_no_ratio(tmp_path: Path, make: Any, cp
     assert warnings(found) == said
 
 
-def test_the_same_captions_are_no_change(fill: Any) -> None:
-    (pair,) = compared(fill(("updown", 1, 0.2, {})), fill(("updown", 1, 0.4, {}))).pairs
-    assert pair.captions == ()
-    assert [(each.of, each.captions) for each in pair.differing] == [(3, 0)]
-
-
 def test_captions_that_changed_most_come_first_with_their_image(fill: Any, make: Any) -> None:
     before, after = fill(("updown", 1, 0.2, {})), fill(("updown", 1, 0.4, {}))
     outcome = make.outcome(0.4)
@@ -233,14 +226,6 @@ def test_bleu_of_several_seeds_is_tested_over_seeds_and_images(tmp_path: Path, m
     assert score.test is not None
     assert score.test.difference == pytest.approx(score.after - score.before)
     assert (score.test.low, score.test.high, score.test.p) == (expected.low, expected.high, expected.p)
-
-
-def test_bleu_of_one_seed_is_tested_over_images(tmp_path: Path, make: Any) -> None:
-    one, two = [0.1, 0.2, 0.3], [0.3, 0.3, 0.45]
-    score = only_score(*(weighed(tmp_path, make, name, {0: each}) for name, each in (("a", one), ("b", two))))
-    [expected] = paired_differences([(dict(enumerate(one)), dict(enumerate(two)))])
-    assert (score.over, score.no_interval, score.test) == (OVER_IMAGES, None, expected)
-    assert expected.difference == pytest.approx(0.15)
 
 
 def test_a_run_without_influences_leaves_bleu_without_an_interval(tmp_path: Path, make: Any) -> None:

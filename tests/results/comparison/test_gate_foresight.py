@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
 from results.comparison.baseline import FORMAT, Baseline, BaselineRun, PerImage, Platform, SplitResults
 from results.comparison.gate import Settings, foresee, unseen
@@ -40,14 +39,6 @@ def runs(model: str, means: tuple[float, ...], **changes: Any) -> list[BaselineR
 
 def baseline(*of_runs: list[BaselineRun]) -> Baseline:
     return Baseline(format=FORMAT, runs=tuple(run for each in of_runs for run in each))
-
-
-def test_the_seeds_own_deviation_sets_what_can_be_seen() -> None:
-    human = runs("human", (2.0,), role="reference", losses=())
-    [row] = foresee(baseline(runs("updown", MEANS), human), Settings())
-    assert (row.model, row.seeds, row.images, row.tolerance) == ("updown", 3, 101, 0.5)
-    assert row.detectable == pytest.approx(detectable(3, 101, DEVIATION, 0.0, tests=2), rel=1e-3)
-    assert row.blind
 
 
 def test_enough_seeds_are_the_fewest_that_see_the_tolerance() -> None:

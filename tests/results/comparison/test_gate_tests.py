@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from results.comparison.gate import IDENTICAL, Scores, Settings, Tested, gate_tests
-from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, architecture_difference
-from results.statistics.power import detectable_at_best, detectable_from
-from results.statistics.significance import Array, paired_differences
+from results.statistics.significance import Array
 
 SETTINGS = Settings(tolerance={"CIDEr-D": 5.0})
 
@@ -28,31 +26,6 @@ def drawn(generator: np.random.Generator, seeds: int, deviation: float, images: 
 
 def result_of(before: Array, after: Array) -> Tested:
     return gate_tests([scores(before, after)], SETTINGS)[0]
-
-
-def test_several_seeds_are_tested_by_the_architecture_estimator() -> None:
-    generator = np.random.default_rng(1)
-    before, after = drawn(generator, 3, 4), drawn(generator, 3, 4)
-    found, expected = result_of(before, after), architecture_difference(after / 100, before / 100)
-    assert (found.over, found.architecture) == (OVER_SEEDS, expected)
-    assert (found.difference.low, found.difference.high, found.difference.p) == (
-        expected.low,
-        expected.high,
-        expected.p,
-    )
-    assert found.detectable == pytest.approx(detectable_from(before, after) / 100)
-    among = gate_tests([scores(before, after)] * 3, SETTINGS)[0]
-    assert among.detectable == pytest.approx(detectable_from(before, after, tests=3) / 100)
-
-
-def test_one_seed_keeps_the_paired_test_over_images() -> None:
-    generator = np.random.default_rng(1)
-    pair = scores(drawn(generator, 1, 4), drawn(generator, 1, 4))
-    [found] = gate_tests([pair], SETTINGS)
-    [expected] = paired_differences([(pair.sides[0][0], pair.sides[1][0])])
-    assert (found.over, found.architecture, found.difference) == (OVER_IMAGES, None, expected)
-    gap = np.array(list(pair.sides[1][0].values())) - np.array(list(pair.sides[0][0].values()))
-    assert found.detectable == pytest.approx(detectable_at_best(200, gap.std(ddof=1)))
 
 
 @pytest.mark.parametrize("seeds", [1, 3])

@@ -1,18 +1,21 @@
-"""Stored variances over seeds and images, against an independent analysis of the same scores."""
+"""What plans are made of: variances of stored scores, against an independent analysis of them, and durations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from itertools import combinations
 
 import numpy as np
 import pytest
+from sqlalchemy import update
 
 from results import Store
-from results.runs.planning import stored_variances
+from results.runs.planning import Duration, run_durations, stored_variances
 from results.statistics.architecture import architecture_difference
 from results.statistics.significance import Array
+from results.store.schema import RunRow
 from tests.results.conftest import Make
 
 Add = Callable[..., str]
@@ -91,3 +94,26 @@ def test_runs_without_scores_of_images_say_nothing(store: Store, add: Add) -> No
     for seed in (0, 1):
         add("m2", seed, None)
     assert stored_variances(store, "scenes", "test") is None
+
+
+STARTED = datetime(2026, 1, 31, 14, 5)
+
+
+def took(store: Store, model: str, seed: int, seconds: float, attempts: int = 1, **signature: str) -> None:
+    spec = Make.spec(model, seed, signature={"schedule": "quick#1", **signature})
+    store.plan([spec])
+    store.finish(spec.key, Make.outcome())
+    times = {"started_at": STARTED, "finished_at": STARTED + timedelta(seconds=seconds), "attempts": attempts}
+    with store.writing() as connection:
+        connection.execute(update(RunRow).where(RunRow.key == spec.key).values(**times))
+
+
+def test_means_are_over_the_seeds_of_the_same_conditions(store: Store) -> None:
+    took(store, "updown", 0, 10.0)
+    took(store, "updown", 1, 20.0)
+    took(store, "updown", 2, 900.0, attempts=2)
+    took(store, "m2", 0, 4.0, schedule="quick#2")
+    store.plan([Make.spec("cgru", 0, signature={"schedule": "quick#1"})])
+    assert run_durations(store, "scenes", {"schedule": "quick#1"}) == {"updown": Duration(15.0, 2)}
+    assert run_durations(store, "scenes", {"schedule": "quick#2"}) == {"m2": Duration(4.0, 1)}
+    assert not run_durations(store, "coco", {"schedule": "quick#1"})
