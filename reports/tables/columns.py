@@ -67,14 +67,13 @@ def leaderboards(
     scores = dict.fromkeys((*_SCORES, *numbers.metric_order(stored)))
     measured = {name for row in rows for name in row.costs}
     costs = ("parameters", numbers.caption_count(measured), "latency_median", "train_seconds")
-    spent = [cost_column(name, rows) for name in costs if name in measured]
     columns = (
         _PLACE,
         score_column(main),
         _INTERVAL,
         *([published_column(runs)] if runs and main == RANKING_METRIC and any(map(has_published, groups)) else []),
         *(score_column(name) for name in scores if name in stored and name != main),
-        *(replace(column, name="Computation") if column.short == "MAC" else column for column in spent),
+        *(cost_column(name, rows) for name in costs if name in measured),
     )
     whole = [table_of(group, columns, facets) for group in groups]
     kept = [at for at in range(len(columns)) if columns[at].key == main or any(table.shows(at) for table in whole)]

@@ -139,7 +139,7 @@ class Store:
     def plan(self, specs: Sequence[RunSpec]) -> None:
         """Store runs as "planned", so that none is missing without a reason.
 
-        Of those already known, finished ones stay as they are, others take the new `execution` and `config`.
+        Those already known take the new `execution`, and the new `config` unless they are finished.
         """
         with self.writing() as connection:
             found = connection.execute(select(DatasetRow.fingerprint, DatasetRow.id)).all()
@@ -148,8 +148,10 @@ class Store:
             rows = {spec.key: run_columns(spec, datasets) for spec in specs if spec.key not in known}
             insert_all(connection, RunRow, rows.values())
             for spec in specs:
-                if known.get(spec.key, "finished") != "finished":
+                if spec.key in known:
                     columns = planned_columns(spec)
+                    if known[spec.key] == "finished":
+                        del columns["config"]
                     connection.execute(update(RunRow).where(RunRow.key == spec.key).values(columns))
 
     def spec(self, key: str) -> RunSpec:

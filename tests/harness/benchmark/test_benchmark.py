@@ -214,7 +214,7 @@ def test_parallel_models_end_with_the_command_that_started_them(undisturbed: Pat
     with subprocess.Popen(command, env=bench_environment(), stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         for line in running.stdout:
-            if "xe epoch 1:" in line:
+            if "xe epoch" in line:
                 break
         running.kill()
     again = bench_process(*words(data, tmp_path, MODELS, jobs=2))
@@ -237,11 +237,8 @@ def test_what_another_command_works_on_comes_last(undisturbed: Path, data: Path)
                 said.append(line.strip())
                 if "waiting" in line:
                     running.terminate()
-    assert [line for line in said if line.startswith("[")] == [
-        "[2/3] majority",
-        "[3/3] blind",
-        "[1/3] human: another process works on it; waiting",
-    ]
+    assert [line for line in said if line.startswith("[")] == ["[2/3] majority", "[3/3] blind", "[1/3] human"]
+    assert "waiting" in said[-1]
 
 
 def test_broken_models_become_rows_while_the_others_finish(undisturbed: Path, data: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.benchmark.context import RunContext
-from harness.benchmark.more_metrics import add_more_metrics, more_evaluator
+from harness.benchmark.scoring import add_more_metrics, more_evaluator
 from harness.metrics.more.measure import MoreEvaluator, MoreSettings
 from results import Outcome, Quantity, SplitResult, Store
 from results.records import RunSpec

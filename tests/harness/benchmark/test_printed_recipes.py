@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
-from harness.benchmark.context import RunContext, prepare_context
+from harness.benchmark.context import RunContext, open_context
 from harness.benchmark.identity.signature import model_signature
 from harness.benchmark.models import resolve_models
 from harness.benchmark.plan import plan_runs
+from harness.benchmark.run_config import Opening
 from harness.config.features import FeatureConfig
 from harness.config.load import list_presets, load_preset, preset_digest, shipped_preset
 from harness.config.preset import Preset
@@ -49,11 +49,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
     [file] = data.glob("dataset*.json")
     file.write_text(json.dumps(json.loads(file.read_text()) | {"dataset": "coco"}))
     with Reporter() as reporter:
-        return prepare_context(
-            str(data), images=None, preset=load_preset("smoke"), feature_config=FeatureConfig(), sees={},
-            evaluation=EvaluationSettings(), skip_bad_images=False, device=torch.device("cpu"), precision="fp32",
-            workspace=Workspace(folder / "workspace"), reporter=reporter,
-        )  # fmt: skip
+        opening = Opening(data=str(data), preset=load_preset("smoke"), features=FeatureConfig(), sees={})
+        return open_context(opening, Workspace(folder / "workspace"), reporter)
 
 
 def beside(preset: Preset, tiny: RunContext, tmp_path: Path) -> dict[str, PublishedMatch]:
