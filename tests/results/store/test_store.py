@@ -231,14 +231,15 @@ def test_large_ids_and_every_bit_of_a_score(store: Store, make: Any) -> None:
     assert reading.one_run(store, spec.key).seed == 2**62
 
 
-def test_planning_again_renews_what_executing_needs_until_a_run_has_finished(store: Store, make: Any) -> None:
+def test_planning_again_renews_what_executing_needs(store: Store, make: Any) -> None:
     store.record_dataset(make.dataset())
     specs = [make.spec(model, execution={"data": "/old"}) for model in ("updown", "blind", "lstm")]
     store.plan(specs)
     store.finish(specs[0].key, make.outcome())
-    again = [replace(spec, execution={"data": "/new"}, kind=spec.kind) for spec in specs]
+    again = [replace(spec, execution={"data": "/new"}, config={"new": 1}) for spec in specs]
     store.plan([*reversed(again), make.spec("aoa")])
-    assert [store.spec(spec.key) for spec in specs] == [specs[0], *again[1:]]
+    kept = replace(again[0], config=specs[0].config)
+    assert [store.spec(spec.key) for spec in specs] == [kept, *again[1:]], "a finished run keeps its configuration"
     assert store.spec("aoa-1").execution is None
     assert store.keys(["planned"]) == ["blind-1", "lstm-1", "aoa-1"], "in planning order"
     assert store.keys(["finished", "failed"]) == ["updown-1"]
