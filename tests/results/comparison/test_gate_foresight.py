@@ -61,12 +61,3 @@ def test_one_seed_promises_nothing() -> None:
         "a fall of 90 CIDEr-D points could go unseen in 1 of 2 tests of trained models",
         "make the runs with several seeds: bench run --seeds 5",
     )
-
-
-def test_a_tolerance_that_is_seen_raises_no_doubt() -> None:
-    rows = foresee(baseline(runs("updown", MEANS)), Settings(tolerance={"CIDEr-D": 90.0}))
-    assert (rows[0].enough, unseen(rows)) == (3, None)
-
-
-def test_a_baseline_without_training_has_nothing_to_foresee() -> None:
-    assert foresee(baseline(runs("human", (2.0,), role="reference", losses=())), Settings()) == []

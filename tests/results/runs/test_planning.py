@@ -61,13 +61,6 @@ def test_two_models_have_the_variance_of_their_difference(store: Store) -> None:
     assert 2 * found.seed_deviation**2 / 3 + found.image_deviation**2 / 3 == pytest.approx(error**2)
 
 
-def test_one_model_has_seeds_but_no_differences(store: Store) -> None:
-    drawn(store, "m2", (0, 1))
-    found = stored_variances(store, "f" * 16, "test")
-    assert found is not None
-    assert found.image_deviation is None
-
-
 def test_other_conditions_splits_data_and_floors_are_apart(store: Store) -> None:
     drawn(store, "blind", (0, 1, 2, 3, 4))
     drawn(store, "retrieval", (5, 6, 7, 8), role="reference")
@@ -80,14 +73,6 @@ def test_other_conditions_splits_data_and_floors_are_apart(store: Store) -> None
     assert found.seed_deviation == pytest.approx(expected.mean(axis=1).std(ddof=1))
     assert stored_variances(store, "scenes", "val") is None
     assert stored_variances(store, "coco", "test") is None
-
-
-def test_of_equals_the_newest_conditions_count(store: Store) -> None:
-    drawn(store, "aoanet", (0, 1))
-    expected = drawn(store, "m2", (0, 1), signature={"beam": "1"})
-    found = stored_variances(store, "scenes", "test")
-    assert found is not None
-    assert found.seed_deviation == pytest.approx(expected.mean(axis=1).std(ddof=1))
 
 
 def test_runs_without_scores_of_images_say_nothing(store: Store, add: Add) -> None:
