@@ -14,7 +14,7 @@ import pytest
 from results import StoreError
 from results.published import (
     PAPERS,
-    Conditions,
+    MeasuredConditions,
     PublishedScore,
     RunRecipe,
     best_match,
@@ -29,7 +29,7 @@ from results.published.scores import DOMAINS, METRICS, SPLITS, _footnotes
 FROZEN, END_TO_END = (
     RunRecipe(preset, recipes()[preset].digest) for preset in ("expansionnet-v2-paper-frozen", "expansionnet-v2-paper")
 )
-OWN = Conditions(
+OWN = MeasuredConditions(
     "karpathy-test", "XE", 3, "swin_large_patch4_window12_384.ms_in22k#1f", "frozen", recipe=FROZEN, images=5000
 )
 
@@ -169,13 +169,13 @@ def test_conditions_come_from_signature_and_configuration() -> None:
     config: dict[str, Any] = {"preset": {"name": "aoanet-paper", "schedule": {"stages": stages}}}
     config |= {"shipped_preset": {"digest": "1f", "deviations": ["a: 1 → 2"]}, "evaluated": {"test": 4998}}
     recipe = RunRecipe("aoanet-paper", "1f", ("a: 1 → 2",))
-    assert measured_conditions("test", signature, config) == Conditions(
+    assert measured_conditions("test", signature, config) == MeasuredConditions(
         "karpathy-test", "RL", 3, "resnet50.a1#2b", "frozen", recipe=recipe, images=4998
     )
     stages[1]["backbone"] = "trained"
     assert measured_conditions("test", signature, config).backbone == "trained"
     assert measured_conditions("nocaps", signature, config).split == "nocaps-val"
-    assert measured_conditions("test", {"data": "scenes#1", "beam": "none"}, {}) == Conditions(
+    assert measured_conditions("test", {"data": "scenes#1", "beam": "none"}, {}) == MeasuredConditions(
         None, None, None, None, None
     )
     for odd in ({"preset": None}, {"preset": {"schedule": None}}, {"preset": {"schedule": {"stages": None}}}):
