@@ -11,13 +11,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from results.runs.views import Spread
 from rich.console import Console
 
 from harness.metrics.evaluator import Evaluator
 from reports.tables.table import Cell
 from reports.text.terminal import print_leaderboard
 from results import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store
+from results.runs.spreads import Spread
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCES = {i: [f"a red ball {i} on a table", f"the ball {i}"] for i in range(1, 9)}
