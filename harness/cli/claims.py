@@ -55,7 +55,7 @@ def claims(
     A claim is two sets of runs, a metric and a direction. Sets are compared over seeds and images, where nothing but
     what is claimed about differs; for runs that are missing, the commands that make them are printed.
     """
-    from harness.config.claim_file import load_claims
+    from harness.config.load import load_claims
     from reports.tables.fields import FIELDS
     from results.comparison.claims import check_names, judge
 

@@ -12,7 +12,7 @@ import typer
 from harness.benchmark.engines import HERE
 from harness.cli.run_options import RunOptions, with_run_options
 from harness.cli.run_request import make_request
-from harness.training.launch import in_every_process, is_launched, launch
+from harness.training.launch import every_rank, in_every_process, is_launched
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 
@@ -77,7 +77,9 @@ def run(options: RunOptions) -> None:
     place, processes = request.workspace, request.execution.devices
     if place.remote is not None:
         place.remote.check()
-    if processes > 1 and options.on == HERE and not is_launched():
+    if options.on != HERE:
+        processes = 1  # each run's worker starts its own
+    if processes > 1 and not is_launched():
         where = choose_device(options.device)
         request.execution.check(where)
         if where.type == "cpu" and processes > max(usable_cores(), _MIN_PROCESSES):
@@ -85,8 +87,7 @@ def run(options: RunOptions) -> None:
                 f"--devices {processes}, but this machine has {usable_cores()} CPU cores for as many processes",
                 f"write --devices {usable_cores()}",
             )
-        sys.exit(launch(processes))
-    with LiveReporter() as reporter:
+    with every_rank(processes), LiveReporter() as reporter:
         started, due = time.monotonic(), _FIRST_TABLE_S
 
         def on_plan(services: Services, specs: Sequence[RunSpec]) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.benchmark.engines import HERE, Resources, check_engine, choose_engine
-from harness.cli.evaluate_more import refuse_without_more
 from harness.cli.inputs import (
     check_precision,
     check_tuned,
     chosen_features,
     find_tuned,
     number_of_jobs,
+    refuse_without_more,
     with_sentence_graphs,
 )
 from harness.cli.options import check_seeds

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from harness.benchmark.identity.run_key import without
-from harness.config.preset import NOT_IN_KEY, STORED_NAMES
+from harness.config.preset import NOT_IN_KEY
 from harness.utils.hashing import canonical_json
 from results.records import CODE_FIELDS, RunSpec
 from results.runs.reading import finished
@@ -99,9 +99,7 @@ def _conditions(signature: Mapping[str, str]) -> dict[str, str]:
 
 
 def _preset(config: Mapping[str, Any]) -> dict[str, Any]:
-    found = without(config.get("preset") or {}, {**NOT_IN_KEY, **_UNTIL_0_2_0})
-    name = str(found.get("name"))
-    return found | ({"name": STORED_NAMES[name]} if name in STORED_NAMES else {})
+    return without(config.get("preset") or {}, {**NOT_IN_KEY, **_UNTIL_0_2_0})
 
 
 def _listed(names: Sequence[str], most: int) -> str:

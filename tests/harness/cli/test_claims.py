@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.config.claim_file import list_claims, load_claims
-from harness.config.load import load_preset
+from harness.config.load import list_claims, load_claims, load_preset
 from harness.utils.errors import BenchError
 from results.errors import StoreError
 from tests.documentation.parsing import check

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from harness.cli.new_model.command import named
+from harness.cli.new_model import named
 from harness.utils.errors import BenchError
 from harness.utils.plugins import load_plugin
 from tests.harness.conftest import (

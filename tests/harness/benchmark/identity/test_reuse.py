@@ -119,16 +119,6 @@ def test_runs_that_recorded_no_code_are_kept_and_not_re_used(store: Store) -> No
     assert settled(store, planned(latency_repeats=50), accept=True)[0] == "mine-s0-old", "it moves no score"
 
 
-def test_runs_of_a_preset_that_was_renamed_later_are_found(store: Store) -> None:
-    def of_preset(name: str, key: str, code: CodeRecord | None, **further: str) -> RunSpec:
-        return cell(key, code, config={"preset": {"name": name}, "arguments": {}, **further})
-
-    finish(store, of_preset("paper", "mine-s0-old", None))
-    for name, found in (("matched-width", "mine-s0-old"), ("own-size", "mine-s0-a")):
-        planned = of_preset(name, "mine-s0-a", CODE, settings="a digest that 0.2.0 did not store")
-        assert settled(store, planned, accept=True)[0] == found
-
-
 def test_seeds_of_other_code_are_never_averaged_together(store: Store) -> None:
     finish(store, cell())
     later = replace(CODE, model="m2", files=FILES | {"zoo/models/mine.py": "12"})
