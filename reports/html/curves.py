@@ -24,12 +24,7 @@ _COLUMNS = tuple(
         ("loss", "Last training loss", "of its stage's objective"),
         ("best", "Best validation CIDEr-D", "times 100"),
         ("at", "at epoch", "of the best validation"),
-        (
-            "ended",
-            "When it ended",
-            "rise of the last quarter of validations, with its standard error; see Method",
-            False,
-        ),
+        ("ended", "When it ended", "rise of the last quarter of validations, with its standard error; see Method"),
     )
 )
 
