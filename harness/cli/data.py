@@ -410,7 +410,7 @@ def features(
 
     Region files are streamed, whatever their size. Exit code 2 names every image whose regions cannot be used.
     """
-    from harness.benchmark.benchmark import choose_device
+    from harness.benchmark.plan import choose_device
     from harness.config.features import feature_config, region_config
     from harness.data.dataset import open_dataset
     from harness.data.prepare_features import configured_backbone, prepare_features, warn_of_preprocessing

@@ -20,7 +20,7 @@ from typing import Any, Final
 import yaml
 from pydantic import Field
 
-from harness.config.strict import Strict
+from harness.config.schedule import Strict
 from harness.data.formats import read_references
 from harness.data.karpathy import RefusedPath, plain_path, read_entries
 from harness.utils.atomic import replacing

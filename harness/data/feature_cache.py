@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from harness.data.backbones.backbone import Backbone, TrainableBackbone
-from harness.data.chunks import OPENER, Chunks, Spread
+from harness.data.chunks import Chunks, Spread
 from harness.data.dataset import Dataset
 from harness.data.features import ARRAY, META, Features, array_header
 from harness.utils.atomic import write_text
@@ -109,7 +109,7 @@ class _Extraction:
         missing = [index for index in range(len(places)) if index not in finished]
         done = images - sum(places[index][1] - places[index][0] for index in missing)
         progress(done, images)
-        compute = self.chunks.compute if self.spread is None else partial(self.spread, OPENER, self.chunks)
+        compute = self.chunks.compute if self.spread is None else partial(self.spread, self.chunks)
         if missing:
             with (
                 unfinished.open("r+b") as array,

@@ -18,7 +18,7 @@ from harness.data.dataset import Dataset
 from harness.data.images import load_image
 from harness.inference.generate import Captions
 from harness.inference.hub_checkpoint import DTYPES, FLASH, Checkpoint, Prompt, clean
-from harness.measure.free_memory import LiveTensors, free_memory
+from harness.measure.memory import LiveTensors, free_memory
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from zoo.models.hub import load_network

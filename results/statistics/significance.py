@@ -1,16 +1,16 @@
 """Which differences between results are significant: paired tests over images, intervals, and Holm's correction.
 
-A score that is the mean of the images' scores is tested by sign flips (`sign_flip_columns`), any other by the
-statistics of each image whose sum gives the score (`bootstrap`). Images are resampled, not seeds: how
-much a model varies over training seeds is another question (`results.statistics.architecture`). Document frequencies
-stay as they are in every resample: taken anew they would bias CIDEr-D upwards.
+Images are resampled, not seeds: how much a model varies over training seeds is another question
+(`results.statistics.architecture`). Document frequencies stay as they are in every resample: taken anew they would bias
+CIDEr-D upwards.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Final, Protocol
 
 import numpy as np
@@ -158,3 +158,68 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
         adjusted[index] = largest
     return adjusted
+
+
+ByImage = Mapping[int, float]
+MEANS: Final = ("CIDEr-D", "ROUGE-L", "SPICE")
+"""Metrics whose score is the mean of the images' scores; BLEU and METEOR sum statistics before they divide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Means before and after, `difference` after less before with its 95 % bootstrap interval over images.
+
+    `p` is of the two-sided sign-flip test, `adjusted` after a correction for all that were tested together, if any was.
+    """
+
+    before: float
+    after: float
+    difference: float
+    low: float
+    high: float
+    p: float
+    adjusted: float
+    images: int
+
+
+def paired_differences(pairs: Sequence[tuple[ByImage, ByImage]]) -> list[Difference]:
+    """The difference of every (before, after), scores by image id; ValueError for a pair of different images."""
+    places: dict[tuple[int, ...], list[int]] = {}
+    for place, (before, after) in enumerate(pairs):
+        if before.keys() != after.keys() or not before:
+            raise ValueError("scores of different images, or of none, cannot be paired")
+        places.setdefault(tuple(sorted(before)), []).append(place)
+    found: dict[int, Difference] = {}
+    for images, members in places.items():
+        columns = [[pairs[place][1][image] - pairs[place][0][image] for image in images] for place in members]
+        tests = _test(np.array(columns, dtype=np.float64).T)
+        for place, (low, high, p) in zip(members, tests, strict=True):
+            one, two = (fmean(side.values()) for side in pairs[place])
+            found[place] = Difference(one, two, two - one, low, high, p, p, len(images))
+    return [found[place] for place in range(len(pairs))]
+
+
+def mean_of_seeds(seeds: Sequence[ByImage]) -> dict[int, float]:
+    """Each image's mean over seeds; images that a seed lacks are left out."""
+    images = set.intersection(*(set(seed) for seed in seeds))
+    return {image: fmean(seed[image] for seed in seeds) for image in sorted(images)}
+
+
+def _test(differences: Array) -> list[tuple[float, float, float]]:
+    """Low and high end and p-value of each column of differences, (N, K); columns of zeros need no resampling."""
+    found = [(0.0, 0.0, 1.0)] * differences.shape[1]
+    moved = np.flatnonzero(differences.any(axis=0))
+    if not len(moved):
+        return found
+    differences = differences[:, moved]
+    p_values, (low, high) = sign_flip_columns(differences), _interval(differences)
+    for place, column in enumerate(moved.tolist()):
+        found[column] = (float(low[place]), float(high[place]), float(p_values[place]))
+    return found
+
+
+def _interval(differences: Array) -> tuple[Array, Array]:
+    """Percentile bootstrap of the columns' means (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993)."""
+    means = np.concatenate([drawn @ differences for drawn in draws(len(differences))]) / len(differences)
+    low, high = np.quantile(means, [0.025, 0.975], axis=0)
+    return low, high

@@ -24,7 +24,7 @@ from harness.utils.errors import BenchError
 from results.files import check_regular
 from zoo.errors import first_line, unreadable
 from zoo.weights.converter import timm_swin
-from zoo.weights.finite import refuse_not_finite
+from zoo.weights.safety import refuse_not_finite
 
 Triple = tuple[float, float, float]
 NORMALISATIONS: dict[str, tuple[Triple, Triple]] = {

@@ -13,7 +13,7 @@ from PIL import Image
 from harness.config.preset import Decoding
 from harness.data.dataset import Dataset, Sample
 from harness.inference.hub_captioner import Generated, HubCaptioner, caption_with_hub
-from harness.measure.free_memory import LiveTensors, free_memory
+from harness.measure.memory import LiveTensors, free_memory
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 
